@@ -44,11 +44,13 @@ class OpenLog:
     source: Source
     until: float | None = None
     """Of an instance: now while it runs, when it failed; else None."""
+    begun: bool = True
+    """Somebody saw it: else there is no log to miss yet."""
 
     @property
     def missing(self) -> str:
         """Return what of the log could not be kept, and why, as far as it was read."""
-        return str(getattr(self.source, "missing", ""))
+        return str(getattr(self.source, "missing", "")) if self.begun else ""
 
 
 def is_file(name: str) -> bool:
@@ -142,5 +144,6 @@ def _open_run(
                 rank=instance.rank(),
             )
             until = instance.printed_until(attempt_id)
-            found.append(OpenLog(origin=origin, source=source, until=until))
+            begun = instance.has_begun(attempt_id)
+            found.append(OpenLog(origin=origin, source=source, until=until, begun=begun))
     return found

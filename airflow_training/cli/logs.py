@@ -331,14 +331,20 @@ def _show_instance(
     if chosen is not None and last is not None:
         start, missing = _print_tail(run, instance, chosen, last)
         if not follow:
-            check_whole({instance.name: missing})
+            _check_whole(instance, chosen, missing)
             return
     showing = _show(instance, run.runtime, chosen, start, follow=follow, only=attempt is not None)
     printed, missing = asyncio.run(_collecting(run, instance, showing) if follow else showing)
     if not printed and run.record.tombstone_reason:
         reason = run.record.tombstone_reason
         raise fail("RUN", f"there is no log of it any more: {reason}", value=name)
-    check_whole({instance.name: missing})
+    _check_whole(instance, chosen, missing)
+
+
+def _check_whole(instance: InstanceLogs, attempt_id: AttemptId | None, missing: str) -> None:
+    """Say what is missing of an attempt's log; of one that nobody saw yet nothing is."""
+    if attempt_id is None or instance.has_begun(attempt_id):
+        check_whole({instance.name: missing})
 
 
 def _print_tail(

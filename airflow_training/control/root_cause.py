@@ -22,7 +22,7 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
 from airflow_training.documents.resolved import ResolvedJob
-from airflow_training.documents.words import headline
+from airflow_training.documents.words import headline, without_name
 
 __all__ = [
     "cause_document",
@@ -145,7 +145,8 @@ def headline_of(cause: Mapping[str, Any]) -> str:
     if not who:
         return ""
     ended, how = _ended(cause), _how(cause)
-    words = headline(str(cause["evidence"] or cause["message"] or ""), most=_WORDS)
+    words = without_name(str(cause["evidence"] or cause["message"] or ""), who)
+    words = headline(words, most=_WORDS)
     if words in how or (ended and words.startswith(ended)):
         words = ""
     return ": ".join(filter(None, [who, how, words]))

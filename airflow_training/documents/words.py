@@ -7,7 +7,7 @@ import re
 import textwrap
 from typing import Any
 
-__all__ = ["counted", "headline", "printable", "value_text", "wrap_lines"]
+__all__ = ["counted", "headline", "printable", "value_text", "without_name", "wrap_lines"]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """What makes a terminal do something, or text look like another; not the tab and the line's end."""
@@ -35,6 +35,12 @@ def printable(text: str) -> str:
 def value_text(value: Any) -> str:
     """Return a value as it stands in a document."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def without_name(text: str, name: str) -> str:
+    """Return a text that is told behind a name without that name at its beginning: it is said once."""
+    rest = text.removeprefix(name) if name else text
+    return rest.lstrip(": ") if rest[:1] in (":", " ") else text
 
 
 def wrap_lines(text: str, *, width: int = 100) -> list[str]:

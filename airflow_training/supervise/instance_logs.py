@@ -206,6 +206,11 @@ class InstanceLogs(InstanceRecord):
             )
         return known[max(known) if attempt is None else attempt] if known else None
 
+    def has_begun(self, attempt_id: AttemptId) -> bool:
+        """Return whether an attempt was seen: one that is only intended has no log yet."""
+        entry = self.state().ledger.instances.get(self.key)
+        return entry is None or entry.attempt_id != attempt_id or _ran(entry)
+
     def printed_until(self, attempt_id: AttemptId) -> float | None:
         """Return when the newest attempt failed, now while it runs; else None: it did not hang."""
         entry = self.state().ledger.instances.get(self.key)
@@ -241,5 +246,8 @@ class InstanceLogs(InstanceRecord):
 
 def _has_log(entry: InstanceEntry) -> bool:
     """Return whether there is a process of the current attempt, or was one if only for a moment."""
-    ran = entry.was_running or entry.end.exit_code is not None or entry.end.signal is not None
-    return entry.wanted or ran
+    return entry.wanted or _ran(entry)
+
+
+def _ran(entry: InstanceEntry) -> bool:
+    return entry.was_running or entry.end.exit_code is not None or entry.end.signal is not None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from html import escape
 from urllib.parse import urlencode
 
 from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry
+from airflow_training.documents.words import headline
 from airflow_training.state.store import RunState
 
 __all__ = ["instances_page"]
@@ -35,7 +37,7 @@ def instances_page(state: RunState, *, role: str | None, query: Mapping[str, obj
     """
     job = state.ledger.job
     title = f"{state.record.job}: {f'role {role}' if role else 'all roles'}"
-    why = ": ".join(filter(None, [job.reason, job.message]))
+    why = _why(job.reason, job.message)
     rows = [
         _row(entry, query)
         for _, entry in sorted(state.ledger.instances.items())
@@ -59,7 +61,7 @@ def instances_page(state: RunState, *, role: str | None, query: Mapping[str, obj
 
 
 def _row(entry: InstanceEntry, query: Mapping[str, object]) -> str:
-    why = ": ".join(filter(None, [entry.reason, entry.message]))
+    why = _why(entry.reason, entry.message)
     cells = [
         escape(f"{entry.role}-{entry.index}"),
         _badge(entry.state),
@@ -68,6 +70,14 @@ def _row(entry: InstanceEntry, query: Mapping[str, object]) -> str:
         "".join(_log_links(entry, query)),
     ]
     return f"<tr>{''.join(f'<td>{cell}' for cell in cells)}"
+
+
+def _why(reason: str, message: str) -> str:
+    """Return the words, then the one that names their kind."""
+    words = headline(message, most=1000)
+    if not words:
+        return reason
+    return words if not reason or reason in re.split("[^A-Za-z]+", words) else f"{words} ({reason})"
 
 
 def _log_links(entry: InstanceEntry, query: Mapping[str, object]) -> Iterable[str]:

@@ -70,6 +70,13 @@ def test_a_job_that_found_no_place_in_time_has_the_cause_of_its_status(typed, ru
     (found, *_) = typed("logs", "diagnose", "one", "-o", "json").json["causes"]
     assert (found["id"], found["rank"]) == ("unschedulable", 1)
     assert NO_PLACE in found["evidence"]
+    shown = [
+        found["evidence"],
+        " ".join(typed("logs", "diagnose", "one").stdout.split()),
+        " ".join(typed("status", "one").stdout.split()),
+    ]
+    assert all("worker-1: worker-1" not in each for each in shown)
+    assert "worker-1: found no place within 60 s" in shown[0]
     assert f"root cause: {message[:80]}" in typed("status", "one").stdout
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_training.documents.words import wrap_lines
+from airflow_training.documents.words import without_name, wrap_lines
 
 ADDRESS = "s3://models/digits/u/0"
 
@@ -24,3 +24,18 @@ ADDRESS = "s3://models/digits/u/0"
 )
 def test_a_text_becomes_lines(text: str, lines: list[str]):
     assert wrap_lines(text, width=10) == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        pytest.param("worker-0 found no place", "found no place", id="subject"),
+        pytest.param("worker-0: exit code 1", "exit code 1", id="prefix"),
+        pytest.param("worker-01 found no place", "worker-01 found no place", id="another"),
+        pytest.param("no place for worker-0", "no place for worker-0", id="inside"),
+        pytest.param("worker-0", "worker-0", id="nothing-else"),
+        pytest.param("", "", id="nothing"),
+    ],
+)
+def test_a_name_is_said_once(text: str, rest: str):
+    assert without_name(text, "worker-0") == rest

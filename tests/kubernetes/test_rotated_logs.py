@@ -137,6 +137,23 @@ def test_a_file_that_was_left_out_shows_in_the_time_stamps():
     assert lag.marked([(quiet, b"four\n")], now=120.2) == [(quiet, b"four\n")]
 
 
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        pytest.param(20, False, id="a-few-lines-were-held-up"),
+        pytest.param(200_000, True, id="a-flood-went-on-meanwhile"),
+    ],
+)
+def test_lines_that_were_held_up_together_are_no_gap(size: int, said: bool):
+    """As this process stood still, or a proxy did: they come at once, though they are far apart."""
+    lag = logs._Lag()
+    lag._opened_at = lag._came_at = 0.0
+    lag.marked([("2026-01-01T00:00:01.5Z", b"one\n")], now=100.0)
+    lag.marked([("2026-01-01T00:00:03.5Z", b"x" * size + b"\n")], now=160.0)
+    later = lag.marked([("2026-01-01T00:00:33.5Z", b"three\n")], now=160.0)
+    assert [GAP.encode() in text for _, text in later] == ([True, False] if said else [False])
+
+
 def collected_of(stage: Stage) -> bytes:
     (file,) = (stage.folder / "collected").rglob("*.log")
     return content(StampedReader().take(file.read_bytes()))
@@ -234,6 +251,7 @@ def test_what_was_printed_before_anybody_read_may_be_missing():
     ((stamp, said),) = logs.begun_late(started, first, read_since=at + 9 * minute)
     assert stamp == started
     assert said.startswith(GAP.encode())
+    assert b"the container started at 2026-01-01T00:00:00Z" in said, "not that a file was begun"
     assert not logs.begun_late(started, first, read_since=at + 2.0)
     assert not logs.begun_late("2026-01-01T00:09:59Z", first, read_since=at + 20 * minute)
 

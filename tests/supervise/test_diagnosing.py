@@ -11,8 +11,9 @@ import pytest
 from airflow_training.control.model import JobEntry, Ledger
 from airflow_training.control.reason_facts import OWN_REASONS
 from airflow_training.documents.resolved import RunRef
+from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.port import Capabilities, Cursor, InstanceRef, LogChunk, Runtime
-from airflow_training.supervise.followers import diagnosing
+from airflow_training.supervise.followers import diagnosing, first_lost
 from airflow_training.supervise.followers.diagnosing import Diagnoser, facts_of
 from tests.builders import entry, job, role, seen
 
@@ -24,6 +25,13 @@ torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB
 LOST = (
     b"RuntimeError: [../gloo/transport/tcp/pair.cc:589] Connection closed by peer [10.0.0.3]:2345\n"
 )
+
+
+@pytest.fixture(autouse=True)
+def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no answer come too late because this machine is busy."""
+    for limit in ("_LONGEST_SECONDS", "_PEERS_SECONDS", "_END_SECONDS"):
+        monkeypatch.setattr(diagnosing, limit, 3600.0)
 
 
 @dataclass
@@ -84,6 +92,61 @@ async def test_in_a_long_log_the_place_is_that_of_the_whole_log():
     assert found is not None
     assert found["offset"] == len(before) + OOM.index(b"torch.cuda")
     assert found["line"] is None
+
+
+def losses(first: int, count: int, loss: str) -> bytes:
+    return b"".join(b"step %d: loss %b\n" % (n, loss.encode()) for n in range(first, first + count))
+
+
+async def test_a_loss_that_was_lost_is_the_cause_with_its_first_step():
+    log = losses(1, 9, "2.5") + losses(10, 9, "nan") + b"the loss is lost\n"
+    found = await diagnoser({0: log}).root_cause(failed(10.0))
+    assert found is not None
+    assert (found["id"], found["role"], found["index"]) == ("nan-loss", "worker", 0)
+    assert (found["line"], found["retryable"]) == (10, "no")
+    assert found["evidence"].startswith("loss is nan from here on (step 10)")
+
+
+@pytest.mark.parametrize("well", [0, 9, 500, 3000])
+async def test_the_first_step_of_a_lost_loss_may_stand_long_before_the_end(monkeypatch, well):
+    monkeypatch.setattr(diagnosing, "_END_TAIL_BYTES", 2000)
+    monkeypatch.setattr(first_lost, "_WINDOW_BYTES", 1000)
+    log = losses(1, well, "2.5") + losses(well + 1, 4000, "nan")
+    found = await diagnoser({0: log}).root_cause(failed(10.0))
+    assert found is not None
+    evidence = f"loss is nan from here on (step {well + 1}): step {well + 1}: loss nan"
+    assert (found["id"], found["evidence"]) == ("nan-loss", evidence)
+    assert log[found["offset"] :].startswith(b"step %d:" % (well + 1))
+
+
+async def test_where_the_first_step_is_not_found_it_is_not_claimed(monkeypatch):
+    monkeypatch.setattr(diagnosing, "_END_TAIL_BYTES", 2000)
+    logs = Logs({0: losses(1, 900, "nan")})
+    asked = diagnoser(logs)
+
+    async def unreadable(*_: Any, **__: Any) -> None:
+        raise RuntimeUnavailable("no")
+
+    monkeypatch.setattr(diagnosing, "find_first_lost", unreadable)
+    found = await asked.root_cause(failed(10.0))
+    assert found is not None
+    assert found["evidence"].startswith("loss is nan by here (step ")
+
+
+async def test_a_lost_loss_explains_an_attempt_as_well():
+    asked = diagnoser({0: losses(1, 9, "2.5") + losses(10, 9, "nan")})
+    ledger = Ledger(instances={("worker", 0): entry(uid="w0", wanted=True, state="running")})
+    await asked.ask(ledger, [seen(state="failed", exit_code=1, reason="Error")], {})
+    for task in asked._asked.values():
+        await task
+    (answer,) = asked.answers
+    assert answer.cause["id"] == "nan-loss"
+
+
+async def test_what_ended_the_process_goes_before_a_lost_loss():
+    found = await diagnoser({0: losses(1, 9, "nan") + OOM}).root_cause(failed(10.0))
+    assert found is not None
+    assert found["id"] == "cuda-out-of-memory"
 
 
 async def test_no_log_is_no_answer():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk, Runtime
+from airflow_training.supervise.followers import log_ends
 from airflow_training.supervise.followers.log_ends import read_end
 
 
@@ -28,6 +30,9 @@ class Written:
         token = str(end) if self.opaque else ""
         return LogChunk(data=data, next=Cursor(offset=end, token=token), end=len(data) < limit)
 
+    async def tail_log(self, ref: Any, *, limit: int) -> bytes:
+        return self.data[-limit:]
+
 
 @pytest.mark.parametrize("opaque", [False, True], ids=["offsets", "tokens"])
 @pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 250, 4096, 1_000_003])
@@ -39,3 +44,22 @@ async def test_the_last_bytes_and_where_they_are(size, opaque):
     assert end.offset == max(0, size - 100)
     if not opaque:
         assert log.read < 300
+
+
+@pytest.mark.parametrize("endless", [False, True], ids=["too-slow", "too-long"])
+async def test_the_last_lines_of_a_flood_are_there_though_the_rest_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, endless: bool
+):
+    class Flood(Written):
+        async def read_log(self, ref: Any, cursor: Cursor, *, limit: int) -> LogChunk:
+            if not endless and cursor.token:
+                await asyncio.Event().wait()
+            return await super().read_log(ref, cursor, limit=limit)
+
+    monkeypatch.setattr(log_ends, "_MOST_CHUNKS", 3)
+    monkeypatch.setattr(log_ends, "_CHUNK_BYTES", 1000)
+    if not endless:
+        monkeypatch.setattr(log_ends, "_THROUGH_SECONDS", 0.01)
+    log = Flood(bytes(number % 251 for number in range(9000)), opaque=True)
+    end = await read_end(cast("Runtime", log), cast("InstanceRef", None), limit=100)
+    assert (end.data, end.offset) == (log.data[-100:], None)

@@ -61,6 +61,9 @@ class Logs:
             data=data, next=Cursor(offset=cursor.offset + len(data), token=token), end=end
         )
 
+    async def tail_log(self, instance: InstanceRef, *, limit: int) -> bytes:
+        return self.texts.get(instance.attempt, b"")[-limit:]
+
 
 @dataclass
 class Scene:
@@ -155,6 +158,19 @@ async def test_lines_of_the_jobs_own_formats_give_values_and_progress(scene, mon
     assert (told["step"], told["total_steps"]) == (5, 90)
 
 
+async def test_a_time_that_only_grows_is_never_stored_as_that_of_a_step(scene, monkeypatch):
+    def lines(first: int, end: int) -> bytes:
+        return b"".join(b"step %d loss 0.5 time %d\n" % (n, 3 * n) for n in range(first, end))
+
+    scene.logs.texts[0] = b""
+    async with followed(scene, monkeypatch):
+        for first in range(1, 31, 5):
+            scene.logs.texts[0] += lines(first, first + 5)
+            await until(lambda done=first + 4: done in scene.steps())
+        await until(lambda: scene.steps("time") == [*range(1, 31)])
+    assert scene.steps("step_time_seconds") == []
+
+
 async def test_the_next_attempt_follows_the_end_of_the_one_before(scene, monkeypatch):
     scene.logs.texts[0] = b"".join(map(metric_line, range(10))) + metric_line(10).rstrip(b"\n")
     async with followed(scene, monkeypatch) as follower:
@@ -170,6 +186,43 @@ async def test_the_next_attempt_follows_the_end_of_the_one_before(scene, monkeyp
         assert len(scene.steps()) == 18
     position = scene.store.log_positions(scene.uid)[KEY]
     assert (position.attempt, position.ended) == (1, True)
+
+
+async def test_of_a_flood_at_the_end_the_last_lines_are_read(scene, monkeypatch, caplog):
+    monkeypatch.setattr(log_following, "_CHUNK_BYTES", 4096)
+    monkeypatch.setattr(log_following, "_CHUNKS_AT_ONCE", 1)
+    scene.logs.texts[0] = b"".join(map(metric_line, range(10)))
+    async with followed(scene, monkeypatch, every=3600) as follower:
+        await until(lambda: scene.steps() == [*range(10)])
+        scene.logs.texts[0] += b"".join(map(metric_line, range(10, 5000)))
+        scene.logs.over.add(0)
+        scene.entry(wanted=False, state="failed", finished_at=NOW + 50)
+        monkeypatch.setattr(log_following, "_FINISH_SECONDS", 0.0)
+        await follower.finish()
+    steps = scene.steps()
+    assert steps[-1] == 4999
+    assert len(steps) == len(set(steps))
+    assert scene.store.progress(scene.uid)[KEY]["step"] == 4999
+    assert scene.store.log_positions(scene.uid)[KEY].ended
+    assert "was too much to be read whole" in caplog.text
+    assert "was not read in time" not in caplog.text
+
+
+async def test_what_is_left_at_the_end_is_read_whole_where_there_is_time(
+    scene, monkeypatch, caplog
+):
+    monkeypatch.setattr(log_following, "_CHUNK_BYTES", 4096)
+    monkeypatch.setattr(log_following, "_CHUNKS_AT_ONCE", 1)
+    monkeypatch.setattr(log_following, "_FINISH_SECONDS", 3600.0)
+    scene.logs.texts[0] = b"".join(map(metric_line, range(10)))
+    async with followed(scene, monkeypatch, every=3600) as follower:
+        await until(lambda: scene.steps() == [*range(10)])
+        scene.logs.texts[0] += b"".join(map(metric_line, range(10, 500)))
+        scene.logs.over.add(0)
+        scene.entry(wanted=False, state="failed", finished_at=NOW + 50)
+        await follower.finish()
+    assert scene.steps() == [*range(500)]
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("scene", [True], indirect=True, ids=["tokens"])

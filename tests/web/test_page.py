@@ -66,4 +66,21 @@ def test_before_the_first_instance_the_page_says_so():
 def test_what_an_instance_says_of_itself_is_text_and_never_markup():
     said = page(worker(0, reason="Error", message="<script>alert(1)</script>"))
     assert "<script>" not in said
-    assert "Error: &lt;script&gt;" in said
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; (Error)" in said
+
+
+def test_words_come_before_the_one_that_names_their_kind():
+    said = page(
+        worker(0, reason="Error", message="step 7\nKeyError: 'label'\n"),
+        worker(1, reason="NodeLost"),
+        state="Failed",
+        reason="InstanceFailed",
+        message="worker-0: exit code 1: KeyError: 'label'; backoffLimit 0 is used up",
+    )
+    rows = [unescape(each) for each in re.findall("<td>([^<]*)", said)]
+    assert "KeyError: 'label' (Error)" in rows
+    assert "NodeLost" in rows
+    assert (
+        "worker-0: exit code 1: KeyError: 'label'; backoffLimit 0 is used up (InstanceFailed)"
+        in unescape(said)
+    )

@@ -35,7 +35,10 @@ def test_a_failed_training_is_found_and_its_cause_comes_first(site: Site):
         page.get_by_role("link", name="broken").click()
         alert = page.get_by_role("alert")
         alert.wait_for()
-        assert "ValueError" in alert.inner_text()
+        first = alert.inner_text().strip().splitlines()[0]
+        assert re.match(r"master-0: exit code 1 .*: ValueError: ", first), (
+            "who, how, why: not one word"
+        )
         assert "<img src=x onerror=alert(1)> is no learning rate" in alert.inner_text()
         alert.get_by_role("button").click()
         log = page.get_by_role("log")

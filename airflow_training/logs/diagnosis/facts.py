@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 from airflow_training.documents.base import Model
 from airflow_training.documents.loading import read_file
 from airflow_training.documents.problems import problems_of
+from airflow_training.documents.words import without_name
 from airflow_training.errors import InputError
 from airflow_training.logs.diagnosis.catalogue import Catalogue, FactRule
 from airflow_training.logs.diagnosis.evidence import Incident
@@ -101,9 +102,10 @@ def describe_fact(fact: InstanceFact) -> str:
     elif fact.exit_code is not None:
         how.append(f"exit code {fact.exit_code}")
     ended = ", ".join(filter(None, how))
-    if not fact.message:
+    words = without_name(fact.message, who)
+    if not words:
         return f"{who}: {ended}"
-    return f"{who}: {fact.message} ({ended})" if ended else f"{who}: {fact.message}"
+    return f"{who}: {words} ({ended})" if ended else f"{who}: {words}"
 
 
 def events_of(facts: Iterable[InstanceFact], *, catalogue: Catalogue) -> list[Incident]:

@@ -13,6 +13,7 @@ from airflow_training.logs.diagnosis.markers import MARKERS
 from airflow_training.logs.engine import Formats, Pattern, machine_for, scan_files, scan_with
 from airflow_training.logs.engine.automaton import COMPILED_FROM_BYTES
 from airflow_training.logs.engine.scanning import Machine
+from airflow_training.logs.metrics import MetricFormats
 from airflow_training.logs.model import FileScan, Origin
 from airflow_training.logs.reading.source import Source
 
@@ -53,11 +54,17 @@ def scan_logs(
     return scan_files(logs, signatures=patterns(catalogue), formats=formats, remember=True)
 
 
-def scan_ends(logs: Iterable[tuple[Origin, Source]], catalogue: Catalogue) -> Sequence[FileScan]:
-    """Return what is in short logs, without metrics and without the libraries that large ones need."""
+def scan_ends(
+    logs: Iterable[tuple[Origin, Source]],
+    catalogue: Catalogue,
+    *,
+    formats: MetricFormats | None = None,
+) -> Sequence[FileScan]:
+    """Return what is in short logs, without the libraries that large ones need; metrics where `formats` are given."""
     pairs = list(logs)
     large = sum(source.size() or 0 for _, source in pairs) >= COMPILED_FROM_BYTES
-    machine = _machine_for_ends(catalogue, size=COMPILED_FROM_BYTES if large else 0)
+    size = COMPILED_FROM_BYTES if large else 0
+    machine = _machine_for_ends(catalogue, formats, size=size)
     with _ONE_AT_A_TIME:
         return [scan_with(machine, origin, source) for origin, source in pairs]
 
@@ -66,6 +73,6 @@ _ONE_AT_A_TIME = Lock()
 """Instances that fail together are diagnosed in threads, and a machine has one scratch space."""
 
 
-@lru_cache(maxsize=2)
-def _machine_for_ends(catalogue: Catalogue, *, size: int) -> Machine:
-    return machine_for(patterns(catalogue), None, size=size)
+@lru_cache(maxsize=4)
+def _machine_for_ends(catalogue: Catalogue, formats: MetricFormats | None, *, size: int) -> Machine:
+    return machine_for(patterns(catalogue), formats, size=size)

@@ -61,8 +61,18 @@ class Builder(Protocol):
     def carry(self) -> Mapping[str, float]:
         """Return what a builder for the rest of a growing log must know of the rows so far; plain values."""
 
-    def series(self, origin: Origin) -> tuple[Series, ...]:
-        """Return the series of all rows so far."""
+    def series(self, origin: Origin, *, judged: bool = True) -> tuple[Series, ...]:
+        """Return the series of all rows so far; not `judged`: as far as each row alone tells what it is."""
+
+
+class ColumnsLike(Protocol):
+    """The columns of a table, by the line that names them."""
+
+    def read(self, line: bytes) -> ParsedLineLike | None:
+        """Return what a row says; None for a line that is none."""
+
+    def may_stand_between(self, line: bytes) -> bool:
+        """Return whether a line is no row but part of the table."""
 
 
 class Formats(Protocol):
@@ -73,6 +83,9 @@ class Formats(Protocol):
 
     def parse_line(self, line: bytes) -> ParsedLineLike | None:
         """Return the metrics of a line; None where it is of no format."""
+
+    def columns(self, line: bytes) -> ColumnsLike | None:
+        """Return the columns that a line names; None for any other."""
 
     def builder(self, carry: Mapping[str, float] | None = None) -> Builder:
         """Return an empty builder, which knows what the one of the log before had to `carry`."""

@@ -7,7 +7,7 @@ passes over those that no signature can match.
 from __future__ import annotations
 
 from airflow_training.logs.engine.cleaning import clean
-from airflow_training.logs.engine.formats import Formats, ParsedLineLike
+from airflow_training.logs.engine.formats import ColumnsLike, Formats, ParsedLineLike
 from airflow_training.logs.engine.layouts import LineLayout, LineValues, layout_of, letters, masked
 from airflow_training.logs.engine.needs import Needs
 from airflow_training.logs.engine.prefixes import has_wrong_date
@@ -61,6 +61,8 @@ class LayoutTable:
                 return layout, row
         mask = masked(line)
         told = self._without.get(mask)
+        if told is None and self.columns(line) is not None:
+            return None  # it is to be seen each time
         if told is None:
             parsed = None if self._formats is None else self._formats.parse_line(line)
             if parsed is not None:
@@ -71,6 +73,10 @@ class LayoutTable:
             self._without[mask] = True
             self.new.append((line, layout_of(line, None)))
         return None
+
+    def columns(self, line: bytes) -> ColumnsLike | None:
+        """Return the columns of the table that begins with a line; None for any other."""
+        return None if self._formats is None else self._formats.columns(line)
 
     def _learn(self, line: bytes, parsed: ParsedLineLike) -> tuple[LineLayout, LineValues]:
         layout = layout_of(line, parsed)

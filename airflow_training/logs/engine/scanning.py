@@ -8,7 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from airflow_training.logs.engine.automaton import Automaton, automaton_for
-from airflow_training.logs.engine.formats import LONGEST_METRIC_LINE, Builder, Formats
+from airflow_training.logs.engine.columns import OpenTable, rows_below
+from airflow_training.logs.engine.formats import (
+    LONGEST_METRIC_LINE,
+    Builder,
+    ColumnsLike,
+    Formats,
+)
 from airflow_training.logs.engine.hits import Hits, text_around
 from airflow_training.logs.engine.layouts import LineLayout, LineValues
 from airflow_training.logs.engine.learning import LayoutTable
@@ -129,6 +135,10 @@ class StretchScan:
         """and those in records that were joined."""
         self._joined = Joined(0)
         """Of the block."""
+        self._table: OpenTable | None = None
+        """That the block before ended in."""
+        self._heads: list[tuple[int, int, ColumnsLike]] = []
+        """Tables that begin in the block: where their first lines begin and end."""
         self.hits = Hits()
         self.builder: Builder | None = (
             None if machine.formats is None else machine.formats.builder(carry)
@@ -138,7 +148,8 @@ class StretchScan:
         """Take the next `size` bytes and return how many are done with; the others come again with more behind them."""
         done = 0
         base = self.offset
-        self._joined = Joined(size)
+        self._joined, self._heads = Joined(size), []
+        lines_before = self._walked
         if self.builder is not None and self._may_wrap(block, size):
             self._joined = join_wrapped(block, size, complete=complete)
             size = self._joined.size
@@ -158,6 +169,8 @@ class StretchScan:
             if not walked.full:
                 break
             done = walked.consumed
+        if self._table is not None or self._heads:
+            self._read_tables(block, walked.consumed, base, lines_before)
         self.offset = base + walked.consumed
         self._ends_before += len(self._joined.ends)
         return walked.consumed
@@ -238,13 +251,44 @@ class StretchScan:
             last = place.offset + end - start if place.end < 0 else place.end
             if last - place.offset > LONGEST_METRIC_LINE:
                 continue
-            read = learned.read(bytes(block[place.offset : last]))
-            if read is not None:
+            line = bytes(block[place.offset : last])
+            read = learned.read(line)
+            if read is None:
+                columns = learned.columns(line)
+                if columns is not None:
+                    self._heads.append((place.offset, last, columns))
+            else:
                 layout, row = read
                 entry = found.setdefault(id(layout), (layout, []))
                 entry[1].append((row, base + place.offset, self._line_at(place)))
         for layout, rows in found.values():
             as_rows(layout, rows).add_to(builder, rank=self.origin.rank)
+
+    def _read_tables(self, block: bytearray, end: int, base: int, lines_before: int) -> None:
+        """Read the rows of the tables in what was walked over of a block; `lines_before`: line ends before it."""
+        builder = self.builder
+        if builder is None:
+            return
+        begins = [(0, 0, self._table.columns)] if self._table is not None else []
+        others = 0 if self._table is None else self._table.others
+        heads = [*begins, *sorted(self._heads, key=lambda each: each[0])]
+        for number, (_, start, columns) in enumerate(heads):
+            stop = heads[number + 1][0] if number + 1 < len(heads) else end
+            table: OpenTable | None = OpenTable(columns, others if begins and not number else 0)
+            found: list[tuple[LineLayout, LineValues, int]] = []
+            if table is not None:
+                for now, layout, values, at in rows_below(table, block, start, stop):
+                    table = now
+                    if layout is not None and values is not None:
+                        found.append((layout, values, at))
+            self._table = table
+            line, position = lines_before, 0
+            for layout, values, at in found:
+                line += block.count(b"\n", position, at)
+                position = at
+                place = line + 1 + self._ends_before + bisect_left(self._joined.ends, at)
+                rows = as_rows(layout, [(values, base + at, place)])
+                rows.add_to(builder, rank=self.origin.rank)
 
 
 class Place:

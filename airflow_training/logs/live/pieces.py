@@ -12,6 +12,8 @@ import numpy as np
 from airflow_training.logs.engine.formats import Formats
 from airflow_training.logs.engine.scanning import machine_for
 from airflow_training.logs.engine.stretches import scan_stretch
+from airflow_training.logs.live.held_times import BareTime, HeldTimes
+from airflow_training.logs.metrics.names import CLOCK
 from airflow_training.logs.metrics.thinning import representative_rows
 from airflow_training.logs.model import Origin, Series
 from airflow_training.logs.reading.memory import BytesLog
@@ -28,6 +30,8 @@ _PROGRESS = {
     "epoch": "epoch",
     "consumed_samples": "samples",
 }
+_BARE_TIME = "\0time"
+"""No name of a metric."""
 _WHOLE = frozenset({"step", "total_steps", "samples"})
 
 
@@ -50,7 +54,9 @@ class LogPiece:
     done: int
     """Offset behind the last line that is complete; a carriage return of a bar ends one, too."""
     carry: Mapping[str, float] = field(default_factory=dict)
-    """What the next piece depends on."""
+    """What the next piece depends on,"""
+    held: Mapping[str, Any] = field(default_factory=dict)
+    """and the times that wait to be understood."""
     values: tuple[Value, ...] = ()
     progress: Mapping[str, Any] = field(default_factory=dict)
     """`step`, `total_steps`, `epoch`, `samples`, `time`: the newest of each; empty: none."""
@@ -69,11 +75,12 @@ def scan_piece(
     now: float,
     formats: Formats,
     origin: Origin,
+    held: Mapping[str, Any] | None = None,
 ) -> LogPiece:
     """Return the values of all lines from `done` on that have an end; `complete`: of the last one too.
 
     `offset` is that of `text`, at or before `done`: what is before `done` was told already and
-    only helps to understand the rest, as `carry` of the piece before does. Values get increasing
+    only helps to understand the rest, as `carry` and `held` of the piece before do. Values get increasing
     times after `last_at`: those of their lines, else between when the process has `begun` and `now`. Of several ranks in one log, the
     lowest tells the progress of the instance.
     """
@@ -83,8 +90,8 @@ def scan_piece(
     )
     end = offset + found.size
     if end <= done or found.builder is None:
-        return LogPiece(done=done, carry=carry, last_at=last_at)
-    series = found.builder.series(origin)
+        return LogPiece(done=done, carry=carry, held=held or {}, last_at=last_at)
+    series = found.builder.series(origin, judged=False)
     rows = sorted(_rows(series, since=done - offset))
     values, last_at = _timed(
         rows,
@@ -97,8 +104,30 @@ def scan_piece(
     progress = _progress(_lowest_rank(series), since=done - offset)
     if progress:
         progress["time"] = values[-1].at if values else now
-    carry = found.builder.carry()
-    return LogPiece(done=end, carry=carry, values=values, progress=progress, last_at=last_at)
+    times = HeldTimes(held or {})
+    values = _understood(values, times, complete=complete)
+    return LogPiece(
+        done=end,
+        carry=found.builder.carry(),
+        held=times.state,
+        values=values,
+        progress=progress,
+        last_at=last_at,
+    )
+
+
+def _understood(values: Sequence[Value], times: HeldTimes, *, complete: bool) -> tuple[Value, ...]:
+    """Return the values of which it is known what they are."""
+    bare = [
+        BareTime(rank=each.rank, at=each.at, step=each.step, value=each.value)
+        for each in values
+        if each.name == _BARE_TIME
+    ]
+    told = [
+        Value(name=name, at=each.at, step=each.step, value=each.value, rank=each.rank)
+        for name, each in times.take(bare, complete=complete)
+    ]
+    return (*(each for each in values if each.name != _BARE_TIME), *told)
 
 
 def _lowest_rank(series: Sequence[Series]) -> list[Series]:
@@ -131,7 +160,7 @@ def _rows(series: Sequence[Series], *, since: int) -> Iterator[_Row]:
         for at in new:
             yield _Row(
                 offset=int(each.offsets[at]),
-                metric=each.metric,
+                metric=_BARE_TIME if each.scope == CLOCK else each.metric,
                 rank=-1 if each.rank is None else each.rank,
                 time=float(each.times[at]),
                 step=float(each.steps[at]),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_training.logs.metrics.columns import Columns, columns_of
 from airflow_training.logs.metrics.lines import anchors, parse_line
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ class MetricFormats:
     def parse_line(self, line: bytes) -> ParsedLine | None:
         """Return what a line says; prefixes and colours may stay on it."""
         return parse_line(line, self.user)
+
+    def columns(self, line: bytes) -> Columns | None:
+        """Return the columns that a line names, for the rows below it."""
+        return columns_of(line)
 
     def builder(self, carry: Mapping[str, float] | None = None) -> SeriesBuilder:
         """Return an empty builder, which knows what that of the log before had to `carry`."""

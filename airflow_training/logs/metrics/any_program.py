@@ -19,30 +19,35 @@ from dataclasses import replace
 from functools import cache
 
 from airflow_training.logs.metrics.names import COUNTERS, RESULTS, meaning, spelled
-from airflow_training.logs.metrics.numbers import NUMBER, PLAIN
-from airflow_training.logs.metrics.pairs import Pair, at_step, placed, signed, worded
+from airflow_training.logs.metrics.numbers import NUMBER, PLAIN, UNITS
+from airflow_training.logs.metrics.pairs import Pair, at_step, dashed, placed, signed, worded
 from airflow_training.logs.metrics.slots import Claims, ParsedLine
 from airflow_training.logs.metrics.units import RATE, add_alone, add_rates
 
-__all__ = ["ANCHORS", "parse"]
+__all__ = ["ANCHORS", "LISTED", "is_measure", "parse"]
 
 ANCHORS = (
     r"(?i:loss|accuracy|perplexity)[^0-9]{0,16}(?:[0-9]|nan|inf|NaN|Inf)",
     r"(?i:step|epoch|iter)[^0-9]{0,14}[0-9]",
-    r"acc(?:: |=)[0-9]|(?i:accu)[ :]{1,3}[0-9]",
+    r"acc[\"']?\s?[:=]\s?[0-9]|(?i:accu)[ :]{1,3}[0-9]",
     r" \| (?:[-+0-9]|nan|inf)",
     r"learning[_ ]rate: [0-9]|\d: lr: \d",
     r"(?:batch=|train: )[0-9]",
     r"grad_norm['\"]?[:=] ?[0-9]|learning_rate['\"]: ?[0-9]",
-    r"(?:train|optim|perf|throughput|metrics|eval|system)/[A-Za-z_0-9/]{1,60}=[0-9]",
+    r"(?:train|optim|perf|throughput|metrics|eval|system|memory|time)/[A-Za-z_0-9/ ()]{1,60}(?:=|: )[0-9]",
+    r"(?i:loss|_acc|accuracy|_f1) {4,60}[-0-9]",
+    r"(?:img|image|sample|example|token)s?/s(?:ec)?[^0-9]{0,12}[:=] ?[0-9]",
+    r"(?:│|┃) {1,30}(?:[-+0-9]|nan|inf)",
     r"\| > [A-Za-z_0-9]{1,40}: {1,8}[-0-9]",
     r"(?i:reward|return|mean|average|entropy|score|psnr|dice|recall|ndcg)[^0-9]{0,30}[:=]\s{0,8}[-+.\[]{0,2}[0-9]",
 )
+LISTED = "any/listed"
+"""Format of one value of many, each on a line of its own: what stands around it tells whether it counts."""
 _N = PLAIN.encode()
 _COUNTER = re.compile(
     rb"(?i)(?:^|[^\w/.-])(?P<name>epoch|(?:(?:(?:train|training|current|optim(?:izer)?)[ _-]|global[ _-]?)?step|iteration|iter|it(?=[:=]))(?P<many>s)?)"
     rb"(?:_num(?:ber)?)?[\"']?"
-    rb"\s*(?:[:=#]\s*)*(?:[\[(]\s*)?(?P<number>" + _N + rb")"
+    rb"\s*(?:\.{2,3}\s*)?(?:[:=#]\s*)*(?:[\[(]\s*)?(?P<number>" + _N + rb")"
     rb"(?P<total>\s*(?:/|of)\s*(?P<of>" + _N + rb"))?(?![\w.]*\w)"
 )
 _BATCH = re.compile(
@@ -56,7 +61,7 @@ _BATCH = re.compile(
 )
 """`batch` without a total is rather the size of one."""
 _BATCH_OF_EPOCH = re.compile(
-    rb"(?i)\s*[,|:;-]?\s*(?:(?:train(?:ing)? )?batch\s*#?\s*|(?="
+    rb"(?i)\s*(?:[,|:;-]|\]\s*\[)?\s*(?:(?:train(?:ing)? )?batch\s*#?\s*|(?="
     + _N
     + rb"\s*/))(?P<number>"
     + _N
@@ -102,6 +107,10 @@ _OF_TOTAL = re.compile(
     + _N
     + rb"%\s*\))"
 )
+_BEHIND_FILE = re.compile(
+    rb"\.(?:py|cc):[0-9]+\] \[(?P<number>" + _N + rb")(?P<of>)\](?= [A-Za-z])"
+)
+"""A step before the message, where prefix and file have told process and thread."""
 _STEP_BEHIND = re.compile(rb"(?P<number>" + _N + rb")\s*/\s*(?P<of>" + _N + rb")\s*\]")
 _NESTED = re.compile(
     rb"[\"'](?P<name>[\w /.@-]+)[\"']\s*:\s*\{[^{}]*\}|(?<![\w\"'])(?P<group>[A-Za-z]\w*)\[[^\[\]=]+=[^\[\]]*\]"
@@ -109,7 +118,7 @@ _NESTED = re.compile(
 """Pairs that belong together: `"eval": {...}`, `total[...]`."""
 _EVALUATIONS = frozenset({"eval", "evaluation", "val", "valid", "validation", "test", "dev"})
 _HEADING = re.compile(
-    rb"(?:^|[\s|\[(,;:>])(?:(?P<eval>(?i:eval(?:uation)?|val(?:id(?:ation)?)?|dev|test)|CV)|(?i:train(?:ing)?))\b(?=[\s:=|\])-])"
+    rb"(?:^|[\s|\[(,;:>])(?:(?P<eval>(?i:eval(?:uation)?|val(?:id(?:ation)?)?|dev|test)|CV)|(?i:train(?:ing)?))\b(?=[\s:=|\])-])(?!\s*[:=]\s*[-+]?[0-9])"
 )
 """What the pairs after it are about: `DEV : loss 0.5`, `| Val: loss = 0.5`."""
 _NOT_TRAINING = re.compile(
@@ -126,11 +135,15 @@ _PART_OF_STEP = re.compile(rb"(?i)(?:micro|mini|local|inner|sub|accum\w*)[ _-]?$
 _TIMED = re.compile(rb"^\W*[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T_]")
 _JSON = re.compile(rb"\{\s*[\"'][\w /.@-]+[\"']\s*:")
 _MEASURE = re.compile(
-    r"(?:^|[\s_/.-])(?:loss|acc\d?|accu|accuracy|error|rms|perplexity|ppl|entropy|rewards?|rew|returns?|score|psnr|ssim|dice|m?iou|map(?:\d+|(?=@))|auc|f1|bleu|[wc]er"
+    r"(?:^|[\s_/.-])(?:loss|acc\d?|accu|accuracy|err(?:or)?|rms|perplexity|ppl|entropy|rewards?|rew|returns?|score|psnr|ssim|dice|m?iou|map(?:\d+|(?=@))|auc|f1|bleu|[wc]er"
     r"|mse|mae|rmse|nll|kl|objf|recall|precision|ndcg|mrr|hit|mean|average|avg|std)(?=$|[\s_/.@-])|(?:loss|rew|reward|entropy)$"
     r"|^(?:mean|avg)"
 )
 """A name that says itself that it is measured, whatever kind of it."""
+_OUTCOME = re.compile(
+    r"(?i)(?:^|[\s_/.-])(?:loss|acc|accuracy|perplexity|ppl|crossentropy|cross_entropy|rew_mean|reward|return|approx_kl)(?:$|[\s_/.@-])|(?:loss|entropy)$"
+)
+"""A name that no setting has."""
 _COMMON = frozenset({"step_time_seconds", "data_time_seconds", "memory_bytes", "learning_rate"})
 """What settings and times of anything are called too."""
 _TABLE = re.compile(rb"\w  +[:=]")
@@ -142,13 +155,23 @@ _SENTENCE = re.compile(
     r"(?i)\b(?:took|in|at|for|after|of|on|with|to|from|over|is|was|by|done|and|than|until|every|all|last|next|first)\b"
 )
 """Words that no name of a metric has."""
+_BAR = rb"(?:\||\xe2\x94[\x82\x83])"
 _ROW = re.compile(
-    rb"^\s*\|\s*(?P<name>[A-Za-z][\w/ .-]{0,60}?)\s*\|\s*(?P<number>"
+    rb"^\s*"
+    + _BAR
+    + rb"\s*(?P<name>[A-Za-z][\w/ .@-]{0,60}?)\s*"
+    + _BAR
+    + rb"\s*(?P<number>"
     + NUMBER.encode()
-    + rb")\s*\|\s*$"
+    + rb")\s*"
+    + _BAR
+    + rb"\s*$"
+)
+_BLANK_ROW = re.compile(
+    rb"^ {3,}(?P<name>[A-Za-z][\w/.@-]{0,60}) {4,}(?P<number>" + NUMBER.encode() + rb")\s*$"
 )
 _BULLET = re.compile(
-    rb"^\s*(?:\|\s*)?>\s[A-Za-z]|^\s{2,}(?:[\"'][\w/ .@-]+[\"']: |[a-z]\w*/[\w/.@-]+=)\S+$"
+    rb"^\s*(?:\|\s*)?>\s[A-Za-z]|^\s{2,}(?:[\"'][\w/ .@-]+[\"']: |(?:(?:Train|Eval|Val)[ :]\s*)?[a-zA-Z]\w*/[\w/.@-]+(?: [\w()]+){0,3}(?:=|: ))\S+$"
 )
 """A value of a list below the line that tells the step: `| > step_time: 1.02`, `'grad_norm': 0.5,`, `optim/norm=1.2`."""
 _LONE_PLACE = re.compile(rb"\[step=[0-9]+(?:/[0-9]+)?(?:, ?epoch=[0-9]+(?:/[0-9]+)?)?\]\s*$")
@@ -166,9 +189,11 @@ def parse(line: bytes) -> ParsedLine | None:
     if _NOT_TRAINING.search(line):
         return None
     claims = Claims(line)
-    as_json = _JSON.search(line) is not None
-    claims.add_pairs(pair for pair in placed(line) if not pair.dashed or _is_measure(pair.name))
-    in_row = _ROW.match(line)
+    object_ = _JSON.search(line)
+    as_json = object_ is not None
+    claims.add_pairs(pair for pair in placed(line) if not pair.dashed or is_measure(pair.name))
+    claims.add_pairs(pair for pair in dashed(line) if _OUTCOME.search(pair.name))
+    in_row = _ROW.match(line) or _BLANK_ROW.match(line)
     if in_row is not None:
         return _of_row(claims, in_row)
     counted = [
@@ -191,7 +216,13 @@ def parse(line: bytes) -> ParsedLine | None:
                 claims.add(*found.span("of"), "", "skip", form="plain")
     if not steps:
         _add_place(claims, line, epochs)
-    pairs = [pair for pair in signed(line) if pair.quoted or not as_json]
+    pairs = [
+        pair
+        for pair in signed(line)
+        if object_ is None
+        or pair.quoted
+        or (pair.stop <= object_.start() and (is_measure(pair.name) or pair.name.lower() in UNITS))
+    ]
     pairs = list(_in_groups(line, pairs))
     claims.add_pairs(pairs)
     if not as_json:
@@ -217,7 +248,7 @@ def _of_row(claims: Claims, found: re.Match[bytes]) -> ParsedLine | None:
     name = found["name"].decode("utf-8", "replace")
     pair = Pair(name, found.start("name"), *found.span("number"), unit="", stop=found.end("number"))
     claims.add_pairs([pair])
-    return claims.parsed("any/row", certain=False)
+    return claims.parsed(LISTED, certain=bool(_OUTCOME.search(name) or claims.metrics & RESULTS))
 
 
 def _is_length(line: bytes, counter: re.Match[bytes]) -> bool:
@@ -241,7 +272,7 @@ def _add_place(claims: Claims, line: bytes, epochs: Sequence[re.Match[bytes]]) -
         if epoch["of"]:
             claims.add(*epoch.span("of"), "", "skip", form="plain")
     behind = None if epoch is None else _STEP_BEHIND.match(line, epoch.end())
-    found = behind or _BATCH.search(line) or _OF_TOTAL.search(line)
+    found = behind or _BEHIND_FILE.search(line) or _BATCH.search(line) or _OF_TOTAL.search(line)
     for each in epochs:
         found = found or _BATCH_OF_EPOCH.match(line, each.end())
     if found is None:
@@ -305,12 +336,12 @@ def _bare(line: bytes, pair: Pair) -> Pair | None:
     said = after_number and "/" in words[0]
     for first in range(said or words[0].lower() == "the", len(words)):
         name = " ".join(words[first:])
-        if _is_measure(name):
+        if is_measure(name):
             return replace(pair, name=name, begin=pair.begin + len(pair.name) - len(name))
     return None
 
 
-def _is_measure(name: str) -> bool:
+def is_measure(name: str) -> bool:
     """Return whether a name before a number means a metric even without a sign between them."""
     said = meaning(name)
     if said.known:
@@ -329,7 +360,8 @@ def _judge(
     counted = found & COUNTERS
     measured = {name for name in found - COUNTERS if _MEASURE.search(name)}
     agreed = {name for name in found - COUNTERS if name in _agreed()} | measured
-    name = "any/json" if as_json else "any/pairs"
+    listed = len(found) == 1 and _BULLET.match(line) is not None
+    name = LISTED if listed else "any/json" if as_json else "any/pairs"
     alone = as_json or _only_pairs(line, pairs)
     if (
         (counted and agreed and (agreed & RESULTS or not many))
@@ -338,11 +370,13 @@ def _judge(
         or (agreed & RESULTS and len(found) == 1 and not _TABLE.search(line))
     ):
         return claims.parsed(name)
+    if listed and _OUTCOME.search(next(iter(found))):
+        return claims.parsed(name)
     if (
         (found == {"learning_rate"} and _TIMED.search(line))
         or (counted and alone and (found > counted or _LONE.search(line)))
         or (agreed - _COMMON and alone and (measured or len(found) == 1))
-        or (len(found) == 1 and _BULLET.match(line))
+        or listed
         or (counted and _LONE_PLACE.search(line))
     ):
         return claims.parsed(name, certain=False)

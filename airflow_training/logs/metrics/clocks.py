@@ -9,9 +9,11 @@ import numpy as np
 if TYPE_CHECKING:
     from airflow_training.logs.model import Floats
 
-__all__ = ["since_start"]
+__all__ = ["CLOCK_NAME", "MANY", "STEP_NAME", "since_start"]
 
-_MANY = 20
+CLOCK_NAME, STEP_NAME = "time", "step_time_seconds"
+"""What a bare time is called where it is a clock's, and where it is that of a step."""
+MANY = 20
 """Reports, among which a clock may have been set back: with each epoch, or by a restart."""
 _MOSTLY = 0.9
 _SURELY = 4
@@ -31,7 +33,7 @@ def since_start(steps: Floats, values: Floats) -> bool:
     if len(values) < 2:
         return bool(len(values)) and float(values[0]) > _LONGEST_STEP
     rises = np.diff(values)
-    if len(values) >= _MANY:
+    if len(values) >= MANY:
         return float((rises > 0).mean()) >= _MOSTLY
     if not (rises > 0).all() or values[-1] < _GROWN * values[0]:
         return False

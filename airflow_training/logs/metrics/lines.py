@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from functools import cache
 
 from airflow_training.logs.engine.patterns import required_literals
-from airflow_training.logs.metrics import any_program
+from airflow_training.logs.metrics import any_program, columns
 from airflow_training.logs.metrics.formats import Format, built_in
-from airflow_training.logs.metrics.names import meaning
+from airflow_training.logs.metrics.names import RESULTS, meaning
 from airflow_training.logs.metrics.numbers import Kind
 from airflow_training.logs.metrics.pairs import signed, worded
 from airflow_training.logs.metrics.slots import Claims, Form, ParsedLine, Slot
@@ -25,13 +25,14 @@ _WAYS = {"signed": (signed,), "worded": (worded,), "both": (signed, worded), "no
 _BARS = (b"%|", b"it [")
 """What a progress bar in the same line holds."""
 _WORD = re.compile(rb"[A-Za-z]{3}")
+_PLAIN = RESULTS | {"grad_norm", "learning_rate", "loss_scale"}
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def anchors(user: Sequence[Format] = ()) -> Sequence[str]:
     """Return patterns, one of which is found in every line that `parse_line` knows."""
     found = [each.anchor for each in (*user, *built_in())]
-    return tuple(dict.fromkeys([*found, *any_program.ANCHORS]))
+    return tuple(dict.fromkeys([*found, *any_program.ANCHORS, columns.ANCHOR]))
 
 
 def parse_line(line: bytes, user: Sequence[Format] = ()) -> ParsedLine | None:
@@ -75,6 +76,11 @@ def _beside(line: bytes, end: int) -> tuple[Claims, str] | None:
     for slot in said.slots:
         claims.add_slot(slot)
     return claims, said.format
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a name means a metric also where nothing but blanks stand before its number."""
+    return meaning(name).metric in _PLAIN
 
 
 @cache
@@ -124,6 +130,10 @@ def _claim(claims: Claims, format_: Format, found: re.Match[bytes], line: bytes)
     for way in _WAYS[format_.pairs]:
         pairs = way(line, start, end)
         claims.add_pairs(pairs, names=format_.names, units=format_.units, sets=format_.sets)
+    if format_.pairs == "signed":
+        # older versions of a program leave the sign out
+        bare = (pair for pair in worded(line, start, end) if _is_plain(pair.name))
+        claims.add_pairs(bare, names=format_.names, units=format_.units)
     if format_.pairs == "both":
         add_alone(claims, line)
     if format_.joins:

@@ -90,5 +90,6 @@ def _readings(name: str) -> list[tuple[str, str]]:
         unit = found["a"] or found["b"] or found["c"]
         timed = "step time" if _STEP.fullmatch(found["name"]) else found["name"]  # `step_ms`
         readings.append((timed, unit if unit in UNITS else "s"))
-    bare = _FILLER.sub("", name)
-    return readings if bare == name else [*readings, (bare, "")]
+    whole = _HUMP.sub(" ", name)
+    bare = _FILLER.sub("", whole)
+    return readings if bare == whole else [*readings, (bare, "")]

@@ -9,7 +9,10 @@ from typing import Literal
 
 from airflow_training.logs.engine.numbers import CLOCK, NUMBER, PLAIN, RANK
 
-__all__ = ["CLOCK", "NUMBER", "PLAIN", "RANK", "UNITS", "Kind"]
+__all__ = ["CLOCK", "NAMED", "NUMBER", "PLAIN", "RANK", "UNITS", "Kind"]
+
+NAMED = rf"\s+{PLAIN}\s*(?:$|[,;|)])"
+"""Behind a word that may be a unit: a number without one, so that it is rather its name. `lr 0.1 samples/sec 21.4`."""
 
 Kind = Literal["number", "divided", "inverse", "clock", "rank", "bar", "skip"]
 """How the text of a slot is read.

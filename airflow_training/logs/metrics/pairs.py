@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from airflow_training.logs.metrics.numbers import NUMBER, PLAIN
+from airflow_training.logs.metrics.numbers import NAMED, NUMBER, PLAIN
 
-__all__ = ["Pair", "at_step", "placed", "signed", "worded"]
+__all__ = ["Pair", "at_step", "dashed", "placed", "signed", "worded"]
 
 _N = NUMBER.encode()
 _AFTER_NAME = rb"\s{0,40}(?:=>|[:=])\s{0,40}"
@@ -47,6 +47,11 @@ _AT = re.compile(
     + rb")"
 )
 """`loss@300: 0.5`: of other names (`recall@10`) it may be how many answers count."""
+_DASHED = re.compile(
+    rb"(?:^|[,;|]\s*|\s)(?P<name>[A-Za-z_][\w/]{0,30}(?: [A-Za-z_][\w/]{0,30}){0,2}) - (?P<number>"
+    + _N
+    + rb")(?=\s*$|[,;|]|\s[A-Za-z_]+ - )"
+)
 _UNIT = re.compile(
     rb"(?:\s{12,80}|\s?)(?P<unit>%|[kmu]?s/(?:it|iter|step|sample)\b|(?:[kKM]\s?)?(?:it|iter|steps?|samples?|images?|imgs?|examples?|tok|toks|tks|tokens?|seqs?|sequences?|records?)(?: ?/ ?s(?:ec|econd)?(?:/(?:gpu|device|GPU|chip))?| per sec(?:ond)?(?!\s*[:=0-9]))\b"
     rb"|[KMGT]i?[Bb]\b|[kKMGT]\b|TFLOPS?\b|TFLOP/s\b|ms(?:ec)?\b|milliseconds\b|us\b|secs?\b|seconds\b|s\b|m(?:in)?\b)"
@@ -63,7 +68,7 @@ _USED = re.compile(
 )
 """What is there of a size, behind what is used of it: `5.1/23.7 GiB (21.5%)`."""
 _UNCLEAN = re.compile(rb"[\w/]|[.:-][0-9]|\.\w|:\w")
-_NOT_A_UNIT = re.compile(_UNCLEAN.pattern + rb"|\s*[:=]")
+_NOT_A_UNIT = re.compile(_UNCLEAN.pattern + rb"|\s*[:=]|" + NAMED.encode())
 """What follows a word that is no unit: it goes on, or it is the name of the next pair."""
 _FILE = re.compile(rb"\.(?:py|pyx|cc|cpp|cu|c|h|go|rs|java|scala|js)$")
 _LONGEST_NAME = 60
@@ -144,6 +149,14 @@ def placed(line: bytes) -> Iterator[Pair]:
         pair = _pair(line, len(line), value["name"], value.start("number"), value, quoted=False)
         if pair is not None:
             yield replace(pair, dashed=bool(value.groupdict().get("dash")))
+
+
+def dashed(line: bytes) -> Iterator[Pair]:
+    """Yield the pairs with a dash between name and number: `loss - 0.5`."""
+    for value in _DASHED.finditer(line):
+        pair = _pair(line, len(line), value["name"], value.start("name"), value, quoted=False)
+        if pair is not None:
+            yield replace(pair, dashed=True)
 
 
 def at_step(line: bytes) -> re.Match[bytes] | None:

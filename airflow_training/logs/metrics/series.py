@@ -6,15 +6,16 @@ last, and for each metric the least and the greatest row stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from airflow_training.logs.metrics.any_program import LISTED
 from airflow_training.logs.metrics.bars import BarRun, Bars
-from airflow_training.logs.metrics.clocks import since_start
+from airflow_training.logs.metrics.clocks import CLOCK_NAME, since_start
 from airflow_training.logs.metrics.names import CLOCK, COUNTERS
 from airflow_training.logs.metrics.slots import ParsedLine
 from airflow_training.logs.metrics.thinning import representative_rows
@@ -35,6 +36,8 @@ _FOLD = 8
 """How many times fewer rows a first thinning leaves."""
 _HELD = 1_000_000
 """Numbers that one builder holds, whatever the number of ranks: some 8 MB."""
+_BESIDE = 3
+"""Lines between two values of one list."""
 _REPEATS = 2
 """Lines of an unknown layout that make a series."""
 
@@ -47,6 +50,7 @@ class _Key(NamedTuple):
     rank: int
     certain: bool
     bar: bool
+    listed: bool = False
 
 
 @dataclass
@@ -223,10 +227,10 @@ class SeriesBuilder:
             self._bound()
         self._high = max(self._high, int(offsets[-1]))
         columns = tuple((slot.metric, slot.scope) for slot in layout.slots if slot.metric)
-        bar = layout.format == "tqdm/bar"
+        bar, listed = layout.format == "tqdm/bar", layout.format == LISTED
         first = int(ranks[0])
         if (ranks == first).all():
-            self._table(_Key(columns, first, layout.certain, bar)).append(
+            self._table(_Key(columns, first, layout.certain, bar, listed)).append(
                 values, offsets, lines, times
             )
             return
@@ -236,7 +240,7 @@ class SeriesBuilder:
         starts = np.flatnonzero(np.r_[True, ranks[1:] != ranks[:-1]])
         for start, end in pairwise([*starts.tolist(), ranks.size]):
             rows = slice(start, end)
-            table = self._table(_Key(columns, int(ranks[start]), layout.certain, bar))
+            table = self._table(_Key(columns, int(ranks[start]), layout.certain, bar, listed))
             table.append(values[rows], offsets[rows], lines[rows], times[rows])
 
     def carry(self) -> dict[str, float]:
@@ -281,21 +285,21 @@ class SeriesBuilder:
             table.thin(self._most_kept)
         self._bound()
 
-    def series(self, origin: Origin) -> tuple[Series, ...]:
-        """Return a series per metric, scope and rank, in the order in which the log begins them."""
+    def series(self, origin: Origin, *, judged: bool = True) -> tuple[Series, ...]:
+        """Return a series per metric, scope and rank, in the order in which the log begins them.
+
+        Not `judged`: bare times keep the scope CLOCK, as more of the log may tell whether they are those of steps.
+        """
         self._settle()
         found: dict[tuple[str, str, int], list[_Part]] = {}
-        for table in self._tables.values():
-            rows = table.rows()
-            if rows is None or not (table.key.certain or _credible(table, rows)):
-                continue
+        for table, rows in _that_count(self._tables.values()):
             for index, (metric, scope) in enumerate(table.key.columns):
                 found.setdefault((metric, scope, table.key.rank), []).append(
                     (rows, index, table.total)
                 )
         series = [
             _series(origin, name, parts)
-            for name, parts in _named(found).items()
+            for name, parts in (_named(found) if judged else found).items()
             if any(p[0].size for p in parts)
         ]
         return tuple(sorted(series, key=lambda each: (int(each.offsets[0]), each.metric)))
@@ -394,7 +398,7 @@ def _named(
     named: dict[tuple[str, str, int], list[_Part]] = {}
     for (metric, scope, rank), parts in found.items():
         if scope == CLOCK:
-            metric, scope = ("time" if _is_clock(parts) else metric), ""
+            metric, scope = (CLOCK_NAME if _is_clock(parts) else metric), ""
         named.setdefault((metric, scope, rank), []).extend(parts)
     return named
 
@@ -406,6 +410,37 @@ def _is_clock(parts: Sequence[_Part]) -> bool:
     steps = np.concatenate([rows.steps for rows, _, _ in parts])[order]
     values = np.concatenate([rows.values[:, index] for rows, index, _ in parts])[order]
     return since_start(steps, values)
+
+
+def _that_count(tables: Iterable[_Table]) -> Iterator[tuple[_Table, _Rows]]:
+    """Yield the tables that are series, with their rows."""
+    known = [(table, rows) for table in tables if (rows := table.rows()) is not None]
+    sure = {id(table) for table, rows in known if table.key.certain or _credible(table, rows)}
+    listed = [
+        (table, rows)
+        for table, rows in known
+        if table.key.listed
+        and id(table) not in sure
+        and table.total < _REPEATS  # what repeats has to change
+    ]
+    while listed:
+        lines = [rows.lines for table, rows in known if table.key.listed and id(table) in sure]
+        near = [table for table, rows in listed if lines and _stand_beside(rows.lines, lines)]
+        if not near:
+            break
+        sure |= {id(table) for table in near}
+        listed = [(table, rows) for table, rows in listed if id(table) not in sure]
+    yield from ((table, rows) for table, rows in known if id(table) in sure)
+
+
+def _stand_beside(lines: Integers, others: Sequence[Integers]) -> bool:
+    """Return whether each of some lines has one of others not far from it: they are of one list."""
+    all_others = np.sort(np.concatenate(others))
+    after = np.searchsorted(all_others, lines)
+    last = len(all_others) - 1
+    before = np.abs(lines - all_others[np.clip(after - 1, 0, last)])
+    behind = np.abs(lines - all_others[np.clip(after, 0, last)])
+    return bool((np.minimum(before, behind) <= _BESIDE).all())
 
 
 def _credible(table: _Table, rows: _Rows) -> bool:

@@ -11,7 +11,7 @@ from airflow_training.logs.metrics.names import meaning, normal
 from airflow_training.logs.metrics.numbers import RANK, UNITS, Kind
 from airflow_training.logs.metrics.pairs import Pair
 
-__all__ = ["Claims", "ParsedLine", "Slot", "magnitude", "rate_of", "scope_of"]
+__all__ = ["Claims", "ParsedLine", "Slot", "conversion", "magnitude", "rate_of", "scope_of"]
 
 _VARYING = re.compile(
     rb"(?:(?<![\w@'.])(?<![0-9.][eE][-+])|(?<=[0-9]T))[0-9](?:[0-9.,:?+-]*[0-9?])?"
@@ -44,14 +44,19 @@ _IGNORED = frozenset(
     }
 )
 """Numbers beside metrics that are about the process, or a guess about the end."""
+_MACHINE = re.compile(r"(?:node|host|worker|gpu|pod)[ _-]?\d+")
+"""`node01:0` before a message."""
 _RANKS = frozenset({"rank", "global rank"})
 _LISTS = frozenset({"learning_rate"})
 """Metrics that are printed per parameter group: the first counts."""
 _MAGNITUDES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 """A letter after a number that is no size of memory."""
-_RATE_NAME = re.compile(r"(?!k)[a-z]+/s(?:ec(?:ond)?)?(?:/(?:gpu|device|chip))?", re.IGNORECASE)
+_FEWEST_BYTES = 1e6
+_RATE_NAME = re.compile(
+    r"(?!k)[a-z]+/s(?:ec(?:ond)?)?(?:/(?:gpu|device|chip|core))?", re.IGNORECASE
+)
 """A name that is nothing but a unit: `tks/s`."""
-_PER_DEVICE = re.compile(r"/(?:gpu|device|chip)$", re.IGNORECASE)
+_PER_DEVICE = re.compile(r"/(?:gpu|device|chip|core)$", re.IGNORECASE)
 
 _TOKENS_PER_DEVICE = ("tps", "tgs")
 """Units without a sign that says so."""
@@ -176,7 +181,7 @@ class Claims:
     def _add_pair(self, pair: Pair, names: Mapping[str, str], units: Mapping[str, str]) -> None:
         """Add one name with its number."""
         key = normal(pair.name)
-        if key in _IGNORED or key.endswith((" pid", " port", " rank")):
+        if key in _IGNORED or key.endswith((" pid", " port", " rank")) or _MACHINE.fullmatch(key):
             is_rank = key in _RANKS and _RANK.fullmatch(self._line, pair.start, pair.end)
             kind: Kind = "rank" if is_rank else "skip"
             self.add(pair.start, pair.end, "", kind, form="fixed" if key in _RANKS else "any")
@@ -194,6 +199,16 @@ class Claims:
         if rate and (not known or metric == "samples_per_second"):
             metric, known = rate, True
             scope = scope_of(pair.unit, rate)
+        per_second = next(
+            (
+                each
+                for each in (pair.name.lower(), pair.unit)
+                if UNITS.get(each, ("",))[0] == "inverse"
+            ),
+            "",
+        )
+        if not known and per_second:  # `steps/sec: 4.1`, `speed: 4.1 steps/s`
+            metric, known, scope = "step_time_seconds", True, ""
         if metric in self._spellings:
             other, spelling = self._spellings[metric]
             if key == normal(metric) and normal(spelling) != key:
@@ -201,11 +216,13 @@ class Claims:
                 self._rename(metric, other, spelling)
             else:
                 metric, scope, known = pair.name.lower(), "", False
-        unit = said.unit or pair.unit or units.get(metric, "")
+        unit = per_second or said.unit or pair.unit or units.get(metric, "")
+        if metric == "memory_bytes" and not unit and self._is_small(pair):
+            unit = "MiB"  # no process has so few bytes
         if metric == "tokens_per_second":
             scope = scope or "job"
         if known:
-            kind, scale = _conversion(metric, unit)
+            kind, scale = conversion(metric, unit)
             if said.unit and kind == "divided":  # `time_ms: 11.5K`
                 scale /= _magnitude_alone(pair.unit)
         else:
@@ -214,6 +231,10 @@ class Claims:
             self.add(pair.start, pair.end, "", "skip")
         elif self.add(pair.start, pair.end, metric, kind, scale, scope):
             self._spellings[metric] = (len(self._slots) - 1, pair.name)
+
+    def _is_small(self, pair: Pair) -> bool:
+        text = self._line[pair.start : pair.end].replace(b",", b"")
+        return text.replace(b".", b"", 1).isdigit() and 0 < float(text) < _FEWEST_BYTES
 
     def _rename(self, metric: str, index: int, spelling: str) -> None:
         """Give the slot of a metric the name that its program uses."""
@@ -298,7 +319,7 @@ def _of_set(name: str) -> str:
     return name.replace("'s ", "-").replace(" ", "-").lower()
 
 
-def _conversion(metric: str, unit: str) -> tuple[Kind, float]:
+def conversion(metric: str, unit: str) -> tuple[Kind, float]:
     """Return how a number in a unit becomes the unit that a metric is kept in."""
     times, _ = magnitude(unit)
     if metric != "memory_bytes" and (times != 1.0 or unit in _MAGNITUDES):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from airflow_training.logs.metrics.names import COUNTERS
-from airflow_training.logs.metrics.numbers import NUMBER, PLAIN, UNITS
+from airflow_training.logs.metrics.numbers import NAMED, NUMBER, PLAIN, UNITS
 from airflow_training.logs.metrics.slots import Claims, magnitude, rate_of, scope_of
 
 __all__ = ["RATE", "add_alone", "add_rates"]
@@ -16,7 +16,9 @@ RATE = re.compile(
     rb"(?:^|[\s(\[,|])(?P<number>"
     + _N
     + rb")\s?(?:(?:src|tgt) )?(?P<unit>(?:it|iter|steps?)/s(?:ec)?|(?:m?s|sec|seconds)/(?:it|iter|iteration|step|batch)"
-    rb"|(?:[kKM]\s?)?[a-z]{3,}(?: ?/ ?s(?:ec(?:ond)?)?(?:/(?:gpu|GPU|device))?| per sec(?:ond)?(?!\s*[:=0-9])))(?![\w/])"
+    rb"|(?:[kKM]\s?)?[a-z]{3,}(?: ?/ ?s(?:ec(?:ond)?)?(?:/(?:gpu|GPU|device))?| per sec(?:ond)?(?!\s*[:=0-9])))(?![\w/])(?!"
+    + NAMED.encode()
+    + rb")"
 )
 _ALONE = rb"(?:[(\[,;|]\s?|\s-\s|[0-9]\s{1,2}|"
 """What stands before a number that has no name."""

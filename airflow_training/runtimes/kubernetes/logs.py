@@ -27,6 +27,7 @@ from airflow_training.runtimes.kubernetes.stamped import (
     StampedReader,
     epoch,
     gap_line,
+    unread_line,
 )
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
 
@@ -52,6 +53,9 @@ _PAUSE_SECONDS = 0.2
 """Before a log is followed again whose connection broke: its pod may be about to go."""
 _QUIET_SECONDS = 60.0
 """A program that prints nothing for longer after its start may have printed before anybody looked."""
+_PAUSE_OF_LINES_SECONDS = 2.0
+_HELD_UP_BYTES = 64 << 10
+"""Fewer than buffers on the way hold of a log whose files are full within seconds."""
 _WINDOW_BYTES = 1 << 20
 """Read beyond what was asked for: lines of the same second, and the time stamps."""
 
@@ -378,35 +382,45 @@ def begun_late(started: str, pieces: Sequence[Piece], *, read_since: float) -> l
     """
     first = pieces[0][0]
     quiet = min(epoch(first), read_since) - epoch(started)
-    return [(started, gap_line(started, first))] if quiet > _QUIET_SECONDS else []
+    return [(started, unread_line(started, first))] if quiet > _QUIET_SECONDS else []
 
 
 class _Lag:
     """Finds where a node left out whole files of a log, as it was sent too slowly.
 
     Who is behind gets the old file to its end and then the newest. That shows: the lines before and
-    after are far apart, though the one came right after the other.
+    after are far apart, though the one came right after the other. So do the few lines that were held
+    up together, by a proxy or as this process stood still: a file is full only of many.
     """
 
     def __init__(self) -> None:
         self._stamp = ""
         self._opened_at = self._came_at = time.time()
+        self._paused_at = 0.0
+        """When the newest pause ended in which nothing came,"""
+        self._since_pause = 0
+        """and bytes since then."""
 
     def marked(self, pieces: Iterable[Piece], *, now: float) -> list[Piece]:
         """Return pieces that came just now, with a line where some may be missing."""
         marked: list[Piece] = []
+        if now - self._came_at >= _PAUSE_OF_LINES_SECONDS:
+            self._paused_at, self._since_pause = now, 0
         for stamp, content in pieces:
             if stamp and stamp[:19] != self._stamp[:19]:
                 if self._stamp and self._left_out(epoch(self._stamp), epoch(stamp), now):
                     marked.append((self._stamp, gap_line(self._stamp, stamp)))
                 self._stamp = stamp
+            self._since_pause += len(content)
             marked.append((stamp, content))
         self._came_at = now
         return marked
 
     def _left_out(self, before: float, after: float, now: float) -> bool:
         far = after - before
-        return far >= FILE_SECONDS and before > self._opened_at and now - self._came_at < far / 2
+        held_up = now - self._paused_at < FILE_SECONDS and self._since_pause < _HELD_UP_BYTES
+        at_once = now - self._came_at < far / 2 and not held_up
+        return far >= FILE_SECONDS and before > self._opened_at and at_once
 
 
 Read = Callable[[str, int], Awaitable[bytes]]

@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Iterator
 
-__all__ = ["FILE_SECONDS", "GAP", "Piece", "StampedReader", "epoch", "gap_line"]
+__all__ = ["FILE_SECONDS", "GAP", "Piece", "StampedReader", "epoch", "gap_line", "unread_line"]
 
 GAP = "airflow-training: lines may be missing here"
 """How the line begins that stands where some could not be read; the diagnosis looks for it."""
@@ -157,6 +157,12 @@ class StampedReader:
 def gap_line(before: str, after: str) -> bytes:
     """Return the line that says what may be missing between two others."""
     text = f"{GAP}: the node began a new log file after {before}, and the next line is of {after}"
+    return text.encode() + b"\n"
+
+
+def unread_line(started: str, first: str) -> bytes:
+    """Return the line that says why some may be missing before the first that was read."""
+    text = f"{GAP}: the container started at {started}, its log was not read then, and the first line there is of {first}"
     return text.encode() + b"\n"
 
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_training.agent.files import write_json
+from airflow_training.agent.files import AttemptFolder, write_json
 from airflow_training.agent.proc import marked_processes
 from airflow_training.control.model import InstanceKey
 from airflow_training.documents.quantities import parse_quantity
@@ -328,7 +328,8 @@ class LocalRuntime:
                 file.seek(cursor.offset)
                 data = file.read(limit)
         except FileNotFoundError:
-            return LogChunk(data=b"", next=cursor, end=over)
+            why = _why_no_log(run, folder)
+            return LogChunk(data=b"", next=cursor, end=over, missing=why)
         position = cursor.offset + len(data)
         return LogChunk(data=data, next=Cursor(offset=position), end=over and len(data) < limit)
 
@@ -405,3 +406,14 @@ def _describe(standing: AttemptState) -> str:
         left = sorted(marked_processes([f"TRAINING_INSTANCE_UID={standing.uid}"]))
         return f"{name} left processes {left} on {standing.place}"
     return f"{name} lives on {standing.place}"
+
+
+def _why_no_log(run: RunFolder, attempt: AttemptFolder) -> str:
+    """Return why there is no log of an attempt: one is made with its folder. "": it may be made yet."""
+    if attempt.path.exists():
+        return "somebody removed it from this machine"
+    if not run.path.exists():
+        return "the folder of its run is not on this machine: somebody removed it, or it is on another one"
+    if run.removed_generation >= 0:
+        return "its folder is not on this machine: somebody removed it"
+    return ""

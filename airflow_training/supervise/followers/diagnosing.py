@@ -6,10 +6,11 @@ What reads and understands logs is imported with the first failure: runs that su
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_training.control.failures import CANNOT_START_CODES
 from airflow_training.control.lost_peers import explained_by, lost_peers
@@ -29,15 +30,11 @@ from airflow_training.control.root_cause import proven_cause
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.logs.model import InstanceFact
 from airflow_training.runtimes.port import InstanceRef, Runtime
+from airflow_training.supervise.followers.explaining import LOST_LOSS, EndOfLog, explain
+from airflow_training.supervise.followers.first_lost import find_first_lost
 from airflow_training.supervise.followers.log_ends import LogEnd, read_end
 
-if TYPE_CHECKING:
-    from airflow_training.logs.model import FoundCause
-
 __all__ = ["Diagnoser", "facts_of"]
-
-_Log = tuple[InstanceRef, int | None, LogEnd]
-"""Whose, of which rank, and its end."""
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +44,6 @@ _LONGEST_SECONDS = 15.0
 """How long what is restarted waits for it: the first one of a process loads signatures."""
 _PEERS_SECONDS = 5.0
 """How long the logs of those beside one may take that only lost others."""
-_SOMEWHERE = 1
-"""Offset of an end of which only is known that it is none of a log's beginning."""
 _TAIL_BYTES = 64 << 10
 _END_SECONDS = 10.0
 """How long the end of a job waits for the last diagnosis."""
@@ -157,7 +152,7 @@ class Diagnoser:
         if not end.data:
             return
         fact = _fact(seen)
-        found = await asyncio.to_thread(_explain, [(ref, self._rank(ref), end)], [fact])
+        found = await self._explain([(ref, self._rank(ref), end)], [fact])
         if found is None or found["file"] is None:
             return  # what the runtime saw alone, decisions know better
         answer = InstanceDiagnosis(
@@ -188,9 +183,7 @@ class Diagnoser:
             logs = await asyncio.wait_for(self._tails_of(beside[:_MOST_LOGS]), _PEERS_SECONDS)
         except asyncio.TimeoutError:
             return None
-        found = await asyncio.to_thread(
-            _explain, [(ref, self._rank(ref), end), *logs], [_fact(seen)]
-        )
+        found = await self._explain([(ref, self._rank(ref), end), *logs], [_fact(seen)])
         if found is None or found["role"] is None:
             return None
         entry = ledger.instances[found["role"], found["index"]]
@@ -198,18 +191,18 @@ class Diagnoser:
         origin = InstanceDiagnosis(key=entry.key, attempt_id=entry.attempt_id, cause=cause)
         return origin if explained_by(origin) == "itself" and entry.key != seen.key else None
 
-    async def _tails_of(self, entries: Sequence[InstanceEntry]) -> list[_Log]:
+    async def _tails_of(self, entries: Sequence[InstanceEntry]) -> list[EndOfLog]:
         """Return the last lines of logs that are still being written, at one request each."""
         refs = [_ref(self._run, each) for each in entries]
         tails = await asyncio.gather(
             *(self._runtime.tail_log(ref, limit=_TAIL_BYTES) for ref in refs)
         )
-        ends = [LogEnd(data=tail, offset=_SOMEWHERE) for tail in tails]
+        ends = [LogEnd(data=tail, offset=None) for tail in tails]
         return self._that_say_something(refs, ends)
 
     def _that_say_something(
         self, refs: Sequence[InstanceRef], ends: Sequence[LogEnd]
-    ) -> list[_Log]:
+    ) -> list[EndOfLog]:
         return [
             (ref, self._rank(ref), end) for ref, end in zip(refs, ends, strict=True) if end.data
         ]
@@ -218,26 +211,51 @@ class Diagnoser:
         """Return why a job failed as a cause object with whose log proves it; None: no log tells."""
         entries = [each for each in ledger.instances.values() if _has_run(each)]
         entries.sort(key=lambda each: (each.end.failure_class is None, each.finished_at or 0.0))
+        refs = [_ref(self._run, each) for each in entries[:_MOST_LOGS]]
+        facts = facts_of(ledger, self._runtime.capabilities.reasons)
         try:
-            return await asyncio.wait_for(
-                self._explain_all(
-                    entries[:_MOST_LOGS], facts_of(ledger, self._runtime.capabilities.reasons)
-                ),
-                _END_SECONDS,
-            )
+            logs = await asyncio.wait_for(self._ends_of(refs, limit=_END_TAIL_BYTES), _END_SECONDS)
+            if not logs:
+                return None
+            found = await asyncio.wait_for(self._explain(logs, facts), _END_SECONDS)
         except Exception:
             log.warning("run %s: the end was not diagnosed", self._run.uid, exc_info=True)
             return None
+        if found is None or found["id"] != LOST_LOSS:
+            return found
+        with contextlib.suppress(Exception):  # that it was lost is known all the same
+            return await asyncio.wait_for(self._with_first_step(found, logs), _END_SECONDS)
+        return found
 
-    async def _explain_all(
-        self, entries: Sequence[InstanceEntry], facts: Sequence[InstanceFact]
-    ) -> Mapping[str, Any] | None:
-        refs = [_ref(self._run, each) for each in entries]
-        ends = await asyncio.gather(
-            *(read_end(self._runtime, ref, limit=_END_TAIL_BYTES) for ref in refs)
+    async def _with_first_step(
+        self, found: Mapping[str, Any], logs: Sequence[EndOfLog]
+    ) -> Mapping[str, Any]:
+        """Return a lost loss with its first step where that may stand before the end of a long log."""
+        of = (found["role"], found["index"])
+        long = [(ref, end.offset) for ref, _, end in logs if ref.key == of and end.offset]
+        if not long or found["offset"] is None:
+            return found
+        ((ref, _),) = long
+        metric, _, _ = str(found["evidence"]).partition(" is ")
+        first = await find_first_lost(
+            self._runtime,
+            ref,
+            metric=metric,
+            before=found["offset"],
+            patterns=self._job.log_patterns,
         )
-        logs = self._that_say_something(refs, ends)
-        return await asyncio.to_thread(_explain, logs, facts) if logs else None
+        if first is None:
+            return found
+        return {**found, "evidence": first.evidence, "offset": first.offset}
+
+    async def _ends_of(self, refs: Sequence[InstanceRef], *, limit: int) -> list[EndOfLog]:
+        ends = await asyncio.gather(*(read_end(self._runtime, ref, limit=limit) for ref in refs))
+        return self._that_say_something(refs, ends)
+
+    async def _explain(
+        self, logs: Sequence[EndOfLog], facts: Sequence[InstanceFact]
+    ) -> Mapping[str, Any] | None:
+        return await asyncio.to_thread(explain, logs, facts, self._job.log_patterns)
 
     def _rank(self, ref: InstanceRef) -> int | None:
         offset = self._job.role(ref.role).rank_offset
@@ -311,47 +329,3 @@ def _fact(entry: InstanceEntry | Observation) -> InstanceFact:
 
 def _ref(run: RunRef, entry: InstanceEntry) -> InstanceRef:
     return InstanceRef(run=run, key=entry.key, attempt_id=entry.attempt_id, uid=entry.uid)
-
-
-def _explain(logs: Sequence[_Log], facts: Sequence[InstanceFact]) -> Mapping[str, Any] | None:
-    """Return the root cause that the ends of logs tell, None where they tell none. Blocks."""
-    from airflow_training.logs.diagnosis.catalogue import load
-    from airflow_training.logs.diagnosis.diagnose import diagnose
-    from airflow_training.logs.diagnosis.scanning import scan_ends
-    from airflow_training.logs.model import Origin
-    from airflow_training.logs.reading.memory import BytesLog
-    from airflow_training.settings import load_settings
-
-    catalogue = load(load_settings().causes_folder)
-    pairs = [
-        (
-            Origin(
-                file=f"{ref.role}-{ref.index}",
-                role=ref.role,
-                index=ref.index,
-                attempt=ref.attempt,
-                rank=rank,
-            ),
-            BytesLog(f"{ref.role}-{ref.index}", end.data),
-        )
-        for ref, rank, end in logs
-    ]
-    found = diagnose(scan_ends(pairs, catalogue), facts, catalogue=catalogue)
-    if not found.causes or found.causes[0].id == "unknown":
-        return None
-    return _cause_object(found.causes[0], logs)
-
-
-def _cause_object(cause: FoundCause, logs: Sequence[_Log]) -> Mapping[str, Any]:
-    """Return a cause with the instance whose log proves it, and its place in the whole log.
-
-    Of a log that was not read from its beginning the number of the line is not known.
-    """
-    told = dataclasses.asdict(cause) | {"role": None, "index": None, "attempt": None}
-    for ref, _, end in logs:
-        if cause.file == f"{ref.role}-{ref.index}":
-            told |= {"role": ref.role, "index": ref.index, "attempt": ref.attempt}
-            if end.offset:
-                told["line"] = None
-                told["offset"] = None if cause.offset is None else cause.offset + end.offset
-    return told

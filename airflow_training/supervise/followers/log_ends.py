@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import dataclass
 
 from airflow_training.runtimes.port import Cursor, InstanceRef, Runtime
@@ -10,14 +12,16 @@ __all__ = ["LogEnd", "read_end"]
 
 _CHUNK_BYTES = 1 << 20
 _MOST_CHUNKS = 256
-"""Of a log whose cursors are no offsets, so that it has to be read from its beginning."""
+"""Of a log whose cursors are no offsets, so that it has to be read from its beginning,"""
+_THROUGH_SECONDS = 5.0
+"""and how long that may take: its last lines, which were read before, say the most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
     data: bytes
-    offset: int
-    """Of the first byte; 0: it is the whole log."""
+    offset: int | None
+    """Of the first byte; 0: it is the whole log; None: it is none, and which is not known."""
 
 
 async def read_end(runtime: Runtime, ref: InstanceRef, *, limit: int) -> LogEnd:
@@ -26,7 +30,7 @@ async def read_end(runtime: Runtime, ref: InstanceRef, *, limit: int) -> LogEnd:
     if len(chunk.data) < limit and (chunk.end or not chunk.next.token):
         return LogEnd(data=chunk.data, offset=0)
     if chunk.next.token:
-        return await _through(runtime, ref, limit=limit)
+        return await _without_offsets(runtime, ref, limit=limit)
     size = await _size(runtime, ref, least=chunk.next.offset)
     chunk = await runtime.read_log(ref, Cursor(offset=size - limit), limit=limit)
     return LogEnd(data=chunk.data, offset=size - limit)
@@ -50,13 +54,24 @@ async def _size(runtime: Runtime, ref: InstanceRef, *, least: int) -> int:
     return low
 
 
-async def _through(runtime: Runtime, ref: InstanceRef, *, limit: int) -> LogEnd:
+async def _without_offsets(runtime: Runtime, ref: InstanceRef, *, limit: int) -> LogEnd:
+    """Return the end of a log whose cursors are opaque: as much as was asked for if that can be had in time."""
+    last = await runtime.tail_log(ref, limit=limit)
+    with contextlib.suppress(asyncio.TimeoutError):
+        whole = await asyncio.wait_for(_through(runtime, ref, limit=limit), _THROUGH_SECONDS)
+        if whole is not None:
+            return whole
+    return LogEnd(data=last, offset=None)
+
+
+async def _through(runtime: Runtime, ref: InstanceRef, *, limit: int) -> LogEnd | None:
+    """Return the end of a log, read from its beginning; None for one that is too long."""
     cursor, kept, read = Cursor(), b"", 0
     for _ in range(_MOST_CHUNKS):
         chunk = await runtime.read_log(ref, cursor, limit=_CHUNK_BYTES)
         read += len(chunk.data)
         kept = (kept + chunk.data)[-limit:]
         if chunk.end or not chunk.data:
-            break
+            return LogEnd(data=kept, offset=read - len(kept))
         cursor = chunk.next
-    return LogEnd(data=kept, offset=read - len(kept))
+    return None

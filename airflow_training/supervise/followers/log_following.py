@@ -7,6 +7,7 @@ store. So a worker or a whole host that dies leaves no gap, and nothing is store
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import os
@@ -14,17 +15,24 @@ import re
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from airflow_training.control.model import InstanceEntry, InstanceKey, Ledger, ProgressReport
+from airflow_training.control.model import (
+    AttemptId,
+    InstanceEntry,
+    InstanceKey,
+    Ledger,
+    ProgressReport,
+)
 from airflow_training.documents.resolved import RunRef
 from airflow_training.documents.resolved_blocks import ResolvedLogPattern
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk, Runtime
 from airflow_training.runtimes.progress import progress_of
 from airflow_training.state.store import LogPosition, Store
+from airflow_training.supervise.followers.log_ends import LogEnd, read_end
 from airflow_training.supervise.followers.log_worker import (
     LogPieceResult,
     PieceOfLog,
@@ -53,6 +61,9 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Linear algebra that nobody uses would reserve memory for each core."""
 _ANSWER_SECONDS = 60.0
 _FINISH_SECONDS = 10.0
+"""For what is left when the run is over,"""
+_END_SECONDS = 10.0
+"""and for the ends of logs of which more is left than that."""
 _TRIES = 3
 """A piece that the worker has died over so often is left out."""
 
@@ -183,6 +194,18 @@ class _LogProgress:
         self.chunks.append(_Chunk(self.next, start, chunk.data))
         self.next = chunk.next
 
+    def skip_to(self, end: LogEnd) -> int:
+        """Take the end of a log as read next; return how many bytes are left out, -1: it is not known."""
+        here = self.next.offset
+        start = here if end.offset is None else max(here, end.offset)
+        data = end.data if end.offset is None else end.data[start - end.offset :]
+        skipped = -1 if end.offset is None else start - here
+        cut = data.find(b"\n") + 1 if skipped else 0
+        self.chunks.clear()
+        self.next = Cursor(offset=start + len(data), token=self.next.token)
+        self.chunks.append(_Chunk(self.next, start + cut, data[cut:]))
+        return skipped
+
     def forget(self, done: int) -> None:
         """Keep the line that is not complete, and some context before it."""
         begin = done - _CONTEXT_BYTES
@@ -239,17 +262,54 @@ class LogFollower:
             await self._leave()
 
     async def finish(self) -> None:
-        """Read what is left, where anything was read before."""
+        """Read what is left, where anything was read before; of what is too much the end."""
         if self._worker is None:
             return
-        looking = asyncio.ensure_future(self._look())
+        await self._in_time(self._read_rest(), _FINISH_SECONDS)
+        if not await self._in_time(self._read_ends(), _END_SECONDS):
+            log.warning("run %s: the end of its logs was not read in time", self._run.uid)
+
+    async def _in_time(self, work: Coroutine[None, None, None], seconds: float) -> bool:
+        """Return whether something was done in time; else it is stopped."""
+        task = asyncio.ensure_future(work)
         try:
-            await asyncio.wait({looking}, timeout=_FINISH_SECONDS)
+            await asyncio.wait({task}, timeout=seconds)
+            return task.done()
         finally:
-            if not looking.done():
-                log.warning("run %s: the end of its logs was not read in time", self._run.uid)
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _read_rest(self) -> None:
+        while await self._look():
+            pass
+
+    async def _read_ends(self) -> None:
+        """Go to the end of each log of which more is left than could be read."""
+        async with self._turn:
+            self._stored = None  # what was stopped may have stored something
+            self._followed.clear()
+            for key, entry in list(self._ledger().instances.items()):
+                if entry.was_running and key not in self._reporting and not entry.wanted:
+                    with contextlib.suppress(RuntimeUnavailable):
+                        await self._read_end(key, entry)
+
+    async def _read_end(self, key: InstanceKey, entry: InstanceEntry) -> None:
+        followed = await self._begin(key)
+        newest, position = entry.attempt_id, followed.position
+        if position is not None and position.ended and position.attempt_id == newest:
+            return
+        if position is None or position.attempt_id != newest:
+            last_at = 0.0 if position is None else position.last_at
+            position = _at_the_beginning(newest, last_at=last_at)
+            followed.begin(position)
+        end = await read_end(self._runtime, self._ref(key, position), limit=_CHUNK_BYTES)
+        left_out = followed.skip_to(end)
+        begun = entry.started_at or self._now()
+        await self._scan(key, followed, position, begun=begun, over=True)
+        if left_out:
+            text = "run %s: the log of %s-%d was too much to be read whole: no values of %s before its last %d bytes"
+            amount = "some of it" if left_out < 0 else f"{left_out} bytes"
+            log.warning(text, self._run.uid, *key, amount, len(end.data))
 
     async def _leave(self) -> None:
         if self._worker is not None:
@@ -258,19 +318,22 @@ class LogFollower:
                 await self._worker.stop()
             self._worker = None
 
-    async def _look(self) -> None:
+    async def _look(self) -> bool:
+        """Read what is new; return whether there is more."""
+        more = False
         async with self._turn:
             for key, entry in list(self._ledger().instances.items()):
                 if entry.was_running and key not in self._reporting:
-                    await self._try_to_follow(key, entry)
+                    more |= await self._try_to_follow(key, entry)
+        return more
 
-    async def _try_to_follow(self, key: InstanceKey, entry: InstanceEntry) -> None:
+    async def _try_to_follow(self, key: InstanceKey, entry: InstanceEntry) -> bool:
         end = entry.finished_at or self._now()
         young = end - (entry.started_at or end) < _YOUNG_SECONDS
         if young and key not in self._followed:
-            return
+            return False
         try:
-            await self._follow(key, entry)
+            return await self._follow(key, entry)
         except RuntimeUnavailable as error:
             log.debug("log of %s-%d not readable now: %s", *key, error)
         except WorkerDied as error:
@@ -279,24 +342,20 @@ class LogFollower:
         except Exception:
             log.warning("log of %s-%d could not be read", *key, exc_info=True)
             self._forget(key)
+        return False
 
-    async def _follow(self, key: InstanceKey, entry: InstanceEntry) -> None:
-        """Bring what is new in an instance's log to the store."""
+    async def _follow(self, key: InstanceKey, entry: InstanceEntry) -> bool:
+        """Bring what is new in an instance's log to the store; return whether there is more."""
         followed = self._followed.get(key) or await self._begin(key)
         newest = entry.attempt_id
         for _ in range(_CHUNKS_AT_ONCE):
             position = followed.position
             if position is None or (position.ended and position.attempt_id != newest):
                 last_at = 0.0 if position is None else position.last_at
-                position = LogPosition(
-                    epoch=newest.epoch,
-                    job_attempt=newest.job_attempt,
-                    attempt=newest.attempt,
-                    last_at=last_at,
-                )
+                position = _at_the_beginning(newest, last_at=last_at)
                 followed.begin(position)
             if position.ended:
-                return
+                return False
             chunk = await self._runtime.read_log(
                 self._ref(key, position), followed.next, limit=_CHUNK_BYTES
             )
@@ -304,10 +363,11 @@ class LogFollower:
             if chunk.data:
                 followed.add(chunk)
             elif not over:
-                return
+                return False
             begun = entry.started_at or self._now()
             if not await self._scan(key, followed, position, begun=begun, over=over):
-                return
+                return False
+        return True
 
     async def _begin(self, key: InstanceKey) -> _LogProgress:
         if self._stored is None:
@@ -397,3 +457,12 @@ class LogFollower:
 
     def _ref(self, key: InstanceKey, position: LogPosition) -> InstanceRef:
         return InstanceRef(run=self._run, key=key, attempt_id=position.attempt_id)
+
+
+def _at_the_beginning(attempt: AttemptId, *, last_at: float) -> LogPosition:
+    return LogPosition(
+        epoch=attempt.epoch,
+        job_attempt=attempt.job_attempt,
+        attempt=attempt.attempt,
+        last_at=last_at,
+    )

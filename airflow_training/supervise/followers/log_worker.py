@@ -40,7 +40,7 @@ class PieceOfLog(InstanceRecord):
     before: LogPosition | None
     """What the store holds."""
     after: LogPosition
-    """The same attempt or the next; what `done`, `carry` and `last_at` say is moved by the worker."""
+    """The same attempt or the next; what `done`, `carry`, `held` and `last_at` say is moved by the worker."""
     offset: int
     begun: float
     """When the newest attempt started."""
@@ -110,6 +110,7 @@ def _scan(store: Store, piece: PieceOfLog, text: bytes) -> LogPieceResult:
         done=piece.after.done,
         complete=piece.complete,
         carry=piece.after.carry,
+        held=piece.after.held,
         last_at=piece.after.last_at,
         begun=piece.begun,
         now=time.time(),
@@ -117,7 +118,7 @@ def _scan(store: Store, piece: PieceOfLog, text: bytes) -> LogPieceResult:
         origin=Origin(file=name, role=piece.role, index=piece.index),
     )
     after = dataclasses.replace(
-        piece.after, done=found.done, carry=found.carry, last_at=found.last_at
+        piece.after, done=found.done, carry=found.carry, held=found.held, last_at=found.last_at
     )
     try:
         moved = store.save_log_values(

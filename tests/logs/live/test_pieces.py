@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 
@@ -27,7 +28,16 @@ def megatron(step: int) -> bytes:
 
 
 def scanned(
-    text: bytes, *, offset=0, done=0, complete=False, carry=None, last_at=0.0, begun=NOW, now=NOW
+    text: bytes,
+    *,
+    offset=0,
+    done=0,
+    complete=False,
+    carry=None,
+    last_at=0.0,
+    begun=NOW,
+    now=NOW,
+    held=None,
 ):
     return scan_piece(
         text,
@@ -35,6 +45,7 @@ def scanned(
         done=done,
         complete=complete,
         carry=carry or {},
+        held=held or {},
         last_at=last_at,
         begun=begun,
         now=now,
@@ -155,3 +166,45 @@ def test_text_that_says_nothing_costs_nothing():
     assert (piece.done, piece.values, piece.progress) == (12, (), {})
     assert scanned(b"no end").done == 0
     assert scanned(b"no end", complete=True).done == 6
+
+
+# bare times --------------------------------------------------------------------------------------
+STEP_TIMES = [0.31, 0.33, 0.35, 0.34, 0.31, 0.36, 0.30, 0.33]
+
+
+@pytest.mark.parametrize(
+    ("times", "name"),
+    [
+        pytest.param([10.0 * n for n in range(1, 40)], "time", id="clock"),
+        pytest.param(STEP_TIMES * 4, "step_time_seconds", id="steps"),
+        pytest.param([0.3, 0.4, 0.5, 0.6, 0.3, 0.2, 0.4], "step_time_seconds", id="grow-at-first"),
+        pytest.param([60.0 * n for n in range(1, 7)], "time", id="a-short-clock"),
+        pytest.param([7000.0], "time", id="one-that-no-step-takes"),
+        pytest.param([0.5], "step_time_seconds", id="one"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_a_bare_time_is_what_the_whole_log_says_it_is(times, name, size):
+    lines = [b"step %d loss 0.5 time %g\n" % (10 * n, at) for n, at in enumerate(times, start=1)]
+    done, last_at, held, carry, found = 0, 0.0, {}, {}, []
+    parts = [lines[at : at + size] for at in range(0, len(lines), size)]
+    for number, part in enumerate(parts, start=1):
+        text = b"".join(part)
+        piece = scanned(
+            text, offset=done, done=done, carry=carry, last_at=last_at, held=json.loads(json.dumps(held)),
+            complete=number == len(parts),
+        )  # fmt: skip
+        done, last_at, carry, held = piece.done, piece.last_at, piece.carry, piece.held
+        found += [each for each in piece.values if each.name != "loss"]
+    assert {each.name for each in found} == {name}
+    assert [each.value for each in found] == times
+    assert [each.step for each in found] == [10 * n for n in range(1, len(times) + 1)]
+    assert len({each.at for each in found}) == len(times)
+    assert not held.get("waiting")
+
+
+def test_a_time_waits_while_it_may_be_a_clock():
+    text = b"".join(b"step %d loss 0.5 time %d\n" % (n, n) for n in range(1, 4))
+    piece = scanned(text)
+    assert {each.name for each in piece.values} == {"loss"}
+    assert len(piece.held["waiting"][""]) == 3

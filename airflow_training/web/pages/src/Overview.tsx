@@ -6,7 +6,7 @@ import { useState } from "react";
 import { get, ofTraining, type Detail, type EventAnswer, type EventPage, type Instance, type InstanceUsage } from "./api.ts";
 import { instancesWith } from "./instances.ts";
 import { Problem, Section, useNow } from "./parts.tsx";
-import { ago, clock, colourOfInstance, cpuText, duration, gpuText, memoryText, quantity, seconds } from "./words.ts";
+import { ago, clock, colourOfInstance, cpuText, duration, gpuText, memoryText, quantity, seconds, why } from "./words.ts";
 
 /** Of instances; a browser takes seconds for thousands of rows. */
 const MOST_ROWS = 100;
@@ -92,15 +92,15 @@ function InstanceTable({ detail, instances, onLog }: { detail: Detail; instances
         <Table.Body css={CELLS}>
           {instances.map((each) => {
             const name = `${each.role}-${each.index}`;
-            const why = [each.reason, each.message].filter(Boolean).join(": ");
+            const told = why(each);
             return (
               <tr key={name}>
                 <th scope="row">{name}</th>
                 <td className="wide">
                   <Badge colorPalette={colourOfInstance(each.state)}>{each.state}</Badge>
-                  {why && each.state !== "running" && each.state !== "succeeded" && (
-                    <Text color="fg.muted" fontSize="xs" lineClamp={2} title={why} wordBreak="break-word">
-                      {why}
+                  {told && each.state !== "running" && each.state !== "succeeded" && (
+                    <Text color="fg.muted" fontSize="xs" lineClamp={2} title={each.message || told} wordBreak="break-word">
+                      {told}
                     </Text>
                   )}
                 </td>

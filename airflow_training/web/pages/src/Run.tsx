@@ -16,7 +16,7 @@ import { Overview } from "./Overview.tsx";
 import { Plan } from "./Plan.tsx";
 import { Predictions } from "./Predictions.tsx";
 import { Fact, Loading, Problem, StateBadge, useNow } from "./parts.tsx";
-import { duration, quantity, seconds } from "./words.ts";
+import { duration, quantity, seconds, why } from "./words.ts";
 
 const TABS = ["overview", "charts", "data", "predictions", "logs", "checkpoints", "plan", "environment", "configuration"] as const;
 type Tab = (typeof TABS)[number];
@@ -46,6 +46,7 @@ export function Run({ dag, uid, task }: { dag: string; uid: string; task?: strin
       {detail.status.root_cause && (
         <CauseBox
           cause={detail.status.root_cause}
+          told={detail.status.state === "Failed" ? why(detail.status) : ""}
           onLine={(cause) =>
             show("logs", {
               instance: `${cause.role}-${cause.index}`,
@@ -104,7 +105,7 @@ function Top({ detail, lost }: { detail: Detail; lost: boolean }) {
   const offer = useAgainOffer(summary);
   const started = seconds(status.started_at);
   const ended = seconds(status.finished_at) ?? now / 1000;
-  const why = [status.reason, status.message].filter((each) => each && each !== status.state).join(": ");
+  const told = why({ reason: status.reason === status.state ? "" : status.reason, message: status.message });
   return (
     <Box as="header" mb={4} mt={3}>
       <Flex align="center" flexWrap="wrap" gap={3} justify="space-between">
@@ -122,9 +123,9 @@ function Top({ detail, lost }: { detail: Detail; lost: boolean }) {
           {!moving && offer?.possible && <AgainButton detail={detail} label="Run again" />}
         </Flex>
       </Flex>
-      {why && !status.root_cause && (
+      {told && !status.root_cause && (
         <Text color="fg.muted" mt={1} wordBreak="break-word">
-          {why}
+          {told}
         </Text>
       )}
       {progress.fraction !== null && (
@@ -164,15 +165,15 @@ function Top({ detail, lost }: { detail: Detail; lost: boolean }) {
   );
 }
 
-/** Why it failed comes before everything else: what, the line that proves it, what to do. */
-function CauseBox({ cause, onLine }: { cause: Cause; onLine: (cause: Cause) => void }) {
+/** Why it failed comes before everything else: who, how and why, the line that proves it, what to do. `told`: as the run says it. */
+function CauseBox({ cause, told, onLine }: { cause: Cause; told: string; onLine: (cause: Cause) => void }) {
   return (
     <Alert.Root alignItems="flex-start" mb={5} role="alert" status="error">
       <Alert.Indicator />
       <Alert.Content minW={0}>
-        <Alert.Title wordBreak="break-word">{[cause.reason, cause.message].filter(Boolean).join(": ")}</Alert.Title>
+        <Alert.Title wordBreak="break-word">{told || why(cause)}</Alert.Title>
         <Alert.Description width="100%">
-          {cause.evidence && cause.evidence !== cause.message && (
+          {cause.evidence && !told.includes(cause.evidence) && (
             <Code as="pre" display="block" my={2} p={2} whiteSpace="pre-wrap" wordBreak="break-all">
               {cause.evidence}
             </Code>

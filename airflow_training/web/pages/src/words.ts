@@ -121,6 +121,18 @@ export function hours(value: number): string {
   return value.toLocaleString("en", { maximumFractionDigits: value < 100 ? 2 : 0 });
 }
 
+/** The last line of a text that says something: messages of containers are often the end of a log. */
+export function headline(text: string): string {
+  return text.split(/\r?\n/).map((line) => line.trim()).findLast(Boolean) ?? "";
+}
+
+/** Words before the one word that names their kind: `CUDA out of memory (Error)`, as the command line says it. */
+export function why({ reason, message }: { reason: string | null; message: string | null }): string {
+  const words = headline(message ?? "");
+  if (!words) return reason ?? "";
+  return !reason || words.split(/[^A-Za-z]+/).includes(reason) ? words : `${words} (${reason})`;
+}
+
 function dayOf(at: Date): string {
   const two = (value: number) => String(value).padStart(2, "0");
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { ago, bytes, cpuText, duration, gpuText, lostBy, memoryText, daySpan, hours, lastDays, quantity } from "../src/words.ts";
+import { ago, bytes, cpuText, duration, gpuText, lostBy, memoryText, daySpan, hours, lastDays, quantity, why } from "../src/words.ts";
 
 test("durations have two units at most", () => {
   assert.deepEqual([0, 59.6, 95, 3600, 3725, 90061, -5, null, NaN].map(duration), [
@@ -62,4 +62,12 @@ test("days are those of here, the last one whole", () => {
 
 test("hours keep their hundredths while they are few", () => {
   assert.deepEqual([0, 0.004, 1.256, 1234.5].map(hours), ["0", "< 0.01", "1.26", "1,235"]);
+});
+
+test("the words come before the one word that names their kind", () => {
+  assert.equal(why({ reason: "Error", message: "step 7\nKeyError: 'label'\n\n" }), "KeyError: 'label' (Error)");
+  assert.equal(why({ reason: "OOMKilled", message: "worker-0: signal 9 (OOMKilled)" }), "worker-0: signal 9 (OOMKilled)");
+  assert.equal(why({ reason: "NodeLost", message: "" }), "NodeLost");
+  assert.equal(why({ reason: "", message: "it took too long" }), "it took too long");
+  assert.equal(why({ reason: null, message: null }), "");
 });

@@ -1,0 +1,77 @@
+"""Rows below a line that names their columns, however the log is cut into blocks and stretches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_training.logs.engine import scan, stretches
+from airflow_training.logs.metrics import formats
+from airflow_training.logs.metrics.columns import columns_of
+from airflow_training.logs.model import Origin
+
+
+def points(text: str, folder: Path) -> dict[str, list[tuple[float, float, int]]]:
+    """Return step, value and line of each point of each metric."""
+    log = folder / "log"
+    log.write_text(text)
+    found = scan(Origin(file="log"), log, signatures=(), formats=formats()).series
+    return {
+        each.metric: [
+            *zip(each.steps.tolist(), each.values.tolist(), each.lines.tolist(), strict=True)
+        ]
+        for each in found
+    }
+
+
+HEAD = "step      train_loss  valid_loss  time    \n"
+
+
+@pytest.mark.parametrize("block", [256, 1000, 1 << 20])
+def test_rows_are_found_across_blocks(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(stretches, "BLOCK_BYTES", block)
+    monkeypatch.setattr(stretches, "_FIRST_BLOCKS", block)
+    rows = [
+        f"{n}         {1 / (n + 1):.6f}    {2 / (n + 1):.6f}    00:31     \n" for n in range(200)
+    ]
+    found = points("hello\n" + HEAD + "".join(rows), tmp_path)
+    expected = [(n, float(f"{1 / (n + 1):.6f}"), n + 3) for n in range(200)]
+    assert found["loss"] == expected
+    assert [value for _, value, _ in found["eval_loss"]] == [
+        float(f"{2 / (n + 1):.6f}") for n in range(200)
+    ]
+
+
+def test_a_table_ends_with_other_lines_and_the_next_one_has_its_own_columns(tmp_path):
+    text = HEAD + "0  0.5  0.6  00:31\n" + "words\n" * 20 + "1  0.4  0.5  00:31\n"
+    text += "Step\tTraining Loss\tAccuracy\n10\t0.25\t0.75\n"
+    found = points(text, tmp_path)
+    assert [value for _, value, _ in found["loss"]] == [0.5, 0.25]
+    assert found["accuracy"] == [(10, 0.75, 25)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "The loss  is computed here",
+        "step, loss and accuracy are logged.",
+        "Loading model  step by step",
+        "name  value",
+        "epoch  3  loss  0.5",
+        "loss",
+        "epoch  time",
+        "usage: train.py --epoch  N --loss  NAME",
+    ],
+)
+def test_sentences_and_values_name_no_columns(line):
+    assert columns_of(line.encode()) is None
+
+
+@pytest.mark.parametrize(
+    "row", ["1  0.5", "1  0.5  x  00:31", "1  0.5  0.6  00:31  7", "a  b  c  d"]
+)
+def test_what_does_not_fit_is_no_row(row):
+    columns = columns_of(HEAD.strip().encode())
+    assert columns is not None
+    assert columns.read(row.encode()) is None

@@ -173,6 +173,9 @@ def _scheduling(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
         ("never_fits", made.never_fits),
     ):
         yield _ours(f"spec.schedulingPolicy.{_camel(type(own), name)}", own, name, value)
+    unfit, moves = own.unfit_nodes, made.unfit_nodes
+    yield _ours("spec.schedulingPolicy.unfitNodes.action", unfit, "action", moves.action)
+    yield _ours("spec.schedulingPolicy.unfitNodes.maxMoves", unfit, "max_moves", moves.max_moves)
 
 
 def _checkpoint(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:

@@ -54,6 +54,7 @@ OWN_REASONS: Reasons = {
     reasons.CREATE_FAILED: ReasonFacts("infrastructure", "pod"),
     reasons.VANISHED: ReasonFacts("infrastructure", "pod"),
     reasons.UNKNOWN_TOO_LONG: ReasonFacts("infrastructure", "node", "node-lost"),
+    reasons.NODE_UNFIT: ReasonFacts("infrastructure", "node"),
     reasons.HANG: ReasonFacts("infrastructure", "process"),
     reasons.ENVIRONMENT_NOT_READY: ReasonFacts("infrastructure", "node"),
     reasons.STORE_NOT_READY: ReasonFacts("infrastructure", "container"),

@@ -22,6 +22,7 @@ from airflow_training.runtimes.kubernetes.gangs import GROUP_LABELS, KUEUE_QUEUE
 from airflow_training.runtimes.kubernetes.holding import Holder
 from airflow_training.runtimes.kubernetes.image_pulls import IMAGES_REFUSED, refused_twice
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport, with_agent_report
+from airflow_training.runtimes.kubernetes.unfit import NodeFact
 
 __all__ = [
     "CANNOT_START_SECONDS",
@@ -111,10 +112,11 @@ def observe(
     environment: tuple[str, ...] = (),
     turn: AgentReport | None = None,
     holder: Holder | None = None,
+    node_fact: NodeFact | None = None,
 ) -> Observation:
     """Return what a pod of ours does; `now` is in epoch seconds, `turn` what its agent said.
 
-    `holder`: what holds it says, where that was asked.
+    `holder`: what holds it says, where that was asked. `node_fact`: what is wrong with its node.
 
     Raises KeyError and ValueError for a pod that does not carry our labels.
     """
@@ -124,6 +126,9 @@ def observe(
     end = _end_of(own)
     said = _explained(_said(pod, own, end, now=now), holder)
     running = said.state == "running" and end is None
+    held = said.state == "pending" and said.reason == "WaitingForDependency"
+    if node_fact is not None and (running or said.state == "pending") and not held:
+        said = _Said(said.state, *node_fact)
     started = own.get("started", True) is not False
     node = (pod.get("spec") or {}).get("nodeName") or ""
     failed = said.state == "failed"
@@ -137,7 +142,7 @@ def observe(
         exit_code=_exit_code(pod, end, said),
         signal=end.signal if end and failed else None,
         disrupted=(failed or said.state == "terminating") and _disruption(pod, end) is not None,
-        held=said.state == "pending" and said.reason == "WaitingForDependency",
+        held=held,
         scheduled=bool(node),
         # a startup probe that is not ours says when the instance can be reached at all
         address_live=running and (started or names.PORT_PROBE in annotations),

@@ -54,6 +54,7 @@ from airflow_training.runtimes.kubernetes.instances import (
     identity,
 )
 from airflow_training.runtimes.kubernetes.logs import LogArchive, Spaced, read_live
+from airflow_training.runtimes.kubernetes.node_watch import NodeWatch
 from airflow_training.runtimes.kubernetes.nodes import cluster_view, unfit_pods
 from airflow_training.runtimes.kubernetes.observing import is_ending, is_over, observe, started_at
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
@@ -173,6 +174,7 @@ class KubernetesRuntime:
         self._begun: set[tuple[str, int]] = set()
         """(Run uid, job attempt) of which pods were made here: the server judges the others one by one."""
         self._watches: dict[tuple[asyncio.AbstractEventLoop, str, str], NamespaceWatch] = {}
+        self._nodes: dict[asyncio.AbstractEventLoop, NodeWatch] = {}
 
     @classmethod
     def from_settings(
@@ -450,6 +452,7 @@ class KubernetesRuntime:
                 run.controller,
                 silent_seconds=self._patience_seconds,
                 turns=None if self._reports is None else self._turns_of,
+                nodes=self._nodes.setdefault(key[0], NodeWatch(self.api)),
             )
         try:
             async with contextlib.aclosing(shared.follow(run)) as changes:

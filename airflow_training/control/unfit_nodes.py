@@ -5,12 +5,15 @@ A move is a restart that is charged to nobody; what bounds it is how often that 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
 from airflow_training.control.model import InstanceEntry
 from airflow_training.control.reason_facts import OWN_REASONS
 from airflow_training.control.restarts import MOVED
+from airflow_training.control.turnover import nodes_to_avoid
 from airflow_training.documents.words import counted
 
 __all__ = ["leave_unfit_nodes"]
@@ -31,7 +34,17 @@ def leave_unfit_nodes(draft: Draft) -> list[Failure]:
             draft.tell(entry.reason, f"{entry.message}; {then}", of=entry, level="warning")
         if not why:
             found.append(_move_of(draft, entry))
+    if draft.spec.restart.scope != "Instance":
+        for node in {each.node for each in found}:
+            _keep_away(draft, node)
     return found
+
+
+def _keep_away(draft: Draft, node: str) -> None:
+    """Let no instance go to a node that those leave which restart together with it."""
+    for entry in list(draft.instances.values()):
+        if not entry.final:
+            draft.put(replace(entry, avoid_nodes=nodes_to_avoid(entry, node)))
 
 
 def _is_news(draft: Draft, entry: InstanceEntry) -> bool:
@@ -52,7 +65,7 @@ def _why_it_stays(draft: Draft, entry: InstanceEntry) -> str:
     if entry.joining:
         return "the others go on without it"
     if entry.node in entry.avoid_nodes:
-        return "it has left that node before, and was placed there again"
+        return "it was placed there although others would be preferred"
     if _moves(draft, entry) >= wanted.max_moves:
         return f"it has moved {counted(wanted.max_moves, 'time')} (unfitNodes.maxMoves)"
     return ""

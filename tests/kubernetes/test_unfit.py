@@ -126,9 +126,7 @@ def test_an_instance_says_what_its_node_says():
 def test_how_an_instance_ended_is_told_whatever_its_node_says():
     end = {"exitCode": 1, "reason": "Error", "finishedAt": "2026-01-01T00:00:00Z"}
     ended = [{"name": "main", "state": {"terminated": end}}]
-    seen = observe(
-        running(phase="Failed", containerStatuses=ended), now=NOW + 1e9, node_fact=FACT
-    )
+    seen = observe(running(phase="Failed", containerStatuses=ended), now=NOW + 1e9, node_fact=FACT)
     assert (seen.state, seen.reason) == ("failed", "Error")
 
 

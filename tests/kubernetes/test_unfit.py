@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,7 +14,14 @@ from airflow_training.documents.resolved import UnfitNodePolicy
 from airflow_training.runtimes.kubernetes.api import Forbidden
 from airflow_training.runtimes.kubernetes.node_watch import NodeFacts, NodeWatch
 from airflow_training.runtimes.kubernetes.observing import observe, trimmed
-from airflow_training.runtimes.kubernetes.unfit import NodeFact, annotation_of, fact_of, rules_for
+from airflow_training.runtimes.kubernetes.unfit import (
+    CONDITIONS,
+    TAINTS,
+    NodeFact,
+    annotation_of,
+    fact_of,
+    rules_for,
+)
 from tests.kubernetes.samples import a_job, a_pod
 from tests.kubernetes.test_observing import NOW
 from tests.waiting import PATIENCE, until
@@ -110,6 +118,12 @@ def running(node: str = "gpu-3", **status: Any) -> dict[str, Any]:
         **status,
     }
     return made
+
+
+@pytest.mark.parametrize("name", [*CONDITIONS, *TAINTS])
+def test_what_counts_is_on_the_page(name):
+    page = Path(__file__).parents[2] / "docs" / "kubernetes.md"
+    assert f"`{name}`" in page.read_text(encoding="utf-8")
 
 
 FACT = NodeFact("NodeUnfit", "node gpu-3: condition GpuUnhealthy is True")

@@ -26,7 +26,10 @@ from tests.kubernetes.samples import a_job, a_pod
 from tests.kubernetes.test_observing import NOW
 from tests.waiting import PATIENCE, until
 
-CORDON = {"unschedulable": True, "taints": [{"key": "node.kubernetes.io/unschedulable"}]}
+CORDON: dict[str, Any] = {
+    "unschedulable": True,
+    "taints": [{"key": "node.kubernetes.io/unschedulable"}],
+}
 
 
 def a_node(
@@ -105,12 +108,13 @@ def test_a_job_that_ignores_nodes_says_so_on_its_pods():
     marks = trimmed(a_pod(job))["metadata"]["annotations"]
     assert marks["airflow-training/unfit-nodes"] == '{"conditions": ["Xid*"]}'
     assert "airflow-training/unfit-nodes" not in a_pod()["metadata"]["annotations"]
+    assert rules_for("{odd") == rules_for("")
 
 
-def running(node: str = "gpu-3", **status: Any) -> dict[str, Any]:
+def running(**status: Any) -> dict[str, Any]:
     made = a_pod()
     made["metadata"] |= {"uid": "u-1", "resourceVersion": "5"}
-    made["spec"]["nodeName"] = node
+    made["spec"]["nodeName"] = "gpu-3"
     state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
     made["status"] = {
         "phase": "Running",
@@ -156,7 +160,7 @@ class Server:
     async def list(self, *_: Any, **__: Any) -> tuple[list[dict[str, Any]], str]:
         self.asked.append("list")
         if self.refuses:
-            raise Forbidden(403, "nodes is forbidden")
+            raise Forbidden(403, "Forbidden", "nodes is forbidden")
         return list(self.nodes), "7"
 
     async def watch(self, *_: Any, **__: Any) -> AsyncIterator[tuple[str, dict[str, Any]]]:

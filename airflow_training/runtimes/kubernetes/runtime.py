@@ -461,6 +461,8 @@ class KubernetesRuntime:
         finally:
             if shared.idle:
                 self._watches.pop(key, None)
+                if all(loop is not key[0] for loop, _, _ in self._watches):
+                    self._nodes.pop(key[0], None)
 
     @_speaking
     async def read_log(

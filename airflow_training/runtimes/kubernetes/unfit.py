@@ -90,10 +90,13 @@ def annotation_of(wanted: UnfitNodePolicy) -> str:
 
 @lru_cache(maxsize=256)
 def rules_for(annotation: str) -> UnfitRules | None:
-    """Return the rules that a pod carries; None: nobody asks. Raises ValueError for what is not ours."""
-    found = json.loads(annotation) if annotation else {}
-    if found is None:
+    """Return the rules that a pod carries; None: nobody asks. What is not ours to read says nothing."""
+    if annotation == _IGNORED:
         return None
+    try:
+        found = json.loads(annotation or "{}")
+    except ValueError:
+        found = {}
     return UnfitRules(
         conditions=found.get("conditions", CONDITIONS),
         taints=found.get("taints", TAINTS),
@@ -123,10 +126,10 @@ def _signs(node: Mapping[str, Any], rules: UnfitRules) -> Iterator[str]:
         if _matches(each["key"], rules.taints):
             value = f"={each['value']}" if each.get("value") else ""
             yield f"taint {each['key']}{value}"
+    labels = node["metadata"].get("labels") or {}
     for key, wanted in rules.labels.items():
-        value = (node["metadata"].get("labels") or {}).get(key)
-        if value is not None and fnmatchcase(value, wanted):
-            yield f"label {key}={value}"
+        if key in labels and fnmatchcase(labels[key], wanted):
+            yield f"label {key}={labels[key]}"
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

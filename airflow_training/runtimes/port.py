@@ -288,6 +288,9 @@ class Runtime(Protocol):
     def watch(self, run: RunRef) -> AsyncIterator[Snapshot | InstanceUpdate | InstanceRemoval]:
         """Yield a full snapshot first, then changes; survives reconnects with a new snapshot.
 
+        An instance that runs, or starts, on a machine that it should leave has the reason `NodeUnfit`
+        (`control.reasons`), and the machine's words; the job's `unfitNodes` says what counts.
+
         Raises RuntimeUnavailable while the engine cannot be reached: watch again later.
         """
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from pathlib import Path
 from typing import Any
 
 from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.state.store import Store
 from tests.kubernetes.conftest import Stage, resolved
+from tests.kubernetes.emulator import Cluster
 from tests.waiting import PATIENCE, until
 
 TEAM = {"name": "worker", "replicas": 2}
@@ -123,3 +127,31 @@ async def test_all_runs_share_one_watch_of_nodes_and_a_job_that_ignores_them_has
                     1,
                 ]
         assert stage.store.ledger(first).job.restarts == ()
+
+
+async def test_all_that_move_are_told_to_end_and_have_the_time_to_save(
+    tmp_path: Path, sqlite_template: Path
+):
+    shutil.copy(sqlite_template, tmp_path / "store.db")
+    saved, begun = tmp_path / "saved", tmp_path / "begun"
+    saved.mkdir()
+    begun.mkdir()
+    script = (
+        f"trap 'sleep 1; touch {saved}/$TRAINING_INDEX; exit 0' TERM; touch {begun}/$TRAINING_INDEX;"
+        " while :; do sleep 0.1; done"
+    )
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    with Cluster(kubelet="processes") as cluster:
+        stage = Stage(store=store, cluster=cluster, folder=tmp_path)
+        uid = stage.launch(team(stage, command=["sh", "-c", script]))
+        async with stage.driving(uid):
+            await stage.until_running(uid)
+            await until(lambda: len(list(begun.iterdir())) == 2)
+            break_gpu(stage, node_of(stage, "worker-1"))
+            await until(lambda: stage.store.ledger(uid).job.job_attempt == 1)
+            await stage.until_running(uid)
+            assert {each.name for each in saved.iterdir()} == {"0", "1"}
+            assert {stage.entry(uid, index=i).attempt for i in range(2)} == {1}
+            stage.store.add_request(uid, "kill", reason="enough")
+            await until(lambda: stage.store.ledger(uid).job.drained)
+    store.close()

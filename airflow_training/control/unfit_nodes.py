@@ -35,13 +35,13 @@ def leave_unfit_nodes(draft: Draft) -> list[Failure]:
         if not why:
             found.append(_move_of(draft, entry))
     if draft.spec.restart.scope != "Instance":
-        for node in {each.node for each in found}:
+        for node in dict.fromkeys(each.node for each in found):
             _keep_away(draft, node)
     return found
 
 
 def _keep_away(draft: Draft, node: str) -> None:
-    """Let no instance go to a node that those leave which restart together with it."""
+    """Let no instance go to a node that others leave with which it is started again."""
     for entry in list(draft.instances.values()):
         if not entry.final:
             draft.put(replace(entry, avoid_nodes=nodes_to_avoid(entry, node)))

@@ -173,9 +173,16 @@ def _scheduling(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
         ("never_fits", made.never_fits),
     ):
         yield _ours(f"spec.schedulingPolicy.{_camel(type(own), name)}", own, name, value)
-    unfit, moves = own.unfit_nodes, made.unfit_nodes
-    yield _ours("spec.schedulingPolicy.unfitNodes.action", unfit, "action", moves.action)
-    yield _ours("spec.schedulingPolicy.unfitNodes.maxMoves", unfit, "max_moves", moves.max_moves)
+    unfit = own.unfit_nodes
+    for name, value in (
+        ("action", made.unfit_nodes.action),
+        ("max_moves", unfit.max_moves),
+        ("conditions", unfit.conditions),
+        ("taints", unfit.taints),
+        ("labels", unfit.labels),
+    ):
+        key = _camel(type(unfit), name)
+        yield _ours(f"spec.schedulingPolicy.unfitNodes.{key}", unfit, name, value)
 
 
 def _checkpoint(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:

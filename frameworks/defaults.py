@@ -174,15 +174,10 @@ def _scheduling(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
     ):
         yield _ours(f"spec.schedulingPolicy.{_camel(type(own), name)}", own, name, value)
     unfit = own.unfit_nodes
-    for name, value in (
-        ("action", made.unfit_nodes.action),
-        ("max_moves", unfit.max_moves),
-        ("conditions", unfit.conditions),
-        ("taints", unfit.taints),
-        ("labels", unfit.labels),
-    ):
+    for name in ("action", "max_moves", "conditions", "taints", "labels"):
         key = _camel(type(unfit), name)
-        yield _ours(f"spec.schedulingPolicy.unfitNodes.{key}", unfit, name, value)
+        known = made.unfit_nodes.action if name == "action" else getattr(unfit, name)
+        yield _ours(f"spec.schedulingPolicy.unfitNodes.{key}", unfit, name, known)
 
 
 def _checkpoint(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:

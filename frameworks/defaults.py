@@ -173,6 +173,11 @@ def _scheduling(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
         ("never_fits", made.never_fits),
     ):
         yield _ours(f"spec.schedulingPolicy.{_camel(type(own), name)}", own, name, value)
+    unfit = own.unfit_nodes
+    for name in ("action", "max_moves", "conditions", "taints", "labels"):
+        key = _camel(type(unfit), name)
+        known = made.unfit_nodes.action if name == "action" else getattr(unfit, name)
+        yield _ours(f"spec.schedulingPolicy.unfitNodes.{key}", unfit, name, known)
 
 
 def _checkpoint(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:

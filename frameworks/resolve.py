@@ -25,6 +25,7 @@ from airflow_training.documents.resolved import (
     ResolvedSuccessPolicy,
     RestartRules,
     Scheduling,
+    UnfitNodePolicy,
 )
 from airflow_training.documents.resolved_blocks import (
     ResolvedCheckpoint,
@@ -203,6 +204,7 @@ def _assemble(
             priority=scheduling.priority,
             schedule_timeout_seconds=scheduling.schedule_timeout_seconds,
             never_fits=scheduling.never_fits,
+            unfit_nodes=_unfit_nodes(job),
             spread=spread.model_dump(by_alias=True) if spread else None,
         ),
         active_deadline_seconds=spec.active_deadline_seconds,
@@ -225,6 +227,18 @@ def _assemble(
         ),
         base_dir=base_dir,
         document=dict(document) if document is not None else job.to_dict(),
+    )
+
+
+def _unfit_nodes(job: TrainingJob) -> UnfitNodePolicy:
+    own = job.spec.scheduling_policy.unfit_nodes
+    return UnfitNodePolicy(
+        # what keeps no checkpoint would lose all its work by a move
+        action=own.action or ("Move" if job.spec.checkpoint else "Warn"),
+        max_moves=own.max_moves,
+        conditions=None if own.conditions is None else tuple(own.conditions),
+        taints=None if own.taints is None else tuple(own.taints),
+        labels=dict(own.labels),
     )
 
 

@@ -55,6 +55,7 @@ from airflow_training.control.running_time import (
     note_lives,
 )
 from airflow_training.control.statuses import update_statuses
+from airflow_training.control.unfit_nodes import leave_unfit_nodes
 from airflow_training.control.waits import tell_waits
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import CheckpointCommit
@@ -169,6 +170,8 @@ def decide(
         apply_failures(draft, review_joining(draft, observations, failures))
     if _goes_on(draft):
         exclude_unreachable(draft, observations)
+    if _goes_on(draft) and (moves := leave_unfit_nodes(draft)):
+        apply_failures(draft, moves)
     if _goes_on(draft):
         check_deadline(draft)
     if _goes_on(draft) and observations is not None and observations.reachable:

@@ -49,11 +49,10 @@ from airflow_training.control.restarts import (
     record_of,
 )
 from airflow_training.control.root_cause import cause_of_failure, cause_of_role, message_of
-from airflow_training.control.turnover import fail_for_good, next_attempt
+from airflow_training.control.turnover import fail_for_good, next_attempt, nodes_to_avoid
 
 __all__ = ["apply_failures", "apply_policies"]
 
-_NODES_AVOIDED = 4
 _LIMITS = frozenset({reasons.BACKOFF_LIMIT_EXCEEDED, reasons.MAX_RESTARTS_EXCEEDED})
 _WHOLE_JOB = frozenset({"Job", "FreshJob"})
 _RESTARTED = {
@@ -422,10 +421,12 @@ def _deletion_mode(draft: Draft, failure: Failure) -> DeletionMode:
     """Return how what goes down with a failed instance is ended.
 
     A checkpoint needs every rank: without one the others have nothing to save, and what waits for
-    it in a collective operation would use up its whole grace.
+    it in a collective operation would use up its whole grace. What only leaves its node still has all.
     """
     if failure.reason == reasons.HANG:
         return "WithStacks"
+    if failure.reason == reasons.NODE_UNFIT:
+        return ""
     return "AtOnce" if draft.spec.checkpoint is not None and is_shared(draft.spec) else ""
 
 
@@ -445,10 +446,7 @@ def _others_in_scope(draft: Draft, planned: PendingRestart) -> list[InstanceEntr
 
 def _avoided(entry: InstanceEntry, failure: Failure, needs: RecoveryChoice) -> tuple[str, ...]:
     """Return the nodes that the next attempt keeps away from, where there are others."""
-    if needs.level != "node" or not failure.node:
-        return entry.avoid_nodes
-    others = [node for node in entry.avoid_nodes if node != failure.node]
-    return (*others, failure.node)[-_NODES_AVOIDED:]
+    return nodes_to_avoid(entry, failure.node) if needs.level == "node" else entry.avoid_nodes
 
 
 def _tell_restart(

@@ -69,6 +69,7 @@ OWN_REASONS: Reasons = {
     reasons.CREATE_FAILED: ReasonFacts("infrastructure", "pod"),
     reasons.VANISHED: ReasonFacts("infrastructure", "pod"),
     reasons.UNKNOWN_TOO_LONG: ReasonFacts("infrastructure", "node", NODE_LOST),
+    reasons.NODE_UNFIT: ReasonFacts("infrastructure", "node"),
     reasons.HANG: ReasonFacts("infrastructure", "process"),
     reasons.ENVIRONMENT_NOT_READY: ReasonFacts("infrastructure", "node"),
     reasons.STORE_NOT_READY: ReasonFacts("infrastructure", "container"),

@@ -31,6 +31,7 @@ from airflow_training.documents.resolved import (
 from airflow_training.documents.words import counted
 
 __all__ = [
+    "MOVED",
     "Budget",
     "CompleteJob",
     "FailJob",
@@ -41,6 +42,9 @@ __all__ = [
     "judge",
     "record_of",
 ]
+
+MOVED = "unfitNodes"
+"""Rule of what was started again to leave an unfit node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +157,8 @@ class Budget:
 
 
 def _is_free(record: RestartRecord) -> bool:
-    """Return whether somebody else took the place: what follows does not wait the longer for that."""
-    return record.failure_class == "preemption" and not record.counted
+    """Return whether the place was taken, or left: what follows does not wait the longer for that."""
+    return not record.counted and (record.failure_class == "preemption" or record.rule == MOVED)
 
 
 def backoff_seconds(rules: RestartRules, before: int) -> float:
@@ -212,6 +216,8 @@ def _judge(
     if failure.reason == reasons.COMPLETED:
         # exit 0 under Always: not finished, and nobody's fault
         return RestartDecision(scope="Instance", counted=False, rule="restartPolicy: Always")
+    if failure.reason == reasons.NODE_UNFIT:  # nothing has failed yet
+        return RestartDecision(scope=spec.restart.scope, counted=False, rule=MOVED)
     rule = matching_rule(spec.failure_policy.rules, failure)
     if rule is not None and not restarts_a_class(rule):
         return _by_rule(spec, rule, entry=entry, budget=budget, failure=failure, now=now)

@@ -30,6 +30,7 @@ __all__ = [
     "holds_place",
     "is_vacant",
     "next_attempt",
+    "nodes_to_avoid",
     "settle_instance",
 ]
 
@@ -39,6 +40,7 @@ ENDED = frozenset({"succeeded", "failed"})
 _STOPPED_BY_US = "stopped by us"
 """Of what did not fail by itself, whatever it left as exit code."""
 
+_NODES_AVOIDED = 4
 SETTLE_SECONDS = 5.0
 """How long an instance whose creation was ordered, but that nobody has seen yet, may still appear."""
 
@@ -76,6 +78,9 @@ def next_attempt(
             phase=PendingPhase(
                 replace_at=replace_at, deadline_at=_may_appear_until(entry) if unseen else None
             ),
+            avoid_nodes=nodes_to_avoid(entry, entry.node)
+            if entry.reason == reasons.NODE_UNFIT
+            else entry.avoid_nodes,
             attempt_id=replace(
                 entry.attempt_id,
                 epoch=draft.job.epoch,
@@ -94,6 +99,12 @@ def next_attempt(
             host=host,
         )
     )
+
+
+def nodes_to_avoid(entry: InstanceEntry, node: str) -> tuple[str, ...]:
+    """Return the nodes that the next attempt keeps away from where there are others: one more."""
+    others = [each for each in entry.avoid_nodes if each != node]
+    return tuple([*others, node][-_NODES_AVOIDED:]) if node else entry.avoid_nodes
 
 
 def holds_place(seen: Observation) -> bool:

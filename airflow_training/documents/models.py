@@ -96,6 +96,21 @@ class Spread(Model):
     when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = "ScheduleAnyway"
 
 
+class UnfitNodes(Model):
+    """What makes a node one to be left while an instance is on it, and whether that happens."""
+
+    action: Literal["Move", "Warn", "Ignore"] | None = None
+    """None: `Move` where the job keeps checkpoints, else `Warn`."""
+    max_moves: Annotated[int, Field(ge=0)] = 5
+    """Of an instance, and of all together where they restart together."""
+    conditions: Many[str] | None = None
+    """Types, `*` stands for anything; None: those that the runtime knows."""
+    taints: Many[str] | None = None
+    """Keys, as above."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Name -> value, as above."""
+
+
 class SchedulingPolicy(Model):
     gang: Literal["none", "volcano", "coscheduling", "kueue"] = "none"
     min_available: Annotated[int, Field(ge=1)] | None = None
@@ -109,6 +124,7 @@ class SchedulingPolicy(Model):
     """How long an instance may be without a place."""
     never_fits: Literal["Wait", "Fail"] = "Wait"
     """What becomes of a job of which an instance is larger than any machine: `Wait` for a larger one."""
+    unfit_nodes: UnfitNodes = Field(default_factory=UnfitNodes)
     spread: Spread | None = None
 
 

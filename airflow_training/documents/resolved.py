@@ -210,6 +210,19 @@ class RestartRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnfitNodePolicy:
+    """Which machines an instance should leave, in the words of its runtime, and whether it does."""
+
+    action: Literal["Move", "Warn", "Ignore"] = "Warn"
+    max_moves: int = 5
+    """Of an instance, and of all together where they restart together."""
+    conditions: tuple[str, ...] | None = None
+    """None: those that the runtime knows."""
+    taints: tuple[str, ...] | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduling:
     gang: Literal["none", "volcano", "coscheduling", "kueue"] = "none"
     min_available: int | None = None
@@ -221,6 +234,7 @@ class Scheduling:
     schedule_timeout_seconds: float = 3600.0
     never_fits: Literal["Wait", "Fail"] = "Wait"
     """Where no machine could take an instance, even when it is empty."""
+    unfit_nodes: UnfitNodePolicy = field(default_factory=UnfitNodePolicy)
     spread: Mapping[str, Any] | None = None
 
     @property

@@ -309,6 +309,8 @@ class Runtime(Protocol):
         """Yield a full snapshot first, then changes; survives reconnects with a new snapshot.
 
         RoomMade, where a runtime knows, lets refused creates be asked for again without waiting for longer.
+        An instance that runs, or starts, on a machine that it should leave has the reason `NodeUnfit`
+        (`control.reasons`), and the machine's words; the job's `unfitNodes` says what counts.
 
         Raises RuntimeUnavailable while the engine cannot be reached: watch again later.
         """

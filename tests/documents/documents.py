@@ -91,6 +91,12 @@ spec:
     priority: 7
     scheduleTimeoutSeconds: 600
     neverFits: Fail
+    unfitNodes:
+      action: Move
+      maxMoves: 3
+      conditions: [XidCriticalError]
+      taints: [example.com/maintenance]
+      labels: {example.com/gpu-health: bad}
     spread: {topologyKey: kubernetes.io/hostname, maxSkew: 1, whenUnsatisfiable: ScheduleAnyway}
   activeDeadlineSeconds: 86400
   ttlSecondsAfterFinished: 3600

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_training.documents.resolved import ResolvedJob, Startup
-from airflow_training.runtimes.kubernetes.gang_rules import kueue_problems
+from airflow_training.runtimes.kubernetes.gang_rules import kueue_problems, kueue_warnings
 from tests.builders import job, role
 
 
@@ -58,3 +58,16 @@ def test_what_a_kueue_group_cannot_do_is_refused_with_a_way_out(spec, startup, f
 @pytest.mark.parametrize("startup", ["perWave", "createAllHold"])
 def test_a_kueue_group_that_starts_whole_is_fine(startup):
     assert kueue_problems(starting(job(*TEAM, gang="kueue"), startup)) == []
+
+
+def test_a_container_whose_end_would_keep_the_quota_is_warned_of():
+    """A sidecar ends with its pod, whose phase it does not change."""
+    main, proxy = {"name": "main"}, {"name": "proxy", "image": "envoy"}
+    beside = {"spec": {"containers": [main, proxy]}}
+    sidecar = {"spec": {"containers": [main], "initContainers": [proxy]}}
+    team = (role("m", template=sidecar), role("w", 3, template=beside))
+    (warning,) = kueue_warnings(job(*team, gang="kueue"))
+    assert (warning.field, warning.value) == ("spec.roles.w.template.spec.containers", "proxy")
+    assert "init container" in warning.hint
+    assert kueue_warnings(job(*team, gang="volcano")) == []
+    assert kueue_warnings(job(role("w", template=beside), gang="kueue")) == []

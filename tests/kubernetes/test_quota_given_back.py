@@ -39,6 +39,12 @@ class Group:
         )
         return told and all(pod["status"].get("phase") in OVER for pod in pods)
 
+    @property
+    def places(self) -> int:
+        """Return how many places it holds: it takes back only those of pods that have succeeded."""
+        pods = self._cluster.control.list("pods", namespace="default")
+        return 0 if self.finished else sum(pod["status"].get("phase") != OVER[0] for pod in pods)
+
     async def reconcile(self) -> None:
         api = Api(connect_to(self._cluster), "", budget_seconds=5.0)
         while True:
@@ -62,9 +68,9 @@ async def watched(stage: Stage) -> AsyncIterator[Group]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def team(**spec: Any) -> Any:
-    metadata = {"finalizers": [FINALIZER]}
-    role = {"name": "worker", "replicas": 2, "template": {"metadata": metadata}}
+def team(pod: Any = None, **spec: Any) -> Any:
+    template = {"metadata": {"finalizers": [FINALIZER]}, "spec": pod or {}}
+    role = {"name": "worker", "replicas": 2, "template": template}
     return resolved(role, schedulingPolicy={"gang": "kueue", "queue": "research"}, **spec)
 
 
@@ -102,3 +108,32 @@ async def test_pods_that_never_got_a_place_go_with_their_run(stage: Stage):
             assert await asyncio.wait_for(task, PATIENCE) == "Stopped"
         assert not group.finished
     assert not stage.pods()
+
+
+MAIN, PROXY = {"name": "main", "image": "busybox"}, {"name": "proxy", "image": "busybox"}
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param({"containers": [MAIN, PROXY]}, id="a-container-beside-it"),
+        pytest.param({"initContainers": [{**PROXY, "restartPolicy": "Always"}]}, id="a-sidecar"),
+    ],
+)
+async def test_an_ended_instance_gives_its_quota_back_though_a_helper_went_on(
+    stage: Stage, pod: dict[str, Any]
+):
+    stage.cluster.control.behave("worker-0", stop_code=0)  # as a proxy does that is told to end
+    async with watched(stage) as group:
+        uid = stage.launch(team(pod))
+        async with stage.driving(uid) as task:
+            await stage.until_running(uid)
+            assert group.places == 2
+            stage.cluster.control.finish(stage.name("worker-0"), container="main")
+            await until(lambda: group.places == 1)
+            await until(lambda: stage.entry(uid).state == "succeeded")
+            assert stage.entry(uid, index=1).state == "running"
+            stage.cluster.control.finish(stage.name("worker-1"), container="main")
+            assert await asyncio.wait_for(task, PATIENCE) == "Succeeded"
+        await until(lambda: group.finished)
+    assert stage.store.ledger(uid).job.restarts == ()

@@ -19,7 +19,7 @@ from airflow_training.runtimes.adapter import (
     missing_key_problems,
 )
 from airflow_training.runtimes.kubernetes.capabilities import CAPABILITIES, OUTPUT_DIR_IN_POD
-from airflow_training.runtimes.kubernetes.gang_rules import kueue_problems
+from airflow_training.runtimes.kubernetes.gang_rules import kueue_problems, kueue_warnings
 from airflow_training.runtimes.kubernetes.lost_with_pods import lost_with_pods
 from airflow_training.runtimes.kubernetes.written_names import name_warnings, refused_names
 from airflow_training.runtimes.port import Address, Addresses, Runtime
@@ -69,7 +69,7 @@ class _Kubernetes(Adapter):
 
     def warnings(self, job: ResolvedJob) -> Sequence[Problem]:
         gang, queue = job.scheduling.gang, job.scheduling.queue
-        found = [*lost_with_pods(job), *name_warnings(job)]
+        found = [*lost_with_pods(job), *name_warnings(job), *kueue_warnings(job)]
         if not queue or gang not in ("none", "coscheduling"):
             return found
         useless = Problem(

@@ -12,6 +12,7 @@ from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.gangs import Gang, GangGroup, gang_of
 from airflow_training.runtimes.kubernetes.quotas import needs_together
+from airflow_training.runtimes.kubernetes.unfit import annotation_of
 
 __all__ = ["NEVER_REMOVED", "RECORD_KEY", "RoleFacts", "RunFacts", "facts_of"]
 
@@ -49,6 +50,8 @@ class RunFacts:
     roles: Mapping[str, RoleFacts] = field(default_factory=dict)
     needs: Mapping[str, str] = field(default_factory=dict)
     """What all of its pods ask for together, where that has to be there before the first is made."""
+    unfit_nodes: str = ""
+    """Which nodes are to be left, as its pods carry it; "": as is usual."""
 
     @property
     def numbered(self) -> bool:
@@ -120,6 +123,7 @@ def facts_of(run: RunRef, job: ResolvedJob) -> RunFacts:
             for role in job.roles
         },
         needs=needs_together(job),
+        unfit_nodes=annotation_of(job.scheduling.unfit_nodes),
     )
 
 

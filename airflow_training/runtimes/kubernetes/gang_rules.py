@@ -1,12 +1,13 @@
-"""What a group of Kueue cannot do that a job may ask of it. Pure."""
+"""What a group of Kueue cannot do that a job may ask of it, and what keeps its quota. Pure."""
 
 from __future__ import annotations
 
 from airflow_training.control.waves import waves
-from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
+from airflow_training.documents.shapes import mapping, mappings
 from airflow_training.errors import Problem
 
-__all__ = ["kueue_problems"]
+__all__ = ["kueue_problems", "kueue_warnings"]
 
 _KUEUE_SHAPES = 8
 
@@ -67,6 +68,35 @@ def kueue_problems(job: ResolvedJob) -> list[Problem]:
             )
         )
     return problems
+
+
+def kueue_warnings(job: ResolvedJob) -> list[Problem]:
+    """Return a warning for each role whose ended instances may hold their quota as long as the group lasts.
+
+    Kueue takes back the place of a pod that has succeeded, which one has not whose other containers
+    leave another exit code than 0 as they are told to end.
+    """
+    if job.scheduling.gang != "kueue" or job.instances < 2:
+        return []
+    return [
+        Problem(
+            code="not_supported",
+            field=f"spec.roles.{role.name}.template.spec.containers",
+            value=", ".join(beside),
+            message="Kueue takes back the quota of an instance that has ended only where these containers"
+            " leave exit code 0 when they are told to end; else with its whole group",
+            hint="make each a sidecar: an init container with restartPolicy: Always",
+        )
+        for role in job.roles
+        if role.replicas and (beside := _beside(role))
+    ]
+
+
+def _beside(role: ResolvedRole) -> list[str]:
+    """Return the containers of a role's pods that are not the training one."""
+    pod = mapping(role.template.get("spec"))
+    named = [str(each.get("name")) for each in mappings(pod.get("containers"))]
+    return [name for name in named if name != role.container]
 
 
 def _kueue_groups(job: ResolvedJob, startup: str) -> list[list[str]]:

@@ -36,6 +36,7 @@ from airflow_training.runtimes.kubernetes.kinds import (
     VOLCANO_GROUPS,
     Kind,
 )
+from airflow_training.runtimes.kubernetes.node_watch import NodeWatch
 
 __all__ = ["Holders"]
 
@@ -51,9 +52,11 @@ Pod = Mapping[str, Any]
 class Holders:
     """What holds the pods of one namespace."""
 
-    def __init__(self, api: Api, namespace: str) -> None:
+    def __init__(self, api: Api, namespace: str, nodes: NodeWatch | None = None) -> None:
+        """`nodes`: who may know all of them without a question."""
         self._api = api
         self._namespace = namespace
+        self._nodes = nodes
         self._closed: set[Kind] = set()
         """What we may not read, or what is not there."""
         self._specs: dict[str, Mapping[str, Any]] = {}
@@ -123,7 +126,9 @@ class Holders:
 
         A later one may ask for more memory than the others (`onOutOfMemory`).
         """
-        nodes = await self._list(NODES, namespace="")
+        nodes = None if self._nodes is None else self._nodes.nodes
+        if nodes is None:
+            nodes = await self._list(NODES, namespace="")
         alike: defaultdict[tuple[str, str, int], list[Pod]] = defaultdict(list)
         for pod in pods if nodes else ():
             ref = names.parse_ref(pod)

@@ -40,6 +40,7 @@ __all__ = [
     "RUN",
     "SSH_KEYS",
     "TURN",
+    "UNFIT_NODES",
     "agent_name",
     "answer_name",
     "attempt_of",
@@ -97,6 +98,8 @@ ORDER = "airflow-training/order"
 """Annotation: what the agent of a pod that stays is to do, as JSON."""
 TURN = "airflow-training/turn"
 """Annotation: how many attempts the pod has had before the one of its labels, and the last of them."""
+UNFIT_NODES = "airflow-training/unfit-nodes"
+"""Annotation: which nodes its job says are to be left, as JSON, where it says so."""
 AGENT_CONTAINER = "airflow-training"
 """The init container that holds an instance and writes its files."""
 

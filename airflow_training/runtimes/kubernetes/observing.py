@@ -22,6 +22,7 @@ from airflow_training.runtimes.kubernetes.gangs import GROUP_LABELS, KUEUE_QUEUE
 from airflow_training.runtimes.kubernetes.holding import Holder
 from airflow_training.runtimes.kubernetes.image_pulls import IMAGES_REFUSED, refused_twice
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport, with_agent_report
+from airflow_training.runtimes.kubernetes.unfit import NodeFact
 
 __all__ = [
     "CANNOT_START_SECONDS",
@@ -121,10 +122,12 @@ def observe(
     turn: AgentReport | None = None,
     holder: Holder | None = None,
     answers_since: float = 0.0,
+    node_fact: NodeFact | None = None,
 ) -> Observation:
     """Return what a pod of ours does; `now` is in epoch seconds, `turn` what its agent said.
 
     `holder`: what holds it says, where that was asked. `answers_since`: since when the server answers again.
+    `node_fact`: what is wrong with its node.
 
     Raises KeyError and ValueError for a pod that does not carry our labels.
     """
@@ -134,6 +137,9 @@ def observe(
     end = _end_of(own)
     said = _explained(_said(pod, own, end, now=now, answers_since=answers_since), holder)
     running = said.state == "running" and end is None
+    held = said.state == "pending" and said.reason == "WaitingForDependency"
+    if node_fact is not None and (running or said.state == "pending") and not held:
+        said = _Said(said.state, *node_fact)
     started = own.get("started", True) is not False
     node = (pod.get("spec") or {}).get("nodeName") or ""
     failed = said.state == "failed"
@@ -147,7 +153,7 @@ def observe(
         exit_code=_exit_code(pod, end, said),
         signal=end.signal if end and failed else None,
         disrupted=(failed or said.state == "terminating") and _disruption(pod, end) is not None,
-        held=said.state == "pending" and said.reason == "WaitingForDependency",
+        held=held,
         scheduled=bool(node),
         # a startup probe that is not ours says when the instance can be reached at all
         address_live=running and (started or names.PORT_PROBE in annotations),

@@ -239,6 +239,8 @@ class _Made:
             ours[names.IN_PLACE] = "true"
         if instance.output_uri and not self._options.callback_url:
             ours[names.PROGRESS] = progress_uri_of(instance)
+        if self._facts.unfit_nodes:
+            ours[names.UNFIT_NODES] = self._facts.unfit_nodes
         return ours
 
     def spec(self, scheduler_name: str) -> dict[str, Any]:

@@ -60,6 +60,7 @@ from airflow_training.runtimes.kubernetes.instances import (
     identity,
 )
 from airflow_training.runtimes.kubernetes.logs import LogArchive, Spaced, read_live
+from airflow_training.runtimes.kubernetes.node_watch import NodeWatch
 from airflow_training.runtimes.kubernetes.nodes import cluster_view, unfit_pods
 from airflow_training.runtimes.kubernetes.observing import is_ending, is_over, observe, started_at
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
@@ -190,6 +191,7 @@ class KubernetesRuntime:
         self._watches: dict[tuple[asyncio.AbstractEventLoop, str, str], NamespaceWatch] = {}
         self._away: set[tuple[asyncio.AbstractEventLoop, str, str]] = set()
         """Where the server did not answer when that was last watched."""
+        self._nodes: dict[asyncio.AbstractEventLoop, NodeWatch] = {}
 
     @classmethod
     def from_settings(
@@ -474,6 +476,7 @@ class KubernetesRuntime:
                 silent_seconds=self._patience_seconds,
                 turns=None if self._reports is None else self._turns_of,
                 was_away=key in self._away,
+                nodes=self._nodes.setdefault(key[0], NodeWatch(self.api)),
             )
         try:
             async with contextlib.aclosing(shared.follow(run)) as changes:
@@ -486,6 +489,8 @@ class KubernetesRuntime:
         finally:
             if shared.idle:
                 self._watches.pop(key, None)
+                if all(loop is not key[0] for loop, _, _ in self._watches):
+                    self._nodes.pop(key[0], None)
 
     @_speaking
     async def read_log(

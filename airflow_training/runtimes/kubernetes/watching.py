@@ -23,6 +23,7 @@ from airflow_training.runtimes.kubernetes.holders import Holders
 from airflow_training.runtimes.kubernetes.holding import Holder, is_held
 from airflow_training.runtimes.kubernetes.image_pulls import with_earlier_words
 from airflow_training.runtimes.kubernetes.kinds import PODS
+from airflow_training.runtimes.kubernetes.node_watch import NodeFacts, NodeWatch
 from airflow_training.runtimes.kubernetes.observing import look_again_at, observe, trimmed
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
 from airflow_training.runtimes.kubernetes.progress import Report, stored_report
@@ -78,11 +79,12 @@ class NamespaceWatch:
         progress_seconds: float = PROGRESS_SECONDS,
         turns: TurnsOf | None = None,
         was_away: bool = False,
+        nodes: NodeWatch | None = None,
     ) -> None:
         """`silent_seconds`: how long the server may be away before followers are told.
 
         `turns`: what agents said of the attempts in their pods; None: nobody can know. `was_away`: the
-        server did not answer before.
+        server did not answer before. `nodes`: those of the cluster; None: nobody looks at them.
         """
         self._api = api
         self._namespace = namespace
@@ -96,10 +98,11 @@ class NamespaceWatch:
         """Since when the server answers again, after it had been away."""
         self._turns: dict[str, AgentReport] = {}
         """Pod uid -> what its agent said last."""
-        self._holders = Holders(api, namespace)
         self.quotas = QuotaWatch(
             api, namespace, on_room=lambda run_uid: self._tell(run_uid, RoomMade())
         )
+        self._holders = Holders(api, namespace, nodes)
+        self._node_facts = NodeFacts(nodes, self._due_if_known)
         self._held: dict[str, Holder] = {}
         """Pod uid -> why it waits, as what holds it said last."""
         self._asked: set[str] = set()
@@ -370,6 +373,7 @@ class NamespaceWatch:
                 turn=self._turns.get(pod["metadata"]["uid"]),
                 holder=self._held.get(pod["metadata"]["uid"]),
                 answers_since=self._answers_since,
+                node_fact=self._node_facts.of(pod),
             )
         except (KeyError, ValueError) as error:
             log.warning("pod %s has odd labels: %r", pod["metadata"].get("name"), error)
@@ -391,6 +395,7 @@ class NamespaceWatch:
         self._reports.pop(pod["metadata"]["uid"], None)
         self._turns.pop(pod["metadata"]["uid"], None)
         self._held.pop(pod["metadata"]["uid"], None)
+        self._node_facts.forget(pod)
         for gone in self._gone_meanwhile.values():
             gone.add(pod["metadata"]["uid"])
         timer = self._timers.pop(name, None)
@@ -418,6 +423,10 @@ class NamespaceWatch:
         seen = self._remember(pod)
         if seen is not None:
             self._tell(pod["metadata"]["labels"][names.RUN], InstanceUpdate(instance=seen))
+
+    def _due_if_known(self, name: str) -> None:
+        if name in self._pods:
+            self._due(name)
 
     # followers ---------------------------------------------------------------------------------
     def _snapshot(self, run_uid: str) -> Snapshot:
@@ -459,6 +468,7 @@ class NamespaceWatch:
         self._turns.clear()
         self._held.clear()
         self._asked.clear()
+        self._node_facts.close()
 
 
 def _has_node(pod: Mapping[str, Any]) -> bool:

@@ -309,6 +309,20 @@ class Control:
         current = self._registry.get(kinds.NODES, "", name)
         self._registry.change(current, lambda obj: obj["spec"].update(unschedulable=on))
 
+    def node_condition(
+        self, name: str, kind: str, *, on: bool = True, reason: str = "", message: str = ""
+    ) -> None:
+        """Set a condition of a node, as node-problem-detector does."""
+        node = self._registry.get(kinds.NODES, "", name)
+        told = nodes.condition(kind, "True" if on else "False", reason, message)
+        status = {**node.obj["status"]}
+        status["conditions"] = with_condition(status["conditions"], told)
+        self._registry.set_status(node, status)
+
+    def taint_node(self, name: str, key: str, *, on: bool = True) -> None:
+        """Set a taint that keeps new pods away."""
+        self._taint(self._registry.get(kinds.NODES, "", name), key, "NoSchedule", on=on)
+
     def drain(self, name: str) -> None:
         """Cordon a node and evict its pods."""
         self.cordon(name)

@@ -57,8 +57,12 @@ def document(node: Node, number: int) -> Object:
 
 
 def ready_condition(status: str, reason: str, message: str) -> Object:
+    return condition("Ready", status, reason, message)
+
+
+def condition(kind: str, status: str, reason: str, message: str) -> Object:
     return {
-        "type": "Ready", "status": status, "reason": reason, "message": message,
+        "type": kind, "status": status, "reason": reason, "message": message,
         "lastHeartbeatTime": stamp(), "lastTransitionTime": stamp(),
     }  # fmt: skip
 

@@ -31,6 +31,8 @@ class Behaviour:
     """Stays in ContainerCreating."""
     stop_seconds: float = 0.0
     """How long it takes to end after a TERM; longer than its grace: it is killed then."""
+    stop_code: int = TERMINATED
+    """What its containers leave as exit code after a TERM."""
 
 
 @dataclass(slots=True)
@@ -185,10 +187,9 @@ class ScriptedKubelet(Kubelet):
         one.ready = False
 
     def stop_pod(self, run: PodRun, grace_seconds: float) -> None:
-        slow = max(
-            (b.stop_seconds for b in self.behaviours if re.search(b.pattern, run.key)), default=0.0
-        )
-        code = TERMINATED if slow <= grace_seconds else KILLED
+        told = [b for b in self.behaviours if re.search(b.pattern, run.key)]
+        slow = max((b.stop_seconds for b in told), default=0.0)
+        code = next((b.stop_code for b in told), TERMINATED) if slow <= grace_seconds else KILLED
         seconds = min(slow, grace_seconds)
         if seconds:
             asyncio.get_running_loop().call_later(seconds, self._stopped, run, code)

@@ -134,7 +134,7 @@ class LocalAttempt(Attempt):
             grace = float(order.get("grace_seconds", 0))
             self._dump_first(order, lambda: self._stop("Deleted", "", grace_seconds=grace))
             return
-        tombstone = read_json(self._folder.tombstone)
+        tombstone = {} if self._staying else read_json(self._folder.tombstone)
         if tombstone and self._order.generation <= int(tombstone.get("generation", 0)):
             self._stop("Deleted", "", grace_seconds=self._order.grace_seconds)
             return
@@ -149,6 +149,11 @@ class LocalAttempt(Attempt):
     def _restart(self, order: Mapping[str, Any]) -> None:
         self._next = staying.next_attempt(self._folder, order)
         self._finished = self._next is not None
+
+    def _stay(self, *, seconds: float) -> None:
+        super()._stay(seconds=seconds)
+        staying.record_stay(self._folder)
+        self._notify()
 
     def _released(self, answer: dict[str, Any]) -> None:
         """Write what the answer makes possible, then go."""

@@ -18,6 +18,7 @@ from airflow_training.control.model import (
     Delete,
     Dismiss,
     InstanceEntry,
+    Keep,
     Ledger,
     Observation,
     Release,
@@ -32,6 +33,7 @@ from airflow_training.runtimes.port import (
     Addresses,
     InstanceRef,
     InstanceSpec,
+    KeepsFailed,
     Outcome,
     ReleaseAnswer,
     Runtime,
@@ -44,6 +46,8 @@ __all__ = ["ActionResult", "Effects", "live_addresses", "never_created", "remain
 
 _FAILED = {"error": reasons.CREATE_FAILED, "impossible": reasons.CANNOT_BE_CREATED}
 """Result of a create that failed -> reason."""
+_ENDS = (Delete, StopProcess, Dismiss, Keep)
+"""Actions by which nothing begins."""
 _REPEAT_SECONDS = 2.0
 _REFUSALS = 3
 """After so many refused creates the run is prepared again."""
@@ -94,7 +98,7 @@ class Effects:
         seen: Collection[Observation],
         now: float,
     ) -> ActionResult:
-        """Delete, stop, dismiss, create, release, in this order; raises LeaseLost and RuntimeUnavailable.
+        """Delete, stop, dismiss, keep, create, release, in this order; raises LeaseLost and RuntimeUnavailable.
 
         What the runtime can never prepare is told by the result; the rest is then left undone.
 
@@ -105,7 +109,7 @@ class Effects:
         self._done_at = {each: at for each, at in self._done_at.items() if at > since}
         actions = [action for action in actions if action not in self._done_at]
         if self.is_halted():
-            actions = [each for each in actions if isinstance(each, Delete | StopProcess | Dismiss)]
+            actions = [each for each in actions if isinstance(each, _ENDS)]
         deletes: defaultdict[tuple[float, bool], list[InstanceRef]] = defaultdict(list)
         stops: defaultdict[tuple[float, bool], list[InstanceRef]] = defaultdict(list)
         dismissed: list[InstanceRef] = []
@@ -119,6 +123,9 @@ class Effects:
                     batches[how].append(self._ref(action, ledger, seen))
                 case Dismiss():
                     dismissed.append(self._ref(action, ledger, seen))
+                case Keep():
+                    await self.keeper.confirm()
+                    await self._keep(action, ledger, seen, now=now)
                 case Create() | RestartProcess():
                     creates.append(action)
                 case Release():
@@ -174,6 +181,14 @@ class Effects:
                     )
                 case Dismiss():
                     await self.runtime.dismiss([self._ref(each, ledger, seen)])
+
+    async def _keep(
+        self, action: Keep, ledger: Ledger, seen: Collection[Observation], *, now: float
+    ) -> None:
+        # of a runtime that cannot, nothing is seen to stay, which is then told
+        if isinstance(self.runtime, KeepsFailed):
+            ref = self._ref(action, ledger, seen)
+            await self.runtime.keep(ref, seconds=max(0.0, action.until - now))
 
     async def _create(
         self,

@@ -41,7 +41,7 @@ def raw_terminal(descriptor: int, *, resized: Callable[[int, int], None]) -> Ite
     before = termios.tcgetattr(descriptor)
     loop.add_signal_handler(signal.SIGWINCH, tell_size)
     try:
-        tty.setraw(descriptor)
+        tty.setraw(descriptor, termios.TCSADRAIN)  # what was typed by now is meant for the shell
         tell_size()
         yield
     finally:

@@ -363,6 +363,16 @@ class Attempt(abc.ABC):
         else:
             self._finish()
 
+    def _watch_deadline(self) -> None:
+        if self._order.deadline_seconds is not None:
+            self._loop.after(float(self._order.deadline_seconds), "deadline", self._deadline)
+
+    def _deadline(self) -> None:
+        seconds = float(self._order.deadline_seconds or 0)
+        self._say(f"ran longer than {seconds:g} s, ending it")
+        grace = self._order.grace_seconds
+        self._stop("DeadlineExceeded", f"ran longer than {seconds:g} s", grace_seconds=grace)
+
     def _stop(self, reason: str, message: str, *, grace_seconds: float) -> None:
         """TERM to the whole tree, KILL after the grace; the first reason stays."""
         if self._waiting:

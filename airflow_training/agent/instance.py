@@ -76,9 +76,7 @@ class LocalAttempt(Attempt):
         """
         self._write_state()  # an agent that cannot be found must not go on
         recorded()
-        deadline = self._order.deadline_seconds
-        if deadline is not None:
-            self._loop.after(float(deadline), "deadline", self._deadline)
+        self._watch_deadline()
         write_files(self._order.files, below=self._folder.path)
         if self._limit.warning:
             self._say(self._limit.warning)
@@ -164,12 +162,6 @@ class LocalAttempt(Attempt):
     def _told_to_end(self, number: int) -> None:  # noqa: ARG002  # only one signal ends it
         grace = self._order.grace_seconds
         self._stop("Terminated", "the agent was asked to end (SIGTERM)", grace_seconds=grace)
-
-    def _deadline(self) -> None:
-        seconds = float(self._order.deadline_seconds or 0)
-        self._say(f"ran longer than {seconds:g} s, ending it")
-        grace = self._order.grace_seconds
-        self._stop("DeadlineExceeded", f"ran longer than {seconds:g} s", grace_seconds=grace)
 
     # the command ---------------------------------------------------------------------------------
     def _prepare(self) -> None:

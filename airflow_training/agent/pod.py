@@ -137,6 +137,7 @@ class PodAttempt(Attempt):
 
     def run(self) -> int:
         """Live through the attempt; return the exit code."""
+        self._watch_deadline()
         self._live()
         if self.following is None and os.getpid() == 1:  # else -1 would mean processes of others
             with contextlib.suppress(ProcessLookupError):

@@ -111,6 +111,8 @@ class InstanceSpec:
     """What has to be there before the command starts (`control.readiness`); None: nobody looks."""
     in_place_seconds: float = 0.0
     """How long it waits after its command has failed for `restart_process`; 0: it ends."""
+    keep_seconds: float = 0.0
+    """How long it may stay for a look inside after its job has failed (`KeepsFailed.keep`)."""
     stall: Mapping[str, Any] | None = None
     """`checkpoint.progress` of a job whose hangs are to be found; None: nobody looks."""
     watch: str = ""

@@ -282,7 +282,15 @@ class Effects:
                 )
             else:
                 known = _with_experience(spec, ledger.instances[each.key])
-                specs.append(dataclasses.replace(known, in_place_seconds=self._in_place(each.role)))
+                specs.append(
+                    dataclasses.replace(
+                        known,
+                        in_place_seconds=self._in_place(each.role),
+                        keep_seconds=self.job.restart.keep_failed_seconds
+                        if self.runtime.capabilities.restart_in_place
+                        else 0.0,
+                    )
+                )
         return specs, failed
 
     def _in_place(self, role: str) -> float:

@@ -128,9 +128,7 @@ def test_where_its_agent_is_gone_nothing_stays_and_that_is_said(background, comm
         "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nimport time; time.sleep(60)\n"
     )
     restart = {"maxRestarts": 0, "keepFailedSeconds": 600}
-    path = job_file(
-        Path("job.yaml"), command=[sys.executable, "train.py"], restart=restart
-    )
+    path = job_file(Path("job.yaml"), command=[sys.executable, "train.py"], restart=restart)
     done = command("run", str(path), "--run-id", "r", "-o", "json")
     assert done.code == 1
     assert done.json["kept"]["state"] == "impossible"
@@ -175,6 +173,8 @@ def test_a_living_training_can_be_looked_into(background, command, home):
     Path("train.py").write_text("import time; print('up', flush=True); time.sleep(600)\n")
     path = job_file(Path("job.yaml"), command=[sys.executable, "train.py"])
     run = background("run", str(path), "--run-id", "r")
-    run.until(lambda: any("up" in each.read_text() for each in home.rglob("log*") if each.is_file()))
+    run.until(
+        lambda: any("up" in each.read_text() for each in home.rglob("log*") if each.is_file())
+    )
     told = command("shell", "r", "--", "sh", "-c", "echo $TRAINING_ROLE; echo bad >&2; exit 4")
     assert (told.stdout, told.stderr, told.code) == ("worker\n", "bad\n", 4)

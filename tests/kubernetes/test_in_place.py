@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,8 +24,6 @@ from tests.kubernetes.emulator import Cluster
 from tests.kubernetes.reports import Reports
 from tests.kubernetes.test_command_line import Shell
 from tests.kubernetes.test_contract import COMMANDS, PodHarness
-from tests.ports import free_port
-from tests.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -99,39 +93,6 @@ for step in range(step + 1, 41):
 saver.close(state)
 print("total", total[0], flush=True)
 """
-ROUTE = """
-import sys, uvicorn
-from fastapi import FastAPI
-from airflow_training.web.progress import router
-
-app = FastAPI()
-app.include_router(router, prefix="/training")
-uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning")
-"""
-
-
-@pytest.fixture
-def route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Serve the plugin's route over the store of this folder; return its address."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}/training"
-    monkeypatch.setenv("AIRFLOW__TRAINING__CALLBACK_URL", url)
-    process = subprocess.Popen(
-        [sys.executable, "-c", ROUTE, str(port)], env={**os.environ, "AIRFLOW_HOME": str(tmp_path)}
-    )
-    try:
-        wait_until(
-            lambda: _listens(port), "the route listens", alive=lambda: process.poll() is None
-        )
-        yield url
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as caller:
-        return caller.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.e2e

@@ -23,11 +23,13 @@ __all__ = [
     "AgentReport",
     "first_log_line",
     "intended_uid",
+    "kept_until",
     "newest_turn",
     "number_of",
     "order_for",
     "ref_of",
     "restart_marks",
+    "stays_now",
     "text_of",
     "with_agent_report",
 ]
@@ -115,8 +117,11 @@ def with_agent_report(
     seen = dataclasses.replace(seen, started_at=turn.started_at or seen.started_at)
     if not turn.waits:
         return seen
+    kept = kept_until(pod) is not None
     return dataclasses.replace(
         seen,
+        in_place=not kept,
+        kept=kept,
         state="failed",
         reason=turn.reason,
         message=turn.message,
@@ -128,6 +133,20 @@ def with_agent_report(
         state_since=turn.finished_at or seen.state_since,
         finished_at=turn.finished_at,
     )
+
+
+def kept_until(pod: Mapping[str, Any]) -> float | None:
+    """Return until when a pod was told to stay for a look inside; None: it was not."""
+    text = (pod["metadata"].get("annotations") or {}).get(names.KEPT_UNTIL)
+    return float(text) if text else None
+
+
+def stays_now(pod: Mapping[str, Any], *, now: float) -> bool:
+    """Return whether a pod stays for a look inside, its time being not over."""
+    until = kept_until(pod)
+    metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
+    ended = phase in ("Succeeded", "Failed") or metadata.get("deletionTimestamp")
+    return until is not None and now < until and not ended
 
 
 # orders -------------------------------------------------------------------------------------------

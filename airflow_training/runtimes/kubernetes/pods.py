@@ -30,6 +30,7 @@ __all__ = [
     "address_of",
     "answer_shards",
     "can_follow",
+    "can_stay",
     "file_data",
     "life_seconds",
     "needs_agent",
@@ -150,8 +151,8 @@ def _is_wrapped(spec: InstanceSpec, options: PodOptions) -> bool:
     )
 
 
-def _stays(spec: InstanceSpec, facts: RunFacts, options: PodOptions) -> bool:
-    """Return whether attempts may follow in the pod: only where its agent can tell how one ended.
+def can_stay(spec: InstanceSpec, facts: RunFacts, options: PodOptions) -> bool:
+    """Return whether attempts may follow in the pod, or people look inside: only where its agent can tell how one ended.
 
     What a hold writes is written once, and Kueue numbers pods by attempt.
     """
@@ -159,14 +160,17 @@ def _stays(spec: InstanceSpec, facts: RunFacts, options: PodOptions) -> bool:
     return told and spec.in_place_seconds > 0 and not spec.live_files and not facts.numbered
 
 
-def life_seconds(deadline_seconds: float | None, *, most: float | None) -> float | None:
+def life_seconds(
+    deadline_seconds: float | None, *, most: float | None, keep_seconds: float = 0.0
+) -> float | None:
     """Return how long the pod of an instance with such a deadline may live; None: for ever.
 
+    It has longer by what it may stay for a look inside: the agent ends the training at the deadline.
     The kubelet's clock runs while images are pulled, so it has longer, by as long as that may take.
     """
     if deadline_seconds is None:
         return most or None
-    life = deadline_seconds + min(deadline_seconds, CANNOT_START_SECONDS)
+    life = deadline_seconds + min(deadline_seconds, CANNOT_START_SECONDS) + keep_seconds
     return min(life, most or life)
 
 
@@ -211,7 +215,8 @@ class _Made:
         self._volumes: list[dict[str, Any]] = []
         self.name = names.pod_name(spec.ref, numbered=facts.numbered)
         self._role = facts.roles.get(spec.ref.role)
-        self._stays = _stays(spec, facts, options)
+        self._stays = can_stay(spec, facts, options)
+        self._has_deadline = facts.deadline_seconds is not None
         self._ssh_path = str(self._template_annotations().get(names.SSH_KEYS, ""))
         self._main: dict[str, Any] = next(
             (dict(c) for c in written.get("containers") or () if c.get("name") == spec.container),
@@ -376,8 +381,17 @@ class _Made:
             output_uri=instance.output_uri,
             termination_log=str(made.get("terminationMessagePath") or TERMINATION_LOG),
             in_place_seconds=instance.in_place_seconds if self._stays else 0.0,
+            **self._own_deadline(),
         )
         return inject.wrapped_command(command), order
+
+    def _own_deadline(self) -> dict[str, Any]:
+        """Return when the agent ends its command: of a pod that may stay, the kubelet's deadline is later."""
+        instance = self._instance
+        kept, life = instance.keep_seconds, instance.deadline_seconds
+        if not (self._stays and kept and self._has_deadline and life is not None and life > kept):
+            return {}
+        return {"deadline_seconds": life - kept, "grace_seconds": instance.grace_seconds}
 
     # volumes -------------------------------------------------------------------------------------
     def _add(self, volume: dict[str, Any], *mounts: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ from tests.waiting import PATIENCE, wait_until
 TRAIN = """
 import os, pathlib, sys, time
 rank = int(os.environ["TRAINING_INDEX"])
-pathlib.Path("/tmp/left").write_text("state of %d" % rank)
+pathlib.Path("/training/left").write_text("state of %d" % rank)
 time.sleep(1 if rank == 1 else 600)
 sys.exit(7)
 """
@@ -109,7 +109,7 @@ def test_the_pod_of_the_instance_that_failed_first_can_be_looked_into(
     status = failed(shell, "looked", cleanPodPolicy="All")
     assert (status["kept"]["state"], status["kept"]["index"]) == ("stays", 1)
     assert phases(cluster, "looked") == {"1": "Running"}
-    told = shell("shell", "looked", "--", "sh", "-c", "cat /tmp/left; echo bad >&2; exit 3")
+    told = shell("shell", "looked", "--", "sh", "-c", "cat /training/left; echo bad >&2; exit 3")
     assert (told.stdout, told.stderr, told.returncode) == ("state of 1", "bad\n", 3)
     processes = shell(
         "shell", "looked", "--", "sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"
@@ -159,7 +159,7 @@ def test_a_terminal_is_a_terminal_in_the_pod(shell: Shell, cluster: Cluster):
         return all(text in said for text in texts)
 
     try:
-        os.write(ours, b"stty size; cat /tmp/left\n")
+        os.write(ours, b"stty size; cat /training/left\n")
         wait_until(lambda: hear(b"41 97", b"state of 1"), seen=lambda: bytes(said))
         fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 60, 0, 0))
         os.kill(process.pid, 28)  # as a terminal that is made smaller tells it

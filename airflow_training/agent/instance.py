@@ -122,7 +122,7 @@ class LocalAttempt(Attempt):
     # orders --------------------------------------------------------------------------------------
     def _look(self) -> None:
         """Follow what lies in the folder: delete, release, the run's tombstone."""
-        short = self._phase == "held" or self._waiting
+        short = self._phase == "held" or (self._waiting and not self._staying)
         self._loop.after(_HELD_LOOK_SECONDS if short else _LOOK_SECONDS, "look", self._look)
         if self._folder.deleted:
             self._stop("Orphaned", "the folder of the run was deleted", grace_seconds=0)

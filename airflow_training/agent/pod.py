@@ -162,7 +162,8 @@ class PodAttempt(Attempt):
     def _look(self) -> None:
         if not self._order.orders_file:
             return
-        again = _WAITING_LOOK_SECONDS if self._waiting else _LOOK_SECONDS
+        soon = self._waiting and not self._staying
+        again = _WAITING_LOOK_SECONDS if soon else _LOOK_SECONDS
         self._loop.after(again, "look", self._look)
         order = read_json(Path(self._order.orders_file)) or {}
         if order.get("turn") == self._number:

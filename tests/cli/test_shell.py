@@ -156,7 +156,8 @@ def test_a_terminal_is_a_terminal_there(command, home, ended):
         wait_until(lambda: hear(b"41 97", b"state of 1"), seen=lambda: bytes(said))
         fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 60, 0, 0))
         os.kill(shell.pid, 28)  # as a terminal that is made smaller tells it
-        os.write(ours, b"sleep 600\n")
+        os.write(ours, b"sh -c 'echo go''ing; sleep 600; true'\n")
+        wait_until(lambda: hear(b"going"), seen=lambda: bytes(said))
         os.write(ours, b"\x03")  # which interrupts what runs there, and nothing here
         os.write(ours, b"stty size; exit 5\n")
         wait_until(lambda: hear(b"20 60"), seen=lambda: bytes(said))

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_training.control.in_place import wait_seconds
 from airflow_training.control.keeping import may_be_there
-from airflow_training.control.model import Delete, Dismiss, Keep, StopProcess
+from airflow_training.control.model import Delete, Dismiss, Keep, KeptInstance, StopProcess
 from airflow_training.control.rollup import rollup
 from tests.builders import Bench, job, role
 
@@ -116,6 +116,25 @@ def test_an_agent_that_does_not_answer_holds_nothing_up_for_long():
     bench.decide(seconds=1000.0)
     assert bench.actions(Dismiss) == [("worker", 1)]
     assert bench.said("NothingKept")[0].message.endswith("its agent did not answer")
+
+
+def test_one_that_others_named_is_ended_first_and_then_stays():
+    bench = a_bench()
+    keep = replace(bench.ledger.job, state="Failed")
+    kept = KeptInstance(
+        state="asked", key=("worker", 2), uid=bench.uid("worker", 2), until=bench.now + 60,
+        answer_by=bench.now + 30,
+    )  # fmt: skip
+    bench.ledger = replace(bench.ledger, job=replace(keep, kept=kept))
+    bench.step()
+    assert bench.actions(StopProcess) == [("worker", 2)]
+    assert bench.actions(Delete) == [("worker", 0), ("worker", 1)]
+    bench.step()
+    assert bench.actions(Keep) == [("worker", 2)]
+    bench.settle()
+    assert bench.last.done
+    assert bench.ledger.job.kept is not None
+    assert bench.ledger.job.kept.state == "stays"
 
 
 def test_a_kill_of_the_failing_job_leaves_nothing():

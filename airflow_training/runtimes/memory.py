@@ -349,7 +349,8 @@ class MemoryRuntime:
                 return Outcome(ref=replace(ref, uid=old.uid), result="adopted")
             if old.attempt > attempt_of(ref):
                 return Outcome(ref=ref, result="refused", message="a newer attempt exists")
-            if old.state not in ENDED or (old.in_place and old is not inside):
+            waits = (old.in_place and old is not inside) or old.kept
+            if old.state not in ENDED or waits:
                 return Outcome(
                     ref=ref,
                     result="refused",

@@ -250,7 +250,7 @@ class Bench:
                 self.objects[action.uid] = replace(self.objects[action.uid], in_place=False)
             elif isinstance(action, Keep):
                 old = self.objects[action.uid]
-                self.objects[action.uid] = replace(old, in_place=False, kept=True)
+                self.objects[action.uid] = replace(old, in_place=False, can_stay=False, kept=True)
             else:
                 self.objects[action.uid] = replace(self.objects[action.uid], held=False)
 

@@ -118,7 +118,7 @@ def drain(draft: Draft, observations: Observations | None) -> bool:
         if alive or remove_all:
             draft.mark_for_deletion(seen)
         # what has ended may stay for longer, as somebody else holds it; of one in place the agent still waits
-        left += alive or seen.in_place
+        left += alive or seen.in_place or seen.can_stay
     for entry in list(draft.instances.values()):
         if entry.final and entry.state == "terminating":
             settle_instance(draft, entry)

@@ -131,6 +131,6 @@ def release_waiting(draft: Draft) -> None:
     """Let go the instances that wait although nothing more will begin in them."""
     awaited = {entry.host.uid for entry in draft.instances.values() if entry.host.uid}
     for seen in draft.objects.values():
-        waits = seen.in_place and seen.state in ENDED and not is_kept(draft, seen)
+        waits = seen.waits and not is_kept(draft, seen)
         if waits and seen.uid not in awaited and seen.uid not in draft.marked_for_deletion:
             draft.actions.append(Dismiss(key=seen.key, uid=seen.uid))

@@ -111,7 +111,9 @@ def _why_not(draft: Draft, seen: Observation | None, *, answer_by: float) -> str
         return "it is gone"
     if seen.state == "unknown":
         return f"nothing is heard from node {seen.node or '(unknown)'}"
-    if not seen.in_place and not (seen.state == "terminating" and draft.now < answer_by):
+    if not (seen.in_place or seen.can_stay) and not (
+        seen.state == "terminating" and draft.now < answer_by
+    ):
         ended = f" ({seen.reason})" if seen.reason else ""
         return f"its agent has ended with it{ended}, or nobody hears of it"
     return "its agent did not answer" if draft.now >= answer_by else ""

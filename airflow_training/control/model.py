@@ -233,10 +233,17 @@ class Observation(AttemptRecord):
     """`{uri, bytes, digest}` of what the instance uploaded, once it has succeeded."""
     in_place: bool = False
     """The next attempt can begin inside it: its agent lives, and waits where its command has failed."""
+    can_stay: bool = False
+    """As `in_place`, but for a look inside only: the next attempt needs an instance of its own."""
     kept: bool = False
     """It has failed, and its agent stays in it for a look inside."""
     lingers: bool = False
     """It has ended, but what runs beside it has not: its place is still taken."""
+
+    @property
+    def waits(self) -> bool:
+        """Return whether its agent waits, where its command has failed, for what comes next."""
+        return (self.in_place or self.can_stay) and self.state == "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_training.control.in_place import wait_seconds
 from airflow_training.control.keeping import may_be_there
-from airflow_training.control.model import Delete, Dismiss, Keep, KeptInstance, StopProcess
+from airflow_training.control.model import Create, Delete, Dismiss, Keep, KeptInstance, StopProcess
 from airflow_training.control.rollup import rollup
 from tests.builders import Bench, job, role
 
@@ -116,6 +116,22 @@ def test_an_agent_that_does_not_answer_holds_nothing_up_for_long():
     bench.decide(seconds=1000.0)
     assert bench.actions(Dismiss) == [("worker", 1)]
     assert bench.said("NothingKept")[0].message.endswith("its agent did not answer")
+
+
+def test_where_no_attempt_may_follow_it_can_be_looked_into_all_the_same():
+    bench = a_bench().end("worker", 1, 7, in_place=False, can_stay=True)
+    bench.step()
+    assert bench.actions(Keep) == [("worker", 1)]
+
+
+def test_the_next_attempt_waits_until_an_agent_that_may_only_stay_is_gone():
+    bench = a_bench(max_restarts=1).end("worker", 1, 7, in_place=False, can_stay=True)
+    bench.decide()
+    assert bench.actions(Delete) == [("worker", 1)]
+    assert bench.actions(Create) == []
+    bench.act()
+    bench.step()
+    assert bench.actions(Create) == [("worker", 1)]
 
 
 def test_one_that_others_named_is_ended_first_and_then_stays():

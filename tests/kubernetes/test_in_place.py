@@ -18,7 +18,7 @@ from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
 from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
-from tests.contracts.runtime import JOB, Harness, RuntimeContract
+from tests.contracts.runtime import JOB, Harness, RuntimeContract, watching
 from tests.kubernetes.conftest import connect_to
 from tests.kubernetes.emulator import Cluster
 from tests.kubernetes.reports import Reports
@@ -67,6 +67,21 @@ class TestKubernetes(RuntimeContract):
         await runtime.prepare(run, JOB)
         yield harness
         await runtime.purge(run)
+
+    async def test_a_pod_that_no_attempt_may_follow_in_can_be_looked_into(
+        self, harness: Harness
+    ) -> None:
+        """What a hold writes is written once, and Kueue numbers pods by attempt."""
+        runtime = self.keeps(harness)
+        async with watching(harness.runtime, harness.run) as seen:
+            once = {"live_files": {"/training/hosts": "x"}, "keep_seconds": 60.0}
+            await harness.runtime.create([self.staying(harness, "broken", **once)])
+            waiting = await seen.state("broken", 0, "failed", can_stay=True)
+            assert not waiting.in_place
+            await runtime.keep(harness.ref("broken", uid=waiting.uid), seconds=600)
+            await seen.state("broken", 0, "failed", kept=True, can_stay=False)
+            await runtime.end_kept(harness.run)
+            await seen.gone("broken", 0)
 
 
 # a whole run, with the route that pods report to -----------------------------------------------------

@@ -231,11 +231,9 @@ class Instances:
     async def _keep(self, run: RunRef, pod: Mapping[str, Any]) -> None:
         """Mark a pod as one that is no instance any more, its log archived."""
         ref = dataclasses.replace(names.parse_ref(pod), run=run)
-        marks: dict[str, Any] = {"labels": {names.KEPT: "true"}}
-        if is_over(pod):
-            marks = {**gangs.marks_at_end(pod), **marks}
-            if turns.kept_until(pod) is not None:
-                marks["annotations"] = {**marks.get("annotations", {}), names.KEPT_UNTIL: None}
+        marks: dict[str, Any] = {**gangs.marks_at_end(pod), "labels": {names.KEPT: "true"}}
+        if is_over(pod) and turns.kept_until(pod) is not None:
+            marks["annotations"] = {**marks.get("annotations", {}), names.KEPT_UNTIL: None}
         await self._archive.keep(
             ref, self._whole(run, pod, follow=is_over(pod)), begins=turns.first_log_line(pod)
         )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import Problem
 from airflow_training.runtimes.kubernetes.facts import RunFacts
-from airflow_training.runtimes.kubernetes.pods import PodOptions, can_stay
+from airflow_training.runtimes.kubernetes.pods import PodOptions, waits_for
 from airflow_training.runtimes.port import InstanceSpec
 
 __all__ = ["never_kept"]
@@ -20,11 +20,11 @@ def never_kept(
     """Return the roles of which nothing can stay for a look inside, though the job wants it."""
     if not job.restart.keep_failed_seconds:
         return ()
-    able = [dataclasses.replace(each, in_place_seconds=1.0) for each in firsts]
-    roles = [each.ref.role for each in able if not can_stay(each, facts, options)]
+    able = [dataclasses.replace(each, in_place_seconds=1.0, keep_seconds=1.0) for each in firsts]
+    roles = [each.ref.role for each in able if not waits_for(each, facts, options)]
     if not roles:
         return ()
-    why = "gang: kueue" if facts.numbered else "they write files once the others have addresses"
+    why = "the agent is not the parent of their command"
     if not options.callback_url:
         why = "[training] callback_url is not set, so that no agent can tell that it waits"
     return [

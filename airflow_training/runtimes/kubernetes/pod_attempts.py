@@ -20,6 +20,8 @@ from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.port import InstanceRef
 
 __all__ = [
+    "FOR_LOOK_INSIDE",
+    "FOR_NEXT_ATTEMPT",
     "AgentReport",
     "first_log_line",
     "intended_uid",
@@ -33,6 +35,10 @@ __all__ = [
     "text_of",
     "with_agent_report",
 ]
+
+
+FOR_NEXT_ATTEMPT, FOR_LOOK_INSIDE = "true", "look"
+"""What the annotation IN_PLACE says that the agent of a pod waits for, once its command has failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +116,7 @@ def with_agent_report(
         seen,
         uid=ref.uid,
         attempt_id=ref.attempt_id,
-        in_place=seen.state == "running" and turn is not None,
+        **_waits(pod, seen.state == "running" and turn is not None),
     )
     if turn is None or seen.state != "running":
         return seen
@@ -120,7 +126,7 @@ def with_agent_report(
     kept = kept_until(pod) is not None
     return dataclasses.replace(
         seen,
-        in_place=not kept,
+        **_waits(pod, not kept),
         kept=kept,
         state="failed",
         reason=turn.reason,
@@ -133,6 +139,12 @@ def with_agent_report(
         state_since=turn.finished_at or seen.state_since,
         finished_at=turn.finished_at,
     )
+
+
+def _waits(pod: Mapping[str, Any], does: bool) -> dict[str, bool]:  # noqa: FBT001 - data
+    """Return what the agent of a pod waits for once its command has failed."""
+    may_be_followed = pod["metadata"]["annotations"][names.IN_PLACE] == FOR_NEXT_ATTEMPT
+    return {"in_place": does and may_be_followed, "can_stay": does and not may_be_followed}
 
 
 def kept_until(pod: Mapping[str, Any]) -> float | None:

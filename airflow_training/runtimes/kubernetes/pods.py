@@ -19,6 +19,7 @@ from airflow_training.runtimes.kubernetes.capabilities import OUTPUT_DIR_IN_POD
 from airflow_training.runtimes.kubernetes.facts import RunFacts
 from airflow_training.runtimes.kubernetes.gangs import marks_of
 from airflow_training.runtimes.kubernetes.observing import CANNOT_START_SECONDS
+from airflow_training.runtimes.kubernetes.pod_attempts import FOR_LOOK_INSIDE, FOR_NEXT_ATTEMPT
 from airflow_training.runtimes.kubernetes.template import template_of
 from airflow_training.runtimes.port import InstanceSpec
 from airflow_training.runtimes.rendering import address_beside
@@ -30,12 +31,12 @@ __all__ = [
     "address_of",
     "answer_shards",
     "can_follow",
-    "can_stay",
     "file_data",
     "life_seconds",
     "needs_agent",
     "pod_of",
     "progress_uri_of",
+    "waits_for",
 ]
 
 ANSWER_BYTES = 64 * 1024
@@ -151,13 +152,18 @@ def _is_wrapped(spec: InstanceSpec, options: PodOptions) -> bool:
     )
 
 
-def can_stay(spec: InstanceSpec, facts: RunFacts, options: PodOptions) -> bool:
-    """Return whether attempts may follow in the pod, or people look inside: only where its agent can tell how one ended.
+def waits_for(spec: InstanceSpec, facts: RunFacts, options: PodOptions) -> str:
+    """Return what the pod's agent waits for once its command has failed; "": nobody would hear that it does.
 
-    What a hold writes is written once, and Kueue numbers pods by attempt.
+    A next attempt may not follow everywhere: what a hold writes is written once, and Kueue numbers pods
+    by attempt. There it waits for a look inside only.
     """
     told = bool(options.callback_url) and _is_wrapped(spec, options)
-    return told and spec.in_place_seconds > 0 and not spec.live_files and not facts.numbered
+    if not told or not spec.in_place_seconds:
+        return ""
+    if not spec.live_files and not facts.numbered:
+        return FOR_NEXT_ATTEMPT
+    return FOR_LOOK_INSIDE if spec.keep_seconds else ""
 
 
 def life_seconds(
@@ -215,7 +221,7 @@ class _Made:
         self._volumes: list[dict[str, Any]] = []
         self.name = names.pod_name(spec.ref, numbered=facts.numbered)
         self._role = facts.roles.get(spec.ref.role)
-        self._stays = can_stay(spec, facts, options)
+        self._stays = waits_for(spec, facts, options)
         self._has_deadline = facts.deadline_seconds is not None
         self._ssh_path = str(self._template_annotations().get(names.SSH_KEYS, ""))
         self._main: dict[str, Any] = next(
@@ -241,7 +247,7 @@ class _Made:
         if self._probes_port:
             ours[names.PORT_PROBE] = "true"
         if self._stays:
-            ours[names.IN_PLACE] = "true"
+            ours[names.IN_PLACE] = self._stays
         if instance.output_uri and not self._options.callback_url:
             ours[names.PROGRESS] = progress_uri_of(instance)
         return ours

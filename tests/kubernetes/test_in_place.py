@@ -18,6 +18,7 @@ from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
 from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
+from airflow_training.runtimes.port import ReleaseAnswer
 from tests.contracts.runtime import JOB, Harness, RuntimeContract, watching
 from tests.kubernetes.conftest import connect_to
 from tests.kubernetes.emulator import Cluster
@@ -74,8 +75,11 @@ class TestKubernetes(RuntimeContract):
         """What a hold writes is written once, and Kueue numbers pods by attempt."""
         runtime = self.keeps(harness)
         async with watching(harness.runtime, harness.run) as seen:
-            once = {"live_files": {"/training/hosts": "x"}, "keep_seconds": 60.0}
+            once = {"held": True, "live_files": {"/training/hosts": "x"}, "keep_seconds": 60.0}
             await harness.runtime.create([self.staying(harness, "broken", **once)])
+            held = await seen.state("broken", 0, "pending", held=True)
+            ref = harness.ref("broken", uid=held.uid)
+            await harness.runtime.release([ref], ReleaseAnswer(kind="Confirmation"))
             waiting = await seen.state("broken", 0, "failed", can_stay=True)
             assert not waiting.in_place
             await runtime.keep(harness.ref("broken", uid=waiting.uid), seconds=600)

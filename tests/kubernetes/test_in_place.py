@@ -75,7 +75,11 @@ class TestKubernetes(RuntimeContract):
         """What a hold writes is written once, and Kueue numbers pods by attempt."""
         runtime = self.keeps(harness)
         async with watching(harness.runtime, harness.run) as seen:
-            once = {"held": True, "live_files": {"/training/hosts": "x"}, "keep_seconds": 60.0}
+            once: dict[str, Any] = {
+                "held": True,
+                "live_files": {"/training/hosts": "x"},
+                "keep_seconds": 60.0,
+            }
             await harness.runtime.create([self.staying(harness, "broken", **once)])
             held = await seen.state("broken", 0, "pending", held=True)
             ref = harness.ref("broken", uid=held.uid)

@@ -109,24 +109,25 @@ def with_agent_report(
     seen: Observation, pod: Mapping[str, Any], turn: AgentReport | None
 ) -> Observation:
     """Return the observation of a pod in which attempts may follow, with what its agent said."""
-    if names.IN_PLACE not in (pod["metadata"].get("annotations") or {}):
+    awaits = (pod["metadata"].get("annotations") or {}).get(names.IN_PLACE)
+    if awaits is None:
         return seen
-    ref = ref_of(pod, turn)
+    ref, kept = ref_of(pod, turn), kept_until(pod) is not None
+    waits = seen.state == "running" and turn is not None and not (turn.waits and kept)
     seen = dataclasses.replace(
         seen,
         uid=ref.uid,
         attempt_id=ref.attempt_id,
-        **_waits(pod, seen.state == "running" and turn is not None),
+        in_place=waits and awaits == FOR_NEXT_ATTEMPT,
+        can_stay=waits and awaits != FOR_NEXT_ATTEMPT,
     )
     if turn is None or seen.state != "running":
         return seen
     seen = dataclasses.replace(seen, started_at=turn.started_at or seen.started_at)
     if not turn.waits:
         return seen
-    kept = kept_until(pod) is not None
     return dataclasses.replace(
         seen,
-        **_waits(pod, not kept),
         kept=kept,
         state="failed",
         reason=turn.reason,
@@ -139,12 +140,6 @@ def with_agent_report(
         state_since=turn.finished_at or seen.state_since,
         finished_at=turn.finished_at,
     )
-
-
-def _waits(pod: Mapping[str, Any], does: bool) -> dict[str, bool]:  # noqa: FBT001 - data
-    """Return what the agent of a pod waits for once its command has failed."""
-    may_be_followed = pod["metadata"]["annotations"][names.IN_PLACE] == FOR_NEXT_ATTEMPT
-    return {"in_place": does and may_be_followed, "can_stay": does and not may_be_followed}
 
 
 def kept_until(pod: Mapping[str, Any]) -> float | None:

@@ -77,7 +77,7 @@ async def open_shell(
     entry = ledger.instances.get(key)
     if entry is None:
         raise InputError.of(
-            code="not_found",
+            code="unknown_role",
             field="--role, --index",
             value=f"{key[0]}-{key[1]}",
             message="no such instance",

@@ -154,6 +154,8 @@ def _restart(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
     yield _ours("spec.restart.readyTimeoutSeconds", own, "ready_timeout_seconds", timeout)
     growth = own.on_out_of_memory.model_dump(by_alias=True) if own.on_out_of_memory else None
     yield _ours("spec.restart.onOutOfMemory", own, "on_out_of_memory", growth)
+    kept = made.keep_failed_seconds
+    yield _ours("spec.restart.keepFailedSeconds", own, "keep_failed_seconds", kept)
 
 
 def _table(table: ExitCodeTable) -> Any:

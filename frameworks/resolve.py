@@ -326,6 +326,7 @@ def _restart(job: TrainingJob, framework: FrameworkSpec, *, elastic: bool) -> Re
         )
         if own.on_out_of_memory
         else None,
+        keep_failed_seconds=own.keep_failed_seconds,
     )
 
 

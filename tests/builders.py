@@ -23,6 +23,7 @@ from airflow_training.control.model import (
     InstanceDiagnosis,
     InstanceEntry,
     InstanceKey,
+    Keep,
     Ledger,
     Observation,
     Observations,
@@ -249,6 +250,9 @@ class Bench:
                 self.objects[action.uid] = replace(old, state="failed", reason="Stopped")
             elif isinstance(action, Dismiss):
                 self.objects[action.uid] = replace(self.objects[action.uid], in_place=False)
+            elif isinstance(action, Keep):
+                old = self.objects[action.uid]
+                self.objects[action.uid] = replace(old, in_place=False, can_stay=False, kept=True)
             elif isinstance(action, Release):
                 self.objects[action.uid] = replace(self.objects[action.uid], held=False)
 

@@ -79,6 +79,8 @@ class Attempt(abc.ABC):
         self._finished = False
         self._waiting = False
         """The command has failed, and the next attempt may begin in our place."""
+        self._staying = False
+        """While it waits: for people who look inside, and for no attempt any more."""
         self._loop = Loop((signal.SIGTERM, *FORWARDED), signalled=self._signalled)
         self._preparation = Preparation(
             order,
@@ -182,7 +184,9 @@ class Attempt(abc.ABC):
             self._dump_first(order, lambda: self._stop("Stopped", "", grace_seconds=grace))
         elif order.get("do") == "leave" and self._waiting:
             self._leave()
-        elif order.get("do") == "restart" and self._waiting:
+        elif order.get("do") == "stay" and self._waiting and not self._staying:
+            self._stay(seconds=float(order["seconds"]))
+        elif order.get("do") == "restart" and self._waiting and not self._staying:
             self._restart(order)
         elif order.get("do") == "await" and self._stall is not None:
             seconds = float(order["seconds"])
@@ -362,6 +366,16 @@ class Attempt(abc.ABC):
         else:
             self._finish()
 
+    def _watch_deadline(self) -> None:
+        if self._order.deadline_seconds is not None:
+            self._loop.after(float(self._order.deadline_seconds), "deadline", self._deadline)
+
+    def _deadline(self) -> None:
+        seconds = float(self._order.deadline_seconds or 0)
+        self._say(f"ran longer than {seconds:g} s, ending it")
+        grace = self._order.grace_seconds
+        self._stop("DeadlineExceeded", f"ran longer than {seconds:g} s", grace_seconds=grace)
+
     def _stop(self, reason: str, message: str, *, grace_seconds: float) -> None:
         """TERM to the whole tree, KILL after the grace; the first reason stays."""
         if self._waiting:
@@ -518,6 +532,16 @@ class Attempt(abc.ABC):
         self._loop.after(self._order.in_place_seconds, "wait", self._leave)
         self._look()
 
+    def _stay(self, *, seconds: float) -> None:
+        """Stay for a look inside; the timer is our own, as nobody may be left to end it."""
+        self._staying = True
+        self._preparation.ports.let_go()
+        self._loop.cancel("deadline")
+        self._loop.after(seconds, "wait", self._leave)
+        self._say(f"stays for a look inside, for {seconds:g} s")
+
     def _leave(self) -> None:
-        """Go as the command ended; that is written down."""
+        """Go as the command ended; that is written down. What was started for a look goes with us."""
+        if self._staying:
+            self._kill_tree()
         self._finished = True

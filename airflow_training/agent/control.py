@@ -1,7 +1,7 @@
 """The agent's Unix socket: `look` at new orders, and `exec` a command inside the process tree.
 
-One packet is one request; `exec` comes with the caller's standard input, output and error, and is
-answered with `{"exit": code}`. A caller that goes away takes its command with it.
+One packet is one request; `exec` comes with the caller's standard input, output and error (where it says
+`terminal`, they are a terminal of its own), and is answered with `{"exit": code}`. A caller that goes away takes its command with it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ControlSocket:
             connection.close()
             return
         if request.get("op") == "exec" and len(descriptors) == 3:
-            self._execute(str(request.get("command", "")), descriptors, connection)
+            self._execute(request, descriptors, connection)
         else:
             if request.get("op") == "look":
                 self._look()
@@ -96,7 +96,7 @@ class ControlSocket:
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def _spawn(self, command: str, streams: list[int]) -> int:
+    def _spawn(self, request: Mapping[str, Any], streams: list[int]) -> int:
         agent = os.getpid()
         pid = os.fork()
         if pid:
@@ -110,16 +110,24 @@ class ControlSocket:
             for target, stream in enumerate(streams):
                 os.dup2(stream, target)
             os.chdir(self._working_dir)
-            shell = ["/bin/sh", "-c", command]
-            os.execve(shell[0], shell, dict(self._environment))  # noqa: S606  # what we are for
+            if request.get("terminal"):
+                import fcntl
+                import termios
+
+                fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # job control, and keys that interrupt
+            environment = {**self._environment, **request.get("env", {})}
+            shell = ["/bin/sh", "-c", str(request.get("command", ""))]
+            os.execve(shell[0], shell, environment)  # noqa: S606  # what we are for
         except OSError as error:
             os.write(2, f"cannot run a command here: {error}\n".encode())
         finally:
             os._exit(255)
 
-    def _execute(self, command: str, streams: list[int], caller: socket.socket) -> None:
+    def _execute(
+        self, request: Mapping[str, Any], streams: list[int], caller: socket.socket
+    ) -> None:
         """Run a command for a caller; whoever of the two ends first ends the other."""
-        pid = self._spawn(command, streams)
+        pid = self._spawn(request, streams)
 
         def ended(wait_status: int) -> None:
             if caller.fileno() < 0:  # it has left

@@ -76,9 +76,7 @@ class LocalAttempt(Attempt):
         """
         self._write_state()  # an agent that cannot be found must not go on
         recorded()
-        deadline = self._order.deadline_seconds
-        if deadline is not None:
-            self._loop.after(float(deadline), "deadline", self._deadline)
+        self._watch_deadline()
         write_files(self._order.files, below=self._folder.path)
         if self._limit.warning:
             self._say(self._limit.warning)
@@ -124,7 +122,7 @@ class LocalAttempt(Attempt):
     # orders --------------------------------------------------------------------------------------
     def _look(self) -> None:
         """Follow what lies in the folder: delete, release, the run's tombstone."""
-        short = self._phase == "held" or self._waiting
+        short = self._phase == "held" or (self._waiting and not self._staying)
         self._loop.after(_HELD_LOOK_SECONDS if short else _LOOK_SECONDS, "look", self._look)
         if self._folder.deleted:
             self._stop("Orphaned", "the folder of the run was deleted", grace_seconds=0)
@@ -134,7 +132,7 @@ class LocalAttempt(Attempt):
             grace = float(order.get("grace_seconds", 0))
             self._dump_first(order, lambda: self._stop("Deleted", "", grace_seconds=grace))
             return
-        tombstone = read_json(self._folder.tombstone)
+        tombstone = {} if self._staying else read_json(self._folder.tombstone)
         if tombstone and self._order.generation <= int(tombstone.get("generation", 0)):
             self._stop("Deleted", "", grace_seconds=self._order.grace_seconds)
             return
@@ -150,6 +148,11 @@ class LocalAttempt(Attempt):
         self._next = staying.next_attempt(self._folder, order)
         self._finished = self._next is not None
 
+    def _stay(self, *, seconds: float) -> None:
+        super()._stay(seconds=seconds)
+        staying.record_stay(self._folder)
+        self._notify()
+
     def _released(self, answer: dict[str, Any]) -> None:
         """Write what the answer makes possible, then go."""
         if answer.get("kind") == "List":
@@ -159,12 +162,6 @@ class LocalAttempt(Attempt):
     def _told_to_end(self, number: int) -> None:  # noqa: ARG002  # only one signal ends it
         grace = self._order.grace_seconds
         self._stop("Terminated", "the agent was asked to end (SIGTERM)", grace_seconds=grace)
-
-    def _deadline(self) -> None:
-        seconds = float(self._order.deadline_seconds or 0)
-        self._say(f"ran longer than {seconds:g} s, ending it")
-        grace = self._order.grace_seconds
-        self._stop("DeadlineExceeded", f"ran longer than {seconds:g} s", grace_seconds=grace)
 
     # the command ---------------------------------------------------------------------------------
     def _prepare(self) -> None:

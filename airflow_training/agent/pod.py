@@ -137,6 +137,7 @@ class PodAttempt(Attempt):
 
     def run(self) -> int:
         """Live through the attempt; return the exit code."""
+        self._watch_deadline()
         self._live()
         if self.following is None and os.getpid() == 1:  # else -1 would mean processes of others
             with contextlib.suppress(ProcessLookupError):
@@ -161,7 +162,8 @@ class PodAttempt(Attempt):
     def _look(self) -> None:
         if not self._order.orders_file:
             return
-        again = _WAITING_LOOK_SECONDS if self._waiting else _LOOK_SECONDS
+        soon = self._waiting and not self._staying
+        again = _WAITING_LOOK_SECONDS if soon else _LOOK_SECONDS
         self._loop.after(again, "look", self._look)
         order = read_json(Path(self._order.orders_file)) or {}
         if order.get("turn") == self._number:

@@ -1,7 +1,8 @@
 """An agent whose command has failed waits for a while: the next attempt may begin in its place.
 
 Same process, same lock, same devices; folder, log and records are the next attempt's own. Orders lie
-in the folder of the attempt that is over: `restart` names the next one, `leave` says that none comes.
+in the folder of the attempt that is over: `restart` names the next one, `leave` says that none comes,
+`stay` that people want to look inside.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["next_attempt", "order_of", "record_exit"]
+__all__ = ["next_attempt", "order_of", "record_exit", "record_stay"]
 
 
 def order_of(folder: AttemptFolder, uid: str) -> Mapping[str, Any]:
@@ -40,3 +41,10 @@ def record_exit(folder: AttemptFolder) -> None:
     end = read_json(folder.exit)
     if end is not None:
         write_json(folder.exit, {**end, "in_place": False}, durable=True)
+
+
+def record_stay(folder: AttemptFolder) -> None:
+    """Write down that its agent stays for a look inside; once it is dead, that says nothing any more."""
+    end = read_json(folder.exit)
+    if end is not None:
+        write_json(folder.exit, {**end, "in_place": False, "stays": True}, durable=True)

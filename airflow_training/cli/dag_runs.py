@@ -18,6 +18,7 @@ from airflow_training.cli.output import (
     print_json,
     terminal,
 )
+from airflow_training.control.keeping import may_be_there
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.documents.words import counted
 from airflow_training.errors import StillAlive
@@ -84,8 +85,12 @@ def stop_dag_run(
     alive: Sequence[str] = ()
     # a simulation lives in its own process only
     here = [each for each in living if each.runtime != SIMULATED]
+    now = store.now()
+    here += [each for each in runs if may_be_there(store.ledger(each.uid).job, now=now)]
     if wait_seconds and here:
-        alive = asyncio.run(_see_to_end(here, store=store, wait_seconds=wait_seconds))
+        alive = asyncio.run(
+            _see_to_end(here, store=store, wait_seconds=wait_seconds, reason=reason, by=by)
+        )
     runs = _runs(store, dag_id, run_id, source=source)
     _print(runs, dag_id=dag_id, run_id=run_id, kind=kind, output=output)
     if alive:
@@ -137,10 +142,11 @@ def _runs(store: Store, dag_id: str, run_id: str, *, source: str) -> Sequence[Ru
 
 
 async def _see_to_end(
-    living: Sequence[RunRecord], *, store: Store, wait_seconds: float
+    living: Sequence[RunRecord], *, store: Store, wait_seconds: float, reason: str, by: str
 ) -> Sequence[str]:
     """Return why runs are still alive after so long; of each run that is, whatever kept it from its end."""
     from airflow_training.supervise.cleanup import drive_to_end
+    from airflow_training.supervise.kept import end_kept
     from airflow_training.supervise.runtimes import make_runtime
 
     progress, turns = _Progress(len(living)), asyncio.Semaphore(_AT_ONCE)
@@ -159,6 +165,7 @@ async def _see_to_end(
                     runtime=made[where],
                     timeout_seconds=max(1.0, until - time.monotonic()),
                 )
+                await end_kept(record, store=store, runtime=made[where], reason=reason, by=by)
             except StillAlive as error:
                 return str(error)
             except Exception as error:  # noqa: BLE001 - what one has must not keep others from their end

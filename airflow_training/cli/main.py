@@ -42,6 +42,7 @@ _COMMANDS = {
     "pause": "steering:pause",
     "resume": "steering:resume",
     "kill": "steering:kill",
+    "shell": "shell:shell",
     "export": "inspecting:export",
     "sweep": "steering:sweep",
     "ui": "ui:ui",

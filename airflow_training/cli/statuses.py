@@ -84,6 +84,9 @@ def print_status(
         )
     if document["root_cause"]:
         _print_cause(document["root_cause"])
+    if document.get("kept"):
+        print()
+        _print_hanging("look inside: ", _kept_text(document["kept"]))
     if document.get("advice"):
         print()
         for sentence in document["advice"]:
@@ -114,6 +117,17 @@ def _print_cause(cause: Mapping[str, Any]) -> None:
         if place_of(cause):
             _print_hanging("  proof: ", place_of(cause))
         _print_hanging("  what to do: ", cause["advice"])
+
+
+def _kept_text(kept: Mapping[str, Any]) -> str:
+    if kept["role"] is None:
+        return f"nothing stays: {kept['why']}"
+    name = f"{kept['role']}-{kept['index']}"
+    if kept["why"]:
+        return f"{name} does not stay: {kept['why']}"
+    if kept["command"] is None:
+        return f"{name} stayed until {kept['until']}"
+    return f"{name} stays until {kept['until']}: {kept['command']}"
 
 
 def _print_hanging(head: str, text: str) -> None:

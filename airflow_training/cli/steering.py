@@ -100,7 +100,7 @@ def kill(
 ) -> None:
     """Stop a run for good, or all runs of a DAG run.
 
-    When this returns, nothing of them is alive.
+    When this returns, nothing of them is alive, nor anything that stayed for a look inside.
     """
     import asyncio
 
@@ -122,6 +122,8 @@ def kill(
             output=output,
         )
         return
+    if _end_kept(run, reason=reason or "Killed", wait=wait, output=output):
+        return
     store, record = _draining(run) if now else _living(run)
     number = store.add_request(record.uid, kind, reason=reason or "Killed", by=_user())
     if wait and record.runtime != SIMULATED:  # a simulation lives in its own process only
@@ -137,6 +139,33 @@ def kill(
             )
         )
     _asked(store, record, kind, number, output=output, then="events")
+
+
+def _end_kept(text: str, *, reason: str, wait: float, output: OutputFormat) -> bool:
+    """End what stays of a run that has failed; return whether there was something."""
+    import asyncio
+
+    from airflow_training.supervise.kept import end_kept
+    from airflow_training.supervise.runtimes import make_runtime
+
+    store = open_store()
+    record = store.find_run(text)
+    job = store.ledger(record.uid).job
+    if record.runtime == SIMULATED or job.kept is None or not job.drained:
+        return False
+    runtime = make_runtime(record.runtime, settings(), connection=store.job(record.uid).connection)
+    ending = end_kept(
+        record, store=store, runtime=runtime, reason=reason, by=_user(), timeout_seconds=wait or 1.0
+    )
+    if not asyncio.run(ending):
+        return False
+    name = f"{job.kept.role}-{job.kept.index}"
+    if output is OutputFormat.json:
+        print_json({"run_id": record.key.run_id, "ended": name, "state": job.state})
+    else:
+        print(f"{name} of {record.key.run_id}, which stayed for a look inside, is ended")
+    next_step("status", record.key.run_id)
+    return True
 
 
 def sweep(

@@ -30,6 +30,7 @@ from airflow_training.control.model import (
     InstanceEntry,
     InstanceKey,
     JobEntry,
+    Keep,
     Ledger,
     Observations,
     Refused,
@@ -222,7 +223,7 @@ def _in_order(draft: Draft) -> tuple[Action, ...]:
     if len(draft.actions) < 2:
         return tuple(draft.actions)
     order = {role.name: number for number, role in enumerate(draft.spec.roles)}
-    kinds = (Delete, StopProcess, Dismiss, AwaitPeers, Release, RestartProcess, Create)
+    kinds = (Delete, StopProcess, Dismiss, Keep, AwaitPeers, Release, RestartProcess, Create)
 
     def place(action: Action) -> tuple[int, int, int, str]:
         kind = kinds.index(type(action))

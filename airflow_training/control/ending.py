@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
+from airflow_training.control.keeping import choose_kept, drained_text, is_kept, keep_failed
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     Delete,
@@ -59,6 +60,7 @@ def finish(
         paused_seconds=draft.job.paused_seconds + paused,
         restart_at=None,
         root_cause=root_cause if state == "Failed" else None,
+        kept=choose_kept(draft, root_cause) if state == "Failed" else None,
     )
     role_state, role_reason, instance_reason = _WHY[state]
     for name, role in draft.roles.items():
@@ -107,13 +109,16 @@ def drain(draft: Draft, observations: Observations | None) -> bool:
             _drained(draft)
         return draft.job.drained
     remove_all = draft.spec.clean_pod_policy == "All"
-    left = 0
+    left = keep_failed(draft)
     for seen in observations.instances:
+        if is_kept(draft, seen):
+            draft.marked_for_deletion.pop(seen.uid, None)
+            continue
         alive = holds_place(seen)
         if alive or remove_all:
             draft.mark_for_deletion(seen)
         # what has ended may stay for longer, as somebody else holds it; of one in place the agent still waits
-        left += alive or seen.in_place
+        left += alive or seen.in_place or seen.can_stay
     for entry in list(draft.instances.values()):
         if entry.final and entry.state == "terminating":
             settle_instance(draft, entry)
@@ -130,7 +135,7 @@ def _drained(draft: Draft) -> None:
         draft.job = replace(draft.job, drained=True, finished_at=draft.now)
         if draft.job.state == "Failed":
             draft.tell(reasons.JOB_FAILED, _outcome(draft), level="error")
-        draft.tell(reasons.JOB_DRAINED, "nothing of the job is alive")
+        draft.tell(reasons.JOB_DRAINED, drained_text(draft.job))
 
 
 def _name_unreachable(draft: Draft, observations: Observations) -> None:

@@ -14,6 +14,7 @@ from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.ending import termination
 from airflow_training.control.environment import environment_state, read_records
+from airflow_training.control.keeping import is_kept
 from airflow_training.control.model import (
     OWN_INSTANCE,
     AttemptHost,
@@ -44,9 +45,12 @@ _MARGIN_SECONDS = 60.0
 
 
 def wait_seconds(job: ResolvedJob, role: ResolvedRole) -> float:
-    """Return how long an instance waits after a failure for the next attempt; 0: none will come."""
+    """Return how long an instance waits after a failure for the next attempt, or an order to stay.
+
+    0: neither will come.
+    """
     if role.restart_policy == "Never" and not job.failure_policy.rules:
-        return 0.0
+        return _MARGIN_SECONDS if job.restart.keep_failed_seconds else 0.0
     return job.restart.backoff_max_seconds + _MARGIN_SECONDS
 
 
@@ -127,6 +131,6 @@ def release_waiting(draft: Draft) -> None:
     """Let go the instances that wait although nothing more will begin in them."""
     awaited = {entry.host.uid for entry in draft.instances.values() if entry.host.uid}
     for seen in draft.objects.values():
-        waits = seen.in_place and seen.state in ENDED
+        waits = seen.waits and not is_kept(draft, seen)
         if waits and seen.uid not in awaited and seen.uid not in draft.marked_for_deletion:
             draft.actions.append(Dismiss(key=seen.key, uid=seen.uid))

@@ -233,8 +233,17 @@ class Observation(AttemptRecord):
     """`{uri, bytes, digest}` of what the instance uploaded, once it has succeeded."""
     in_place: bool = False
     """The next attempt can begin inside it: its agent lives, and waits where its command has failed."""
+    can_stay: bool = False
+    """As `in_place`, but for a look inside only: the next attempt needs an instance of its own."""
+    kept: bool = False
+    """It has failed, and its agent stays in it for a look inside."""
     lingers: bool = False
     """It has ended, but what runs beside it has not: its place is still taken."""
+
+    @property
+    def waits(self) -> bool:
+        """Return whether its agent waits, where its command has failed, for what comes next."""
+        return (self.in_place or self.can_stay) and self.state == "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -565,6 +574,23 @@ class RestartRecord(InstanceRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptInstance(AttemptRecord):
+    """The instance that failed first, which stays for a look inside once the job has failed."""
+
+    state: Literal["asked", "stays", "impossible", "ended"]
+    """`asked`: its agent is told to stay; `ended`: before its time, by request."""
+    key: InstanceKey = field(default=("", 0), metadata=INLINE_KEY)
+    attempt_id: AttemptId = field(default=FIRST_ATTEMPT, metadata=INLINE)
+    uid: str = ""
+    until: float = 0.0
+    """When it goes by itself; of one that has `ended` when it did."""
+    answer_by: float = 0.0
+    """When it is given up, unless it was seen to stay."""
+    why: str = ""
+    """Of what is `impossible`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobEntry:
     state: JobState = "Pending"
     condition: str = "Received"
@@ -605,6 +631,8 @@ class JobEntry:
     checkpoint: CheckpointCommit | None = None
     """The newest that was committed."""
     recovery: Recovery = field(default_factory=Recovery)
+    kept: KeptInstance | None = None
+    """Of a job that failed with `keepFailedSeconds`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -670,6 +698,15 @@ class Dismiss(InstanceRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Keep(InstanceRecord):
+    """Let an instance whose process has failed stay for a look inside."""
+
+    key: InstanceKey
+    uid: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Release(InstanceRecord):
     key: InstanceKey
     uid: str
@@ -688,7 +725,7 @@ class AwaitPeers(InstanceRecord):
     """Of the order: the same one is followed once, however often it is given."""
 
 
-Action = AwaitPeers | Create | Delete | Dismiss | Release | RestartProcess | StopProcess
+Action = AwaitPeers | Create | Delete | Dismiss | Keep | Release | RestartProcess | StopProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,6 +142,7 @@ def _reopen(draft: Draft, request: Request) -> None:
         killed=False,
         root_cause=None,
         limit="",
+        kept=None,
         crowded_since=None,
     )
     record_restart_point(draft)

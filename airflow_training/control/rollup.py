@@ -10,12 +10,14 @@ from typing import Any, get_args
 from airflow_training.control.advice import advice_of
 from airflow_training.control.clocks import seconds_of
 from airflow_training.control.conditions import reported_state
+from airflow_training.control.keeping import shell_command
 from airflow_training.control.model import (
     NOTHING_ELAPSED,
     InstanceEntry,
     InstanceKey,
     InstanceState,
     JobEntry,
+    KeptInstance,
     Ledger,
     RoleEntry,
 )
@@ -86,11 +88,29 @@ def rollup(
         ],
         "restarts": {each: charged[each] for each in get_args(FailureClass)},
         "root_cause": _cause(entry.root_cause),
+        "kept": _kept(entry.kept, run_id=run_id, now=now),
         "advice": advice_of(job, ledger),
         "output": None if output is None else dict(output),
         "checkpoint": None if entry.checkpoint is None else entry.checkpoint.to_document(),
         "plan": None if job.plan is None else dict(job.plan.document),
         "usage": [dict(row) for row in usage],
+    }
+
+
+def _kept(kept: KeptInstance | None, *, run_id: str, now: float) -> dict[str, Any] | None:
+    """Return what stays of a job that failed, until when, and how it is opened."""
+    if kept is None:
+        return None
+    state = "gone" if kept.state == "stays" and now >= kept.until else kept.state
+    known = bool(kept.role)
+    return {
+        "state": state,
+        "role": kept.role if known else None,
+        "index": kept.index if known else None,
+        "attempt": kept.attempt if known else None,
+        "until": None if state == "impossible" else timestamp(kept.until),
+        "why": kept.why or None,
+        "command": shell_command(run_id, kept) if state in ("asked", "stays") else None,
     }
 
 

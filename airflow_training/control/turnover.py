@@ -185,6 +185,8 @@ def is_vacant(draft: Draft, key: InstanceKey) -> bool:
     if old is None:
         return True
     stays = draft.instances[key].host.uid == old.uid
+    if old.can_stay:  # its agent lives until it is gone
+        return False
     return old.state in ENDED and (stays or draft.spec.scheduling.keeps_size)
 
 

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 ExitCode = Annotated[int, Field(ge=1, le=255)]
+_WEEK_SECONDS = 7 * 24 * 3600.0
 
 
 def _regular_expression(value: str) -> str:
@@ -131,3 +132,5 @@ class Restart(Model):
     """How long what an instance needs around it may take to be there, before its command starts."""
     on_out_of_memory: OnOutOfMemory | None = None
     """None: each attempt asks for what the document says."""
+    keep_failed_seconds: Annotated[Number, Field(ge=0, le=_WEEK_SECONDS)] = 0.0
+    """How long the instance that failed first stays for a look inside, once the job has failed; 0: it goes."""

@@ -207,6 +207,8 @@ class RestartRules:
     ready_timeout_seconds: float = 60.0
     on_out_of_memory: MemoryGrowth | None = None
     """None: each attempt asks for the same."""
+    keep_failed_seconds: float = 0.0
+    """How long the instance that failed first stays, once the job has failed; 0: it goes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -242,7 +242,8 @@ class MemoryRuntime:
         state.generation = max(state.generation, run.generation)
         state.removed_generation = state.generation
         for found in list(state.instances.values()):
-            self._forget(run.uid, found)
+            if not found.kept:
+                self._forget(run.uid, found)
 
     async def cluster_view(
         self,
@@ -298,7 +299,28 @@ class MemoryRuntime:
             for queue in state.watchers:
                 queue.put_nowait(RuntimeUnavailable("the simulated runtime cannot be reached"))
 
+    async def keep(self, instance: InstanceRef, *, seconds: float) -> None:
+        """Let an instance that waits stay."""
+        self._check_reachable()
+        found = self._waiting(instance)
+        if found is not None:
+            found.in_place, found.kept = False, True
+            self._emit(instance.run.uid, InstanceUpdate(instance=found.observe()))
+            until = self.clock.now() + seconds
+            self.clock.call_at(until, partial(self._go, instance.run.uid, found))
+
+    async def end_kept(self, run: RunRef) -> None:
+        """End what stays."""
+        state = self._runs.get(run.uid)
+        for each in list(state.instances.values()) if state else ():
+            self._go(run.uid, each)
+
     # inside --------------------------------------------------------------------------------------
+    def _go(self, run_uid: str, instance: SimulatedInstance) -> None:
+        if instance.kept:
+            instance.kept = False
+            self._emit(run_uid, InstanceUpdate(instance=instance.observe()))
+
     def _check_reachable(self) -> None:
         if self.clock.now() < self._unreachable_until:
             raise RuntimeUnavailable("the simulated runtime cannot be reached")
@@ -338,7 +360,8 @@ class MemoryRuntime:
                 return Outcome(ref=replace(ref, uid=old.uid), result="adopted")
             if old.attempt > attempt_of(ref):
                 return Outcome(ref=ref, result="refused", message="a newer attempt exists")
-            if old.state not in ENDED or (old.in_place and old is not inside):
+            waits = (old.in_place and old is not inside) or old.kept
+            if old.state not in ENDED or waits:
                 return Outcome(
                     ref=ref,
                     result="refused",

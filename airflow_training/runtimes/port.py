@@ -111,6 +111,8 @@ class InstanceSpec:
     """What has to be there before the command starts (`control.readiness`); None: nobody looks."""
     in_place_seconds: float = 0.0
     """How long it waits after its command has failed for `restart_process`; 0: it ends."""
+    keep_seconds: float = 0.0
+    """How long it may stay for a look inside after its job has failed (`KeepsFailed.keep`)."""
     stall: Mapping[str, Any] | None = None
     """`checkpoint.progress` of a job whose hangs are to be found; None: nobody looks."""
     watch: str = ""
@@ -366,6 +368,43 @@ class LooksAhead(Protocol):
 
 
 @runtime_checkable
+class KeepsFailed(Protocol):
+    """A runtime whose instances can stay for a look inside after their process has failed."""
+
+    async def keep(self, instance: InstanceRef, *, seconds: float) -> None:
+        """Let an instance that has failed and waits stay for so long; it is then observed as `kept`.
+
+        Its own agent ends it, though nobody is left to ask for it. `remove` leaves it alone.
+        """
+
+    async def end_kept(self, run: RunRef) -> None:
+        """End what stays of a run before its time; raises StillAlive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streams:
+    """Where a shell reads and writes: descriptors of this process."""
+
+    stdin: int = 0
+    stdout: int = 1
+    stderr: int = 2
+    terminal: bool = False
+    """All of them are one terminal: the shell gets one of its own, as large, and keys as they are typed."""
+
+
+@runtime_checkable
+class OpensShells(Protocol):
+    """A runtime that lets people look inside its instances."""
+
+    async def shell(self, instance: InstanceRef, command: Sequence[str], streams: Streams) -> int:
+        """Run a command inside an instance that lives, and return its exit code.
+
+        `command`: empty for a shell of the instance's own. Raises InputError where nothing of the
+        instance lives, or where we may not.
+        """
+
+
+@runtime_checkable
 class KeepsFolders(Protocol):
     """A runtime that keeps the logs and outputs of its runs in folders that this process can delete."""
 
@@ -393,14 +432,17 @@ __all__ = [
     "InstanceRemoval",
     "InstanceSpec",
     "InstanceUpdate",
+    "KeepsFailed",
     "KeepsFolders",
     "LogChunk",
     "LooksAhead",
     "NodeView",
+    "OpensShells",
     "Outcome",
     "ProgressReport",
     "ReleaseAnswer",
     "RoomMade",
     "Runtime",
     "Snapshot",
+    "Streams",
 ]

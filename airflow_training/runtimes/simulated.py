@@ -31,7 +31,7 @@ class SimulatedInstance:
     """One instance object and its simulated life."""
 
     __slots__ = (
-        "address", "disrupted", "excuse", "excused_until", "exit_code", "finished_at", "in_place", "key", "limited", "message", "placed", "progress", "ready",
+        "address", "disrupted", "excuse", "excused_until", "exit_code", "finished_at", "in_place", "kept", "key", "limited", "message", "placed", "progress", "ready",
         "reason", "signal", "since", "spec", "started_at", "state", "uid",
     )  # fmt: skip
 
@@ -54,6 +54,7 @@ class SimulatedInstance:
         self.excuse = -1
         self.excused_until = 0.0
         """Until when it may be silent."""
+        self.kept = False
         self.progress: ProgressReport | None = None
         self.since = now
         self.started_at: float | None = None
@@ -77,7 +78,7 @@ class SimulatedInstance:
             held=self.held, scheduled=self.placed, address_live=self.state == "running", port_open=self.ready,
             ready=self.ready, node="memory", address=self.address, state_since=self.since,
             started_at=self.started_at, finished_at=self.finished_at, progress=self.progress,
-            in_place=self.in_place,
+            in_place=self.in_place, kept=self.kept,
         )  # fmt: skip
 
 

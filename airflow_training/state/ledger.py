@@ -112,6 +112,7 @@ def write_changes(
             connection.execute(_DELETE_INSTANCE, gone)
         addresses.follow(connection, uid, changes)
         usage.record(connection, uid, changes=changes, resources=resources, now=now)
+    usage.record_kept(connection, uid, old.job.kept, new.job.kept, now=now)
     if old.job is new.job or old.job == new.job:
         return {"revision": RunRow.revision + 1} if changes or old.roles != new.roles else {}
     return {**job_columns(new.job), "revision": RunRow.revision + 1}

@@ -12,15 +12,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, case, func, select, update
 
-from airflow_training.control.model import InstanceEntry
+from airflow_training.control.model import InstanceEntry, KeptInstance
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.state.database import upsert
 from airflow_training.state.models import RunRow, UsageRow, table_of
 from airflow_training.state.records import UsageSpan
 
-__all__ = ["between", "close_all", "of_run", "record", "totals"]
+__all__ = ["between", "close_all", "of_run", "record", "record_kept", "totals"]
 
 Change = tuple[InstanceEntry | None, InstanceEntry | None]
 """The ledger's entry before and after; None: there was none, there is none."""
@@ -84,10 +84,37 @@ def close_all(connection: Connection, uid: str, *, now: float) -> None:
     connection.execute(_CLOSE_ALL, {"uid": uid, "now": now})
 
 
+def record_kept(
+    connection: Connection,
+    uid: str,
+    before: KeptInstance | None,
+    after: KeptInstance | None,
+    *,
+    now: float,
+) -> None:
+    """Count an instance that stays until it goes: then its row ends, be that in the future."""
+    kept = after or before
+    if before == after or kept is None or kept.state not in ("stays", "ended"):
+        return
+    until = kept.until if after is not None else now
+    connection.execute(
+        update(UsageRow)
+        .where(
+            UsageRow.run == uid,
+            UsageRow.role == kept.role,
+            UsageRow.index == kept.index,
+            UsageRow.epoch == kept.epoch,
+            UsageRow.job_attempt == kept.job_attempt,
+            UsageRow.attempt == kept.attempt,
+        )
+        .values(finished_at=until)
+    )
+
+
 def of_run(connection: Connection, uid: str, *, now: float) -> Sequence[Mapping[str, Any]]:
     """Return one mapping per attempt, oldest first, as `status` prints them.
 
-    An attempt that still runs has `finished_at` None, and `seconds` until now.
+    An attempt that still runs, or stays, has `finished_at` None, and `seconds` until now.
     """
     rows = connection.execute(
         select(
@@ -111,9 +138,11 @@ def of_run(connection: Connection, uid: str, *, now: float) -> Sequence[Mapping[
             "job_attempt": row.job_attempt,
             "attempt": row.attempt,
             "started_at": _iso(row.started_at),
-            "finished_at": None if row.finished_at is None else _iso(row.finished_at),
+            "finished_at": _iso(row.finished_at)
+            if row.finished_at is not None and row.finished_at <= now
+            else None,
             "resources": json.loads(row.resources),
-            "seconds": max(0.0, (row.finished_at or now) - row.started_at),
+            "seconds": max(0.0, min(row.finished_at or now, now) - row.started_at),
         }
         for row in rows
     ]
@@ -132,7 +161,8 @@ def between(
 
     One that nobody closed ended with its run at the latest.
     """
-    ended = func.coalesce(UsageRow.finished_at, RunRow.finished_at, now)
+    known = func.coalesce(UsageRow.finished_at, RunRow.finished_at, now)
+    ended = case((known > now, now), else_=known)  # what stays for a look inside will end later
     question = (
         select(
             UsageRow.run,

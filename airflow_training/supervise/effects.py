@@ -20,6 +20,7 @@ from airflow_training.control.model import (
     Delete,
     Dismiss,
     InstanceEntry,
+    Keep,
     Ledger,
     Observation,
     Release,
@@ -34,6 +35,7 @@ from airflow_training.runtimes.port import (
     Addresses,
     InstanceRef,
     InstanceSpec,
+    KeepsFailed,
     Outcome,
     ReleaseAnswer,
     Runtime,
@@ -46,6 +48,8 @@ __all__ = ["ActionResult", "Effects", "live_addresses", "never_created", "remain
 
 _FAILED = {"error": reasons.CREATE_FAILED, "impossible": reasons.CANNOT_BE_CREATED}
 """Result of a create that failed -> reason."""
+_ENDS = (Delete, StopProcess, Dismiss, Keep)
+"""Actions by which nothing begins."""
 _REPEAT_SECONDS = 2.0
 _REFUSALS = 3
 """After so many refused creates the run is prepared again."""
@@ -96,7 +100,7 @@ class Effects:
         seen: Collection[Observation],
         now: float,
     ) -> ActionResult:
-        """Delete, stop, dismiss, create, release, in this order; raises LeaseLost and RuntimeUnavailable.
+        """Delete, stop, dismiss, keep, create, release, in this order; raises LeaseLost and RuntimeUnavailable.
 
         What the runtime can never prepare is told by the result, where nothing has begun; the rest is then left undone.
 
@@ -110,7 +114,7 @@ class Effects:
         }
         actions = [action for action in actions if action not in self._done_at]
         if self.is_halted():
-            actions = [each for each in actions if isinstance(each, Delete | StopProcess | Dismiss)]
+            actions = [each for each in actions if isinstance(each, _ENDS)]
         deletes: defaultdict[tuple[float, bool], list[InstanceRef]] = defaultdict(list)
         stops: defaultdict[tuple[float, bool], list[InstanceRef]] = defaultdict(list)
         dismissed: list[InstanceRef] = []
@@ -127,6 +131,9 @@ class Effects:
                     dismissed.append(self._ref(action, ledger, seen))
                 case AwaitPeers():
                     waits[action.seconds, action.number].append(self._ref(action, ledger, seen))
+                case Keep():
+                    await self.keeper.confirm()
+                    await self._keep(action, ledger, seen, now=now)
                 case Create() | RestartProcess():
                     creates.append(action)
                 case Release():
@@ -189,6 +196,14 @@ class Effects:
                     )
                 case Dismiss():
                     await self.runtime.dismiss([self._ref(each, ledger, seen)])
+
+    async def _keep(
+        self, action: Keep, ledger: Ledger, seen: Collection[Observation], *, now: float
+    ) -> None:
+        # of a runtime that cannot, nothing is seen to stay, which is then told
+        if isinstance(self.runtime, KeepsFailed):
+            ref = self._ref(action, ledger, seen)
+            await self.runtime.keep(ref, seconds=max(0.0, action.until - now))
 
     async def _create(
         self,
@@ -282,7 +297,15 @@ class Effects:
                 )
             else:
                 known = _with_experience(spec, ledger.instances[each.key])
-                specs.append(dataclasses.replace(known, in_place_seconds=self._in_place(each.role)))
+                specs.append(
+                    dataclasses.replace(
+                        known,
+                        in_place_seconds=self._in_place(each.role),
+                        keep_seconds=self.job.restart.keep_failed_seconds
+                        if self.runtime.capabilities.restart_in_place
+                        else 0.0,
+                    )
+                )
         return specs, failed
 
     def _in_place(self, role: str) -> float:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from airflow_training.admission.launch import controller_id
+from airflow_training.control.keeping import may_be_there
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.errors import InputError, RuntimeUnavailable, StillAlive
 from airflow_training.registered import SIMULATED
@@ -22,6 +23,7 @@ from airflow_training.settings import Settings
 from airflow_training.state.store import RunRecord, RunState, Store
 from airflow_training.supervise.cleanup import clean_up
 from airflow_training.supervise.expiry import EXPIRED, expire, is_expired
+from airflow_training.supervise.kept import end_kept
 from airflow_training.supervise.lease_keeper import LEASE_SECONDS
 from airflow_training.supervise.owners import is_provably_dead
 from airflow_training.supervise.runtimes import open_runtime
@@ -32,6 +34,7 @@ log = logging.getLogger(__name__)
 
 Connect = Callable[[str], Any]
 
+KEPT = "its failed instance stays for a look inside"
 _ALL = 1_000_000
 _STOP_SECONDS = 120.0
 _BEGINNING_SECONDS = 300.0
@@ -103,6 +106,8 @@ def _why(state: RunState, *, now: float, idle_seconds: float) -> str:
     """Return why the run is to be ended; empty when it is not."""
     job = state.ledger.job
     if _is_over(state):
+        if may_be_there(job, now=now):
+            return KEPT
         # a tombstone marks the ones that were removed already
         return EXPIRED if is_expired(state, now=now) and not state.record.tombstone else ""
     lease = state.lease
@@ -159,10 +164,19 @@ class _StoreSweep:
         return await self._found(record.uid, record.key.run_id, record.job, why, end)
 
     async def _clean_up(self, record: RunRecord, connection: str, why: str) -> None:
+        runtime = open_runtime(record.runtime, connection=connection, connect=self.connect)
+        await end_kept(
+            record,
+            store=self.store,
+            runtime=runtime,
+            reason=f"Swept: {why}",
+            by="sweep",
+            timeout_seconds=_STOP_SECONDS,
+        )
         await clean_up(
             record.uid,
             store=self.store,
-            runtime=open_runtime(record.runtime, connection=connection, connect=self.connect),
+            runtime=runtime,
             reason=f"Swept: {why}",
             by="sweep",
             timeout_seconds=_STOP_SECONDS,

@@ -24,6 +24,7 @@ from airflow_training.runtimes.port import (
     InstanceRemoval,
     InstanceSpec,
     InstanceUpdate,
+    KeepsFailed,
     ReleaseAnswer,
     Runtime,
     Snapshot,
@@ -619,6 +620,36 @@ class RuntimeContract:
             spec = dataclasses.replace(self.staying(harness, "broken"), in_place_seconds=0.3)
             await harness.runtime.create([spec])
             await seen.state("broken", 0, "failed", in_place=False)
+
+    def keeps(self, harness: Harness) -> KeepsFailed:
+        """Return the runtime where its instances can stay for a look inside."""
+        if not isinstance(harness.runtime, KeepsFailed):
+            pytest.skip("nothing stays there")
+        return harness.runtime
+
+    async def test_what_waits_can_be_told_to_stay_until_it_is_ended(self, harness: Harness) -> None:
+        runtime = self.keeps(harness)
+        async with watching(harness.runtime, harness.run) as seen:
+            await harness.runtime.create([self.staying(harness, "broken")])
+            waiting = await seen.state("broken", 0, "failed", in_place=True)
+            ref = harness.ref("broken", uid=waiting.uid)
+            for _ in range(2):
+                await runtime.keep(ref, seconds=600)
+            kept = await seen.state("broken", 0, "failed", kept=True)
+            assert (kept.uid, kept.exit_code, kept.in_place) == (waiting.uid, 3, False)
+            another = harness.spec("broken", attempt=1)
+            assert (await harness.runtime.create([another]))[0].result == "refused"
+            await runtime.end_kept(harness.run)
+            await seen.until(lambda now: not any(each.kept for each in now.values()))
+
+    async def test_what_stays_goes_by_itself(self, harness: Harness) -> None:
+        runtime = self.keeps(harness)
+        async with watching(harness.runtime, harness.run) as seen:
+            await harness.runtime.create([self.staying(harness, "broken")])
+            waiting = await seen.state("broken", 0, "failed", in_place=True)
+            await runtime.keep(harness.ref("broken", uid=waiting.uid), seconds=0.3)
+            gone = await seen.state("broken", 0, "failed", in_place=False, kept=False)
+            assert (gone.uid, gone.exit_code) == (waiting.uid, 3)
 
     async def test_success_waits_for_nothing(self, harness: Harness) -> None:
         async with watching(harness.runtime, harness.run) as seen:

@@ -14,7 +14,7 @@ from tests.builders import Bench, after, job, role
 TOP = [
     "run_id", "job", "state", "condition", "reason", "message", "job_attempt", "epoch", "fresh_jobs",
     "observed_at", "submitted_by", "submitted_at", "started_at", "running_at", "finished_at", "last_transition_at",
-    "trained_seconds", "roles", "instances", "restarts", "root_cause", "advice", "output", "checkpoint",
+    "trained_seconds", "roles", "instances", "restarts", "root_cause", "kept", "advice", "output", "checkpoint",
     "plan", "usage",
 ]  # fmt: skip
 ROLE = [

@@ -82,6 +82,7 @@ spec:
     freshFrom: newest
     readyTimeoutSeconds: 60
     onOutOfMemory: {factor: 1.5, upTo: 64Gi}
+    keepFailedSeconds: 1800
   schedulingPolicy:
     gang: volcano
     minAvailable: 4

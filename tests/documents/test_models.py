@@ -151,6 +151,7 @@ FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
     ("spec.restart.maxFreshJobs", [0, 1], [TEXT], [-1], []),
     ("spec.restart.freshFrom", ["newest", "scratch"], [NUMBER], [], ["oldest"]),
     ("spec.restart.readyTimeoutSeconds", [0.5, 600], [TEXT], [0, -1], []),
+    ("spec.restart.keepFailedSeconds", [0, 0.5, 604800], [TEXT], [-1, 604801], []),
     (
         "spec.restart.onOutOfMemory",
         [{"upTo": "64Gi"}, {"factor": 2, "upTo": "1e9"}, None],

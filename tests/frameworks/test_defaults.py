@@ -48,6 +48,7 @@ def defaults_of(framework="pytorch", roles=DIGITS, **spec):
         ("spec.restart.freshFrom", "newest", OURS),
         ("spec.restart.readyTimeoutSeconds", 60, OURS),
         ("spec.restart.onOutOfMemory", None, OURS),
+        ("spec.restart.keepFailedSeconds", 0, OURS),
         ("spec.schedulingPolicy.gang", "none", OURS),
         ("spec.schedulingPolicy.startup", "auto", OURS),
         ("spec.schedulingPolicy.priority", 0, OURS),

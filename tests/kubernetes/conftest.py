@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
+import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +29,8 @@ from airflow_training.state.store import Store
 from airflow_training.supervise.loop import Supervisor
 from airflow_training.supervise.owners import new_owner
 from tests.kubernetes.emulator import Cluster
-from tests.waiting import until
+from tests.ports import free_port
+from tests.waiting import PATIENCE, until, wait_until
 
 FAULTS = 10
 """How many there are in the contract of the port under faults."""
@@ -177,3 +182,38 @@ def stage(scripted: Cluster, tmp_path: Path, sqlite_template: Path) -> Iterator[
     store = Store(f"sqlite:///{tmp_path / 'store.db'}")
     yield Stage(store=store, cluster=scripted, folder=tmp_path)
     store.close()
+
+
+ROUTE = """
+import sys, uvicorn
+from fastapi import FastAPI
+from airflow_training.web.progress import router
+
+app = FastAPI()
+app.include_router(router, prefix="/training")
+uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning")
+"""
+
+
+@pytest.fixture
+def route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Serve the plugin's route over the store of this folder; return its address."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/training"
+    monkeypatch.setenv("AIRFLOW__TRAINING__CALLBACK_URL", url)
+    process = subprocess.Popen(
+        [sys.executable, "-c", ROUTE, str(port)], env={**os.environ, "AIRFLOW_HOME": str(tmp_path)}
+    )
+    try:
+        wait_until(
+            lambda: _listens(port), "the route listens", alive=lambda: process.poll() is None
+        )
+        yield url
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0

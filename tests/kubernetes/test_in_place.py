@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,14 +18,13 @@ from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
 from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
-from tests.contracts.runtime import JOB, Harness, RuntimeContract
+from airflow_training.runtimes.port import ReleaseAnswer
+from tests.contracts.runtime import JOB, Harness, RuntimeContract, watching
 from tests.kubernetes.conftest import connect_to
 from tests.kubernetes.emulator import Cluster
 from tests.kubernetes.reports import Reports
 from tests.kubernetes.test_command_line import Shell
 from tests.kubernetes.test_contract import COMMANDS, PodHarness
-from tests.ports import free_port
-from tests.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +69,28 @@ class TestKubernetes(RuntimeContract):
         yield harness
         await runtime.purge(run)
 
+    async def test_a_pod_that_no_attempt_may_follow_in_can_be_looked_into(
+        self, harness: Harness
+    ) -> None:
+        """What a hold writes is written once, and Kueue numbers pods by attempt."""
+        runtime = self.keeps(harness)
+        async with watching(harness.runtime, harness.run) as seen:
+            once: dict[str, Any] = {
+                "held": True,
+                "live_files": {"/training/hosts": "x"},
+                "keep_seconds": 60.0,
+            }
+            await harness.runtime.create([self.staying(harness, "broken", **once)])
+            held = await seen.state("broken", 0, "pending", held=True)
+            ref = harness.ref("broken", uid=held.uid)
+            await harness.runtime.release([ref], ReleaseAnswer(kind="Confirmation"))
+            waiting = await seen.state("broken", 0, "failed", can_stay=True)
+            assert not waiting.in_place
+            await runtime.keep(harness.ref("broken", uid=waiting.uid), seconds=600)
+            await seen.state("broken", 0, "failed", kept=True, can_stay=False)
+            await runtime.end_kept(harness.run)
+            await seen.gone("broken", 0)
+
 
 # a whole run, with the route that pods report to -----------------------------------------------------
 TRAIN = """
@@ -99,39 +116,6 @@ for step in range(step + 1, 41):
 saver.close(state)
 print("total", total[0], flush=True)
 """
-ROUTE = """
-import sys, uvicorn
-from fastapi import FastAPI
-from airflow_training.web.progress import router
-
-app = FastAPI()
-app.include_router(router, prefix="/training")
-uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning")
-"""
-
-
-@pytest.fixture
-def route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Serve the plugin's route over the store of this folder; return its address."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}/training"
-    monkeypatch.setenv("AIRFLOW__TRAINING__CALLBACK_URL", url)
-    process = subprocess.Popen(
-        [sys.executable, "-c", ROUTE, str(port)], env={**os.environ, "AIRFLOW_HOME": str(tmp_path)}
-    )
-    try:
-        wait_until(
-            lambda: _listens(port), "the route listens", alive=lambda: process.poll() is None
-        )
-        yield url
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as caller:
-        return caller.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.e2e

@@ -762,3 +762,9 @@ def test_a_command_that_was_ordered_to_stop_has_not_succeeded(tmp_path, program,
         orders.write_text(json.dumps(stop))
         assert process.wait(PATIENCE) == 143
     assert ready.exists() == (at == "while-it-runs")
+
+
+def test_an_agent_ends_its_command_at_a_deadline_of_its_own_in_a_pod_too(program, python):
+    order = Order(deadline_seconds=0.3, grace_seconds=1)
+    with agent(python, program, order, "run", "--", "sleep", "600") as process:
+        assert process.wait(PATIENCE) == 143

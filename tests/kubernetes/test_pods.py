@@ -222,6 +222,34 @@ def test_attempts_that_share_a_pod_share_its_ports_and_its_agent_knows_them():
         assert order.ports == ports
 
 
+@pytest.mark.parametrize(
+    ("gang", "kept", "awaits"),
+    [
+        pytest.param("none", 0.0, "true", id="a-next-attempt"),
+        pytest.param("kueue", 600.0, "look", id="only-a-look-inside"),
+        pytest.param("kueue", 0.0, None, id="nothing"),
+    ],
+)
+def test_an_agent_waits_for_what_may_come_to_its_pod(gang, kept, awaits):
+    options = dataclasses.replace(OPTIONS, callback_url="https://airflow/training/")
+    job = a_job(gang=gang)
+    spec = dataclasses.replace(an_instance(job), in_place_seconds=60.0, keep_seconds=kept)
+    pod = pod_of(spec, facts_of(RUN, job), "u", options=options)
+    assert pod["metadata"]["annotations"].get("airflow-training/in-place") == awaits
+
+
+def test_a_pod_that_may_stay_lives_longer_and_its_agent_ends_the_training_in_time():
+    options = dataclasses.replace(OPTIONS, callback_url="https://airflow/training/")
+    job = dataclasses.replace(a_job(), active_deadline_seconds=100.0)
+    life = life_seconds(100.0, most=None, keep_seconds=600.0)
+    spec = dataclasses.replace(
+        an_instance(job), in_place_seconds=60.0, keep_seconds=600.0, deadline_seconds=life
+    )
+    pod = pod_of(spec, facts_of(RUN, job), "u", options=options)
+    order = Order.of_text(expand(env_of(pod)[ORDER_VARIABLE], {}))
+    assert (pod["spec"]["activeDeadlineSeconds"], order.deadline_seconds) == (800, 200.0)
+
+
 def test_kueue_pods_are_named_by_attempt_and_keep_their_host_name():
     job = a_job(gang="kueue")
     pod = a_pod(job, epoch=1, job_attempt=2, attempt=3)

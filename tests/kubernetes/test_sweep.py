@@ -10,6 +10,9 @@ from collections.abc import Sequence
 import pytest
 
 from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.settings import Settings, load_settings
 from airflow_training.state.store import Store
 from airflow_training.supervise import sweep as sweeping
@@ -140,6 +143,22 @@ async def test_a_record_goes_once_the_pods_that_it_was_kept_for_are_gone(
     (found,) = await swept(stage, settings)
     assert (found.uid, found.done, found.problem) == (uid, True, "")
     assert objects(stage) == []
+    assert await swept(stage, settings) == []
+
+
+async def test_a_pod_that_stayed_for_a_look_inside_is_found_once_its_time_is_over(
+    stage: Stage, settings: Settings
+):
+    uid = await ended(stage, resolved(QUICK))
+    api, name = Api(connect_to(stage.cluster)), stage.name("worker-0")
+    until = {names.KEPT_UNTIL: f"{time.time() + 60:.0f}"}
+    await api.patch(PODS, "default", name, {"metadata": {"annotations": until}})
+    assert await swept(stage, settings) == []
+    until = {names.KEPT_UNTIL: f"{time.time() - 60:.0f}"}
+    await api.patch(PODS, "default", name, {"metadata": {"annotations": until}})
+    (found,) = await swept(stage, settings)
+    assert (found.uid, found.done, found.problem) == (uid, True, "")
+    assert objects(stage) == ["pods", "configmaps"], "as cleanPodPolicy says of any that has ended"
     assert await swept(stage, settings) == []
 
 

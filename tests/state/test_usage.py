@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.model import InstanceEntry, Ledger
+from airflow_training.control.model import InstanceEntry, KeptInstance, Ledger
 from airflow_training.state.store import Store
 from airflow_training.state.usage import totals
 from tests.builders import with_attempt_id
@@ -183,3 +183,27 @@ def test_attempts_of_a_span_of_time_are_told_with_whose_they_are(
     key = store.run(uid).key
     assert told(0, 100, sources=[key.source], dag_ids=[key.dag_id]) == [(1, 4), (8, 20)]
     assert told(0, 100, sources=["elsewhere"]) == told(0, 100, dag_ids=[]) == []
+
+
+def test_what_stays_for_a_look_inside_counts_until_it_goes(store: Store, uid: str, clock: Clock):
+    writer = Writer(store, uid, "a")
+    running = worker(0, state="running", started_at=START + 1)
+    writer.commit(running)
+    failed = dataclasses.replace(running, state="failed", finished_at=START + 4)
+    kept = KeptInstance(
+        state="stays", key=failed.key, attempt_id=failed.attempt_id, until=START + 50
+    )
+    job = dataclasses.replace(writer.ledger.job, state="Failed", kept=kept)
+    entries = {failed.key: failed}
+    writer.commit_ledger(dataclasses.replace(writer.ledger, job=job, instances=entries))
+    clock.advance(10)
+    assert spans(store, uid) == [(0, 0, 9.0, True)]
+    (span,) = store.usage_between(START, START + 100)
+    assert span.finished_at == START + 10
+    ended = dataclasses.replace(kept, state="ended", until=START + 20)
+    over = dataclasses.replace(job, kept=ended)
+    writer.commit_ledger(dataclasses.replace(writer.ledger, job=over))
+    clock.advance(90)
+    assert spans(store, uid) == [(0, 0, 19.0, False)]
+    (span,) = store.usage_between(START, START + 100)
+    assert span.finished_at == START + 20

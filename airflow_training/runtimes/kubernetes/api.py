@@ -18,13 +18,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from airflow_training.errors import RuntimeUnavailable, TrainingError
 from airflow_training.runtimes.kubernetes.connection import Connect
 from airflow_training.runtimes.kubernetes.kinds import PODS, REVIEWS, Kind
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse
+    from aiohttp import ClientResponse, ClientWebSocketResponse
     from kubernetes_asyncio.client import ApiClient
 
 __all__ = [
@@ -347,6 +348,40 @@ class Api:
                     yield block
             except (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError) as error:
                 raise RuntimeUnavailable(f"the log of {pod} broke off: {error}") from error
+
+    @contextlib.asynccontextmanager
+    async def exec(
+        self,
+        namespace: str,
+        pod: str,
+        query: Sequence[tuple[str, str]],
+        *,
+        protocols: Sequence[str],
+    ) -> AsyncIterator[ClientWebSocketResponse]:
+        """Open the streams of a command in a container; not tried again, as it may have begun."""
+        import aiohttp
+        from yarl import URL
+
+        client = (await self._session()).client
+        self.requests["create pods/exec"] += 1
+        headers: dict[str, str] = {}
+        await client.update_params_for_auth(headers, [], ["BearerToken"])
+        path = f"{client.configuration.host}{PODS.path(namespace, pod, 'exec')}"
+        try:
+            async with client.rest_client.pool_manager.ws_connect(
+                URL(f"{path}?{urlencode(query)}", encoded=True),
+                headers=headers,
+                protocols=protocols,
+                max_msg_size=0,
+                proxy=client.rest_client.proxy,
+                proxy_headers=client.rest_client.proxy_headers,
+            ) as socket:
+                yield socket
+        except aiohttp.WSServerHandshakeError as error:
+            raise _error(error.status, {"message": f"HTTP {error.status}"}) from error
+        except (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError) as error:
+            message = f"the cluster does not answer (create pods/exec): {error}"
+            raise RuntimeUnavailable(message) from error
 
     # the cluster itself ------------------------------------------------------------------------
     async def allowed(

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from airflow_training.control.reasons import WAITING_FOR_OLD_INSTANCE
 from airflow_training.documents.resolved import RunRef
@@ -41,7 +41,12 @@ _LOOK_SECONDS = (0.05, 2.0)
 
 Keeps = Callable[[Mapping[str, Any]], bool]
 """Whether a pod stays when its run is removed."""
-Whole = Callable[[RunRef, Mapping[str, Any]], WholeLog]
+
+
+class Whole(Protocol):
+    """The log of a pod of a run; `follow`: until it ends, else until now."""
+
+    def __call__(self, run: RunRef, pod: Mapping[str, Any], *, follow: bool = True) -> WholeLog: ...
 
 
 class Instances:
@@ -185,12 +190,13 @@ class Instances:
         while True:
             found = await self.all(run)
             stays = [pod for pod in found if keeps(pod)]
-            kept = [pod for pod in stays if is_over(pod)]
+            looked_into = [pod for pod in stays if turns.stays_now(pod, now=time.time())]
+            kept = [pod for pod in stays if is_over(pod) or pod in looked_into]
             ending = time.monotonic() < settled_at and len(kept) < len(stays)
-            waited = [pod for pod in found if not keeps(pod) or not (ending or is_over(pod))]
+            waited = [pod for pod in found if pod not in kept and not (ending and pod in stays)]
             await gather_all(
                 [
-                    *(self._keep(run, pod) for pod in kept if names.KEPT not in _labels(pod)),
+                    *(self._keep(run, pod) for pod in kept if not _is_marked(pod)),
                     *(self._end(run, pod) for pod in waited),
                 ]
             )
@@ -223,10 +229,15 @@ class Instances:
         await self.delete(run, pod, grace_seconds=float(grace))
 
     async def _keep(self, run: RunRef, pod: Mapping[str, Any]) -> None:
-        """Mark an ended pod as one that is no instance any more, its log archived."""
+        """Mark a pod as one that is no instance any more, its log archived."""
         ref = dataclasses.replace(names.parse_ref(pod), run=run)
-        await self._archive.keep(ref, self._whole(run, pod), begins=turns.first_log_line(pod))
-        await self.mark(run, pod, {**gangs.marks_at_end(pod), "labels": {names.KEPT: "true"}})
+        marks: dict[str, Any] = {**gangs.marks_at_end(pod), "labels": {names.KEPT: "true"}}
+        if is_over(pod) and turns.kept_until(pod) is not None:
+            marks["annotations"] = {**marks.get("annotations", {}), names.KEPT_UNTIL: None}
+        await self._archive.keep(
+            ref, self._whole(run, pod, follow=is_over(pod)), begins=turns.first_log_line(pod)
+        )
+        await self.mark(run, pod, marks)
 
 
 async def gather_all(calls: Any) -> list[Any]:
@@ -247,6 +258,12 @@ def container_of(pod: Mapping[str, Any]) -> str:
     """Return the name of the container that trains."""
     name = (pod["metadata"].get("annotations") or {}).get(names.CONTAINER)
     return str(name or pod["spec"]["containers"][0]["name"])
+
+
+def _is_marked(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod is known as one that is only kept, and for what."""
+    known = names.KEPT in _labels(pod)
+    return known and not (is_over(pod) and turns.kept_until(pod) is not None)
 
 
 def _labels(found: Mapping[str, Any]) -> Collection[str]:

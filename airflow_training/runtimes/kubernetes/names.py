@@ -31,6 +31,7 @@ __all__ = [
     "JOB",
     "JOB_ATTEMPT",
     "KEPT",
+    "KEPT_UNTIL",
     "MANAGED_BY",
     "ORDER",
     "PORT_PROBE",
@@ -73,6 +74,8 @@ EPOCH = "airflow-training/epoch"
 JOB_ATTEMPT = "airflow-training/job-attempt"
 ATTEMPT = "airflow-training/attempt"
 KEPT = "airflow-training/kept"
+KEPT_UNTIL = "airflow-training/kept-until"
+"""Annotation of a pod that stays for a look inside: epoch seconds."""
 """On a pod that ended and stays for people to look at: no instance any more."""
 GENERATION = "airflow-training/generation"
 """Annotation: the lease generation that created the object."""

@@ -20,17 +20,25 @@ from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.port import InstanceRef
 
 __all__ = [
+    "FOR_LOOK_INSIDE",
+    "FOR_NEXT_ATTEMPT",
     "AgentReport",
     "first_log_line",
     "intended_uid",
+    "kept_until",
     "newest_turn",
     "number_of",
     "order_for",
     "ref_of",
     "restart_marks",
+    "stays_now",
     "text_of",
     "with_agent_report",
 ]
+
+
+FOR_NEXT_ATTEMPT, FOR_LOOK_INSIDE = "true", "look"
+"""What the annotation IN_PLACE says that the agent of a pod waits for, once its command has failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +109,17 @@ def with_agent_report(
     seen: Observation, pod: Mapping[str, Any], turn: AgentReport | None
 ) -> Observation:
     """Return the observation of a pod in which attempts may follow, with what its agent said."""
-    if names.IN_PLACE not in (pod["metadata"].get("annotations") or {}):
+    awaits = (pod["metadata"].get("annotations") or {}).get(names.IN_PLACE)
+    if awaits is None:
         return seen
-    ref = ref_of(pod, turn)
+    ref, kept = ref_of(pod, turn), kept_until(pod) is not None
+    waits = seen.state == "running" and turn is not None and not (turn.waits and kept)
     seen = dataclasses.replace(
         seen,
         uid=ref.uid,
         attempt_id=ref.attempt_id,
-        in_place=seen.state == "running" and turn is not None,
+        in_place=waits and awaits == FOR_NEXT_ATTEMPT,
+        can_stay=waits and awaits != FOR_NEXT_ATTEMPT,
     )
     if turn is None or seen.state != "running":
         return seen
@@ -117,6 +128,7 @@ def with_agent_report(
         return seen
     return dataclasses.replace(
         seen,
+        kept=kept,
         state="failed",
         reason=turn.reason,
         message=turn.message,
@@ -128,6 +140,20 @@ def with_agent_report(
         state_since=turn.finished_at or seen.state_since,
         finished_at=turn.finished_at,
     )
+
+
+def kept_until(pod: Mapping[str, Any]) -> float | None:
+    """Return until when a pod was told to stay for a look inside; None: it was not."""
+    text = (pod["metadata"].get("annotations") or {}).get(names.KEPT_UNTIL)
+    return float(text) if text else None
+
+
+def stays_now(pod: Mapping[str, Any], *, now: float) -> bool:
+    """Return whether a pod stays for a look inside, its time being not over."""
+    until = kept_until(pod)
+    metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
+    ended = phase in ("Succeeded", "Failed") or metadata.get("deletionTimestamp")
+    return until is not None and now < until and not ended
 
 
 # orders -------------------------------------------------------------------------------------------

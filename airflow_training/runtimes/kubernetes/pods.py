@@ -19,6 +19,7 @@ from airflow_training.runtimes.kubernetes.capabilities import OUTPUT_DIR_IN_POD
 from airflow_training.runtimes.kubernetes.facts import RunFacts
 from airflow_training.runtimes.kubernetes.gangs import marks_of
 from airflow_training.runtimes.kubernetes.observing import CANNOT_START_SECONDS
+from airflow_training.runtimes.kubernetes.pod_attempts import FOR_LOOK_INSIDE, FOR_NEXT_ATTEMPT
 from airflow_training.runtimes.kubernetes.template import template_of
 from airflow_training.runtimes.port import InstanceSpec
 from airflow_training.runtimes.rendering import address_beside
@@ -35,6 +36,7 @@ __all__ = [
     "needs_agent",
     "pod_of",
     "progress_uri_of",
+    "waits_for",
 ]
 
 ANSWER_BYTES = 64 * 1024
@@ -150,23 +152,31 @@ def _is_wrapped(spec: InstanceSpec, options: PodOptions) -> bool:
     )
 
 
-def _stays(spec: InstanceSpec, facts: RunFacts, options: PodOptions) -> bool:
-    """Return whether attempts may follow in the pod: only where its agent can tell how one ended.
+def waits_for(spec: InstanceSpec, facts: RunFacts, options: PodOptions) -> str:
+    """Return what the pod's agent waits for once its command has failed; "": nobody would hear that it does.
 
-    What a hold writes is written once, and Kueue numbers pods by attempt.
+    A next attempt may not follow everywhere: what a hold writes is written once, and Kueue numbers pods
+    by attempt. There it waits for a look inside only.
     """
     told = bool(options.callback_url) and _is_wrapped(spec, options)
-    return told and spec.in_place_seconds > 0 and not spec.live_files and not facts.numbered
+    if not told or not spec.in_place_seconds:
+        return ""
+    if not spec.live_files and not facts.numbered:
+        return FOR_NEXT_ATTEMPT
+    return FOR_LOOK_INSIDE if spec.keep_seconds else ""
 
 
-def life_seconds(deadline_seconds: float | None, *, most: float | None) -> float | None:
+def life_seconds(
+    deadline_seconds: float | None, *, most: float | None, keep_seconds: float = 0.0
+) -> float | None:
     """Return how long the pod of an instance with such a deadline may live; None: for ever.
 
+    It has longer by what it may stay for a look inside: the agent ends the training at the deadline.
     The kubelet's clock runs while images are pulled, so it has longer, by as long as that may take.
     """
     if deadline_seconds is None:
         return most or None
-    life = deadline_seconds + min(deadline_seconds, CANNOT_START_SECONDS)
+    life = deadline_seconds + min(deadline_seconds, CANNOT_START_SECONDS) + keep_seconds
     return min(life, most or life)
 
 
@@ -211,7 +221,8 @@ class _Made:
         self._volumes: list[dict[str, Any]] = []
         self.name = names.pod_name(spec.ref, numbered=facts.numbered)
         self._role = facts.roles.get(spec.ref.role)
-        self._stays = _stays(spec, facts, options)
+        self._stays = waits_for(spec, facts, options)
+        self._has_deadline = facts.deadline_seconds is not None
         self._ssh_path = str(self._template_annotations().get(names.SSH_KEYS, ""))
         self._main: dict[str, Any] = next(
             (dict(c) for c in written.get("containers") or () if c.get("name") == spec.container),
@@ -236,7 +247,7 @@ class _Made:
         if self._probes_port:
             ours[names.PORT_PROBE] = "true"
         if self._stays:
-            ours[names.IN_PLACE] = "true"
+            ours[names.IN_PLACE] = self._stays
         if instance.output_uri and not self._options.callback_url:
             ours[names.PROGRESS] = progress_uri_of(instance)
         if self._facts.unfit_nodes:
@@ -378,8 +389,17 @@ class _Made:
             output_uri=instance.output_uri,
             termination_log=str(made.get("terminationMessagePath") or TERMINATION_LOG),
             in_place_seconds=instance.in_place_seconds if self._stays else 0.0,
+            **self._own_deadline(),
         )
         return inject.wrapped_command(command), order
+
+    def _own_deadline(self) -> dict[str, Any]:
+        """Return when the agent ends its command: of a pod that may stay, the kubelet's deadline is later."""
+        instance = self._instance
+        kept, life = instance.keep_seconds, instance.deadline_seconds
+        if not (self._stays and kept and self._has_deadline and life is not None and life > kept):
+            return {}
+        return {"deadline_seconds": life - kept, "grace_seconds": instance.grace_seconds}
 
     # volumes -------------------------------------------------------------------------------------
     def _add(self, volume: dict[str, Any], *mounts: dict[str, Any]) -> None:

@@ -60,6 +60,7 @@ from airflow_training.runtimes.kubernetes.instances import (
     identity,
 )
 from airflow_training.runtimes.kubernetes.logs import LogArchive, Spaced, read_live
+from airflow_training.runtimes.kubernetes.never_kept import never_kept
 from airflow_training.runtimes.kubernetes.node_watch import NodeWatch
 from airflow_training.runtimes.kubernetes.nodes import cluster_view, unfit_pods
 from airflow_training.runtimes.kubernetes.observing import is_ending, is_over, observe, started_at
@@ -81,6 +82,7 @@ from airflow_training.runtimes.kubernetes.rights import (
     unused_queues,
 )
 from airflow_training.runtimes.kubernetes.run_objects import RunObjects
+from airflow_training.runtimes.kubernetes.shell import open_shell
 from airflow_training.runtimes.kubernetes.sweep import OrphanObjects, find_orphans
 from airflow_training.runtimes.kubernetes.watching import NamespaceWatch
 from airflow_training.runtimes.port import (
@@ -94,6 +96,7 @@ from airflow_training.runtimes.port import (
     LogChunk,
     Outcome,
     ReleaseAnswer,
+    Streams,
 )
 from airflow_training.settings import Settings
 
@@ -244,9 +247,14 @@ class KubernetesRuntime:
         self, run: RunRef, job: ResolvedJob, firsts: Sequence[InstanceSpec]
     ) -> Sequence[Problem]:
         """Return the pods that no node could take even when empty, and the queue that a job might use."""
-        documents = self._pods_of(run, facts_of(run, job), firsts)
+        facts = facts_of(run, job)
+        documents = self._pods_of(run, facts, firsts)
         unfit = await unfit_pods(self.api, job, documents)
-        return [*unfit, *await unused_queues(self.api, job)]
+        return [
+            *unfit,
+            *never_kept(job, facts, firsts, self._options),
+            *await unused_queues(self.api, job),
+        ]
 
     def _pods_of(
         self, run: RunRef, facts: RunFacts, specs: Sequence[InstanceSpec]
@@ -391,6 +399,34 @@ class KubernetesRuntime:
     async def dismiss(self, instances: Sequence[InstanceRef]) -> None:
         """Order agents that wait to go; then their pods end as their commands did."""
         await self._order(instances, "leave")
+
+    @_speaking
+    async def keep(self, instance: InstanceRef, *, seconds: float) -> None:
+        """Order the agent that waits to stay, and note in its pod until when."""
+        pod, turn = (await self._by_uid(instance.run)).get(instance.uid, (None, None))
+        if pod is None or turn is None or not turn.waits or turns.kept_until(pod) is not None:
+            return
+        until = {names.KEPT_UNTIL: f"{time.time() + seconds:.0f}"}
+        order = turns.order_for(turn, "stay", seconds=seconds)
+        await self._instances.mark(instance.run, pod, {"annotations": {**order, **until}})
+
+    @_speaking
+    async def end_kept(self, run: RunRef) -> None:
+        """End pods that stay, and give back what went with them; raises StillAlive."""
+        await self._remove(run, keeps=_keeps_ended)
+
+    @_speaking
+    async def shell(self, instance: InstanceRef, command: Sequence[str], streams: Streams) -> int:
+        """Run a command in the training container of an instance's pod."""
+        pod = await self._instances.find(instance)
+        if pod is None or is_over(pod):
+            raise InputError.of(
+                code="not_found",
+                field="RUN",
+                message=f"nothing of {instance.role}-{instance.index} lives any more",
+            )
+        name, namespace = pod["metadata"]["name"], instance.run.namespace
+        return await open_shell(self.log_api, namespace, name, container_of(pod), command, streams)
 
     async def _order(self, instances: Sequence[InstanceRef], do: str, **more: Any) -> None:
         for run in {ref.run for ref in instances}:
@@ -635,11 +671,16 @@ class KubernetesRuntime:
         """End every pod, then everything else of the run; raises StillAlive.
 
         Ended pods stay where `cleanPodPolicy` says so, for `ttlSecondsAfterFinished` where the
-        job has that, and with them the run's record.
+        job has that, and with them the run's record. So does one that was told to stay.
         """
+        await self._remove(run, keeps=_keeps)
+
+    async def _remove(
+        self, run: RunRef, *, keeps: Callable[[RunFacts, Mapping[str, Any]], bool]
+    ) -> None:
         facts = await self._records.bury(run)
         kept = await self._instances.end_all(
-            run, keeps=functools.partial(_keeps, facts) if facts else _keeps_none
+            run, keeps=functools.partial(keeps, facts) if facts else _keeps_none
         )
         await self._objects.remove(run, with_record=not kept)
         self._begun = {each for each in self._begun if each[0] != run.uid}
@@ -784,7 +825,9 @@ class KubernetesRuntime:
 
     def _limited(self, spec: InstanceSpec) -> InstanceSpec:
         """Return the spec with the life of its pod, no longer than any may have."""
-        life = pods.life_seconds(spec.deadline_seconds, most=self._max_run_seconds)
+        life = pods.life_seconds(
+            spec.deadline_seconds, most=self._max_run_seconds, keep_seconds=spec.keep_seconds
+        )
         return dataclasses.replace(spec, deadline_seconds=life)
 
     async def _unless_removed(
@@ -808,7 +851,11 @@ class KubernetesRuntime:
 
 
 def _keeps(facts: RunFacts, pod: Mapping[str, Any]) -> bool:
-    """Return whether an ended pod stays to be looked at."""
+    """Return whether a pod stays to be looked at: one that has ended, or was told to stay."""
+    return turns.stays_now(pod, now=time.time()) or _keeps_ended(facts, pod)
+
+
+def _keeps_ended(facts: RunFacts, pod: Mapping[str, Any]) -> bool:
     ended = is_over(pod) or is_ending(pod)
     if not ended or pod["metadata"].get("deletionTimestamp"):
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.api import Api
 from airflow_training.runtimes.kubernetes.facts import NEVER_REMOVED, RunFacts
 from airflow_training.runtimes.kubernetes.kinds import CONFIG_MAPS, PODS
+from airflow_training.runtimes.kubernetes.pod_attempts import kept_until
 
 __all__ = ["OrphanObjects", "find_orphans"]
 
@@ -32,7 +34,7 @@ async def find_orphans(api: Api, sought: SweepQuery) -> list[OrphanObjects]:
 
     The ended pods that known runs keep are left alone, and their record while there is such a pod.
     """
-    namespace = sought.namespace
+    namespace, now = sought.namespace, time.time()
     selector = f"{names.CONTROLLER}={sought.controller},{names.RUN}"
     records, _ = await api.list(CONFIG_MAPS, namespace, selector=selector)
     pods, _ = await api.list(PODS, namespace, selector=f"{selector},{names.ROLE}")
@@ -43,7 +45,7 @@ async def find_orphans(api: Api, sought: SweepQuery) -> list[OrphanObjects]:
         run = _run_of(found)
         if run.uid in sought.living or _created_at(found) > sought.older_than:
             continue
-        if run.uid in sought.known and run.uid in with_pods and _is_settled(found):
+        if run.uid in sought.known and run.uid in with_pods and _is_settled(found, now=now):
             continue
         if names.ROLE in found["metadata"]["labels"]:
             of_run[run.uid].append(found)
@@ -64,10 +66,11 @@ async def find_orphans(api: Api, sought: SweepQuery) -> list[OrphanObjects]:
     ]
 
 
-def _is_settled(found: Mapping[str, Any]) -> bool:
+def _is_settled(found: Mapping[str, Any], *, now: float) -> bool:
     """Return whether an object is an ended pod that is kept, or the record that goes with such."""
     if names.KEPT in found["metadata"]["labels"]:
-        return True
+        until = kept_until(found)  # of one that stayed for a look inside, nobody has heard since
+        return until is None or now < until
     try:
         return RunFacts.from_document(found).removed != NEVER_REMOVED
     except ValueError:  # a pod, or one of the run's other ConfigMaps

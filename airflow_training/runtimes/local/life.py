@@ -25,6 +25,7 @@ class Life(Enum):
     ALIVE = "its agent lives here"
     ENDED = "its agent wrote down how it ended"
     WAITING = "its agent wrote down how it ended, and waits for the next attempt"
+    STAYING = "its agent wrote down how it ended, and stays for a look inside"
     LOST = "its agent is dead and wrote nothing down"
     ELSEWHERE = "it was started where we cannot see"
 
@@ -113,8 +114,9 @@ def read_attempt_state(folder: AttemptFolder) -> AttemptState | None:
         life = Life.STARTING if is_locked(folder.lock) else Life.MISSING
     end = own(folder.exit)  # after looking for the process: it may just have ended
     if end:
-        waits = end.get("in_place") and life is Life.ALIVE
-        life = Life.WAITING if waits else Life.ENDED
+        alive = life is Life.ALIVE
+        life = Life.WAITING if alive and end.get("in_place") else Life.ENDED
+        life = Life.STAYING if alive and end.get("stays") else life
     return AttemptState(life=life, order=order, state=state, end=end, deletion=own(folder.delete))
 
 

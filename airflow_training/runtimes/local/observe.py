@@ -48,6 +48,7 @@ def observe(
         environment=environment,
         output=_output(end),
         in_place=_in_place(standing, now),
+        kept=standing.life is Life.STAYING and not standing.deleted,
     )
 
 
@@ -65,9 +66,9 @@ def _output(end: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _state(standing: AttemptState) -> tuple[_State, str, str]:
     """Return (state, reason, message)."""
     state, end = standing.state, standing.end
-    if standing.life is Life.WAITING and standing.deleted:
+    if standing.life in (Life.WAITING, Life.STAYING) and standing.deleted:
         return "terminating", "Deleted", ""
-    if standing.life in (Life.ENDED, Life.WAITING):
+    if standing.life in (Life.ENDED, Life.WAITING, Life.STAYING):
         ended: _State = "succeeded" if end["reason"] == "Completed" else "failed"
         return ended, end["reason"], end.get("message", "")
     if standing.life is Life.ELSEWHERE:

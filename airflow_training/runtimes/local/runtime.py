@@ -48,6 +48,7 @@ from airflow_training.runtimes.local.settle import (
     settle_attempt,
     wake_agent,
 )
+from airflow_training.runtimes.local.shell import open_shell
 from airflow_training.runtimes.local.sweep import OrphanProcesses, find_orphans
 from airflow_training.runtimes.local.watch import watch
 from airflow_training.runtimes.port import (
@@ -63,11 +64,13 @@ from airflow_training.runtimes.port import (
     Outcome,
     ReleaseAnswer,
     Snapshot,
+    Streams,
 )
 from airflow_training.settings import Settings
 
 __all__ = ["LocalRuntime"]
 
+_KEPT = frozenset({Life.STAYING})
 _LOOPBACK = "127.0.0.1"
 _REMOVE_SECONDS = 15.0
 """How much longer than the longest grace `remove` waits for the last process to go."""
@@ -153,6 +156,18 @@ class LocalRuntime:
     async def dismiss(self, instances: Sequence[InstanceRef]) -> None:
         """Let agents that wait go."""
         await asyncio.to_thread(self._order, instances, do="leave")
+
+    async def keep(self, instance: InstanceRef, *, seconds: float) -> None:
+        """Order an agent that waits to stay."""
+        await asyncio.to_thread(self._order, [instance], do="stay", seconds=seconds)
+
+    async def end_kept(self, run: RunRef) -> None:
+        """Order agents that stay to go, and wait until they have."""
+        await asyncio.to_thread(self._end, run, spared=())
+
+    async def shell(self, instance: InstanceRef, command: Sequence[str], streams: Streams) -> int:
+        """Run a command below an instance's agent, in its folder and environment."""
+        return await open_shell(self._folder(instance.run), instance, command, streams)
 
     async def delete(
         self,
@@ -348,10 +363,20 @@ class LocalRuntime:
         folder.make()
         # first of all: an agent that starts from here on sees it under its lock and leaves
         folder.bury(run.generation)
+        self._end(run, spared=_KEPT)
+        if left := end_strays(folder):
+            raise StillAlive(f"run {run.uid}: processes whose folder was deleted live: {left}")
+        taken = ports_of(folder.port_book())
+        folder.ports.unlink(missing_ok=True)
+        self._ports.release(folder.path, taken)
+
+    def _end(self, run: RunRef, *, spared: Collection[Life]) -> None:
+        """End every attempt that lives, but those of such a life; raises StillAlive."""
+        folder = self._folder(run)
         until = 0.0
         pause = 0.005
         while True:
-            standings = self._standings(folder)
+            standings = self._standings(folder, spared=spared)
             living = [each for each in standings if not each.over]
             if not living:
                 break
@@ -363,19 +388,14 @@ class LocalRuntime:
                 raise StillAlive(f"run {run.uid}: {'; '.join(map(_describe, living))}")
             time.sleep(pause)
             pause = min(pause * 1.5, 0.25)
-        if left := end_strays(folder):
-            raise StillAlive(f"run {run.uid}: processes whose folder was deleted live: {left}")
-        taken = ports_of(folder.port_book())
-        folder.ports.unlink(missing_ok=True)
-        self._ports.release(folder.path, taken)
 
-    def _standings(self, folder: RunFolder) -> list[AttemptState]:
-        """Return every attempt, ordering the end of those that live."""
+    def _standings(self, folder: RunFolder, *, spared: Collection[Life]) -> list[AttemptState]:
+        """Return every attempt but those that are spared, ordering the end of those that live."""
         found = []
         for role, index in folder.instances():
             for _, attempt in folder.attempts(role, index):
                 standing = read_attempt_state(attempt)
-                if standing is None:
+                if standing is None or (standing.life in spared and not standing.deleted):
                     continue
                 if not standing.deleted:
                     grace = standing.order.grace_seconds

@@ -129,7 +129,7 @@ class Scanner:
         return observation
 
     def _attend(self, folder: AttemptFolder, standing: AttemptState) -> None:
-        if standing.life in (Life.ALIVE, Life.WAITING) and standing.pids_mean_here:
+        if standing.life in (Life.ALIVE, Life.WAITING, Life.STAYING) and standing.pids_mean_here:
             agent = standing.agent
             self.agents[standing.uid] = AgentProcess(
                 instance=folder.instance.name,

@@ -100,7 +100,7 @@ def _ended_by(folder: AttemptFolder, standing: AttemptState) -> float:
 
 def settle_attempt(folder: AttemptFolder, standing: AttemptState) -> AttemptState:
     """Return how the attempt stands after everything was done that this host can do."""
-    if standing.life in (Life.ALIVE, Life.WAITING) and standing.deleted:
+    if standing.life in (Life.ALIVE, Life.WAITING, Life.STAYING) and standing.deleted:
         patience = float(standing.deletion["grace_seconds"]) + _IMPATIENCE_SECONDS
         if standing.deletion["dump_stacks"]:
             patience += DUMP_SECONDS

@@ -70,7 +70,12 @@ class Discovery:
                 one["shortNames"] = list(kind.short_names)
             resources.append(one)
             for subresource in kind.subresources:
-                verbs = {"log": ["get"], "eviction": ["create"], "finalize": ["update"]}
+                verbs = {
+                    "log": ["get"],
+                    "eviction": ["create"],
+                    "exec": ["create", "get"],
+                    "finalize": ["update"],
+                }
                 entry: dict[str, Any] = {
                     "name": f"{kind.plural}/{subresource}", "singularName": "",
                     "namespaced": kind.namespaced, "kind": kind.kind,

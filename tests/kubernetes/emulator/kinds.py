@@ -52,7 +52,7 @@ NAMESPACES = _core(
     verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
 )  # fmt: skip
 PODS = _core(
-    "pods", "Pod", subresources=("eviction", "log", "status"), short_names=("po",),
+    "pods", "Pod", subresources=("eviction", "exec", "log", "status"), short_names=("po",),
     returns_deleted=True, model="V1Pod",
 )  # fmt: skip
 SERVICES = _core(

@@ -7,7 +7,9 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.kubernetes.emulator import kinds, nodes
+from aiohttp import web
+
+from tests.kubernetes.emulator import errors, kinds, nodes
 from tests.kubernetes.emulator.clock import stamp
 from tests.kubernetes.emulator.errors import ApiError
 from tests.kubernetes.emulator.podlogs import PodLogs
@@ -196,6 +198,10 @@ class Kubelet:
         )
 
     # What they use
+
+    async def execute(self, request: web.Request, namespace: str, name: str) -> web.StreamResponse:
+        """Run a command in a container; only where there are processes."""
+        raise errors.bad_request(f"pod {namespace}/{name} has no processes")
 
     def current(self, run: PodRun) -> Entry | None:
         found = self.registry.store.find(kinds.PODS, run.entry.namespace, run.entry.name)

@@ -66,6 +66,7 @@ class Parts:
         self.server = Server(
             registry=self.registry, access=self.access, faults=self.faults,
             discovery=self.discovery, logs=self.logs, evictor=self.evictions,
+            execute=self.kubelet.execute,
             control=self._call, bookmark_seconds=bookmark_seconds, port=port,
         )  # fmt: skip
 

@@ -11,11 +11,13 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.kubernetes.emulator import kinds, names, volumes
+from aiohttp import web
+
+from tests.kubernetes.emulator import errors, kinds, names, podexec, volumes
 from tests.kubernetes.emulator.clock import stamp
 from tests.kubernetes.emulator.environment import ConfigError, environment, expand
 from tests.kubernetes.emulator.kubelet import Kubelet, Pace, PodRun
@@ -112,6 +114,16 @@ class ProcessKubelet(Kubelet):
 
     def pod_address(self, number: int) -> str:
         return f"{self._network}.{number // 250 % 256}.{number % 250 + 1}"
+
+    async def execute(self, request: web.Request, namespace: str, name: str) -> web.StreamResponse:
+        pod = self._pods.get(self.run_of(namespace, name).entry.uid)
+        container = request.query.get("container", "")
+        process = pod.processes.get(container) if pod is not None else None
+        if process is None:
+            raise errors.bad_request(f"container {container} of pod {name} is not running")
+        first = _first_process(process.pid)
+        arguments = _entering(first, request.query.getall("command"))
+        return await podexec.respond(request, arguments, _environment_of(first))
 
     # The life of a pod
 
@@ -576,15 +588,22 @@ def _environment_of(process: int) -> dict[str, str]:
     return {name: value for name, _, value in (one.partition("=") for one in text.split("\0"))}
 
 
+def _entering(first: int, command: Sequence[str]) -> list[str]:
+    """Return what runs a command where a container's process 1 is."""
+    user = () if os.getuid() == 0 else ("--user", "--preserve-credentials")
+    return [
+        "nsenter", "--target", str(first), *user, "--mount", "--uts", "--pid", "--root", "--wd",
+        "--", *command,
+    ]  # fmt: skip
+
+
 async def _exec_passes(parent: int, command: list[str]) -> bool:
     try:
         first = _first_process(parent)
     except (OSError, IndexError):
         return False
-    user = () if os.getuid() == 0 else ("--user", "--preserve-credentials")
     process = await asyncio.create_subprocess_exec(
-        "nsenter", "--target", str(first), *user, "--mount", "--uts", "--pid", "--root", "--wd",
-        "--", *command, env=_environment_of(first), stdin=asyncio.subprocess.DEVNULL,
+        *_entering(first, command), env=_environment_of(first), stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:

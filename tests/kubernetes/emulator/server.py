@@ -35,6 +35,8 @@ PATCH_TYPES: tuple[str, ...] = (
 )  # fmt: skip
 KEPT_LISTS = 100
 
+Execute = Callable[[web.Request, str, str], Awaitable[web.StreamResponse]]
+"""Runs the command of a request in a pod, by namespace and name."""
 ControlCall = Callable[[str, dict[str, Any]], Any]
 
 
@@ -72,6 +74,7 @@ class Server:
         discovery: Discovery,
         logs: PodLogs,
         evictor: Evictor,
+        execute: Execute,
         control: ControlCall,
         bookmark_seconds: float,
         port: int,
@@ -83,6 +86,7 @@ class Server:
         self._discovery = discovery
         self._logs = logs
         self._evictor = evictor
+        self._execute = execute
         self._control = control
         self._bookmark_seconds = bookmark_seconds
         self.watches = Watches(self._store)
@@ -188,7 +192,7 @@ class Server:
         )  # fmt: skip
 
     def _authorize(self, user: User, target: Target, request: web.Request) -> None:
-        asks = [target.verb]
+        asks = [target.verb, "create"] if target.subresource == "exec" else [target.verb]
         if target.verb == "patch" and "apply-patch" in request.content_type:
             found = self._store.find(target.kind, target.namespace, target.name)
             if found is None:
@@ -212,6 +216,9 @@ class Server:
                 request, self._registry.get(target.kind, target.namespace, target.name),
                 _log_options(request.query),
             )  # fmt: skip
+        if target.subresource == "exec":
+            self._registry.get(target.kind, target.namespace, target.name)
+            return await self._execute(request, target.namespace, target.name)
         if target.verb == "list":
             return self._list(request, target)
         if target.verb == "get":
@@ -517,6 +524,8 @@ def _verb(request: web.Request, kind: Kind, *, namespace: str, name: str, subres
     if subresource:
         allowed = {
             "log": {"GET": "get"}, "eviction": {"POST": "create"},
+            # a web socket is asked for with GET, but counts as a creation, too
+            "exec": {"GET": "get", "POST": "create"},
             "finalize": {"PUT": "update"},
         }.get(subresource, {"GET": "get", "PUT": "update", "PATCH": "patch"})  # fmt: skip
         verb = allowed.get(method, "")

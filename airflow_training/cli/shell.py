@@ -1,0 +1,59 @@
+"""`airflow-training shell`: a look inside an instance that lives, or that stays after its job has failed."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from airflow_training.cli.context import RunArgument, open_store, settings
+from airflow_training.cli.output import fail
+from airflow_training.registered import SIMULATED
+
+if TYPE_CHECKING:
+    from airflow_training.control.model import InstanceKey, JobEntry
+    from airflow_training.documents.resolved import ResolvedJob
+
+__all__ = ["shell"]
+
+
+def shell(
+    run: RunArgument,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND]", help="What to run; a shell by default."),
+    ] = None,
+    role: Annotated[str, typer.Option(help="Name of the role.")] = "",
+    index: Annotated[int | None, typer.Option(min=0, help="Which of its instances.")] = None,
+) -> None:
+    """Open a shell inside an instance, or run a command there.
+
+    The instance runs, or stays after its job has failed (restart.keepFailedSeconds). By default it is
+    the one that stays, else the first of the first role. The exit code is the command's.
+    """
+    import asyncio
+
+    from airflow_training.runtimes.port import Streams
+    from airflow_training.supervise.kept import open_shell
+    from airflow_training.supervise.runtimes import make_runtime
+
+    store = open_store()
+    record = store.find_run(run)
+    if record.runtime == SIMULATED:
+        raise fail("RUN", "a simulated run has nothing to look into", value=run)
+    job = store.job(record.uid)
+    key = _chosen(job, store.ledger(record.uid).job, role, index)
+    runtime = make_runtime(record.runtime, settings(), connection=job.connection)
+    streams = Streams(terminal=all(each.isatty() for each in (sys.stdin, sys.stdout)))
+    code = asyncio.run(
+        open_shell(record, key, command or (), streams, store=store, runtime=runtime)
+    )
+    sys.exit(code)
+
+
+def _chosen(job: ResolvedJob, entry: JobEntry, role: str, index: int | None) -> InstanceKey:
+    kept = entry.kept
+    if not role and index is None and kept is not None and kept.uid:
+        return kept.key
+    return role or job.roles[0].name, index or 0

@@ -1,0 +1,181 @@
+"""A look inside: what stays of a job that has failed, and a shell in it, on this machine."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_training.agent import proc
+from tests.cli.conftest import COMMAND, job_file
+from tests.waiting import PATIENCE, wait_until
+
+pytestmark = pytest.mark.e2e
+
+TRAIN = """
+import os, sys, time
+from pathlib import Path
+
+index = int(os.environ["TRAINING_INDEX"])
+Path("left-by-%d" % index).write_text("state of %d" % index)
+Path("here-%d" % index).touch()
+while len(list(Path().glob("here-*"))) < 2:
+    time.sleep(0.01)
+if index == 1:
+    sys.exit(7)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def ended(home: Path) -> Iterator[None]:
+    """See to it that no agent outlives its test."""
+    yield
+    for index in (0, 1):
+        for pid, start in agents(home, index):
+            proc.kill_exactly(pid, start, 9)
+
+
+def agents(home: Path, index: int) -> list[tuple[int, int]]:
+    found = sorted(home.glob(f"training/*/worker-{index}/attempt-*/.agent/state.json"))
+    told = [json.loads(path.read_text())["agent"] for path in found]
+    return [(each["pid"], each["start_time"]) for each in told]
+
+
+def lives(home: Path, index: int) -> bool:
+    return any(proc.start_time(pid) == start for pid, start in agents(home, index))
+
+
+def failing(seconds: float = 600, **spec: Any) -> Path:
+    Path("train.py").write_text(TRAIN)
+    restart = {"maxRestarts": 0, "keepFailedSeconds": seconds}
+    command = [sys.executable, "train.py"]
+    return job_file(Path("job.yaml"), ("worker", 2), command=command, restart=restart, **spec)
+
+
+def test_the_instance_that_failed_first_can_be_looked_into(command, home, ended):
+    done = command("run", str(failing()), "--run-id", "r", "-o", "json")
+    assert done.code == 1
+    document = done.json
+    assert document["state"] == "Failed"
+    kept = document["kept"]
+    assert (kept["state"], kept["role"], kept["index"]) == ("stays", "worker", 1)
+    assert kept["command"] in command("status", "r").stdout.replace("\n", " ")
+    assert lives(home, 1)
+    assert not lives(home, 0)
+
+    told = command("shell", "r", "--", "sh", "-c", "cat left-by-1; echo $TRAINING_INDEX; exit 3")
+    assert (told.stdout, told.code) == ("state of 11\n", 3)
+    other = command("shell", "r", "--role", "worker", "--index", "0", "--", "true")
+    assert (other.code, other.stdout) == (2, "")
+    assert "nothing of worker-0 lives any more" in other.stderr
+
+    (row,) = [each for each in command("status", "r", "-o", "json").json["usage"] if each["index"]]
+    assert row["finished_at"] is None, "its place is still taken"
+
+    killed = command("kill", "r")
+    assert killed.code == 0, killed.stderr
+    assert not lives(home, 1)
+    status = command("status", "r", "-o", "json").json
+    assert (status["state"], status["kept"]["state"]) == ("Failed", "ended")
+    (row,) = [each for each in status["usage"] if each["index"]]
+    assert row["finished_at"] is not None
+    assert command("shell", "r", "--", "true").code == 2
+
+
+def test_its_own_timer_ends_it_though_nobody_drives_the_run(background, command, home, ended):
+    run = background("run", str(failing(seconds=2)), "--run-id", "r")
+    run.until(lambda: any(home.glob("training/*/worker-1/attempt-*/.agent/exit.json")))
+    run.kill()
+    assert command("run", "--open").code == 1
+    wait_until(lambda: not lives(home, 1), "its time is over")
+    status = wait_until(
+        lambda: (
+            found
+            if (found := command("status", "r", "-o", "json").json)["kept"]["state"] == "gone"
+            else None
+        ),
+        "status says so",
+    )
+    assert status["kept"]["command"] is None
+
+
+def test_a_sweep_ends_what_stays_and_a_clean_up_does_not(command, home, ended):
+    path = failing(cleanPodPolicy="All")
+    assert command("run", str(path), "--run-id", "r").code == 1
+    assert lives(home, 1)
+    looked = command("sweep", "--dry-run", "-o", "json").json["swept"]
+    assert [each["why"] for each in looked] == ["its failed instance stays for a look inside"]
+    swept = command("sweep", "-o", "json").json["swept"]
+    assert [each["problem"] for each in swept] == [None]
+    assert not lives(home, 1)
+    assert command("sweep", "-o", "json").json["swept"] == []
+
+
+def test_where_its_agent_is_gone_nothing_stays_and_that_is_said(background, command, home, ended):
+    Path("train.py").write_text(
+        "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nimport time; time.sleep(60)\n"
+    )
+    restart = {"maxRestarts": 0, "keepFailedSeconds": 600}
+    path = job_file(Path("job.yaml"), command=[sys.executable, "train.py"], restart=restart)
+    done = command("run", str(path), "--run-id", "r", "-o", "json")
+    assert done.code == 1
+    assert done.json["kept"]["state"] == "impossible"
+    assert "AgentLost" in done.json["kept"]["why"]
+    assert "look inside: worker-0 does not stay" in command("status", "r").stdout
+
+
+def test_a_terminal_is_a_terminal_there(command, home, ended):
+    assert command("run", str(failing()), "--run-id", "r").code == 1
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 41, 97, 0, 0))
+    before = termios.tcgetattr(theirs)
+    shell = subprocess.Popen(
+        [*COMMAND, "shell", "r"], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    said = bytearray()
+
+    def hear(*texts: bytes) -> bool:
+        while select.select([ours], [], [], 0)[0]:
+            said.extend(os.read(ours, 1 << 16))
+        return all(text in said for text in texts)
+
+    try:
+        os.write(ours, b"stty size; cat left-by-1\n")
+        wait_until(lambda: hear(b"41 97", b"state of 1"), seen=lambda: bytes(said))
+        fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 60, 0, 0))
+        os.kill(shell.pid, 28)  # as a terminal that is made smaller tells it
+        os.write(ours, b"sh -c 'echo go''ing; sleep 600; true'\n")
+        wait_until(lambda: hear(b"going"), seen=lambda: bytes(said))
+        os.write(ours, b"\x03")  # which interrupts what runs there, and nothing here
+        os.write(ours, b"stty size; exit 5\n")
+        wait_until(lambda: hear(b"20 60"), seen=lambda: bytes(said))
+        assert shell.wait(PATIENCE) == 5
+    finally:
+        shell.kill()
+        shell.wait()
+    assert termios.tcgetattr(theirs) == before
+    os.close(theirs)
+    os.close(ours)
+
+
+def test_a_living_training_can_be_looked_into(background, command, home):
+    Path("train.py").write_text("import time; print('up', flush=True); time.sleep(600)\n")
+    path = job_file(Path("job.yaml"), command=[sys.executable, "train.py"])
+    run = background("run", str(path), "--run-id", "r")
+    run.until(
+        lambda: any("up" in each.read_text() for each in home.rglob("log*") if each.is_file())
+    )
+    told = command("shell", "r", "--", "sh", "-c", "echo $TRAINING_ROLE; echo bad >&2; exit 4")
+    assert (told.stdout, told.stderr, told.code) == ("worker\n", "bad\n", 4)

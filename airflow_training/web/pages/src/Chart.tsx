@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef } from "react";
 import uPlot from "uplot";
 import style from "uplot/dist/uPlot.min.css";
 
-import { join, type Curve } from "./curves.ts";
+import { join, type Curve, type Range } from "./curves.ts";
 import { quantity } from "./words.ts";
 
 const HEIGHT = 260;
@@ -34,6 +34,7 @@ export function Chart({
   clock,
   axis: label,
   name,
+  range = null,
   onWindow,
 }: {
   curves: readonly Curve[];
@@ -44,13 +45,16 @@ export function Chart({
   /** What x is. */
   axis: string;
   name: string;
-  /** The user has chosen a stretch of x; null: all of it. */
-  onWindow?: (range: [number, number] | null) => void;
+  /** The stretch of x that is shown, whatever points arrive; null: all of it. */
+  range?: Range | null;
+  /** The user has chosen a stretch; null: all. Without it, charts zoom by themselves. */
+  onWindow?: (range: Range | null) => void;
 }) {
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
-  const newest = useRef({ marks, onWindow });
-  newest.current = { marks, onWindow };
+  const drawn = useRef(range);
+  const newest = useRef({ marks, range, onWindow });
+  newest.current = { marks, range, onWindow };
   const data = useMemo(() => {
     const [x, rows] = join(curves.map((each) => each.points));
     return [x, ...rows] as unknown as uPlot.AlignedData;
@@ -69,10 +73,10 @@ export function Chart({
       const options: uPlot.Options = {
         width: element.clientWidth,
         height: HEIGHT,
-        cursor: { sync: { key: "training" }, focus: { prox: 20 } },
+        cursor: { sync: { key: "training" }, focus: { prox: 20 }, drag: { setScale: !newest.current.onWindow } },
         focus: { alpha: 0.35 },
         legend: { show: curves.length <= 8, live: true },
-        scales: { x: { time: clock }, y: logarithmic ? { distr: 3 } : {} },
+        scales: { x: { time: clock, range: (_, least, greatest) => newest.current.range ?? [least, greatest] }, y: logarithmic ? { distr: 3 } : {} },
         axes: [axis, { ...axis, size: 64, values: (_, values) => values.map((each) => (each === null ? "" : quantity(each))) }],
         series: [
           { label },
@@ -112,10 +116,19 @@ export function Chart({
               }
             },
           ],
+          setScale: [
+            (plot, key) => {
+              if (key === "x") element.dataset["range"] = `${plot.scales["x"]!.min} ${plot.scales["x"]!.max}`;
+            },
+          ],
           setSelect: [
             (plot) => {
               const { left, width } = plot.select;
-              if (width > 0) newest.current.onWindow?.([plot.posToVal(left, "x"), plot.posToVal(left + width, "x")]);
+              const { onWindow } = newest.current;
+              if (width === 0 || !onWindow) return;
+              plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+              // the others of the same cursor are told too, without an event: theirs is not what was chosen
+              if (plot.cursor.event) onWindow([plot.posToVal(left, "x"), plot.posToVal(left + width, "x")]);
             },
           ],
         },
@@ -138,8 +151,10 @@ export function Chart({
   }, [shape]);
 
   useEffect(() => {
-    if (chart.current && chart.current.data !== data) chart.current.setData(data);
-  }, [data]);
+    const plot = chart.current;
+    if (plot && (plot.data !== data || drawn.current !== range)) plot.setData(data);
+    drawn.current = range;
+  }, [data, range]);
 
   return <Box aria-label={`Chart of ${name}`} css={{ "& .u-legend": { fontSize: "12px" }, "& .u-legend th": { fontWeight: "normal" } }} ref={box} role="img" />;
 }

@@ -5,7 +5,7 @@ import { useMemo, useState } from "react";
 
 import { get, ofTraining, type Detail, type SeriesPage } from "./api.ts";
 import { Chart, type Mark } from "./Chart.tsx";
-import { bandCurves, csv, labelOf, MOST_CURVES, pointsOf, smooth, type Axis, type Curve } from "./curves.ts";
+import { bandCurves, csv, labelOf, MOST_CURVES, pointsOf, smooth, type Axis, type Curve, type Range } from "./curves.ts";
 import { HeatMap } from "./HeatMap.tsx";
 import { Choice, Loading, Problem } from "./parts.tsx";
 import { quantity, seconds } from "./words.ts";
@@ -23,6 +23,12 @@ export function Charts({ detail }: { detail: Detail }) {
   const [weight, setWeight] = useState(0);
   const [logarithmic, setLogarithmic] = useState(false);
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
+  // of all charts, as the cursor is
+  const [range, setRange] = useState<Range | null>(null);
+  const chooseAxis = (value: string) => {
+    setAxis(value as Axis);
+    setRange(null);
+  };
   const known = new Set(Object.values(detail.metrics).flatMap((each) => Object.keys(each)));
   const { data, error } = useQuery({
     queryKey: ["names", detail.summary.uid],
@@ -43,7 +49,7 @@ export function Charts({ detail }: { detail: Detail }) {
   return (
     <Box>
       <Flex align="center" flexWrap="wrap" gap={4} mb={4}>
-        <Choice label="Axis" onChange={(value) => setAxis(value as Axis)} options={Object.entries(AXES)} value={axis} w="14rem" />
+        <Choice label="Axis" onChange={chooseAxis} options={Object.entries(AXES)} value={axis} w="14rem" />
         <Choice
           label="Smoothing"
           onChange={(value) => setWeight(Number(value))}
@@ -70,7 +76,7 @@ export function Charts({ detail }: { detail: Detail }) {
       </Flex>
       <SimpleGrid columns={{ base: 1, xl: Math.min(2, shown.length) }} gap={6}>
         {shown.map((name) => (
-          <Metric axis={axis} detail={detail} key={name} logarithmic={logarithmic} name={name} path={path} weight={weight} />
+          <Metric axis={axis} detail={detail} key={name} logarithmic={logarithmic} name={name} onWindow={setRange} path={path} range={range} weight={weight} />
         ))}
       </SimpleGrid>
       <Text color="fg.muted" fontSize="xs" mt={3}>
@@ -97,18 +103,21 @@ function Metric({
   detail,
   logarithmic,
   name,
+  onWindow,
   path,
+  range,
   weight,
 }: {
   axis: Axis;
   detail: Detail;
   logarithmic: boolean;
   name: string;
+  onWindow: (range: Range | null) => void;
   path: string;
+  range: Range | null;
   weight: number;
 }) {
   const begun = seconds(detail.status.started_at) ?? 0;
-  const [range, setRange] = useState<[number, number] | null>(null);
   // the server cuts by time: on another axis a closer look is the browser's
   const window = range && axis !== "step" ? range.map((at) => (axis === "minutes" ? begun + at * 60 : at)) : null;
   const along = axis === "step" ? "step" : "time";
@@ -132,7 +141,7 @@ function Metric({
         </Text>
         <Flex gap={1}>
           {range && (
-            <Button onClick={() => setRange(null)} size="2xs" variant="ghost">
+            <Button onClick={() => onWindow(null)} size="2xs" variant="ghost">
               All
             </Button>
           )}
@@ -164,7 +173,7 @@ function Metric({
         </Flex>
       </Flex>
       {data ? (
-        <Chart axis={AXES[axis]} clock={axis === "time"} curves={curves} logarithmic={logarithmic} marks={marks} name={name} onWindow={setRange} />
+        <Chart axis={AXES[axis]} clock={axis === "time"} curves={curves} logarithmic={logarithmic} marks={marks} name={name} onWindow={onWindow} range={range} />
       ) : (
         <Loading />
       )}

@@ -2,6 +2,8 @@
 import type { BandAnswer, SeriesAnswer } from "./api.ts";
 
 export type Axis = "step" | "time" | "minutes";
+/** From and to, on the axis of a chart. */
+export type Range = [number, number];
 type Points = [number[], (number | null)[]];
 
 /** The server answers more curves than this as a band. */

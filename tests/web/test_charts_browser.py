@@ -38,7 +38,10 @@ def test_what_was_looked_at_closer_stays_while_points_arrive(site: Site):
         chart = page.locator("figure[data-metric=loss]")
         chart.locator("canvas").wait_for()
         first, last = shown(chart)
-        drag(page, chart, 0.25, 0.5)
+        with page.expect_request(
+            lambda asked: "/series?name=loss" in asked.url and "&start=" in asked.url
+        ):
+            drag(page, chart, 0.25, 0.5)
         chart.get_by_role("button", name="All").wait_for()
         chosen = shown(chart)
         assert first < chosen[0] < chosen[1] < last

@@ -3,9 +3,9 @@ import { Box, Button, Checkbox, Flex, SimpleGrid, Text } from "@chakra-ui/react"
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 
-import { get, ofTraining, type Detail, type SeriesPage } from "./api.ts";
+import { get, ofTraining, type Detail, type SeriesAnswer, type SeriesPage } from "./api.ts";
 import { Chart, type Mark } from "./Chart.tsx";
-import { bandCurves, csv, labelOf, MOST_CURVES, pointsOf, smooth, type Axis, type Curve, type Range } from "./curves.ts";
+import { bandCurves, csv, labelOf, MOST_CURVES, pointsOf, smooth, timeWindow, type Axis, type Curve, type Range, type TimeWindow } from "./curves.ts";
 import { HeatMap } from "./HeatMap.tsx";
 import { Choice, Loading, Problem } from "./parts.tsx";
 import { quantity, seconds } from "./words.ts";
@@ -118,16 +118,29 @@ function Metric({
   weight: number;
 }) {
   const begun = seconds(detail.status.started_at) ?? 0;
-  // the server cuts by time: on another axis a closer look is the browser's
-  const window = range && axis !== "step" ? range.map((at) => (axis === "minutes" ? begun + at * 60 : at)) : null;
   const along = axis === "step" ? "step" : "time";
-  const asked = { name, points: detail.status.instances.length > FEW_CURVES ? 500 : 1000, start: window?.[0], end: window?.[1] };
-  const { data, error } = useQuery({
-    queryKey: ["series", detail.summary.uid, name, window, along],
-    queryFn: () => get<SeriesPage>(path, { ...asked, most: MOST_CURVES, axis: along }),
+  const asked = { name, points: detail.status.instances.length > FEW_CURVES ? 500 : 1000 };
+  const answered = { ...asked, most: MOST_CURVES, axis: along };
+  const of = ["series", detail.summary.uid, name, along];
+  const { data: whole, error } = useQuery({
+    queryKey: of,
+    queryFn: () => get<SeriesPage>(path, answered),
     placeholderData: (before) => before,
-    refetchInterval: detail.held && !window ? REFRESH_MS : false,
+    refetchInterval: detail.held ? REFRESH_MS : false,
   });
+  // the server cuts by time, so a closer look at steps is one at the time when they were done
+  const window = useMemo(
+    () => (range && whole ? windowOf(range, axis, begun, whole.series) : null),
+    // found once: points that arrive move it by a little, and each window is asked for. After a restart steps are done again
+    [range, axis, begun, whole === undefined, detail.attempts.length],
+  );
+  const { data: closer } = useQuery({
+    queryKey: [...of, window],
+    queryFn: () => get<SeriesPage>(path, { ...answered, ...window }),
+    enabled: window !== null,
+    refetchInterval: detail.held && window?.end === undefined ? REFRESH_MS : false,
+  });
+  const data = (window && closer) ?? whole;
   const [heat, setHeat] = useState(false);
   const curves = useMemo(() => (data ? curvesOf(data, axis, begun, weight) : []), [data, axis, begun, weight]);
   const marks = useMemo(() => (axis === "step" ? stepMarks(detail) : timeMarks(detail, axis, begun)), [detail, axis, begun]);
@@ -152,7 +165,7 @@ function Metric({
           )}
           <Button
             onClick={async () => {
-              const whole = await get<SeriesPage>(path, asked);
+              const whole = await get<SeriesPage>(path, { ...asked, ...window });
               save(`${name}.csv`, new Blob([csv(whole.series)], { type: "text/csv" }));
             }}
             size="2xs"
@@ -178,10 +191,16 @@ function Metric({
         <Loading />
       )}
       {heat && (
-        <HeatMap axis={AXES[axis]} place={(x) => placeOf(x, axis, begun)} query={{ name, start: window?.[0], end: window?.[1], axis: along }} path={path} />
+        <HeatMap axis={AXES[axis]} place={(x) => placeOf(x, axis, begun)} query={{ name, ...window, axis: along }} path={path} />
       )}
     </Box>
   );
+}
+
+function windowOf(range: Range, axis: Axis, start: number, series: readonly SeriesAnswer[]): TimeWindow | null {
+  if (axis === "step") return timeWindow(series, range);
+  const [from, to] = axis === "minutes" ? range.map((at) => start + at * 60) : range;
+  return { start: from, end: to };
 }
 
 /** Where a chart writes what the server calls `x`, in words. */

@@ -41,6 +41,39 @@ export function pointsOf(series: SeriesAnswer, axis: Axis, start: number): Point
   return [steps, steps.map((step) => found.get(step) ?? null)];
 }
 
+/** A stretch of time, in epoch seconds; undefined: from the first, to the newest. */
+export interface TimeWindow {
+  start?: number;
+  end?: number;
+}
+
+/**
+ * When the steps of a range were done, which is what the server can be asked for: from the point before the first of them to the
+ * one after the last. A step that was done again counts each time. Null: no series has any.
+ */
+export function timeWindow(all: readonly SeriesAnswer[], [from, to]: Range): TimeWindow | null {
+  let start = Infinity;
+  let end = -Infinity;
+  for (const { x_step, x_time } of all) {
+    let before: [step: number, at: number] | null = null;
+    x_step.forEach((step, place) => {
+      if (step === null) return;
+      const at = x_time[place]!;
+      const [other, since] = before ?? [step, at];
+      // of a line between two points a part is seen
+      if (Math.max(step, other) >= from && Math.min(step, other) <= to) {
+        start = Math.min(start, since);
+        end = Math.max(end, at);
+      }
+      before = [step, at];
+    });
+    // the newest point may be followed by more of them
+    if (before && before[0] >= from && before[0] <= to) end = Infinity;
+  }
+  if (start > end) return null;
+  return end === Infinity ? { start } : { start, end };
+}
+
 /** Exponential moving average without bias at its start; `weight` 0 changes nothing. Gaps stay gaps. */
 export function smooth([x, y]: Points, weight: number): Points {
   let sum = 0;

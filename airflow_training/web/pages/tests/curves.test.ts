@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { SeriesAnswer } from "../src/api.ts";
-import { bandCurves, csv, join, pointsOf, smooth, sparkline } from "../src/curves.ts";
+import { bandCurves, csv, join, pointsOf, smooth, sparkline, timeWindow } from "../src/curves.ts";
 
 function series(values: Partial<SeriesAnswer>): SeriesAnswer {
   return { name: "loss", role: "worker", index: 0, rank: null, x_step: [], x_time: [], y: [], total: 0, ...values };
@@ -27,6 +27,31 @@ test("on the axis of time nothing is left out", () => {
 
 test("points without a step are not on the axis of steps", () => {
   assert.deepEqual(pointsOf(series({ x_step: [null, 5], x_time: [1, 2], y: [3, 4] }), "step", 0), [[5], [4]]);
+});
+
+const EVEN = series({ x_step: [0, 10, 20, 30, 40], x_time: [100, 110, 120, 130, 140], y: [5, 4, 3, 2, 1] });
+
+test("a closer look at steps is one at their time, with a point on either side", () => {
+  assert.deepEqual(timeWindow([EVEN], [18, 22]), { start: 110, end: 130 });
+  assert.deepEqual(timeWindow([EVEN], [12, 18]), { start: 110, end: 120 });
+  assert.deepEqual(timeWindow([EVEN], [0, 5]), { start: 100, end: 110 });
+});
+
+test("of ranks that are not equally fast each is seen", () => {
+  const slow = series({ x_step: [0, 10, 20, 30], x_time: [200, 250, 300, 350], y: [1, 2, 3, 4] });
+  assert.deepEqual(timeWindow([EVEN, slow], [18, 22]), { start: 110, end: 350 });
+});
+
+test("steps that were done again are looked at each time", () => {
+  const again = series({ x_step: [1, 2, 3, 4, 2, 3, 4, 5], x_time: [1, 2, 3, 4, 14, 15, 16, 17], y: [8, 7, 6, 5, 4, 3, 2, 1] });
+  assert.deepEqual(timeWindow([again], [2.5, 3.5]), { start: 2, end: 16 });
+});
+
+test("what comes after the newest point is seen too, and of no step there is nothing to look at", () => {
+  assert.deepEqual(timeWindow([EVEN], [35, 40]), { start: 130 });
+  assert.deepEqual(timeWindow([series({ x_step: [null, 7], x_time: [1, 2], y: [3, 4] })], [7, 8]), { start: 2 });
+  assert.equal(timeWindow([EVEN], [41, 50]), null);
+  assert.equal(timeWindow([series({ x_step: [null], x_time: [1], y: [1] })], [0, 9]), null);
 });
 
 test("a smoothed constant is itself from its first point on, gaps stay gaps", () => {

@@ -11,9 +11,11 @@ const HEIGHT = 260;
 // distinct to people who see few colours (Okabe and Ito), repeated with dashes
 const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#b8a800"];
 
+const MARKS = { restart: "#e69f00", checkpoint: "#9f7aea" };
+
 export interface Mark {
   at: number;
-  colour: string;
+  kind: "restart" | "checkpoint";
 }
 
 if (!document.getElementById("training-uplot")) {
@@ -106,7 +108,7 @@ export function Chart({
                 const left = plot.valToPos(mark.at, "x", true);
                 if (left < plot.bbox.left || left > plot.bbox.left + plot.bbox.width) continue;
                 plot.ctx.save();
-                plot.ctx.strokeStyle = mark.colour;
+                plot.ctx.strokeStyle = MARKS[mark.kind];
                 plot.ctx.setLineDash([4, 4]);
                 plot.ctx.beginPath();
                 plot.ctx.moveTo(left, plot.bbox.top);

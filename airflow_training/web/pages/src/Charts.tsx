@@ -5,12 +5,13 @@ import { useMemo, useState } from "react";
 
 import { get, ofTraining, type Detail, type SeriesAnswer, type SeriesPage } from "./api.ts";
 import { Chart, type Mark } from "./Chart.tsx";
-import { bandCurves, csv, labelOf, MOST_CURVES, pointsOf, smooth, timeWindow, type Axis, type Curve, type Range, type TimeWindow } from "./curves.ts";
+import { bandCurves, csv, labelOf, MOST_CURVES, pointsOf, smooth, stepsAt, timeWindow, type Axis, type Curve, type Range, type TimeWindow } from "./curves.ts";
 import { HeatMap } from "./HeatMap.tsx";
 import { Choice, Loading, Problem } from "./parts.tsx";
 import { quantity, seconds } from "./words.ts";
 
 const AXES: Record<Axis, string> = { step: "Step", minutes: "Minutes since the start", time: "Time of day" };
+const MARK_NAMES = { restart: "restarts (orange)", checkpoint: "checkpoints (purple)" };
 const SMOOTHING = [0, 0.6, 0.9, 0.97, 0.99];
 const REFRESH_MS = 3000;
 /** Of more, each is drawn with fewer points. */
@@ -80,7 +81,7 @@ export function Charts({ detail }: { detail: Detail }) {
         ))}
       </SimpleGrid>
       <Text color="fg.muted" fontSize="xs" mt={3}>
-        Dashed lines: restarts (orange) and checkpoints (purple). Drag over a chart to look closer, double-click to see all.
+        Drag over a chart to look closer, double-click to see all.
         Points are reduced on the server so that each stretch keeps its first, smallest, largest and last one; of more than {MOST_CURVES} ranks you see the median, the 5 to 95 % band, the extremes and the three
         ranks that are farthest from the median.
       </Text>
@@ -143,7 +144,7 @@ function Metric({
   const data = (window && closer) ?? whole;
   const [heat, setHeat] = useState(false);
   const curves = useMemo(() => (data ? curvesOf(data, axis, begun, weight) : []), [data, axis, begun, weight]);
-  const marks = useMemo(() => (axis === "step" ? stepMarks(detail) : timeMarks(detail, axis, begun)), [detail, axis, begun]);
+  const marks = useMemo(() => marksOf(detail, axis, begun, whole?.series ?? []), [detail, axis, begun, whole]);
   if (error && !data) return <Problem error={error} />;
   return (
     <Box as="figure" bg="bg.panel" borderRadius="md" borderWidth="1px" data-metric={name} minW={0} p={3}>
@@ -190,6 +191,11 @@ function Metric({
       ) : (
         <Loading />
       )}
+      {marks.length > 0 && (
+        <Text color="fg.muted" fontSize="xs">
+          Dashed lines: {(["restart", "checkpoint"] as const).filter((kind) => marks.some((each) => each.kind === kind)).map((kind) => MARK_NAMES[kind]).join(" and ")}
+        </Text>
+      )}
       {heat && (
         <HeatMap axis={AXES[axis]} place={(x) => placeOf(x, axis, begun)} query={{ name, ...window, axis: along }} path={path} />
       )}
@@ -220,16 +226,15 @@ function curvesOf(page: SeriesPage, axis: Axis, start: number, weight: number): 
   ]);
 }
 
-function timeMarks(detail: Detail, axis: Axis, start: number): Mark[] {
-  const place = (time: string) => (axis === "minutes" ? (seconds(time)! - start) / 60 : seconds(time)!);
+/** Where the axis has restarts and checkpoints; `whole`: all series, of which the steps of restarts are known. */
+function marksOf(detail: Detail, axis: Axis, start: number, whole: readonly SeriesAnswer[]): Mark[] {
+  const place = (time: number) => (axis === "minutes" ? (time - start) / 60 : time);
+  const restarts = detail.attempts.filter((each) => each.attempt > 0 || each.job_attempt > 0).map((each) => seconds(each.started_at)!);
+  const checkpoints = axis === "step" ? detail.checkpoints.map((each) => each.step) : detail.checkpoints.map((each) => place(seconds(each.at)!));
   return [
-    ...detail.attempts.filter((each) => each.attempt > 0 || each.job_attempt > 0).map((each) => ({ at: place(each.started_at), colour: "#e69f00" })),
-    ...detail.checkpoints.map((each) => ({ at: place(each.at), colour: "#9f7aea" })),
+    ...(axis === "step" ? stepsAt(restarts, whole) : restarts.map(place)).map((at): Mark => ({ at, kind: "restart" })),
+    ...checkpoints.map((at): Mark => ({ at, kind: "checkpoint" })),
   ];
-}
-
-function stepMarks(detail: Detail): Mark[] {
-  return detail.checkpoints.map((each) => ({ at: each.step, colour: "#9f7aea" }));
 }
 
 function save(name: string, blob: Blob) {

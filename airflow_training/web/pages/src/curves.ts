@@ -74,6 +74,22 @@ export function timeWindow(all: readonly SeriesAnswer[], [from, to]: Range): Tim
   return end === Infinity ? { start } : { start, end };
 }
 
+/** The steps that had been reached when attempts began (epoch seconds), each once; those before any step are not told. */
+export function stepsAt(starts: readonly number[], all: readonly SeriesAnswer[]): number[] {
+  if (starts.length === 0) return [];
+  const sorted = [...starts].sort((one, other) => one - other);
+  const reached = sorted.map(() => -Infinity);
+  for (const { x_step, x_time } of all) {
+    let most = -Infinity;
+    let place = 0;
+    sorted.forEach((start, number) => {
+      for (; place < x_time.length && x_time[place]! < start; place += 1) most = Math.max(most, x_step[place] ?? -Infinity);
+      reached[number] = Math.max(reached[number]!, most);
+    });
+  }
+  return [...new Set(reached)].filter(Number.isFinite);
+}
+
 /** Exponential moving average without bias at its start; `weight` 0 changes nothing. Gaps stay gaps. */
 export function smooth([x, y]: Points, weight: number): Points {
   let sum = 0;

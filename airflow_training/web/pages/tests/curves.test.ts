@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { SeriesAnswer } from "../src/api.ts";
-import { bandCurves, csv, join, pointsOf, smooth, sparkline, timeWindow } from "../src/curves.ts";
+import { bandCurves, csv, join, pointsOf, smooth, sparkline, stepsAt, timeWindow } from "../src/curves.ts";
 
 function series(values: Partial<SeriesAnswer>): SeriesAnswer {
   return { name: "loss", role: "worker", index: 0, rank: null, x_step: [], x_time: [], y: [], total: 0, ...values };
@@ -52,6 +52,19 @@ test("what comes after the newest point is seen too, and of no step there is not
   assert.deepEqual(timeWindow([series({ x_step: [null, 7], x_time: [1, 2], y: [3, 4] })], [7, 8]), { start: 2 });
   assert.equal(timeWindow([EVEN], [41, 50]), null);
   assert.equal(timeWindow([series({ x_step: [null], x_time: [1], y: [1] })], [0, 9]), null);
+});
+
+test("a restart is at the largest step that any rank had reached before it", () => {
+  const behind = series({ x_step: [0, 10, null], x_time: [100, 118, 119], y: [1, 2, 3] });
+  assert.deepEqual(stepsAt([135, 115], [behind, EVEN]), [10, 30]);
+  assert.deepEqual(stepsAt([111, 112, 113], [EVEN]), [10]);
+  assert.deepEqual(stepsAt([100, 50], [EVEN]), []);
+  assert.deepEqual(stepsAt([150], []), []);
+});
+
+test("a restart stays where it was although its steps are done again", () => {
+  const again = series({ x_step: [1, 2, 3, 2, 3, 4], x_time: [1, 2, 3, 14, 15, 16], y: [6, 5, 4, 3, 2, 1] });
+  assert.deepEqual(stepsAt([10], [again]), [3]);
 });
 
 test("a smoothed constant is itself from its first point on, gaps stay gaps", () => {

@@ -82,8 +82,8 @@ export function Chart({
         axes: [axis, { ...axis, size: 64, values: (_, values) => values.map((each) => (each === null ? "" : quantity(each))) }],
         series: [
           { label },
-          ...curves.map((each): uPlot.Series => {
-            if (each.kind === "line") line += 1;
+          ...curves.map((each, place): uPlot.Series => {
+            if (each.kind === "line" ? curves[place - 1]?.behind !== each.label : each.behind) line += 1;
             const stroke = COLOURS[Math.max(0, line) % COLOURS.length]!;
             return {
               label: each.label,

@@ -5,7 +5,7 @@ import { useMemo, useState } from "react";
 
 import { get, ofTraining, type Detail, type SeriesAnswer, type SeriesPage } from "./api.ts";
 import { Chart, type Mark } from "./Chart.tsx";
-import { bandCurves, csv, labelOf, MOST_CURVES, pointsOf, smooth, stepsAt, timeWindow, type Axis, type Curve, type Range, type TimeWindow } from "./curves.ts";
+import { bandCurves, csv, labelOf, MOST_CURVES, pointsOf, smoothed, stepsAt, timeWindow, type Axis, type Curve, type Range, type TimeWindow } from "./curves.ts";
 import { HeatMap } from "./HeatMap.tsx";
 import { Choice, Loading, Problem } from "./parts.tsx";
 import { quantity, seconds } from "./words.ts";
@@ -143,7 +143,7 @@ function Metric({
   });
   const data = (window && closer) ?? whole;
   const [heat, setHeat] = useState(false);
-  const curves = useMemo(() => (data ? curvesOf(data, axis, begun, weight) : []), [data, axis, begun, weight]);
+  const curves = useMemo(() => (data ? smoothed(curvesOf(data, axis, begun), weight) : []), [data, axis, begun, weight]);
   const marks = useMemo(() => marksOf(detail, axis, begun, whole?.series ?? []), [detail, axis, begun, whole]);
   if (error && !data) return <Problem error={error} />;
   return (
@@ -215,15 +215,10 @@ function placeOf(x: number, axis: Axis, start: number): string {
   return quantity(axis === "minutes" ? (x - start) / 60 : x);
 }
 
-function curvesOf(page: SeriesPage, axis: Axis, start: number, weight: number): Curve[] {
-  const raw = page.series.map((each): Curve => ({ kind: "line", label: labelOf(each), points: pointsOf(each, axis, start) }));
+function curvesOf(page: SeriesPage, axis: Axis, start: number): Curve[] {
+  const lines = page.series.map((each): Curve => ({ kind: "line", label: labelOf(each), points: pointsOf(each, axis, start) }));
   const [band] = page.bands;
-  if (band) return [...bandCurves(band, axis, start), ...raw];
-  if (weight === 0) return raw;
-  return raw.flatMap((each): Curve[] => [
-    { ...each, points: smooth(each.points, weight) },
-    { ...each, kind: "raw", label: `${each.label}, raw` },
-  ]);
+  return band ? [...bandCurves(band, axis, start), ...lines] : lines;
 }
 
 /** Where the axis has restarts and checkpoints; `whole`: all series, of which the steps of restarts are known. */

@@ -14,6 +14,8 @@ export interface Curve {
   /** `band`: the edge of an area; `raw`: faint, behind its smoothed line. */
   kind: "line" | "raw" | "band";
   points: Points;
+  /** Of the points behind a smoothed line: the label of that line, with which they come and go. */
+  behind?: string;
 }
 
 export function labelOf(series: SeriesAnswer): string {
@@ -103,6 +105,19 @@ export function smooth([x, y]: Points, weight: number): Points {
       return sum / count;
     }),
   ];
+}
+
+/** The lines smoothed, the points of each behind it. */
+export function smoothed(curves: readonly Curve[], weight: number): readonly Curve[] {
+  if (weight === 0) return curves;
+  return curves.flatMap((each): Curve[] => {
+    if (each.kind !== "line") return [each];
+    const { label, points } = each;
+    return [
+      { ...each, kind: "raw", label: `${label}, raw`, behind: label },
+      { ...each, points: smooth(points, weight) },
+    ];
+  });
 }
 
 /** One x for all: the union, with undefined where a series has no point. */

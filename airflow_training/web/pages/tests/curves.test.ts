@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { SeriesAnswer } from "../src/api.ts";
-import { bandCurves, csv, join, pointsOf, smooth, sparkline, stepsAt, timeWindow } from "../src/curves.ts";
+import { bandCurves, csv, join, pointsOf, smooth, smoothed, sparkline, stepsAt, timeWindow } from "../src/curves.ts";
 
 function series(values: Partial<SeriesAnswer>): SeriesAnswer {
   return { name: "loss", role: "worker", index: 0, rank: null, x_step: [], x_time: [], y: [], total: 0, ...values };
@@ -88,6 +88,23 @@ test("a band begins with the run on the axis of minutes", () => {
   const curves = bandCurves(band, "minutes", 60);
   assert.deepEqual(curves.at(-1), { label: "median", kind: "line", points: [[0, 1], [2, 3]] });
   assert.deepEqual(curves.map((each) => each.kind), ["raw", "raw", "band", "band", "line"]);
+});
+
+test("the median of a band is smoothed, with its points behind it, and the band is not", () => {
+  const band = { name: "loss", count: 99, x: [1, 2], minimum: [0, 0], low: [1, 1], median: [2, 4], high: [5, 5], maximum: [9, 9] };
+  const curves = bandCurves(band, "step", 0);
+  assert.deepEqual(smoothed(curves, 0), curves);
+  const drawn = smoothed(curves, 0.5);
+  assert.deepEqual(drawn.slice(0, 4), curves.slice(0, 4));
+  assert.deepEqual(
+    drawn.slice(4).map(({ kind, label, behind }) => [kind, label, behind]),
+    [
+      ["raw", "median, raw", "median"],
+      ["line", "median", undefined],
+    ],
+  );
+  assert.deepEqual(drawn[4]!.points, curves[4]!.points);
+  assert.ok(drawn[5]!.points[1][1]! > 2 && drawn[5]!.points[1][1]! < 4);
 });
 
 test("a spreadsheet gets numbers as numbers and names as text", () => {

@@ -7,6 +7,7 @@ import { get, ofTraining, type Detail, type SeriesAnswer, type SeriesPage } from
 import { Chart, type Mark } from "./Chart.tsx";
 import { bandCurves, csv, labelOf, MOST_CURVES, pointsOf, smoothed, stepsAt, timeWindow, type Axis, type Curve, type Range, type TimeWindow } from "./curves.ts";
 import { HeatMap } from "./HeatMap.tsx";
+import { ordered } from "./metricOrder.ts";
 import { Choice, Loading, Problem } from "./parts.tsx";
 import { quantity, seconds } from "./words.ts";
 
@@ -34,7 +35,7 @@ export function Charts({ detail }: { detail: Detail }) {
   const { data, error } = useQuery({
     queryKey: ["names", detail.summary.uid],
     queryFn: () => get<SeriesPage>(path),
-    placeholderData: known.size > 0 ? { names: [...known].sort(), series: [], bands: [] } : undefined,
+    placeholderData: known.size > 0 ? { names: [...known], series: [], bands: [] } : undefined,
     refetchInterval,
   });
   if (error && !data) return <Problem error={error} />;
@@ -46,7 +47,8 @@ export function Charts({ detail }: { detail: Detail }) {
       </Text>
     );
   }
-  const shown = data.names.filter((name) => !hidden.has(name));
+  const names = ordered(data.names);
+  const shown = names.filter((name) => !hidden.has(name));
   return (
     <Box>
       <Flex align="center" flexWrap="wrap" gap={4} mb={4}>
@@ -59,7 +61,7 @@ export function Charts({ detail }: { detail: Detail }) {
           w="10rem"
         />
         <Check checked={logarithmic} label="Log scale" onChange={setLogarithmic} />
-        {data.names.map((name) => (
+        {names.map((name) => (
           <Check
             checked={!hidden.has(name)}
             key={name}

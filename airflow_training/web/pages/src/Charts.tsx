@@ -218,8 +218,12 @@ function placeOf(x: number, axis: Axis, start: number): string {
 }
 
 function curvesOf(page: SeriesPage, axis: Axis, start: number): Curve[] {
-  const lines = page.series.map((each): Curve => ({ kind: "line", label: labelOf(each), points: pointsOf(each, axis, start) }));
   const [band] = page.bands;
+  const lines = page.series.map((each, number): Curve => {
+    // a rank has one colour in all charts; beside a band, whose median has the first, there are so few that each has its own
+    const place = band ? number + 1 : (each.rank ?? number);
+    return { kind: "line", label: labelOf(each), place, points: pointsOf(each, axis, start) };
+  });
   return band ? [...bandCurves(band, axis, start), ...lines] : lines;
 }
 

@@ -9,6 +9,9 @@ type Points = [number[], (number | null)[]];
 /** The server answers more curves than this as a band. */
 export const MOST_CURVES = 64;
 
+/** The names of more lines are folded into a list. */
+export const FEW_LINES = 8;
+
 export interface Curve {
   label: string;
   /** `band`: the edge of an area; `raw`: faint, behind its smoothed line. */
@@ -16,6 +19,15 @@ export interface Curve {
   points: Points;
   /** Of the points behind a smoothed line: the label of that line, with which they come and go. */
   behind?: string;
+  /** Whose colour it has, from 0; without it lines are counted. */
+  place?: number;
+}
+
+/** Which of the colours each curve has: that of its line, and the first where it belongs to none. */
+export function placesOf(curves: readonly Curve[]): number[] {
+  const places = new Map<string, number>();
+  for (const { kind, label, place } of curves) if (kind === "line") places.set(label, place ?? places.size);
+  return curves.map(({ behind, kind, label }) => places.get(kind === "line" ? label : (behind ?? "")) ?? 0);
 }
 
 export function labelOf(series: SeriesAnswer): string {

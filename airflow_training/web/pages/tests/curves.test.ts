@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { SeriesAnswer } from "../src/api.ts";
-import { bandCurves, csv, join, pointsOf, smooth, smoothed, sparkline, stepsAt, timeWindow } from "../src/curves.ts";
+import { bandCurves, csv, join, placesOf, pointsOf, smooth, smoothed, sparkline, stepsAt, timeWindow, type Curve } from "../src/curves.ts";
 
 function series(values: Partial<SeriesAnswer>): SeriesAnswer {
   return { name: "loss", role: "worker", index: 0, rank: null, x_step: [], x_time: [], y: [], total: 0, ...values };
@@ -105,6 +105,14 @@ test("the median of a band is smoothed, with its points behind it, and the band 
   );
   assert.deepEqual(drawn[4]!.points, curves[4]!.points);
   assert.ok(drawn[5]!.points[1][1]! > 2 && drawn[5]!.points[1][1]! < 4);
+});
+
+test("a line and the points behind it have one colour, that of its rank where it is known", () => {
+  const line = (label: string, place?: number): Curve => ({ kind: "line", label, place, points: [[], []] });
+  assert.deepEqual(placesOf([line("a"), line("b")]), [0, 1]);
+  assert.deepEqual(placesOf(smoothed([line("a", 4), line("b", 2)], 0.5)), [4, 4, 2, 2]);
+  const band = bandCurves({ name: "loss", count: 99, x: [], minimum: [], low: [], median: [], high: [], maximum: [] }, "step", 0);
+  assert.deepEqual(placesOf([...band, line("worst", 1)]), [0, 0, 0, 0, 0, 1]);
 });
 
 test("a spreadsheet gets numbers as numbers and names as text", () => {

@@ -8,7 +8,7 @@ const EXPECTED = [
   ["aux_loss", "eval/loss", "perplexity", "val_loss"],
   ["accuracy", "eval/f1", "top-5 acc", "val_accuracy"],
   ["learning_rate", "lr"],
-  ["samples_per_second", "throughput", "tokens/s", "tokens_per_sec"],
+  ["samples_per_second", "throughput", "tokens_per_sec", "tokens/s"],
   ["seconds_per_step", "step_time"],
   ["gpu_memory_bytes", "memory"],
   ["grad_norm", "gradient norm"],

@@ -86,10 +86,10 @@ export function Chart({
       // a cursor that follows another chart's has no event
       near.hidden = !event || left < 0 || focused === null || typeof place !== "number";
       if (near.hidden || focused === null || typeof place !== "number") return;
-      const x = plot.data[0][place]!;
-      near.textContent = `${curves[focused - 1]?.label}: ${quantity(plot.data[focused]?.[place])} at ${clock ? new Date(x * 1000).toLocaleTimeString() : quantity(x)}`;
-      const flips = left > plot.over.clientWidth / 2;
-      near.style.translate = `calc(${left + (flips ? -8 : 8)}px ${flips ? "- 100%" : ""}) ${Math.max(0, top - 28)}px`;
+      const at = plot.data[0][place]!;
+      near.textContent = `${curves[focused - 1]?.label}: ${quantity(plot.data[focused]?.[place])} at ${clock ? new Date(at * 1000).toLocaleTimeString() : quantity(at)}`;
+      const x = Math.max(0, Math.min(left + 8, plot.over.clientWidth - near.offsetWidth));
+      near.style.translate = `${x}px ${Math.max(0, top - 28)}px`;
     };
     const options: uPlot.Options = {
       width: element.clientWidth,
@@ -202,6 +202,8 @@ export function Chart({
       css={{
         "& .u-legend": { fontSize: "12px" },
         "& .u-legend th": { fontWeight: "normal" },
+        "& .u-legend .u-series": { opacity: "1 !important" }, // of a line that is not nearest it cannot be read else
+        "& .u-legend .u-off > *": { opacity: 1, textDecoration: "line-through" },
         "& .u-legend .behind": { display: "none" },
         "& .near": {
           bg: "bg.inverted",

@@ -5,10 +5,11 @@ import { useMemo, useState } from "react";
 
 import { get, ofTraining, type Detail, type SeriesAnswer, type SeriesPage } from "./api.ts";
 import { Chart, type Mark } from "./Chart.tsx";
-import { bandCurves, csv, labelOf, MOST_CURVES, pointsOf, smoothed, stepsAt, timeWindow, type Axis, type Curve, type Range, type TimeWindow } from "./curves.ts";
+import { bandCurves, csv, FEW_LINES, labelOf, MOST_CURVES, pointsOf, smoothed, stepsAt, timeWindow, type Axis, type Curve, type Range, type TimeWindow } from "./curves.ts";
 import { HeatMap } from "./HeatMap.tsx";
 import { ordered } from "./metricOrder.ts";
 import { Choice, Loading, Problem } from "./parts.tsx";
+import { RankList } from "./RankList.tsx";
 import { quantity, seconds } from "./words.ts";
 
 const AXES: Record<Axis, string> = { step: "Step", minutes: "Minutes since the start", time: "Time of day" };
@@ -25,6 +26,7 @@ export function Charts({ detail }: { detail: Detail }) {
   const [weight, setWeight] = useState(0);
   const [logarithmic, setLogarithmic] = useState(false);
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
+  const [hiddenRanks, setHiddenRanks] = useState<ReadonlySet<string>>(new Set());
   // of all charts, as the cursor is
   const [range, setRange] = useState<Range | null>(null);
   const chooseAxis = (value: string) => {
@@ -79,7 +81,19 @@ export function Charts({ detail }: { detail: Detail }) {
       </Flex>
       <SimpleGrid columns={{ base: 1, xl: Math.min(2, shown.length) }} gap={6}>
         {shown.map((name) => (
-          <Metric axis={axis} detail={detail} key={name} logarithmic={logarithmic} name={name} onWindow={setRange} path={path} range={range} weight={weight} />
+          <Metric
+            axis={axis}
+            detail={detail}
+            hidden={hiddenRanks}
+            key={name}
+            logarithmic={logarithmic}
+            name={name}
+            onHidden={setHiddenRanks}
+            onWindow={setRange}
+            path={path}
+            range={range}
+            weight={weight}
+          />
         ))}
       </SimpleGrid>
       <Text color="fg.muted" fontSize="xs" mt={3}>
@@ -104,8 +118,10 @@ function Check({ checked, label, onChange }: { checked: boolean; label: string; 
 function Metric({
   axis,
   detail,
+  hidden,
   logarithmic,
   name,
+  onHidden,
   onWindow,
   path,
   range,
@@ -113,8 +129,11 @@ function Metric({
 }: {
   axis: Axis;
   detail: Detail;
+  /** Labels of ranks. */
+  hidden: ReadonlySet<string>;
   logarithmic: boolean;
   name: string;
+  onHidden: (hidden: ReadonlySet<string>) => void;
   onWindow: (range: Range | null) => void;
   path: string;
   range: Range | null;
@@ -146,6 +165,7 @@ function Metric({
   const data = (window && closer) ?? whole;
   const [heat, setHeat] = useState(false);
   const curves = useMemo(() => (data ? smoothed(curvesOf(data, axis, begun), weight) : []), [data, axis, begun, weight]);
+  const lines = curves.filter((each) => each.kind === "line");
   const marks = useMemo(() => marksOf(detail, axis, begun, whole?.series ?? []), [detail, axis, begun, whole]);
   if (error && !data) return <Problem error={error} />;
   return (
@@ -189,10 +209,22 @@ function Metric({
         </Flex>
       </Flex>
       {data ? (
-        <Chart axis={AXES[axis]} clock={axis === "time"} curves={curves} logarithmic={logarithmic} marks={marks} name={name} onWindow={onWindow} range={range} />
+        <Chart
+          axis={AXES[axis]}
+          clock={axis === "time"}
+          curves={curves}
+          hidden={hidden}
+          logarithmic={logarithmic}
+          marks={marks}
+          name={name}
+          onHide={(label, hides) => onHidden(hides ? new Set([...hidden, label]) : new Set([...hidden].filter((each) => each !== label)))}
+          onWindow={onWindow}
+          range={range}
+        />
       ) : (
         <Loading />
       )}
+      {lines.length > FEW_LINES && <RankList hidden={hidden} lines={lines} onHidden={onHidden} />}
       {marks.length > 0 && (
         <Text color="fg.muted" fontSize="xs">
           Dashed lines: {(["restart", "checkpoint"] as const).filter((kind) => marks.some((each) => each.kind === kind)).map((kind) => MARK_NAMES[kind]).join(" and ")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -134,3 +135,57 @@ def test_what_says_most_comes_first(site: Site):
         page.locator("figure[data-metric=other] canvas").wait_for()
         shown = page.locator("figure").evaluate_all("all => all.map(each => each.dataset.metric)")
         assert shown == ["loss", "val_loss", "accuracy", "learning_rate", "grad_norm", "other"]
+
+
+def test_of_one_rank_alone_all_points_are_given_away(site: Site):
+    with site.page() as page:
+        answer_with_ranks(page, 3, ["loss"])
+        site.open(page, "done", "charts")
+        chart = page.locator("figure[data-metric=loss]")
+        csv = chart.get_by_role("button", name="CSV")
+        chart.get_by_role("img", name="Chart of loss: 3 lines").wait_for()
+        assert csv.get_attribute("title") == "About 1,000 points of each rank that is shown"
+        for rank in (0, 2):
+            chart.locator(".u-legend").get_by_text(f"worker-{rank} rank {rank}").click()
+        chart.get_by_role("img", name="Chart of loss: 1 of 3 lines").wait_for()
+        assert csv.get_attribute("title") == "All points of worker-1 rank 1"
+        with (
+            page.expect_request(lambda asked: "points=100000" in asked.url),
+            page.expect_download() as saved,
+        ):
+            csv.click()
+        _, *rows = Path(saved.value.path()).read_text().splitlines()
+        assert len(rows) == 100
+        assert all(row.startswith("loss,worker,1,1,") for row in rows)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_picture_has_the_background_of_the_page_and_says_what_it_shows(site: Site, dark: bool):
+    with site.page(dark=dark) as page:
+        answer_with_ranks(page, 20, ["loss"])
+        site.open(page, "done", "charts")
+        chart = page.locator("figure[data-metric=loss]")
+        chart.get_by_role("img", name="Chart of loss: 20 lines").wait_for()
+        with page.expect_download() as saved:
+            chart.get_by_role("button", name="PNG").click()
+        assert saved.value.suggested_filename == "loss.png"
+        width, height, corner, inks = page.evaluate(
+            """async bytes => {
+                const image = await createImageBitmap(new Blob([Uint8Array.from(bytes)]));
+                const canvas = new OffscreenCanvas(image.width, image.height);
+                const context = canvas.getContext("2d");
+                context.drawImage(image, 0, 0);
+                const {data} = context.getImageData(0, 0, image.width, 36);  // the title
+                const inks = new Set(Array.from({length: data.length / 4}, (_, at) => data[4 * at]));
+                return [image.width, image.height, [...data.slice(0, 4)], inks.size];
+            }""",
+            list(Path(saved.value.path()).read_bytes()),
+        )
+        canvas = chart.locator("canvas").bounding_box()
+        assert width > canvas["width"]
+        assert height > canvas["height"] + 3 * 20  # title, axis, names
+        panel = chart.evaluate("each => getComputedStyle(each).backgroundColor")
+        assert panel == f"rgb({corner[0]}, {corner[1]}, {corner[2]})"
+        assert corner[3] == 255
+        assert (corner[0] < 128) is dark
+        assert inks > 1

@@ -5,10 +5,12 @@ import { useMemo, useState } from "react";
 
 import { get, ofTraining, type Detail, type SeriesAnswer, type SeriesPage } from "./api.ts";
 import { Chart, type Mark } from "./Chart.tsx";
-import { bandCurves, csv, FEW_LINES, labelOf, MOST_CURVES, pointsOf, smoothed, stepsAt, timeWindow, type Axis, type Curve, type Range, type TimeWindow } from "./curves.ts";
+import { bandCurves, csv, FEW_LINES, labelOf, MOST_CURVES, placesOf, pointsOf, smoothed, stepsAt, timeWindow, type Axis, type Curve, type Range, type TimeWindow } from "./curves.ts";
 import { HeatMap } from "./HeatMap.tsx";
 import { ordered } from "./metricOrder.ts";
 import { Choice, Loading, Problem } from "./parts.tsx";
+import { strokeOf, usePalette } from "./palette.ts";
+import { pictureOf } from "./picture.ts";
 import { RankList } from "./RankList.tsx";
 import { quantity, seconds } from "./words.ts";
 
@@ -18,6 +20,11 @@ const SMOOTHING = [0, 0.6, 0.9, 0.97, 0.99];
 const REFRESH_MS = 3000;
 /** Of more, each is drawn with fewer points. */
 const FEW_CURVES = 16;
+/** Of each rank in a file. All of them are what the server gives at most. */
+const SOME_POINTS = 1000;
+const ALL_POINTS = 100_000;
+/** The server is asked for all ranks, whichever are shown. */
+const MOST_SAVED = 1_000_000;
 
 export function Charts({ detail }: { detail: Detail }) {
   const path = ofTraining(detail.summary.dag, detail.summary.uid, "/series");
@@ -99,7 +106,7 @@ export function Charts({ detail }: { detail: Detail }) {
       <Text color="fg.muted" fontSize="xs" mt={3}>
         Drag over a chart to look closer, double-click to see all.
         Points are reduced on the server so that each stretch keeps its first, smallest, largest and last one; of more than {MOST_CURVES} ranks you see the median, the 5 to 95 % band, the extremes and the three
-        ranks that are farthest from the median.
+        ranks that are farthest from the median. CSV saves about {quantity(SOME_POINTS)} points of each rank that is shown, and all of one that is shown alone.
       </Text>
     </Box>
   );
@@ -163,17 +170,20 @@ function Metric({
     refetchInterval: detail.held && window?.end === undefined ? REFRESH_MS : false,
   });
   const data = (window && closer) ?? whole;
+  const palette = usePalette();
   const [heat, setHeat] = useState(false);
   const curves = useMemo(() => (data ? smoothed(curvesOf(data, axis, begun), weight) : []), [data, axis, begun, weight]);
   const lines = curves.filter((each) => each.kind === "line");
+  const shown = lines.filter((each) => !hidden.has(each.label));
+  const heading = data?.bands[0] ? `${name} of ${data.bands[0].count} ranks` : name;
+  const saved = data && !data.bands[0] && shown.length === 1 && pointsIn(data.series) <= MOST_SAVED ? ALL_POINTS : SOME_POINTS;
   const marks = useMemo(() => marksOf(detail, axis, begun, whole?.series ?? []), [detail, axis, begun, whole]);
   if (error && !data) return <Problem error={error} />;
   return (
     <Box as="figure" bg="bg.panel" borderRadius="md" borderWidth="1px" data-metric={name} minW={0} p={3}>
       <Flex align="center" as="figcaption" justify="space-between" mb={1}>
         <Text fontWeight="medium" fontSize="sm">
-          {name}
-          {data?.bands[0] && ` of ${data.bands[0].count} ranks`}
+          {heading}
         </Text>
         <Flex gap={1}>
           {range && (
@@ -188,18 +198,24 @@ function Metric({
           )}
           <Button
             onClick={async () => {
-              const whole = await get<SeriesPage>(path, { ...asked, ...window });
-              save(`${name}.csv`, new Blob([csv(whole.series)], { type: "text/csv" }));
+              const { series } = await get<SeriesPage>(path, { ...asked, ...window, points: saved });
+              save(`${name}.csv`, new Blob([csv(series.filter((each) => !hidden.has(labelOf(each))))], { type: "text/csv" }));
             }}
             size="2xs"
+            title={saved === ALL_POINTS ? `All points of ${shown[0]?.label}` : `About ${quantity(saved)} points of each rank that is shown`}
             variant="ghost"
           >
             CSV
           </Button>
           <Button
             onClick={(event) => {
-              const canvas = event.currentTarget.closest("figure")?.querySelector("canvas");
-              canvas?.toBlob((blob) => blob && save(`${name}.png`, blob));
+              const figure = event.currentTarget.closest("figure");
+              const canvas = figure?.querySelector("canvas");
+              if (!figure || !canvas) return;
+              const strokes = placesOf(lines).map((place) => strokeOf(palette, place));
+              const named = lines.map(({ label }, number) => ({ label, ...strokes[number]! })).filter(({ label }) => !hidden.has(label));
+              const title = `${heading} - ${detail.summary.job} ${detail.summary.run_id}`;
+              pictureOf(canvas, figure, title, AXES[axis], named).toBlob((blob) => blob && save(`${name}.png`, blob));
             }}
             size="2xs"
             variant="ghost"
@@ -235,6 +251,10 @@ function Metric({
       )}
     </Box>
   );
+}
+
+function pointsIn(series: readonly SeriesAnswer[]): number {
+  return series.reduce((sum, { total }) => sum + Math.min(total, ALL_POINTS), 0);
 }
 
 function windowOf(range: Range, axis: Axis, start: number, series: readonly SeriesAnswer[]): TimeWindow | null {

@@ -1,11 +1,11 @@
 // Every metric of every rank, one cursor over all charts.
 import { Box, Button, Checkbox, Flex, SimpleGrid, Text } from "@chakra-ui/react";
 import { useQuery } from "@tanstack/react-query";
-import { useMemo, useState } from "react";
+import { useMemo, useRef, useState, type Dispatch, type SetStateAction } from "react";
 
 import { get, ofTraining, type Detail, type SeriesAnswer, type SeriesPage } from "./api.ts";
 import { Chart, type Mark } from "./Chart.tsx";
-import { bandCurves, csv, FEW_LINES, labelOf, MOST_CURVES, placesOf, pointsOf, smoothed, stepsAt, timeWindow, type Axis, type Curve, type Range, type TimeWindow } from "./curves.ts";
+import { bandCurves, covers, csv, FEW_LINES, labelOf, MOST_CURVES, placesOf, pointsOf, smoothed, stepsAt, timeWindow, type Axis, type Curve, type Range, type TimeWindow } from "./curves.ts";
 import { HeatMap } from "./HeatMap.tsx";
 import { ordered } from "./metricOrder.ts";
 import { Choice, Loading, Problem } from "./parts.tsx";
@@ -75,14 +75,7 @@ export function Charts({ detail }: { detail: Detail }) {
             checked={!hidden.has(name)}
             key={name}
             label={name}
-            onChange={(shown) =>
-              setHidden((before) => {
-                const next = new Set(before);
-                if (shown) next.delete(name);
-                else next.add(name);
-                return next;
-              })
-            }
+            onChange={(shown) => setHidden((before) => having(before, name, !shown))}
           />
         ))}
       </Flex>
@@ -104,9 +97,10 @@ export function Charts({ detail }: { detail: Detail }) {
         ))}
       </SimpleGrid>
       <Text color="fg.muted" fontSize="xs" mt={3}>
-        Drag over a chart to look closer, double-click to see all.
-        Points are reduced on the server so that each stretch keeps its first, smallest, largest and last one; of more than {MOST_CURVES} ranks you see the median, the 5 to 95 % band, the extremes and the three
-        ranks that are farthest from the median. CSV saves about {quantity(SOME_POINTS)} points of each rank that is shown, and all of one that is shown alone.
+        Drag over a chart to look closer, double-click to see all. Points are reduced on the server so that each stretch keeps its first,
+        smallest, largest and last one; of more than {MOST_CURVES} ranks you see the median, the 5 to 95 % band, the extremes and the three ranks
+        that are farthest from the median. CSV saves about {quantity(SOME_POINTS)} points of each rank that is shown, and all of one that is shown
+        alone.
       </Text>
     </Box>
   );
@@ -140,7 +134,7 @@ function Metric({
   hidden: ReadonlySet<string>;
   logarithmic: boolean;
   name: string;
-  onHidden: (hidden: ReadonlySet<string>) => void;
+  onHidden: Dispatch<SetStateAction<ReadonlySet<string>>>;
   onWindow: (range: Range | null) => void;
   path: string;
   range: Range | null;
@@ -155,18 +149,23 @@ function Metric({
     queryKey: of,
     queryFn: () => get<SeriesPage>(path, answered),
     placeholderData: (before) => before,
-    refetchInterval: detail.held ? REFRESH_MS : false,
+    // a stretch of time that is over gets no more points, steps may be done again
+    refetchInterval: detail.held && (axis === "step" || !range) ? REFRESH_MS : false,
   });
+  const kept = useRef<{ range: Range; window: TimeWindow } | null>(null);
   // the server cuts by time, so a closer look at steps is one at the time when they were done
-  const window = useMemo(
-    () => (range && whole ? windowOf(range, axis, begun, whole.series) : null),
-    // found once: points that arrive move it by a little, and each window is asked for. After a restart steps are done again
-    [range, axis, begun, whole === undefined, detail.attempts.length],
-  );
+  const window = useMemo(() => {
+    const next = range && whole ? windowOf(range, axis, begun, whole.series) : null;
+    // points that arrive move it by a little, and of each window the server is asked
+    if (next && kept.current?.range === range && covers(kept.current.window, next)) return kept.current.window;
+    kept.current = range && next && { range, window: next };
+    return next;
+  }, [range, axis, begun, whole]);
   const { data: closer } = useQuery({
-    queryKey: [...of, window],
+    queryKey: [...of, range, window],
     queryFn: () => get<SeriesPage>(path, { ...answered, ...window }),
     enabled: window !== null,
+    placeholderData: (before, query) => (query?.queryKey[of.length] === range ? before : undefined),
     refetchInterval: detail.held && window?.end === undefined ? REFRESH_MS : false,
   });
   const data = (window && closer) ?? whole;
@@ -233,7 +232,7 @@ function Metric({
           logarithmic={logarithmic}
           marks={marks}
           name={name}
-          onHide={(label, hides) => onHidden(hides ? new Set([...hidden, label]) : new Set([...hidden].filter((each) => each !== label)))}
+          onHide={(label, hides) => onHidden((before) => having(before, label, hides))}
           onWindow={onWindow}
           range={range}
         />
@@ -251,6 +250,13 @@ function Metric({
       )}
     </Box>
   );
+}
+
+function having(before: ReadonlySet<string>, name: string, has: boolean): ReadonlySet<string> {
+  const next = new Set(before);
+  if (has) next.add(name);
+  else next.delete(name);
+  return next;
 }
 
 function pointsIn(series: readonly SeriesAnswer[]): number {

@@ -61,6 +61,11 @@ export interface TimeWindow {
   end?: number;
 }
 
+/** There is nothing in the other that is not in the one. */
+export function covers(one: TimeWindow, other: TimeWindow): boolean {
+  return (one.start ?? -Infinity) <= (other.start ?? -Infinity) && (one.end ?? Infinity) >= (other.end ?? Infinity);
+}
+
 /**
  * When the steps of a range were done, which is what the server can be asked for: from the point before the first of them to the
  * one after the last. A step that was done again counts each time. Null: no series has any.

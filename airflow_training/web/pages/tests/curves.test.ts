@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { SeriesAnswer } from "../src/api.ts";
-import { bandCurves, csv, join, placesOf, pointsOf, smooth, smoothed, sparkline, stepsAt, timeWindow, type Curve } from "../src/curves.ts";
+import { bandCurves, covers, csv, join, placesOf, pointsOf, smooth, smoothed, sparkline, stepsAt, timeWindow, type Curve } from "../src/curves.ts";
 
 function series(values: Partial<SeriesAnswer>): SeriesAnswer {
   return { name: "loss", role: "worker", index: 0, rank: null, x_step: [], x_time: [], y: [], total: 0, ...values };
@@ -52,6 +52,14 @@ test("what comes after the newest point is seen too, and of no step there is not
   assert.deepEqual(timeWindow([series({ x_step: [null, 7], x_time: [1, 2], y: [3, 4] })], [7, 8]), { start: 2 });
   assert.equal(timeWindow([EVEN], [41, 50]), null);
   assert.equal(timeWindow([series({ x_step: [null], x_time: [1], y: [1] })], [0, 9]), null);
+});
+
+test("a window is kept as long as it has all that is looked at", () => {
+  assert.ok(covers({ start: 1, end: 9 }, { start: 2, end: 9 }));
+  assert.ok(covers({ start: 1 }, { start: 1, end: 9 }));
+  assert.ok(covers({}, { start: 1 }));
+  assert.ok(!covers({ start: 1, end: 9 }, { start: 1 }));
+  assert.ok(!covers({ start: 2, end: 9 }, { start: 1, end: 3 }));
 });
 
 test("a restart is at the largest step that any rank had reached before it", () => {

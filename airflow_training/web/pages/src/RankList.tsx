@@ -2,7 +2,7 @@
 import { Box, Button, Flex, Input, Text } from "@chakra-ui/react";
 import { useState } from "react";
 
-import { placesOf, type Curve } from "./curves.ts";
+import { having, placesOf, type Curve } from "./curves.ts";
 import { strokeOf, usePalette } from "./palette.ts";
 
 export function RankList({
@@ -23,15 +23,7 @@ export function RankList({
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const isFound = (label: string) => words.every((word) => label.toLowerCase().includes(word));
   const found = labels.filter(isFound);
-  /** Show or hide these; others stay as they are. */
-  const put = (changed: readonly string[], show: boolean) => {
-    const next = new Set(hidden);
-    for (const each of changed) {
-      if (show) next.delete(each);
-      else next.add(each);
-    }
-    onHidden(next);
-  };
+  const put = (changed: readonly string[], show: boolean) => onHidden(having(hidden, changed, !show));
   return (
     <Box as="details" fontSize="xs" mt={1} onToggle={(event) => setOpen(event.currentTarget.hasAttribute("open"))}>
       <Box as="summary" color="fg.muted" cursor="pointer">

@@ -30,6 +30,11 @@ export function placesOf(curves: readonly Curve[]): number[] {
   return curves.map(({ behind, kind, label }) => places.get(kind === "line" ? label : (behind ?? "")) ?? 0);
 }
 
+/** The same names, with these or without them. */
+export function having(before: ReadonlySet<string>, names: readonly string[], has: boolean): ReadonlySet<string> {
+  return has ? new Set([...before, ...names]) : new Set([...before].filter((each) => !names.includes(each)));
+}
+
 export function labelOf(series: SeriesAnswer): string {
   return `${series.role}-${series.index}${series.rank === null ? "" : ` rank ${series.rank}`}`;
 }

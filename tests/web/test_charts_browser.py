@@ -51,12 +51,17 @@ def series(name: str, index: int) -> dict[str, Any]:
     }
 
 
-def answer_with_ranks(page: Any, ranks: int, names: Sequence[str]) -> None:
+def answer_with_ranks(
+    page: Any, ranks: int, names: Sequence[str], *, samples_of_a_step: int | None = None
+) -> None:
     """Let the series of every run be those of so many made-up ranks."""
 
     def answer(route: Any) -> None:
         asked = parse_qs(urlsplit(route.request.url).query).get("name", [])
         made = [series(name, index) for name in asked for index in range(ranks)]
+        if samples_of_a_step is not None:
+            for each in made:
+                each["x_samples"] = [samples_of_a_step * (1 + step) for step in each["x_step"]]
         route.fulfill(json={"names": list(names), "series": made, "bands": []})
 
     page.route(re.compile(r"/series(\?|$)"), answer)
@@ -189,3 +194,19 @@ def test_a_picture_has_the_background_of_the_page_and_says_what_it_shows(site: S
         assert corner[3] == 255
         assert (corner[0] < 128) is dark
         assert inks > 1
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_samples_are_an_axis_where_they_are_told(site: Site, told: bool):
+    with site.page() as page:
+        answer_with_ranks(page, 2, ["loss"], samples_of_a_step=64 if told else None)
+        site.open(page, "done", "charts")
+        chart = page.locator("figure[data-metric=loss]")
+        chart.get_by_role("img", name="Chart of loss: 2 lines").wait_for()
+        axis = page.get_by_label("Axis")
+        if not told:
+            assert axis.get_by_role("option", name="Samples").count() == 0
+            return
+        with page.expect_request(lambda asked: "axis=samples" in asked.url):
+            axis.select_option("Samples")
+        page.locator("[data-range='64 6400']").wait_for()

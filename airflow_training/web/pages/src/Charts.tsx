@@ -16,6 +16,7 @@ export function Charts({ detail }: { detail: Detail }) {
   const path = ofTraining(detail.summary.dag, detail.summary.uid, "/series");
   const refetchInterval = detail.held ? REFRESH_MS : (false as const);
   const [axis, setAxis] = useState<Axis>("step");
+  const [samples, setSamples] = useState(false);
   const [weight, setWeight] = useState(0);
   const [logarithmic, setLogarithmic] = useState(false);
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
@@ -47,7 +48,7 @@ export function Charts({ detail }: { detail: Detail }) {
   return (
     <Box>
       <Flex align="center" flexWrap="wrap" gap={4} mb={4}>
-        <Choice label="Axis" onChange={chooseAxis} options={Object.entries(AXES)} value={axis} w="14rem" />
+        <Choice label="Axis" onChange={chooseAxis} options={Object.entries(AXES).filter(([each]) => samples || each !== "samples")} value={axis} w="14rem" />
         <Choice
           label="Smoothing"
           onChange={(value) => setWeight(Number(value))}
@@ -75,6 +76,7 @@ export function Charts({ detail }: { detail: Detail }) {
             logarithmic={logarithmic}
             name={name}
             onHidden={setHiddenRanks}
+            onSamples={() => setSamples(true)}
             onWindow={setRange}
             path={path}
             range={range}

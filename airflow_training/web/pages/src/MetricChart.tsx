@@ -1,7 +1,7 @@
 // One metric of every rank: its chart, what can be asked of it, and its files.
 import { Box, Button, Flex, Text } from "@chakra-ui/react";
 import { useQuery } from "@tanstack/react-query";
-import { useMemo, useRef, useState, type Dispatch, type SetStateAction } from "react";
+import { useEffect, useMemo, useRef, useState, type Dispatch, type SetStateAction } from "react";
 
 import { get, type Detail, type SeriesAnswer, type SeriesPage } from "./api.ts";
 import { Chart, type Mark } from "./Chart.tsx";
@@ -10,13 +10,15 @@ import {
   covers,
   csv,
   FEW_LINES,
+  hasSamples,
   having,
+  isCount,
   labelOf,
   MOST_CURVES,
   placesOf,
   pointsOf,
+  reachedAt,
   smoothed,
-  stepsAt,
   timeWindow,
   type Axis,
   type Curve,
@@ -30,7 +32,7 @@ import { pictureOf } from "./picture.ts";
 import { RankList } from "./RankList.tsx";
 import { quantity, seconds } from "./words.ts";
 
-export const AXES: Record<Axis, string> = { step: "Step", minutes: "Minutes since the start", time: "Time of day" };
+export const AXES: Record<Axis, string> = { step: "Step", samples: "Samples", minutes: "Minutes since the start", time: "Time of day" };
 const MARK_NAMES = { restart: "restarts (orange)", checkpoint: "checkpoints (purple)" };
 export const REFRESH_MS = 3000;
 /** Of more, each is drawn with fewer points. */
@@ -48,6 +50,7 @@ export function MetricChart({
   logarithmic,
   name,
   onHidden,
+  onSamples,
   onWindow,
   path,
   range,
@@ -60,13 +63,15 @@ export function MetricChart({
   logarithmic: boolean;
   name: string;
   onHidden: Dispatch<SetStateAction<ReadonlySet<string>>>;
+  /** This metric can be drawn along samples. */
+  onSamples: () => void;
   onWindow: (range: Range | null) => void;
   path: string;
   range: Range | null;
   weight: number;
 }) {
   const begun = seconds(detail.status.started_at) ?? 0;
-  const along = axis === "step" ? "step" : "time";
+  const along = isCount(axis) ? axis : "time";
   const asked = { name, points: detail.status.instances.length > FEW_CURVES ? 500 : 1000 };
   const answered = { ...asked, most: MOST_CURVES, axis: along };
   const of = ["series", detail.summary.uid, name, along];
@@ -75,7 +80,7 @@ export function MetricChart({
     queryFn: () => get<SeriesPage>(path, answered),
     placeholderData: (before) => before,
     // a stretch of time that is over gets no more points, steps may be done again
-    refetchInterval: detail.held && (axis === "step" || !range) ? REFRESH_MS : false,
+    refetchInterval: detail.held && (isCount(axis) || !range) ? REFRESH_MS : false,
   });
   const kept = useRef<{ range: Range; window: TimeWindow } | null>(null);
   // the server cuts by time, so a closer look at steps is one at the time when they were done
@@ -94,6 +99,10 @@ export function MetricChart({
     refetchInterval: detail.held && window?.end === undefined ? REFRESH_MS : false,
   });
   const data = (window && closer) ?? whole;
+  const samples = whole?.series.some(hasSamples) ?? false;
+  useEffect(() => {
+    if (samples) onSamples();
+  }, [samples]);
   const palette = usePalette();
   const [heat, setHeat] = useState(false);
   const curves = useMemo(() => (data ? smoothed(curvesOf(data, axis, begun), weight) : []), [data, axis, begun, weight]);
@@ -182,7 +191,7 @@ function pointsIn(series: readonly SeriesAnswer[]): number {
 }
 
 function windowOf(range: Range, axis: Axis, start: number, series: readonly SeriesAnswer[]): TimeWindow | null {
-  if (axis === "step") return timeWindow(series, range);
+  if (isCount(axis)) return timeWindow(series, range, axis);
   const [from, to] = axis === "minutes" ? range.map((at) => start + at * 60) : range;
   return { start: from, end: to };
 }
@@ -203,14 +212,15 @@ function curvesOf(page: SeriesPage, axis: Axis, start: number): Curve[] {
   return band ? [...bandCurves(band, axis, start), ...lines] : lines;
 }
 
-/** Where the axis has restarts and checkpoints; `whole`: all series, of which the steps of restarts are known. */
+/** Where the axis has restarts and checkpoints; `whole`: all series, by which it is known what had been done at a time. */
 function marksOf(detail: Detail, axis: Axis, start: number, whole: readonly SeriesAnswer[]): Mark[] {
-  const place = (time: number) => (axis === "minutes" ? (time - start) / 60 : time);
   const restarts = detail.attempts.filter((each) => each.attempt > 0 || each.job_attempt > 0).map((each) => seconds(each.started_at)!);
-  const checkpoints = axis === "step" ? detail.checkpoints.map((each) => each.step) : detail.checkpoints.map((each) => place(seconds(each.at)!));
+  const saved = detail.checkpoints.map((each) => seconds(each.at)!);
+  const placed = (times: readonly number[]) =>
+    isCount(axis) ? reachedAt(times, whole, axis) : times.map((time) => (axis === "minutes" ? (time - start) / 60 : time));
   return [
-    ...(axis === "step" ? stepsAt(restarts, whole) : restarts.map(place)).map((at): Mark => ({ at, kind: "restart" })),
-    ...checkpoints.map((at): Mark => ({ at, kind: "checkpoint" })),
+    ...placed(restarts).map((at): Mark => ({ at, kind: "restart" })),
+    ...(axis === "step" ? detail.checkpoints.map((each) => each.step) : placed(saved)).map((at): Mark => ({ at, kind: "checkpoint" })),
   ];
 }
 

@@ -1,7 +1,7 @@
 // What a chart draws of the series that the server sends. Pure.
 import type { BandAnswer, SeriesAnswer } from "./api.ts";
 
-export type Axis = "step" | "time" | "minutes";
+export type Axis = "step" | "samples" | "time" | "minutes";
 /** From and to, on the axis of a chart. */
 export type Range = [number, number];
 type Points = [number[], (number | null)[]];
@@ -39,9 +39,24 @@ export function labelOf(series: SeriesAnswer): string {
   return `${series.role}-${series.index}${series.rank === null ? "" : ` rank ${series.rank}`}`;
 }
 
+/** Whether x counts what was done, which may be done again, or tells the time. */
+export function isCount(axis: Axis): axis is "step" | "samples" {
+  return axis === "step" || axis === "samples";
+}
+
+/** What had been counted at each point; nothing where samples are not told. */
+function countsOf(series: SeriesAnswer & { x_samples?: (number | null)[] }, axis: "step" | "samples"): readonly (number | null)[] {
+  return axis === "step" ? series.x_step : (series.x_samples ?? []);
+}
+
+/** Whether a series can be drawn along samples. */
+export function hasSamples(series: SeriesAnswer): boolean {
+  return countsOf(series, "samples").some((each) => each !== null);
+}
+
 /** The points of a series on one axis, ascending. Of a step that was done again, the newest value counts. */
 export function pointsOf(series: SeriesAnswer, axis: Axis, start: number): Points {
-  if (axis !== "step") {
+  if (!isCount(axis)) {
     const scale = axis === "minutes" ? 60 : 1;
     const origin = axis === "minutes" ? start : 0;
     return [series.x_time.map((at) => (at - origin) / scale), series.y];
@@ -49,7 +64,7 @@ export function pointsOf(series: SeriesAnswer, axis: Axis, start: number): Point
   const found = new Map<number, number | null>();
   let last = -Infinity;
   let ascending = true;
-  series.x_step.forEach((step, place) => {
+  countsOf(series, axis).forEach((step, place) => {
     if (step === null) return;
     if (step <= last) ascending = false;
     last = step;
@@ -75,14 +90,14 @@ export function covers(one: TimeWindow, other: TimeWindow): boolean {
  * When the steps of a range were done, which is what the server can be asked for: from the point before the first of them to the
  * one after the last. A step that was done again counts each time. Null: no series has any.
  */
-export function timeWindow(all: readonly SeriesAnswer[], [from, to]: Range): TimeWindow | null {
+export function timeWindow(all: readonly SeriesAnswer[], [from, to]: Range, axis: "step" | "samples" = "step"): TimeWindow | null {
   let start = Infinity;
   let end = -Infinity;
-  for (const { x_step, x_time } of all) {
+  for (const each of all) {
     let before: [step: number, at: number] | null = null;
-    x_step.forEach((step, place) => {
+    countsOf(each, axis).forEach((step, place) => {
       if (step === null) return;
-      const at = x_time[place]!;
+      const at = each.x_time[place]!;
       const [other, since] = before ?? [step, at];
       // of a line between two points a part is seen
       if (Math.max(step, other) >= from && Math.min(step, other) <= to) {
@@ -98,16 +113,17 @@ export function timeWindow(all: readonly SeriesAnswer[], [from, to]: Range): Tim
   return end === Infinity ? { start } : { start, end };
 }
 
-/** The steps that had been reached when attempts began (epoch seconds), each once; those before any step are not told. */
-export function stepsAt(starts: readonly number[], all: readonly SeriesAnswer[]): number[] {
-  if (starts.length === 0) return [];
-  const sorted = [...starts].sort((one, other) => one - other);
+/** Which steps, or samples, had been reached at these times (epoch seconds), each once; nothing of a time before any. */
+export function reachedAt(times: readonly number[], all: readonly SeriesAnswer[], axis: "step" | "samples" = "step"): number[] {
+  if (times.length === 0) return [];
+  const sorted = [...times].sort((one, other) => one - other);
   const reached = sorted.map(() => -Infinity);
-  for (const { x_step, x_time } of all) {
+  for (const each of all) {
+    const counts = countsOf(each, axis);
     let most = -Infinity;
     let place = 0;
-    sorted.forEach((start, number) => {
-      for (; place < x_time.length && x_time[place]! < start; place += 1) most = Math.max(most, x_step[place] ?? -Infinity);
+    sorted.forEach((time, number) => {
+      for (; place < counts.length && each.x_time[place]! < time; place += 1) most = Math.max(most, counts[place] ?? -Infinity);
       reached[number] = Math.max(reached[number]!, most);
     });
   }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { SeriesAnswer } from "../src/api.ts";
-import { bandCurves, covers, csv, join, placesOf, pointsOf, smooth, smoothed, sparkline, stepsAt, timeWindow, type Curve } from "../src/curves.ts";
+import { bandCurves, covers, csv, hasSamples, join, placesOf, pointsOf, smooth, smoothed, sparkline, reachedAt, timeWindow, type Curve } from "../src/curves.ts";
 
 function series(values: Partial<SeriesAnswer>): SeriesAnswer {
   return { name: "loss", role: "worker", index: 0, rank: null, x_step: [], x_time: [], y: [], total: 0, ...values };
@@ -54,6 +54,15 @@ test("what comes after the newest point is seen too, and of no step there is not
   assert.equal(timeWindow([series({ x_step: [null], x_time: [1], y: [1] })], [0, 9]), null);
 });
 
+test("samples are an axis where they are told", () => {
+  const told = { ...series({ x_step: [1, 2, 3], x_time: [10, 20, 30], y: [3, 2, 1] }), x_samples: [null, 64, 128] };
+  assert.deepEqual(pointsOf(told, "samples", 0), [[64, 128], [2, 1]]);
+  assert.deepEqual(timeWindow([told], [100, 120], "samples"), { start: 20, end: 30 });
+  assert.deepEqual(reachedAt([25, 5], [told], "samples"), [64]);
+  assert.deepEqual([told, EVEN].map(hasSamples), [true, false]);
+  assert.deepEqual(pointsOf(EVEN, "samples", 0), [[], []]);
+});
+
 test("a window is kept as long as it has all that is looked at", () => {
   assert.ok(covers({ start: 1, end: 9 }, { start: 2, end: 9 }));
   assert.ok(covers({ start: 1 }, { start: 1, end: 9 }));
@@ -64,15 +73,15 @@ test("a window is kept as long as it has all that is looked at", () => {
 
 test("a restart is at the largest step that any rank had reached before it", () => {
   const behind = series({ x_step: [0, 10, null], x_time: [100, 118, 119], y: [1, 2, 3] });
-  assert.deepEqual(stepsAt([135, 115], [behind, EVEN]), [10, 30]);
-  assert.deepEqual(stepsAt([111, 112, 113], [EVEN]), [10]);
-  assert.deepEqual(stepsAt([100, 50], [EVEN]), []);
-  assert.deepEqual(stepsAt([150], []), []);
+  assert.deepEqual(reachedAt([135, 115], [behind, EVEN]), [10, 30]);
+  assert.deepEqual(reachedAt([111, 112, 113], [EVEN]), [10]);
+  assert.deepEqual(reachedAt([100, 50], [EVEN]), []);
+  assert.deepEqual(reachedAt([150], []), []);
 });
 
 test("a restart stays where it was although its steps are done again", () => {
   const again = series({ x_step: [1, 2, 3, 2, 3, 4], x_time: [1, 2, 3, 14, 15, 16], y: [6, 5, 4, 3, 2, 1] });
-  assert.deepEqual(stepsAt([10], [again]), [3]);
+  assert.deepEqual(reachedAt([10], [again]), [3]);
 });
 
 test("a smoothed constant is itself from its first point on, gaps stay gaps", () => {

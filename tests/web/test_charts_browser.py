@@ -210,3 +210,21 @@ def test_samples_are_an_axis_where_they_are_told(site: Site, told: bool):
         with page.expect_request(lambda asked: "axis=samples" in asked.url):
             axis.select_option("Samples")
         page.locator("[data-range='64 6400']").wait_for()
+
+
+def test_charts_are_looked_at_closer_with_the_keyboard(site: Site):
+    with site.page() as page:
+        answer_with_ranks(page, 2, ["loss", "accuracy"])
+        site.open(page, "done", "charts")
+        chart = page.get_by_role("img", name="Chart of loss: 2 lines")
+        chart.focus()
+        for key, least, greatest in (
+            ("+", 24.75, 74.25),
+            ("ArrowRight", 37.125, 86.625),
+            ("Escape", 0, 99),
+        ):
+            chart.press(key)
+            for name in ("loss", "accuracy"):
+                at = f"[data-metric={name}] [data-range='{least} {greatest}']"
+                page.locator(at).wait_for()
+        check_page(page, "charts")

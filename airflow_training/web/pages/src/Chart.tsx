@@ -37,6 +37,7 @@ export function Chart({
   hidden = NONE,
   onHide,
   range = null,
+  onKey,
   onWindow,
 }: {
   curves: readonly Curve[];
@@ -52,6 +53,8 @@ export function Chart({
   onHide?: (label: string, hidden: boolean) => void;
   /** The stretch of x that is shown, whatever points arrive; null: all of it. */
   range?: Range | null;
+  /** Whether a key that was pressed while the chart had the focus meant something. */
+  onKey?: (key: string) => boolean;
   /** The user has chosen a stretch; null: all. Without it, charts zoom by themselves. */
   onWindow?: (range: Range | null) => void;
 }) {
@@ -198,6 +201,7 @@ export function Chart({
   const visible = lines.filter((each) => !hidden.has(each.label)).length;
   return (
     <Box
+      aria-keyshortcuts={onKey && "+ - ArrowLeft ArrowRight Escape"}
       aria-label={`Chart of ${name}: ${visible === lines.length ? "" : `${visible} of `}${lines.length} ${lines.length === 1 ? "line" : "lines"}`}
       css={{
         "& .u-legend": { fontSize: "12px" },
@@ -219,8 +223,12 @@ export function Chart({
           zIndex: 1,
         },
       }}
+      onKeyDown={(event) => {
+        if (!event.altKey && !event.ctrlKey && !event.metaKey && onKey?.(event.key)) event.preventDefault();
+      }}
       ref={box}
       role="img"
+      tabIndex={onKey && 0}
     />
   );
 }

@@ -85,7 +85,7 @@ export function Charts({ detail }: { detail: Detail }) {
         ))}
       </SimpleGrid>
       <Text color="fg.muted" fontSize="xs" mt={3}>
-        Drag over a chart to look closer, double-click to see all. Points are reduced on the server so that each stretch keeps its first,
+        Drag over a chart to look closer, double-click to see all; the keys +, -, left, right and Escape do the same. Points are reduced on the server so that each stretch keeps its first,
         smallest, largest and last one; of more than {MOST_CURVES} ranks you see the median, the 5 to 95 % band, the extremes and the three ranks
         that are farthest from the median. CSV saves about {quantity(SOME_POINTS)} points of each rank that is shown, and all of one that is shown
         alone.

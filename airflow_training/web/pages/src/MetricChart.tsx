@@ -9,6 +9,7 @@ import {
   bandCurves,
   covers,
   csv,
+  extentOf,
   FEW_LINES,
   hasSamples,
   having,
@@ -17,6 +18,7 @@ import {
   MOST_CURVES,
   placesOf,
   pointsOf,
+  rangeAfter,
   reachedAt,
   smoothed,
   timeWindow,
@@ -167,6 +169,12 @@ export function MetricChart({
           marks={marks}
           name={name}
           onHide={(label, hides) => onHidden((before) => having(before, [label], hides))}
+          onKey={(key) => {
+            const all = whole && extentOf(curvesOf(whole, axis, begun).map((each) => each.points));
+            const next = all ? rangeAfter(key, range, all) : undefined;
+            if (next !== undefined) onWindow(next);
+            return next !== undefined;
+          }}
           onWindow={onWindow}
           range={range}
         />

@@ -75,6 +75,30 @@ export function pointsOf(series: SeriesAnswer, axis: Axis, start: number): Point
   return [steps, steps.map((step) => found.get(step) ?? null)];
 }
 
+/** From the first to the last x of all; null: there is none. */
+export function extentOf(all: readonly Points[]): Range | null {
+  const ends = all.filter(([x]) => x.length > 0).map(([x]): Range => [x[0]!, x.at(-1)!]);
+  return ends.length === 0 ? null : [Math.min(...ends.map(([first]) => first)), Math.max(...ends.map(([, last]) => last))];
+}
+
+/** What a key makes of the stretch that is shown: closer, farther, along; null: all. Undefined: the key means nothing here. */
+export function rangeAfter(key: string, shown: Range | null, all: Range): Range | null | undefined {
+  const [from, to] = shown ?? all;
+  const size = to - from;
+  const within = (start: number, width: number): Range | null => {
+    if (width >= all[1] - all[0]) return null;
+    const first = Math.min(Math.max(start, all[0]), all[1] - width);
+    return [first, first + width];
+  };
+  if (key === "+" || key === "=") return within(from + size / 4, size / 2);
+  if (key === "-") return within(from - size / 2, size * 2);
+  if (!shown) return undefined;
+  if (key === "ArrowLeft") return within(from - size / 4, size);
+  if (key === "ArrowRight") return within(from + size / 4, size);
+  if (key === "Escape" || key === "Home") return null;
+  return undefined;
+}
+
 /** A stretch of time, in epoch seconds; undefined: from the first, to the newest. */
 export interface TimeWindow {
   start?: number;

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { SeriesAnswer } from "../src/api.ts";
-import { bandCurves, covers, csv, hasSamples, join, placesOf, pointsOf, smooth, smoothed, sparkline, reachedAt, timeWindow, type Curve } from "../src/curves.ts";
+import { bandCurves, covers, csv, extentOf, hasSamples, join, placesOf, pointsOf, rangeAfter, smooth, smoothed, sparkline, reachedAt, timeWindow, type Curve } from "../src/curves.ts";
 
 function series(values: Partial<SeriesAnswer>): SeriesAnswer {
   return { name: "loss", role: "worker", index: 0, rank: null, x_step: [], x_time: [], y: [], total: 0, ...values };
@@ -61,6 +61,24 @@ test("samples are an axis where they are told", () => {
   assert.deepEqual(reachedAt([25, 5], [told], "samples"), [64]);
   assert.deepEqual([told, EVEN].map(hasSamples), [true, false]);
   assert.deepEqual(pointsOf(EVEN, "samples", 0), [[], []]);
+});
+
+test("keys look closer, farther and along, and never beyond what there is", () => {
+  const all: [number, number] = [0, 100];
+  assert.deepEqual(rangeAfter("+", null, all), [25, 75]);
+  assert.deepEqual(rangeAfter("-", [25, 75], all), null);
+  assert.deepEqual(rangeAfter("-", [90, 100], all), [80, 100]);
+  assert.deepEqual(rangeAfter("ArrowRight", [20, 40], all), [25, 45]);
+  assert.deepEqual(rangeAfter("ArrowRight", [78, 98], all), [80, 100]);
+  assert.deepEqual(rangeAfter("ArrowLeft", [2, 22], all), [0, 20]);
+  assert.deepEqual(rangeAfter("Escape", [20, 40], all), null);
+  assert.equal(rangeAfter("ArrowLeft", null, all), undefined);
+  assert.equal(rangeAfter("a", [20, 40], all), undefined);
+});
+
+test("an extent is that of all curves, and of none there is none", () => {
+  assert.deepEqual(extentOf([[[1, 5], [0, 0]], [[], []], [[3, 9], [0, 0]]]), [1, 9]);
+  assert.equal(extentOf([[[], []]]), null);
 });
 
 test("a window is kept as long as it has all that is looked at", () => {

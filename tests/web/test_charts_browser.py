@@ -213,18 +213,19 @@ def test_samples_are_an_axis_where_they_are_told(site: Site, told: bool):
 
 
 def test_charts_are_looked_at_closer_with_the_keyboard(site: Site):
-    with site.page() as page:
-        answer_with_ranks(page, 2, ["loss", "accuracy"])
+    with site.page(width=360) as page:
+        answer_with_ranks(page, 2, ["loss", "samples_per_second"])
         site.open(page, "done", "charts")
         chart = page.get_by_role("img", name="Chart of loss: 2 lines")
         chart.focus()
         for key, least, greatest in (
             ("+", 24.75, 74.25),
-            ("ArrowRight", 37.125, 86.625),
             ("Escape", 0, 99),
+            ("+", 24.75, 74.25),
+            ("ArrowRight", 37.125, 86.625),
         ):
             chart.press(key)
-            for name in ("loss", "accuracy"):
+            for name in ("loss", "samples_per_second"):
                 at = f"[data-metric={name}] [data-range='{least} {greatest}']"
                 page.locator(at).wait_for()
         check_page(page, "charts")

@@ -66,7 +66,7 @@ export function Charts({ detail }: { detail: Detail }) {
           />
         ))}
       </Flex>
-      <SimpleGrid columns={{ base: 1, xl: Math.min(2, shown.length) }} gap={6}>
+      <SimpleGrid alignItems="start" columns={{ base: 1, xl: Math.min(2, shown.length) }} gap={6}>
         {shown.map((name) => (
           <MetricChart
             axis={axis}

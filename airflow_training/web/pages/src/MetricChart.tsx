@@ -116,8 +116,8 @@ export function MetricChart({
   if (error && !data) return <Problem error={error} />;
   return (
     <Box as="figure" bg="bg.panel" borderRadius="md" borderWidth="1px" data-metric={name} minW={0} p={3}>
-      <Flex align="center" as="figcaption" justify="space-between" mb={1}>
-        <Text fontWeight="medium" fontSize="sm">
+      <Flex align="center" as="figcaption" flexWrap="wrap" justify="space-between" mb={1}>
+        <Text fontWeight="medium" fontSize="sm" overflowWrap="anywhere">
           {heading}
         </Text>
         <Flex gap={1}>
@@ -181,12 +181,12 @@ export function MetricChart({
       ) : (
         <Loading />
       )}
-      {lines.length > FEW_LINES && <RankList hidden={hidden} lines={lines} onHidden={onHidden} />}
       {marks.length > 0 && (
         <Text color="fg.muted" fontSize="xs">
           Dashed lines: {(["restart", "checkpoint"] as const).filter((kind) => marks.some((each) => each.kind === kind)).map((kind) => MARK_NAMES[kind]).join(" and ")}
         </Text>
       )}
+      {lines.length > FEW_LINES && <RankList hidden={hidden} lines={lines} onHidden={onHidden} />}
       {heat && (
         <HeatMap axis={AXES[axis]} place={(x) => placeOf(x, axis, begun)} query={{ name, ...window, axis: along }} path={path} />
       )}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -229,3 +231,43 @@ def test_charts_are_looked_at_closer_with_the_keyboard(site: Site):
                 at = f"[data-metric={name}] [data-range='{least} {greatest}']"
                 page.locator(at).wait_for()
         check_page(page, "charts")
+
+
+def restart(page: Any, site: Site, at: float) -> None:
+    """Let the run `done` have restarted an instance at a time."""
+    path = f"/training/api/dags/~/trainings/{site.uids['done']}"
+    detail = page.request.get(f"{site.base}{path}").json()
+    begun = datetime.fromtimestamp(at, timezone.utc).isoformat()
+    detail["attempts"].append({**detail["attempts"][0], "attempt": 1, "started_at": begun})
+    page.route(f"**{path}", lambda route: route.fulfill(json=detail))
+    event = f"event: detail\ndata: {json.dumps(detail)}\n\n"
+    page.route(
+        f"**{path}/live", lambda route: route.fulfill(content_type="text/event-stream", body=event)
+    )
+
+
+def test_a_restart_is_marked_at_the_step_that_had_been_reached(site: Site):
+    with site.page() as page:
+        answer_with_ranks(page, 1, ["loss"])
+        site.open(page, "done", "charts")
+        chart = page.locator("figure[data-metric=loss]")
+        chart.get_by_role("img", name="Chart of loss: 1 line").wait_for()
+        assert chart.get_by_text("Dashed lines").count() == 0
+        restart(page, site, at=1_700_000_049.5)
+        page.reload()
+        chart.get_by_text("Dashed lines: restarts (orange)").wait_for()
+        orange = chart.locator("canvas").evaluate(
+            """canvas => {
+                const {width, height} = canvas;
+                const {data} = canvas.getContext("2d").getImageData(0, 0, width, height);
+                const found = Array(width).fill(0);
+                for (let at = 0; at < width * height; at += 1)
+                    if (data[4 * at] > 150 && data[4 * at + 2] < 50 && data[4 * at + 3] > 200)
+                        found[at % width] += 1;
+                return found.indexOf(Math.max(...found));
+            }"""
+        )
+        canvas, over = (chart.locator(each).bounding_box() for each in ("canvas", ".u-over"))
+        assert (canvas["x"] + orange - over["x"]) / over["width"] == pytest.approx(
+            49 / 99, abs=0.01
+        )

@@ -21,6 +21,7 @@ import {
   rangeAfter,
   reachedAt,
   smoothed,
+  spliced,
   timeWindow,
   type Axis,
   type Curve,
@@ -100,7 +101,10 @@ export function MetricChart({
     placeholderData: (before, query) => (query?.queryKey[of.length] === range ? before : undefined),
     refetchInterval: detail.held && window?.end === undefined ? REFRESH_MS : false,
   });
-  const data = (window && closer) ?? whole;
+  const data = useMemo(() => {
+    if (!whole || !window || !closer) return whole;
+    return closer.bands.length > 0 ? closer : { ...closer, series: spliced(whole.series, closer.series, window) };
+  }, [whole, closer, window]);
   const samples = whole?.series.some(hasSamples) ?? false;
   useEffect(() => {
     if (samples) onSamples();

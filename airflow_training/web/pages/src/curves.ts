@@ -44,8 +44,10 @@ export function isCount(axis: Axis): axis is "step" | "samples" {
   return axis === "step" || axis === "samples";
 }
 
+type Sampled = SeriesAnswer & { x_samples?: (number | null)[] };
+
 /** What had been counted at each point; nothing where samples are not told. */
-function countsOf(series: SeriesAnswer & { x_samples?: (number | null)[] }, axis: "step" | "samples"): readonly (number | null)[] {
+function countsOf(series: Sampled, axis: "step" | "samples"): readonly (number | null)[] {
   return axis === "step" ? series.x_step : (series.x_samples ?? []);
 }
 
@@ -135,6 +137,25 @@ export function timeWindow(all: readonly SeriesAnswer[], [from, to]: Range, axis
   }
   if (start > end) return null;
   return end === Infinity ? { start } : { start, end };
+}
+
+/** All series, with those points within a window that were asked for of it: lines go on beyond it, and are smoothed as they were. */
+export function spliced(whole: readonly Sampled[], closer: readonly Sampled[], { start = -Infinity, end = Infinity }: TimeWindow): Sampled[] {
+  const found = new Map(closer.map((each) => [labelOf(each), each]));
+  return whole.map((each) => {
+    const within = found.get(labelOf(each));
+    if (!within) return each;
+    const before = each.x_time.filter((at) => at < start).length;
+    const until = each.x_time.filter((at) => at <= end).length;
+    const around = <T>(all: readonly T[] = [], inside: readonly T[] = []) => [...all.slice(0, before), ...inside, ...all.slice(until)];
+    return {
+      ...within,
+      x_step: around(each.x_step, within.x_step),
+      x_time: around(each.x_time, within.x_time),
+      y: around(each.y, within.y),
+      x_samples: around(each.x_samples, within.x_samples),
+    };
+  });
 }
 
 /** Which steps, or samples, had been reached at these times (epoch seconds), each once; nothing of a time before any. */

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { SeriesAnswer } from "../src/api.ts";
-import { bandCurves, covers, csv, extentOf, hasSamples, join, placesOf, pointsOf, rangeAfter, smooth, smoothed, sparkline, reachedAt, timeWindow, type Curve } from "../src/curves.ts";
+import { bandCurves, covers, csv, extentOf, hasSamples, join, placesOf, pointsOf, rangeAfter, smooth, smoothed, sparkline, spliced, reachedAt, timeWindow, type Curve } from "../src/curves.ts";
 
 function series(values: Partial<SeriesAnswer>): SeriesAnswer {
   return { name: "loss", role: "worker", index: 0, rank: null, x_step: [], x_time: [], y: [], total: 0, ...values };
@@ -79,6 +79,17 @@ test("keys look closer, farther and along, and never beyond what there is", () =
 test("an extent is that of all curves, and of none there is none", () => {
   assert.deepEqual(extentOf([[[1, 5], [0, 0]], [[], []], [[3, 9], [0, 0]]]), [1, 9]);
   assert.equal(extentOf([[[], []]]), null);
+});
+
+test("points that were asked for of a window stand among those of all", () => {
+  const finer = series({ x_step: [10, 15, 20], x_time: [110, 115, 120], y: [4, 9, 3], total: 7 });
+  const other = series({ index: 1, x_step: [1], x_time: [100], y: [1] });
+  const [seen, left] = spliced([EVEN, other], [finer], { start: 110, end: 120 });
+  assert.deepEqual(seen, { ...EVEN, x_step: [0, 10, 15, 20, 30, 40], x_time: [100, 110, 115, 120, 130, 140], y: [5, 4, 9, 3, 2, 1], x_samples: [], total: 7 });
+  assert.equal(left, other);
+  assert.deepEqual(spliced([EVEN], [finer], { start: 110 })[0]!.x_step, [0, 10, 15, 20]);
+  assert.deepEqual(spliced([EVEN], [series({ x_step: [50], x_time: [150], y: [0] })], { start: 145 })[0]!.x_step, [0, 10, 20, 30, 40, 50]);
+  assert.deepEqual(spliced([EVEN], [finer], { end: 120 })[0]!.x_step, [10, 15, 20, 30, 40]);
 });
 
 test("a window is kept as long as it has all that is looked at", () => {

@@ -1,33 +1,37 @@
 // Every metric of every rank, one cursor over all charts.
-import { Box, Button, Checkbox, Flex, SimpleGrid, Text } from "@chakra-ui/react";
+import { Box, Checkbox, Flex, SimpleGrid, Text } from "@chakra-ui/react";
 import { useQuery } from "@tanstack/react-query";
-import { useMemo, useState } from "react";
+import { useState } from "react";
 
 import { get, ofTraining, type Detail, type SeriesPage } from "./api.ts";
-import { Chart, type Mark } from "./Chart.tsx";
-import { bandCurves, csv, labelOf, MOST_CURVES, pointsOf, smooth, type Axis, type Curve } from "./curves.ts";
-import { HeatMap } from "./HeatMap.tsx";
+import { having, MOST_CURVES, type Axis, type Range } from "./curves.ts";
+import { AXES, MetricChart, REFRESH_MS, SOME_POINTS } from "./MetricChart.tsx";
+import { ordered } from "./metricOrder.ts";
 import { Choice, Loading, Problem } from "./parts.tsx";
-import { quantity, seconds } from "./words.ts";
+import { quantity } from "./words.ts";
 
-const AXES: Record<Axis, string> = { step: "Step", minutes: "Minutes since the start", time: "Time of day" };
 const SMOOTHING = [0, 0.6, 0.9, 0.97, 0.99];
-const REFRESH_MS = 3000;
-/** Of more, each is drawn with fewer points. */
-const FEW_CURVES = 16;
 
 export function Charts({ detail }: { detail: Detail }) {
   const path = ofTraining(detail.summary.dag, detail.summary.uid, "/series");
   const refetchInterval = detail.held ? REFRESH_MS : (false as const);
   const [axis, setAxis] = useState<Axis>("step");
+  const [samples, setSamples] = useState(false);
   const [weight, setWeight] = useState(0);
   const [logarithmic, setLogarithmic] = useState(false);
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
+  const [hiddenRanks, setHiddenRanks] = useState<ReadonlySet<string>>(new Set());
+  // of all charts, as the cursor is
+  const [range, setRange] = useState<Range | null>(null);
+  const chooseAxis = (value: string) => {
+    setAxis(value as Axis);
+    setRange(null);
+  };
   const known = new Set(Object.values(detail.metrics).flatMap((each) => Object.keys(each)));
   const { data, error } = useQuery({
     queryKey: ["names", detail.summary.uid],
     queryFn: () => get<SeriesPage>(path),
-    placeholderData: known.size > 0 ? { names: [...known].sort(), series: [], bands: [] } : undefined,
+    placeholderData: known.size > 0 ? { names: [...known], series: [], bands: [] } : undefined,
     refetchInterval,
   });
   if (error && !data) return <Problem error={error} />;
@@ -39,11 +43,12 @@ export function Charts({ detail }: { detail: Detail }) {
       </Text>
     );
   }
-  const shown = data.names.filter((name) => !hidden.has(name));
+  const names = ordered(data.names);
+  const shown = names.filter((name) => !hidden.has(name));
   return (
     <Box>
       <Flex align="center" flexWrap="wrap" gap={4} mb={4}>
-        <Choice label="Axis" onChange={(value) => setAxis(value as Axis)} options={Object.entries(AXES)} value={axis} w="14rem" />
+        <Choice label="Axis" onChange={chooseAxis} options={Object.entries(AXES).filter(([each]) => samples || each !== "samples")} value={axis} w="14rem" />
         <Choice
           label="Smoothing"
           onChange={(value) => setWeight(Number(value))}
@@ -52,31 +57,38 @@ export function Charts({ detail }: { detail: Detail }) {
           w="10rem"
         />
         <Check checked={logarithmic} label="Log scale" onChange={setLogarithmic} />
-        {data.names.map((name) => (
+        {names.map((name) => (
           <Check
             checked={!hidden.has(name)}
             key={name}
             label={name}
-            onChange={(shown) =>
-              setHidden((before) => {
-                const next = new Set(before);
-                if (shown) next.delete(name);
-                else next.add(name);
-                return next;
-              })
-            }
+            onChange={(shown) => setHidden((before) => having(before, [name], !shown))}
           />
         ))}
       </Flex>
-      <SimpleGrid columns={{ base: 1, xl: Math.min(2, shown.length) }} gap={6}>
+      <SimpleGrid alignItems="start" columns={{ base: 1, xl: Math.min(2, shown.length) }} gap={6}>
         {shown.map((name) => (
-          <Metric axis={axis} detail={detail} key={name} logarithmic={logarithmic} name={name} path={path} weight={weight} />
+          <MetricChart
+            axis={axis}
+            detail={detail}
+            hidden={hiddenRanks}
+            key={name}
+            logarithmic={logarithmic}
+            name={name}
+            onHidden={setHiddenRanks}
+            onSamples={() => setSamples(true)}
+            onWindow={setRange}
+            path={path}
+            range={range}
+            weight={weight}
+          />
         ))}
       </SimpleGrid>
       <Text color="fg.muted" fontSize="xs" mt={3}>
-        Dashed lines: restarts (orange) and checkpoints (purple). Drag over a chart to look closer, double-click to see all.
-        Points are reduced on the server so that each stretch keeps its first, smallest, largest and last one; of more than {MOST_CURVES} ranks you see the median, the 5 to 95 % band, the extremes and the three
-        ranks that are farthest from the median.
+        Drag over a chart to look closer, double-click to see all; the keys +, -, left, right and Escape do the same. Points are reduced on the server so that each stretch keeps its first,
+        smallest, largest and last one; of more than {MOST_CURVES} ranks you see the median, the 5 to 95 % band, the extremes and the three ranks
+        that are farthest from the median. CSV saves about {quantity(SOME_POINTS)} points of each rank that is shown, and all of one that is shown
+        alone.
       </Text>
     </Box>
   );
@@ -90,124 +102,4 @@ function Check({ checked, label, onChange }: { checked: boolean; label: string; 
       <Checkbox.Label>{label}</Checkbox.Label>
     </Checkbox.Root>
   );
-}
-
-function Metric({
-  axis,
-  detail,
-  logarithmic,
-  name,
-  path,
-  weight,
-}: {
-  axis: Axis;
-  detail: Detail;
-  logarithmic: boolean;
-  name: string;
-  path: string;
-  weight: number;
-}) {
-  const begun = seconds(detail.status.started_at) ?? 0;
-  const [range, setRange] = useState<[number, number] | null>(null);
-  // the server cuts by time: on another axis a closer look is the browser's
-  const window = range && axis !== "step" ? range.map((at) => (axis === "minutes" ? begun + at * 60 : at)) : null;
-  const along = axis === "step" ? "step" : "time";
-  const asked = { name, points: detail.status.instances.length > FEW_CURVES ? 500 : 1000, start: window?.[0], end: window?.[1] };
-  const { data, error } = useQuery({
-    queryKey: ["series", detail.summary.uid, name, window, along],
-    queryFn: () => get<SeriesPage>(path, { ...asked, most: MOST_CURVES, axis: along }),
-    placeholderData: (before) => before,
-    refetchInterval: detail.held && !window ? REFRESH_MS : false,
-  });
-  const [heat, setHeat] = useState(false);
-  const curves = useMemo(() => (data ? curvesOf(data, axis, begun, weight) : []), [data, axis, begun, weight]);
-  const marks = useMemo(() => (axis === "step" ? stepMarks(detail) : timeMarks(detail, axis, begun)), [detail, axis, begun]);
-  if (error && !data) return <Problem error={error} />;
-  return (
-    <Box as="figure" bg="bg.panel" borderRadius="md" borderWidth="1px" data-metric={name} minW={0} p={3}>
-      <Flex align="center" as="figcaption" justify="space-between" mb={1}>
-        <Text fontWeight="medium" fontSize="sm">
-          {name}
-          {data?.bands[0] && ` of ${data.bands[0].count} ranks`}
-        </Text>
-        <Flex gap={1}>
-          {range && (
-            <Button onClick={() => setRange(null)} size="2xs" variant="ghost">
-              All
-            </Button>
-          )}
-          {(data?.series.length ?? 0) > 1 && (
-            <Button aria-pressed={heat} onClick={() => setHeat(!heat)} size="2xs" variant={heat ? "subtle" : "ghost"}>
-              Heat map
-            </Button>
-          )}
-          <Button
-            onClick={async () => {
-              const whole = await get<SeriesPage>(path, asked);
-              save(`${name}.csv`, new Blob([csv(whole.series)], { type: "text/csv" }));
-            }}
-            size="2xs"
-            variant="ghost"
-          >
-            CSV
-          </Button>
-          <Button
-            onClick={(event) => {
-              const canvas = event.currentTarget.closest("figure")?.querySelector("canvas");
-              canvas?.toBlob((blob) => blob && save(`${name}.png`, blob));
-            }}
-            size="2xs"
-            variant="ghost"
-          >
-            PNG
-          </Button>
-        </Flex>
-      </Flex>
-      {data ? (
-        <Chart axis={AXES[axis]} clock={axis === "time"} curves={curves} logarithmic={logarithmic} marks={marks} name={name} onWindow={setRange} />
-      ) : (
-        <Loading />
-      )}
-      {heat && (
-        <HeatMap axis={AXES[axis]} place={(x) => placeOf(x, axis, begun)} query={{ name, start: window?.[0], end: window?.[1], axis: along }} path={path} />
-      )}
-    </Box>
-  );
-}
-
-/** Where a chart writes what the server calls `x`, in words. */
-function placeOf(x: number, axis: Axis, start: number): string {
-  if (axis === "time") return new Date(x * 1000).toLocaleTimeString();
-  return quantity(axis === "minutes" ? (x - start) / 60 : x);
-}
-
-function curvesOf(page: SeriesPage, axis: Axis, start: number, weight: number): Curve[] {
-  const raw = page.series.map((each): Curve => ({ kind: "line", label: labelOf(each), points: pointsOf(each, axis, start) }));
-  const [band] = page.bands;
-  if (band) return [...bandCurves(band, axis, start), ...raw];
-  if (weight === 0) return raw;
-  return raw.flatMap((each): Curve[] => [
-    { ...each, points: smooth(each.points, weight) },
-    { ...each, kind: "raw", label: `${each.label}, raw` },
-  ]);
-}
-
-function timeMarks(detail: Detail, axis: Axis, start: number): Mark[] {
-  const place = (time: string) => (axis === "minutes" ? (seconds(time)! - start) / 60 : seconds(time)!);
-  return [
-    ...detail.attempts.filter((each) => each.attempt > 0 || each.job_attempt > 0).map((each) => ({ at: place(each.started_at), colour: "#e69f00" })),
-    ...detail.checkpoints.map((each) => ({ at: place(each.at), colour: "#9f7aea" })),
-  ];
-}
-
-function stepMarks(detail: Detail): Mark[] {
-  return detail.checkpoints.map((each) => ({ at: each.step, colour: "#9f7aea" }));
-}
-
-function save(name: string, blob: Blob) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  URL.revokeObjectURL(link.href);
 }

@@ -5,7 +5,7 @@ import { useState } from "react";
 
 import { get, ofTraining, type Detail, type SeriesPage } from "./api.ts";
 import { Chart } from "./Chart.tsx";
-import { pointsOf, type Axis, type Curve } from "./curves.ts";
+import { pointsOf, type Curve } from "./curves.ts";
 import { Choice, Loading, Problem } from "./parts.tsx";
 import { seconds } from "./words.ts";
 
@@ -19,7 +19,7 @@ export interface RunName {
 
 /** A run is told by its first instance that has the metric: the chief, or rank 0. */
 export function Compare({ runs }: { runs: readonly RunName[] }) {
-  const [axis, setAxis] = useState<Exclude<Axis, "time">>("step");
+  const [axis, setAxis] = useState<keyof typeof AXES>("step");
   const details = useQueries({
     queries: runs.map(({ dag, uid }) => ({ queryKey: ["detail", uid], queryFn: () => get<Detail>(ofTraining(dag, uid)) })),
   });

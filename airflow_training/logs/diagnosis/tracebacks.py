@@ -16,6 +16,7 @@ __all__ = [
     "Chain",
     "RaisedException",
     "chains",
+    "innermost_frame",
     "innermost_frames",
     "is_source_line",
     "last_words",
@@ -196,6 +197,17 @@ def innermost_frames(hit: Hit) -> str:
             break
         texts.append(line)
     return "\n".join(reversed(texts)) if any(map(_FRAME.search, texts[:_NEAREST])) else ""
+
+
+def innermost_frame(hit: Hit) -> str:
+    """Return the frame that raised an exception, without its source; empty where none stands right above its line."""
+    for line in reversed(hit.before[-_NEAREST:]):
+        if _CUT_OFF in line:
+            break
+        found = _FRAME.search(line)
+        if found is not None:
+            return line[found.start() :]
+    return ""
 
 
 def is_source_line(hit: Hit) -> bool:

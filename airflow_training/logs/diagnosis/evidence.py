@@ -287,7 +287,12 @@ def _by_frame(line: int, hits: Iterable[Hit], catalogue: Catalogue) -> tuple[str
         for hit in hits
         if hit.line == line and hit.signature not in MARKERS and _is_by_frame(hit, catalogue)
     ]
-    return max(held, key=lambda each: each[1].confidence, default=("", None))
+    generic = f"{GENERIC_EXCEPTION}/"
+    return max(
+        held,
+        key=lambda each: (not each[0].startswith(generic), each[1].confidence),
+        default=("", None),
+    )
 
 
 def _is_by_frame(hit: Hit, catalogue: Catalogue) -> bool:

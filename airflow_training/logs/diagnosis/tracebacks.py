@@ -36,7 +36,7 @@ _NAMED = re.compile(
     r"(?:Error|Exception|Interrupt|Exit|[Tt]imeout|\.(?:gai)?error|Expired|Iteration|Empty|exceptions\.\w+)$|^[Ee]rror "
 )
 _WRAPPERS = re.compile(
-    r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|RayTaskError(?!\()"
+    r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|KilledWorker|RayTaskError(?!\()"
     r"|WorkerCrashedError|TrainingFailedError|RayActorError|EngineDeadError|SparkException|Py4JJavaError)\b"
     r"|Error (?:for )?[Tt]raining (?:job )?\S+: Failed|TuneError: \W*Trials did not complete"
     r"|Caught \w+ in (?:DataLoader worker|pin memory thread|replica)|Exception: -- Process \d+ terminated with"

@@ -83,7 +83,7 @@ class Signature(CausePart):
     raised_in: str | None = None
     """Pattern of the frames right above the exception: of one text the place where it was raised tells more."""
     raised_by: str | None = None
-    """Pattern of the frame that raised an exception: tells what it is about where no other signature knows it."""
+    """Pattern of the frame that raised an exception, and of its source below: asked where no other signature knows it."""
     at_end: bool = False
     """Programs print it as they end too: no failure after a log says that its training is complete."""
     near: Context | None = None
@@ -98,7 +98,7 @@ class Signature(CausePart):
     @cached_property
     def place(self) -> re.Pattern[str]:
         """Return the compiled pattern of the frame or frames; it matches any where none is asked for."""
-        return re.compile(self.raised_by or self.raised_in or "")
+        return re.compile(self.raised_by or self.raised_in or "", re.MULTILINE)
 
 
 class FactRule(CausePart):

@@ -200,13 +200,15 @@ def innermost_frames(hit: Hit) -> str:
 
 
 def innermost_frame(hit: Hit) -> str:
-    """Return the frame that raised an exception, without its source; empty where none stands right above its line."""
+    """Return the frame that raised an exception, its source on the line below; empty where none stands right above."""
+    source = ""
     for line in reversed(hit.before[-_NEAREST:]):
         if _CUT_OFF in line:
             break
         found = _FRAME.search(line)
         if found is not None:
-            return line[found.start() :]
+            return f"{line[found.start() :]}\n{source}"
+        source = line
     return ""
 
 

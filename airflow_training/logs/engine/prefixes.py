@@ -34,9 +34,11 @@ _PREFIX = re.compile(
     rb"|algo-\d{1,4}-[a-z0-9]{5} {1,60}\| ?"  # SageMaker's local mode
     # Determined: `[2024-01-05T10:11:12.000000Z] 1b2c3d4e [rank=3] || `
     rb"|\[(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z)\] [0-9a-f]{8} (?:\[rank=(?P<l>\d{1,6})\] )?\|\| "
+    # torch_xla of TPU pods: `2024-01-05 10:11:12 10.164.0.60 [2] `
+    rb"|(?P<moment>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:\d{1,3}\.){3}\d{1,3} \[(?P<m>\d{1,6})\] "
 )
-_RANKS = tuple("abcdefghijkl")
-_TIMES = ("time", "stamp")
+_RANKS = tuple("abcdefghijklm")
+_TIMES = ("time", "stamp", "moment")
 DATE = rb"\d{4}[-/]\d\d[-/]\d\d(?:T|, | )\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?(?![\d:])"
 """A moment as programs write it."""
 

@@ -11,7 +11,7 @@ LIBRARY = "/opt/venv/lib/python3.11/site-packages"
 
 def raised(error: str, *files: str, function: str = "run") -> str:
     """Return the log of a run that ends with an exception; `files`: its frames, the one that raised it last."""
-    frames = "".join(f'  File "{file}", line 40, in {function}\n    go()\n' for file in files)
+    frames = "".join(f'  File "{file}", line 40, in {function}\n    raise told\n' for file in files)
     head = 'start\nTraceback (most recent call last):\n  File "/app/train.py", line 9, in <module>\n'
     return f"{head}    main()\n{frames}{error}\n"
 

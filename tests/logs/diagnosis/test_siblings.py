@@ -12,7 +12,9 @@ LIBRARY = "/opt/venv/lib/python3.11/site-packages"
 def raised(error: str, *files: str, function: str = "run") -> str:
     """Return the log of a run that ends with an exception; `files`: its frames, the one that raised it last."""
     frames = "".join(f'  File "{file}", line 40, in {function}\n    raise told\n' for file in files)
-    head = 'start\nTraceback (most recent call last):\n  File "/app/train.py", line 9, in <module>\n'
+    head = (
+        'start\nTraceback (most recent call last):\n  File "/app/train.py", line 9, in <module>\n'
+    )
     return f"{head}    main()\n{frames}{error}\n"
 
 
@@ -35,7 +37,10 @@ def test_errno_is_no_word_of_a_missing_file(error):
 
 
 def test_a_missing_file_is_told_by_whole_words():
-    assert first(raised("ValueError: no label files in /data/x", "/app/data.py"))[0] == "file-not-found"
+    assert (
+        first(raised("ValueError: no label files in /data/x", "/app/data.py"))[0]
+        == "file-not-found"
+    )
     assert first(raised("RuntimeError: device 2 will change its mode", "/app/a.py"))[0] != "hang"
 
 
@@ -44,7 +49,7 @@ def test_a_missing_file_is_told_by_whole_words():
     [
         ("KeyError: \"Override 'lr-decay' not found in: ['lr']\"", "config-error"),
         ("KeyError: 'Override lr-decay not found'", "config-error"),
-        ("hydra: Could not override \"trainer.step's\".", "config-error"),
+        ('hydra: Could not override "trainer.step\'s".', "config-error"),
         ("KeyError: \"No 'state_dict' in last.pt\"", "checkpoint-corrupt"),
     ],
 )
@@ -76,7 +81,9 @@ def test_hubs_and_their_caches(error, cause, retry):
 
 
 def test_requires_grad_is_an_option_and_no_dtype():
-    grad = "ValueError: Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`"
+    grad = (
+        "ValueError: Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`"
+    )
     dtype = "ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32"
     files = f"{LIBRARY}/torch/distributed/fsdp/_flat_param.py"
     assert first(raised(grad, files))[0] == "config-error"
@@ -95,7 +102,10 @@ def test_requires_grad_is_an_option_and_no_dtype():
     ],
 )  # fmt: skip
 def test_no_error_of_srun_is_healthy(line, causes):
-    assert first(f"hosts: n1 n2\n{line}\nsrun: Job step aborted: Waiting up to 32 seconds\n")[0] in causes
+    assert (
+        first(f"hosts: n1 n2\n{line}\nsrun: Job step aborted: Waiting up to 32 seconds\n")[0]
+        in causes
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,7 +229,9 @@ def test_who_raised_an_exception_tells_what_it_is_about(error, frame, function, 
         pytest.param("ValueError: bad bucket", f"{LIBRARY}/acme/data.py", 0, 0.5, id="library"),
     ],
 )  # fmt: skip
-def test_an_exception_of_own_code_is_said_with_the_confidence_it_deserves(error, frame, least, most):
+def test_an_exception_of_own_code_is_said_with_the_confidence_it_deserves(
+    error, frame, least, most
+):
     """Below 0.8 always: another try of it is never forbidden for that."""
     found = ask(raised(error, frame)).causes[0]
     assert found.id == "python-exception"
@@ -229,3 +241,16 @@ def test_an_exception_of_own_code_is_said_with_the_confidence_it_deserves(error,
 def test_a_frame_tells_nothing_of_what_a_signature_knows():
     known = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
     assert first(raised(known, "/app/checkpointing.py"))[0] == "cuda-out-of-memory"
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("acme.RecipeConfigError", "config-error"),
+        ("acme.TruncatedShardError", "data-corrupt"),
+        ("acme.ArrayNotFoundError", "file-not-found"),
+        ("acme.StageError", "python-exception"),
+    ],
+)
+def test_the_name_of_an_exception_tells_what_nothing_else_does(name, cause):
+    assert first(raised(f"{name}: three of four", f"{LIBRARY}/acme/x.py"))[0] == cause

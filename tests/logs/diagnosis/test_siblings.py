@@ -36,6 +36,18 @@ def test_errno_is_no_word_of_a_missing_file(error):
     assert first(raised(error, "/app/data.py"))[0] != "file-not-found"
 
 
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        ("RuntimeError: the profile of acme was not found", "file-not-found"),
+        ("RuntimeError: a description could not be found", "file-not-found"),
+        ("RuntimeError: stopped, the loss is informative only", "nan-loss"),
+    ],
+)
+def test_parts_of_words_tell_nothing(error, cause):
+    assert first(raised(error, "/app/a.py"))[0] != cause
+
+
 def test_a_missing_file_is_told_by_whole_words():
     assert (
         first(raised("ValueError: no label files in /data/x", "/app/data.py"))[0]

@@ -82,6 +82,10 @@ class Signature(CausePart):
     """Tells how a process ended (a signal), of which the cause is the most frequent reason: no evidence of it."""
     raised_in: str | None = None
     """Pattern of the frames right above the exception: of one text the place where it was raised tells more."""
+    raised_by: str | None = None
+    """Pattern of the frame that raised an exception, and of its source below: asked where no other signature knows it."""
+    at_end: bool = False
+    """Programs print it as they end too: no failure after a log says that its training is complete."""
     near: Context | None = None
     unless: Context | None = None
     example: str
@@ -93,8 +97,8 @@ class Signature(CausePart):
 
     @cached_property
     def place(self) -> re.Pattern[str]:
-        """Return the compiled pattern of the frames; it matches any where none is asked for."""
-        return re.compile(self.raised_in or "")
+        """Return the compiled pattern of the frame or frames; it matches any where none is asked for."""
+        return re.compile(self.raised_by or self.raised_in or "", re.MULTILINE)
 
 
 class FactRule(CausePart):
@@ -238,6 +242,11 @@ def _signature_faults(field: str, signature: Signature) -> Sequence[Problem]:
             faults += _expression_faults(f"{field}.{name}.pattern", context.pattern)
     if signature.raised_in is not None:
         faults += _expression_faults(f"{field}.raisedIn", signature.raised_in)
+    if signature.raised_by is not None:
+        faults += _expression_faults(f"{field}.raisedBy", signature.raised_by)
+    if signature.raised_by is not None and signature.raised_in is not None:
+        message = "cannot stand beside raisedIn: the innermost frame is one of them"
+        faults.append(_fault(f"{field}.raisedBy", signature.raised_by, message))
     return faults
 
 

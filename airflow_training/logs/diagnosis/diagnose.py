@@ -158,7 +158,7 @@ def _confidence(
     root: WeightedEvent, alternatives: Iterable[WeightedEvent], *, agreed: bool, known: bool
 ) -> float:
     """Return how sure the answer is: less where something else explains the end about as well."""
-    sure = max(root.weight, root.event.confidence * 0.5)
+    sure = max(root.weight, root.event.confidence * 0.5, root.event.sure)
     if agreed:
         sure = 1 - (1 - sure) * 0.5
     rivals = [

@@ -14,6 +14,7 @@ from airflow_training.logs.diagnosis.ranks import rank_in
 from airflow_training.logs.diagnosis.tracebacks import (
     Chain,
     chains,
+    innermost_frame,
     innermost_frames,
     is_source_line,
     last_words,
@@ -108,6 +109,10 @@ class Incident:
     """Its line says that the program goes on: a warning, something skipped or tried again."""
     column: int = 0
     """Where in its line: of `a failed: b failed: c`, c is the reason."""
+    at_end: bool = False
+    """Programs print it as they end, too."""
+    sure: float = 0.0
+    """Of an exception that is known by no more than its name and the frame that raised it: how often that is right."""
     place: int = -1
     """Which of the frames above it say what it is about, as a place in their text; -1: its own text alone does."""
 
@@ -141,11 +146,15 @@ def events_of(
             for each in known
         )
         unknown = [each for each in _last_together(tracebacks) if not _is_known(each, known)]
-        found += _unknown_exceptions(unknown, catalogue, scan, log=log)
+        found += _unknown_exceptions(unknown, hits, catalogue, scan, log=log)
     return [
         replace(
             each,
-            survived=each.line is not None and life.lived_through(each.cause, each.line),
+            survived=each.line is not None
+            and (
+                life.lived_through(each.cause, each.line)
+                or (each.at_end and life.ended_well_before(each.line))
+            ),
             last=each.line is not None and not each.mild and life.ended_at(each.cause, each.line),
             time=None if each.time is None else each.time - skew_seconds,
         )
@@ -164,16 +173,11 @@ def _known(
             continue
         signature = catalogue.signatures[hit.signature]
         cause = catalogue.causes[hit.signature.partition("/")[0]]
-        if cause.id == GENERIC_EXCEPTION:
-            continue  # told by its traceback, below
+        if signature.raised_by is not None:
+            continue  # of an exception that nothing else knows, below
         if signature.raised and hit.line not in raised:
             continue
-        place = _place(signature, hit)
-        if place is None:
-            continue
-        if signature.near is not None and not _stands_near(signature.near, hit):
-            continue
-        if signature.unless is not None and _stands_near(signature.unless, hit):
+        if not _holds(signature, hit):
             continue
         # what must stand near is what the program did next
         mild = signature.near is None and _goes_on(hit) and not _orders(cause)
@@ -185,6 +189,7 @@ def _known(
             survivable=signature.survivable or mild,
             guess=signature.guess,
             mild=mild,
+            at_end=signature.at_end,
             log=log,
             rank=_rank(hit.rank, hit.text, scan),
             line=hit.line,
@@ -192,16 +197,25 @@ def _known(
             time=hit.time if hit.time is not None else _glog_time(hit.text),
             text=hit.text.strip(),
             column=_column(signature.expression.search(hit.text)),
-            place=place,
+            place=_place(signature, hit),
         )
 
 
-def _place(signature: Signature, hit: Hit) -> int | None:
-    """Return where the frames above a hit say that a signature holds; -1 for one that asks for none, None for no."""
+def _holds(signature: Signature, hit: Hit) -> bool:
+    """Return whether a signature holds where a hit stands: by its frames and the lines around."""
+    if signature.raised_in is not None and _place(signature, hit) < 0:
+        return False
+    if signature.near is not None and not _stands_near(signature.near, hit):
+        return False
+    return signature.unless is None or not _stands_near(signature.unless, hit)
+
+
+def _place(signature: Signature, hit: Hit) -> int:
+    """Return where the frames above a hit say that a signature holds; -1 for nowhere, as for one that asks for none."""
     if signature.raised_in is None:
         return -1
     ends = [found.end() for found in signature.place.finditer(innermost_frames(hit))]
-    return max(ends, default=None)
+    return max(ends, default=-1)
 
 
 def _best_placed(known: Iterable[Incident]) -> Iterable[Incident]:
@@ -229,21 +243,30 @@ def _told_again(hit: Hit, hits: Iterable[Hit]) -> bool:
 
 
 def _unknown_exceptions(
-    tracebacks: Sequence[Chain], catalogue: Catalogue, scan: FileScan, *, log: int
+    tracebacks: Sequence[Chain],
+    hits: Sequence[Hit],
+    catalogue: Catalogue,
+    scan: FileScan,
+    *,
+    log: int,
 ) -> Iterable[Incident]:
-    """Yield the root of each traceback."""
-    cause = catalogue.causes.get(GENERIC_EXCEPTION)
-    if cause is None:
-        return
+    """Yield the root of each traceback: of the cause that the frame which raised it tells, else of none that is known."""
     for chain in tracebacks:
         root = chain.root
         if root.wraps:
             continue
+        name, signature = _by_frame(root.line, hits, catalogue)
+        cause = catalogue.causes.get(name.partition("/")[0] or GENERIC_EXCEPTION)
+        if cause is None:
+            continue
+        confidence = _CUT_OFF_CONFIDENCE if root.cut_off else _EXCEPTION_CONFIDENCE
+        if signature is not None and cause.id != GENERIC_EXCEPTION:
+            confidence = signature.confidence
         yield Incident(
             cause=cause,
-            signature="",
+            signature=name,
             kind="cause",
-            confidence=_CUT_OFF_CONFIDENCE if root.cut_off else _EXCEPTION_CONFIDENCE,
+            confidence=confidence,
             survivable=False,
             log=log,
             rank=_rank(root.rank, root.text, scan),
@@ -251,9 +274,35 @@ def _unknown_exceptions(
             offset=root.offset,
             time=root.time,
             text=root.text,
-            frames=root.frames,
+            frames=root.frames if cause.id == GENERIC_EXCEPTION else (),
             raised=True,
+            sure=signature.confidence if signature is not None else 0.0,
         )
+
+
+def _by_frame(line: int, hits: Iterable[Hit], catalogue: Catalogue) -> tuple[str, Signature | None]:
+    """Return the surest signature of an exception by the frame that raised it, and its name; empty for none."""
+    held = [
+        (hit.signature, catalogue.signatures[hit.signature])
+        for hit in hits
+        if hit.line == line and hit.signature not in MARKERS and _is_by_frame(hit, catalogue)
+    ]
+    generic = f"{GENERIC_EXCEPTION}/"
+    return max(
+        held,
+        key=lambda each: (not each[0].startswith(generic), each[1].confidence),
+        default=("", None),
+    )
+
+
+def _is_by_frame(hit: Hit, catalogue: Catalogue) -> bool:
+    signature = catalogue.signatures[hit.signature]
+    frame = innermost_frame(hit)
+    return (
+        signature.raised_by is not None
+        and signature.place.search(frame) is not None
+        and _holds(signature, hit)
+    )
 
 
 def _is_known(chain: Chain, known: Iterable[Incident]) -> bool:
@@ -379,6 +428,10 @@ class _Life:
         if cause.id in _BEFORE_THE_START and line < self._started_until:
             return True
         return self.survived(line)
+
+    def ended_well_before(self, line: int) -> bool:
+        """Return whether the run had said before a line that it was complete, and did not start again."""
+        return self._trained_until <= self._well_until < line and self._well_until > 0
 
     def ended_well_after(self, line: int) -> bool:
         """Return whether the run said after a line that it was complete."""

@@ -16,6 +16,7 @@ __all__ = [
     "Chain",
     "RaisedException",
     "chains",
+    "innermost_frame",
     "innermost_frames",
     "is_source_line",
     "last_words",
@@ -35,7 +36,7 @@ _NAMED = re.compile(
     r"(?:Error|Exception|Interrupt|Exit|[Tt]imeout|\.(?:gai)?error|Expired|Iteration|Empty|exceptions\.\w+)$|^[Ee]rror "
 )
 _WRAPPERS = re.compile(
-    r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|RayTaskError(?!\()"
+    r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|KilledWorker|RayTaskError(?!\()"
     r"|WorkerCrashedError|TrainingFailedError|RayActorError|EngineDeadError|SparkException|Py4JJavaError)\b"
     r"|Error (?:for )?[Tt]raining (?:job )?\S+: Failed|TuneError: \W*Trials did not complete"
     r"|Caught \w+ in (?:DataLoader worker|pin memory thread|replica)|Exception: -- Process \d+ terminated with"
@@ -196,6 +197,19 @@ def innermost_frames(hit: Hit) -> str:
             break
         texts.append(line)
     return "\n".join(reversed(texts)) if any(map(_FRAME.search, texts[:_NEAREST])) else ""
+
+
+def innermost_frame(hit: Hit) -> str:
+    """Return the frame that raised an exception, its source on the line below; empty where none stands right above."""
+    source = ""
+    for line in reversed(hit.before[-_NEAREST:]):
+        if _CUT_OFF in line:
+            break
+        found = _FRAME.search(line)
+        if found is not None:
+            return f"{line[found.start() :]}\n{source}"
+        source = line
+    return ""
 
 
 def is_source_line(hit: Hit) -> bool:

@@ -16,9 +16,10 @@ LONGEST = 200
 _PREFIX = re.compile(
     rb"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}(?:Z|[+-]\d\d:\d\d)):? (?:(?:stdout|stderr) [FP] )?"  # Kubernetes
     rb"|\[(?!(?i:epoch|step|iter|batch))(?:[A-Za-z][A-Za-z_.-]{0,30}|[Rr]ank:? )(?P<a>\d{1,6})\]: ?"  # torchrun: [rank3]: [default7]: [worker-0]:
-    rb"|\[rank: (?P<b>\d{1,6})\] "  # Lightning
-    # Open MPI; Horovod without it, which may be asked for the time: `Wed Nov 25 19:38:54 2020[0]<stderr>:`
-    rb"|(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [\d ]\d \d\d:\d\d:\d\d \d{4})?\[(?:\d{1,6},)?(?P<c>\d{1,6})\]<std(?:out|err|diag)>: ?"
+    rb"|\[(?:rank[:=] ?|RANK )(?P<b>\d{1,6})\] "  # Lightning, Determined
+    # Open MPI, as SageMaker with its hosts too: `[1,mpirank:7,algo-1]<stderr>:`
+    # Horovod without it, which may be asked for the time: `Wed Nov 25 19:38:54 2020[0]<stderr>:`
+    rb"|(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [\d ]\d \d\d:\d\d:\d\d \d{4})?\[(?:[\w.@-]{1,80},)?(?:mpirank:)?(?P<c>\d{1,6})(?:,[\w.-]{1,60})?\]<std(?:out|err|diag)>: ?"
     rb"| {0,5}(?P<d>\d{1,6}): "  # srun --label
     rb"|[Rr]ank[ _-]?(?P<e>\d{1,6}): "
     rb"|[A-Za-z][\w.-]{0,60}[-_](?P<f>\d{1,6}) {1,60}\| ?"  # docker compose
@@ -26,8 +27,18 @@ _PREFIX = re.compile(
     rb"|(?:worker|node|host|rank|trainer|launcher|master|chief|ps)[-_](?P<h>\d{1,6}): "  # pdsh and DeepSpeed
     rb"|(?:\d{1,3}\.){3}\d{1,3}: |(?:ip|node|host|gpu|worker)[\w.-]{0,60}\d[\w.-]{0,60}: "
     rb"|\((?:[A-Za-z]\w{0,60} )?pid=\d+(?:, ip=[\w.:]{1,60})?\) "  # Ray
+    rb"|\([\w-]{1,60}, rank=(?P<i>\d{1,6}), pid=\d+(?:, ip=[\w.:]{1,60})?\) "  # SkyPilot
+    rb"|(?:trainer|worker|node|task|main|replica)/(?P<j>\d{1,6}):? "  # TorchX, NeMo-Run
+    rb"|[a-z0-9][a-z0-9-]{0,80}-(?:worker|master|launcher|chief|ps|node)-(?P<k>\d{1,6})(?:-[a-z0-9]{5})? "
+    rb"(?:pytorch|tensorflow|xgboost|paddle|jax|mpi|trainer) "  # stern, of containers as Kubeflow calls them
+    rb"|algo-\d{1,4}-[a-z0-9]{5} {1,60}\| ?"  # SageMaker's local mode
+    # Determined: `[2024-01-05T10:11:12.000000Z] 1b2c3d4e [rank=3] || `
+    rb"|\[(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z)\] [0-9a-f]{8} (?:\[rank=(?P<l>\d{1,6})\] )?\|\| "
+    # torch_xla of TPU pods: `2024-01-05 10:11:12 10.164.0.60 [2] `
+    rb"|(?P<moment>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:\d{1,3}\.){3}\d{1,3} \[(?P<m>\d{1,6})\] "
 )
-_RANKS = tuple("abcdefgh")
+_RANKS = tuple("abcdefghijklm")
+_TIMES = ("time", "stamp", "moment")
 DATE = rb"\d{4}[-/]\d\d[-/]\d\d(?:T|, | )\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?(?![\d:])"
 """A moment as programs write it."""
 
@@ -64,8 +75,10 @@ def prefix(line: bytes) -> Prefix:
         for name in _RANKS:
             if (digits := found[name]) is not None:
                 rank, rank_span = int(digits), found.span(name)
-        if found["time"] is not None:
-            written = _TIME.match(head, found.start("time"))
+        for name in _TIMES:
+            if found[name] is None:
+                continue
+            written = _TIME.match(head, found.start(name))
             if written is not None and (seconds := _seconds(written)) is not None:
                 time, time_span = seconds, (written.start("y"), written.end())
         position = found.end()

@@ -72,6 +72,14 @@ def test_an_example_that_does_not_match_is_a_fault(write):
     )
 
 
+def test_frames_and_the_innermost_frame_are_not_asked_for_at_once(write):
+    both = GOOD.replace(
+        "confidence: 0.9", "confidence: 0.9\n    raisedIn: 'a'\n    raisedBy: 'b'", 1
+    )
+    (fault,) = faults_of(read_cause(write(both)))
+    assert fault.field == "signatures[0].raisedBy"
+
+
 @pytest.mark.parametrize(
     ("pattern", "told"),
     [

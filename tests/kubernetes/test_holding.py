@@ -258,7 +258,7 @@ async def test_what_may_not_be_read_is_asked_for_once():
     no = Forbidden(403, "Forbidden", "may not list")
     server = Server(dict.fromkeys((*KUEUE_WORKLOADS, EVENTS, NODES), no))
     said = await asked(server, gated(), refused(uid="v"), times=3)
-    assert "non-empty scheduling gates" in said["u"]
+    assert said["u"] == "pending SchedulingGated: waits for its turn in queue 'research'"
     assert "Insufficient cpu" in said["v"]
     assert set(server.asked.values()) == {1}
 

@@ -112,7 +112,7 @@ CASES = {
             conditions=[condition("PodScheduled", "False", "SchedulingGated", "Scheduling is blocked")],
             spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
         ),
-        "pending", "SchedulingGated", {"message": "Scheduling is blocked", "scheduled": False},
+        "pending", "SchedulingGated", {"message": "waits for kueue.x-k8s.io/admission", "scheduled": False},
     ),
     "placed": (pod("Pending"), "pending", "Starting", {"scheduled": True, "node": "node-1"}),
     "creating": (pod("Pending", container(waiting("ContainerCreating"))), "pending", "Starting", {}),

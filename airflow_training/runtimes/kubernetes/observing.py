@@ -400,8 +400,10 @@ def _pending(pod: Mapping[str, Any], *, now: float, answers_since: float) -> _Sa
     if not (pod.get("spec") or {}).get("nodeName"):
         gates = [each.get("name", "") for each in pod.get("spec", {}).get("schedulingGates") or ()]
         if gates or scheduled.get("reason") == "SchedulingGated":
-            message = scheduled.get("message") or f"waits for {', '.join(gates)}"
-            return _Said("pending", "SchedulingGated", message)
+            # The server's own words only say that there are gates.
+            queue = (pod["metadata"].get("labels") or {}).get(KUEUE_QUEUE)
+            waits_for = f"its turn in queue '{queue}'" if queue else ", ".join(gates) or "its gates"
+            return _Said("pending", "SchedulingGated", f"waits for {waits_for}")
         if scheduled.get("status") == "False":
             reason, message = (
                 scheduled.get("reason") or "Unschedulable",

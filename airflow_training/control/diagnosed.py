@@ -196,7 +196,8 @@ def charge_first(
         record,
         key=first.key,
         attempt=first.attempt,
-        failure_class=class_of(first, otherwise=record.failure_class),
+        failure_class=class_of(first, otherwise="user"),
+        said_by_runtime=False,
         cause=first.cause["id"],
         fingerprint=fingerprint(first),
         explained="itself",
@@ -239,8 +240,12 @@ def apply_late_diagnoses(draft: Draft) -> None:
         records = list(draft.job.restarts)
         record = records[place]
         said_by_runtime = told.reason in draft.known_reasons
+        failure_class = record.failure_class
+        if not record.said_by_runtime:
+            failure_class = class_of(told, otherwise=failure_class)
         records[place] = record = replace(
             record,
+            failure_class=failure_class,
             cause=told.cause["id"],
             fingerprint=fingerprint(told),
             explained=record.explained if said_by_runtime else explained_by(told),

@@ -15,7 +15,7 @@ from airflow_training.control.diagnosed import (
 from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import can_shrink, renumber, retry_unjoined, shrink_role
 from airflow_training.control.ending import close_role, finish
-from airflow_training.control.failures import Failure
+from airflow_training.control.failures import Failure, class_decides
 from airflow_training.control.in_place import place_of, place_of_survivor
 from airflow_training.control.memory import grow_memory, tell_ceiling
 from airflow_training.control.model import (
@@ -202,7 +202,7 @@ def _judge_all(
             now=draft.now,
             can_spare=can_shrink(draft, failure),
         )
-        if _waits_for_diagnosis(draft, failure, verdict) and failure.role not in replaced:
+        if _waits_for_diagnosis(draft, failure, verdict, budget) and failure.role not in replaced:
             waiting.append(failure)
             continue
         if failure.diagnosed is not None:
@@ -269,14 +269,43 @@ def _replaced_with(draft: Draft, failure: Failure, restart: RestartDecision) -> 
     return frozenset({failure.role} if restart.scope == "Role" else ())
 
 
-def _waits_for_diagnosis(draft: Draft, failure: Failure, verdict: Verdict) -> bool:
-    """Return whether a limit would end something though it may be another's failure: that is known soon."""
+def _waits_for_diagnosis(draft: Draft, failure: Failure, verdict: Verdict, budget: Budget) -> bool:
+    """Return whether what is known soon may change the verdict: the failure's class, or whose a charge is."""
+    if _is_known_soon(draft, failure) and (
+        isinstance(verdict, GiveUp | FailJob) or class_decides(draft.spec, failure)
+    ):
+        return True
+    return _meets_limit(failure, verdict) and any(
+        _is_known_soon(draft, record)
+        for record in budget.records
+        if record.counted and _counts_towards(record, failure, verdict)
+    )
+
+
+def _is_known_soon(draft: Draft, one: Failure | RestartRecord) -> bool:
+    return (one.role, one.index, one.attempt) in draft.undiagnosed
+
+
+def _meets_limit(failure: Failure, verdict: Verdict) -> bool:
+    """Return whether a limit is used up, which ends something, or lets the job begin afresh or smaller."""
     match verdict:
         case GiveUp(reason=reason) | FailJob(reason=reason):
-            known_soon = (failure.role, failure.index, failure.attempt) in draft.undiagnosed
-            return known_soon and reason in _LIMITS
-        case RestartDecision() | CompleteJob():
+            return reason in _LIMITS
+        case RestartDecision(scope=scope, fewer=fewer):
+            return scope == "FreshJob" or (fewer and failure.reason != reasons.UNSCHEDULABLE)
+        case CompleteJob():
             return False
+
+
+def _counts_towards(record: RestartRecord, failure: Failure, verdict: Verdict) -> bool:
+    """Return whether a restart is one of those that have used up the limit of a verdict."""
+    match verdict:
+        case GiveUp(reason=reasons.BACKOFF_LIMIT_EXCEEDED):
+            return record.key == failure.key
+        case GiveUp():
+            return record.role == failure.role
+        case _:
+            return True
 
 
 def _give_up(draft: Draft, entry: InstanceEntry, failure: Failure, verdict: GiveUp) -> None:

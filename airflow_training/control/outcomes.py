@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from airflow_training.control import reasons
-from airflow_training.control.charging import in_causal_order
+from airflow_training.control.charging import explained, in_causal_order
 from airflow_training.control.diagnosed import (
     excuse_peers,
     record_consequence,
@@ -202,7 +202,11 @@ def _judge_all(
             now=draft.now,
             can_spare=can_shrink(draft, failure),
         )
-        if _waits_for_diagnosis(draft, failure, verdict, budget) and failure.role not in replaced:
+        others = [] if explained(failure) != "peers" else failures
+        if (
+            _waits_for_diagnosis(draft, failure, verdict, budget.records, beside=others)
+            and failure.role not in replaced
+        ):
             waiting.append(failure)
             continue
         if failure.diagnosed is not None:
@@ -248,6 +252,12 @@ def _judge_all(
                 replaced |= _replaced_with(draft, failure, verdict)
             case GiveUp():
                 _give_up(draft, entry, failure, verdict)
+                apply_policies(draft)
+                if draft.job.state in TERMINAL_JOB_STATES:
+                    # what the others ended with is no reason any more, nor do they use up a limit
+                    for each in failures[number + 1 :]:
+                        _record_end(draft, each)
+                    break
             case FailJob() | CompleteJob():
                 for each in failures[number:]:
                     _record_end(draft, each)
@@ -269,17 +279,26 @@ def _replaced_with(draft: Draft, failure: Failure, restart: RestartDecision) -> 
     return frozenset({failure.role} if restart.scope == "Role" else ())
 
 
-def _waits_for_diagnosis(draft: Draft, failure: Failure, verdict: Verdict, budget: Budget) -> bool:
-    """Return whether what is known soon may change the verdict: the failure's class, or whose a charge is."""
+def _waits_for_diagnosis(
+    draft: Draft,
+    failure: Failure,
+    verdict: Verdict,
+    before: Sequence[RestartRecord],
+    *,
+    beside: Sequence[Failure],
+) -> bool:
+    """Return whether what is known soon may change the verdict: the failure's class, or whose a charge is.
+
+    `beside`: failures of the same moment that this one may be a consequence of.
+    """
     if _is_known_soon(draft, failure) and (
         isinstance(verdict, GiveUp | FailJob) or class_decides(draft.spec, failure)
     ):
         return True
-    return _meets_limit(failure, verdict) and any(
-        _is_known_soon(draft, record)
-        for record in budget.records
-        if record.counted and _counts_towards(record, failure, verdict)
-    )
+    if not _meets_limit(failure, verdict):
+        return False
+    charged = [each for each in before if each.counted and _counts_towards(each, failure, verdict)]
+    return any(_is_known_soon(draft, each) for each in (*charged, *beside))
 
 
 def _is_known_soon(draft: Draft, one: Failure | RestartRecord) -> bool:
@@ -319,6 +338,8 @@ def _give_up(draft: Draft, entry: InstanceEntry, failure: Failure, verdict: Give
         ),
         _end_of(failure),
     )
+    if failure.diagnosed is not None:  # also where the log of another has named it
+        draft.diagnoses[failure.role, failure.index, failure.attempt] = failure.diagnosed
     tell_ceiling(draft, entry, reason=failure.reason, told=failure.diagnosed)
     if verdict.reason in _SPECIFIC:
         detail = f"{failure.role}-{failure.index}: {verdict.message}"

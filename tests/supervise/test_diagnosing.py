@@ -125,6 +125,8 @@ class LateLogs(Logs):
     ("end", "restart_waits", "decision_waits"),
     [
         pytest.param({"exit_code": 1}, True, False, id="error"),
+        pytest.param({"exit_code": None, "signal": 6}, True, False, id="aborted"),
+        pytest.param({"exit_code": 134}, True, False, id="aborted-as-shells-say"),
         pytest.param({"exit_code": None, "signal": 9}, False, False, id="killed"),
         pytest.param({"exit_code": 127}, True, True, id="a-shell-found-no-command"),
         pytest.param({"exit_code": 127, "message": "no x"}, True, False, id="its-words-are-known"),

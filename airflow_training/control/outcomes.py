@@ -68,6 +68,7 @@ _SPECIFIC = frozenset(
         reasons.EXIT_CODE_PERMANENT,
         reasons.MAX_RESTARTS_EXCEEDED,
         reasons.NOT_RETRYABLE,
+        reasons.OUTPUT_FAILED,
         reasons.SAME_ERROR_AGAIN,
     }
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -68,6 +69,7 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
     "image-pull-failure": ("configuration", "no"),
     "node-lost": ("infrastructure", "yes"),
     "not-admitted": ("configuration", "no"),
+    "output-failed": ("infrastructure", "no"),
     "preempted": ("preemption", "yes"),
     "python-exception": ("user-error", "no"),
     "segfault": ("user-error", "once"),
@@ -78,6 +80,8 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
 }
 """Id of the cause -> category, and whether another try can help: yes, once, no."""
 
+_TRIED = re.compile(r"\(tried \d+ times\)")
+"""Of an upload that failed, in the words of the agent: the storage was away, which may pass."""
 _SAY_NOTHING = frozenset({"", "Error", reasons.INSTANCE_FAILED})
 """Reasons of whatever ended with an exit code."""
 _WORDS = 120
@@ -117,6 +121,8 @@ def cause_document(
     proven = proven_cause(reason, known)
     found = proven or cause_id(exit_code=exit_code, signal=signal)
     category, retryable = _CAUSES[found]
+    if reason == reasons.OUTPUT_FAILED and _TRIED.search(message):
+        retryable = "once"
     return {
         "id": found,
         "category": category,

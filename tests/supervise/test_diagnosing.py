@@ -106,7 +106,9 @@ async def test_an_attempt_is_diagnosed_once_and_its_answer_waits_to_be_taken_in(
     assert (answer.cause["id"], answer.attempt, answer.exit_code) == ("cuda-out-of-memory", 0, 1)
     await asked.ask(ledger, objects, {})
     assert len(asked._asked) == 1
-    asked.forget([answer])
+    asked.forget([answer], ledger)
+    assert asked.answers == (answer,), "its attempt is not judged yet: it may wait for what others say"
+    asked.forget([answer], failed(10.0))
     assert asked.answers == ()
 
 

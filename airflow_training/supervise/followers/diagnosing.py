@@ -118,10 +118,16 @@ class Diagnoser:
         """Return attempts whose restart waits: they ended by themselves, and it will be known why."""
         return frozenset(self._awaited)
 
-    def forget(self, answers: Collection[InstanceDiagnosis]) -> None:
-        """Forget answers: a decision that knew them is in the store."""
+    def forget(self, answers: Collection[InstanceDiagnosis], ledger: Ledger) -> None:
+        """Forget answers that a decision knew which is in the store, as `ledger`.
+
+        Not those of attempts that it has not judged yet: they wait for what is found out of others.
+        """
         for each in answers:
-            self._answers.pop((each.role, each.index, each.attempt), None)
+            entry = ledger.instances.get(each.key)
+            waits = entry is not None and entry.wanted and entry.attempt_id == each.attempt_id
+            if not waits:
+                self._answers.pop((each.role, each.index, each.attempt), None)
 
     async def _diagnose(
         self, seen: Observation, progress: ProgressReport | None, ledger: Ledger

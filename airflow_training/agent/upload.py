@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["describe", "fetch_output", "local_target", "may_pass", "put", "upload", "upload_patiently"]
+__all__ = [
+    "describe",
+    "fetch_output",
+    "local_target",
+    "may_pass",
+    "put",
+    "upload",
+    "upload_patiently",
+]
 
 _COMMAND = "TRAINING_OUTPUT_COMMAND"
 """Program that brings what other instances have written into the output folder: of frameworks whose

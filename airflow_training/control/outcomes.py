@@ -298,8 +298,11 @@ def _waits_for_diagnosis(
         return True
     if not _meets_limit(failure, verdict):
         return False
-    charged = [each for each in before if each.counted and _counts_towards(each, failure, verdict)]
-    return any(_is_known_soon(draft, each) for each in (*charged, *beside))
+    return any(_is_known_soon(draft, each) for each in beside) or any(
+        _is_known_soon(draft, each)
+        for each in before
+        if each.counted and _counts_towards(each, failure, verdict)
+    )
 
 
 def _is_known_soon(draft: Draft, one: Failure | RestartRecord) -> bool:

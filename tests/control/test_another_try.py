@@ -183,7 +183,9 @@ STORAGE = "the output could not be uploaded: s3://models/digits: TimeoutError()"
 @pytest.mark.parametrize(
     ("message", "retryable"),
     [
-        pytest.param("the output could not be uploaded: s3://b: PermissionError()", "no", id="refused"),
+        pytest.param(
+            "the output could not be uploaded: s3://b: PermissionError()", "no", id="refused"
+        ),
         pytest.param(f"{STORAGE} (tried 5 times)", "once", id="away"),
     ],
 )
@@ -194,7 +196,11 @@ def test_a_training_whose_output_is_not_uploaded_is_not_run_again(message, retry
     root = job_.root_cause or {}
     assert (job_.state, bench.of().attempt, bench.charged()) == ("Failed", 0, {})
     assert (job_.reason, job_.message) == ("OutputFailed", f"worker-0: {message}")
-    assert (root["id"], root["retryable"], root["reason"]) == ("output-failed", retryable, "OutputFailed")
+    assert (root["id"], root["retryable"], root["reason"]) == (
+        "output-failed",
+        retryable,
+        "OutputFailed",
+    )
     assert root["index"] == 0
 
 

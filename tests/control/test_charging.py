@@ -48,7 +48,9 @@ def told(index: int, cause: dict[str, Any], at: float = 1000.0, **facts: Any) ->
 
 
 def group(scope: str = "Instance", **fields: Any) -> Bench:
-    of_role = {key: fields.pop(key) for key in ("backoff_limit", "restart_policy") if key in fields}
+    of_role: dict[str, Any] = {
+        key: fields.pop(key) for key in ("backoff_limit", "restart_policy") if key in fields
+    }
     if "role_max_restarts" in fields:
         of_role["max_restarts"] = fields.pop("role_max_restarts")
     spec = job(role("worker", 3, **of_role), scope=scope, backoff_initial_seconds=5, **fields)

@@ -89,7 +89,9 @@ def in_the_end(bench: Bench) -> dict[str, Any]:
         ),
         "restarts": [each.restarts for each in entries],
         "attempts": [] if failed else [each.attempt for each in entries],
-        "class of the cause": [e.end.failure_class for e in entries if e.index == root.get("index")],
+        "class of the cause": [
+            e.end.failure_class for e in entries if e.index == root.get("index")
+        ],
         "root cause": [root.get(name) for name in ("id", "index", "attempt", "evidence")],
     }
 
@@ -130,7 +132,11 @@ def test_a_late_diagnosis_charges_what_an_early_one_does(found, end, scope):
 @pytest.mark.parametrize("found", ITSELF.values(), ids=ITSELF)
 def test_so_it_does_where_a_log_names_another_instance(found, scope):
     def named(bench: Bench) -> dict[str, Any]:
-        return {"origin": replace(told(bench, 2, found), key=("worker", 2))} if scope != "Instance" else {}
+        return (
+            {"origin": replace(told(bench, 2, found), key=("worker", 2))}
+            if scope != "Instance"
+            else {}
+        )
 
     ends = []
     for way in (early, under_way, unexpected):
@@ -149,7 +155,9 @@ def test_what_follows_from_a_class_follows_from_the_one_of_the_log(found, end, p
 
 @pytest.mark.parametrize("scope", OF_SCOPE)
 @pytest.mark.parametrize("most", [0, 1])
-@pytest.mark.parametrize("found", [ITSELF[name] for name in ("an-exception", "sure-of-the-user", "once", "resource")])
+@pytest.mark.parametrize(
+    "found", [ITSELF[name] for name in ("an-exception", "sure-of-the-user", "once", "resource")]
+)
 def test_so_it_does_for_two_that_fail_one_after_the_other(found, most, scope):
     def both(late: set[int]) -> dict[str, Any]:
         bench = group(scope, max_restarts=most)

@@ -107,7 +107,9 @@ async def test_an_attempt_is_diagnosed_once_and_its_answer_waits_to_be_taken_in(
     await asked.ask(ledger, objects, {})
     assert len(asked._asked) == 1
     asked.forget([answer], ledger)
-    assert asked.answers == (answer,), "its attempt is not judged yet: it may wait for what others say"
+    assert asked.answers == (answer,), (
+        "its attempt is not judged yet: it may wait for what others say"
+    )
     asked.forget([answer], failed(10.0))
     assert asked.answers == ()
 

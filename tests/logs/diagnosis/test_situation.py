@@ -81,7 +81,9 @@ def test_another_time_out_may_not_come_again(before):
 @pytest.mark.parametrize(
     ("tried", "retryable"), [("", "no"), (" (tried 5 times)", "once")], ids=["refused", "away"]
 )
-def test_an_upload_that_a_storage_refuses_is_in_vain_again_and_one_that_was_away_perhaps_not(tried, retryable):
+def test_an_upload_that_a_storage_refuses_is_in_vain_again_and_one_that_was_away_perhaps_not(
+    tried, retryable
+):
     line = f"airflow-training: cannot upload the output to s3://b: ClientError('SlowDown'){tried}"
     found = ask(f"{STEPS}{line}\n").causes[0]
     assert (found.id, found.retryable) == ("output-failed", retryable)

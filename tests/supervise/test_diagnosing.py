@@ -111,7 +111,7 @@ async def test_an_attempt_is_diagnosed_once_and_its_answer_waits_to_be_taken_in(
         "its attempt is not judged yet: it may wait for what others say"
     )
     asked.forget([answer], failed(10.0))
-    assert asked.answers == ()
+    assert not asked.answers
 
 
 @dataclass

@@ -130,7 +130,6 @@ class ScriptedKubelet(Kubelet):
         one.container_id = f"containerd://{run.entry.uid}-{one.name}-{one.restarts}"
         one.state = running(stamp())
         one.ready = not any(c is one for c in run.init)
-        self.logs.open(run.entry, one.name)  # whoever follows it waits for its first line
         if output:
             self.print(run, one.name, output)
 

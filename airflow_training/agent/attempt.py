@@ -461,13 +461,14 @@ class Attempt(abc.ABC):
         def upload() -> None:
             os.environ.update(self._environment)  # credentials of the object storage
             try:
-                from airflow_training.agent.upload import fetch_output, upload
+                from airflow_training.agent.upload import fetch_output, upload_patiently
 
                 fetch_output()
-                answer = upload(Path(self._order.output_dir), uri, say=self._say)
-            except BaseException as error:  # noqa: BLE001  # whatever a storage client raises
-                self._say(f"cannot upload the output to {uri}: {error!r}")
+                answer = upload_patiently(Path(self._order.output_dir), uri, say=self._say)
+            except BaseException as error:  # noqa: BLE001  # whatever the program that fetches it does
                 answer = {"error": f"{uri}: {error!r}"}
+            if "error" in answer:
+                self._say(f"cannot upload the output to {answer['error']}")
             os.write(write, json.dumps(answer).encode())
 
         def uploaded(_: int) -> None:

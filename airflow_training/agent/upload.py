@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -14,12 +16,43 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["describe", "fetch_output", "local_target", "put", "upload"]
+__all__ = [
+    "describe",
+    "fetch_output",
+    "local_target",
+    "may_pass",
+    "put",
+    "upload",
+    "upload_patiently",
+]
 
 _COMMAND = "TRAINING_OUTPUT_COMMAND"
 """Program that brings what other instances have written into the output folder: of frameworks whose
 rank 0 lives in another instance than the one that uploads."""
 
+_WAITS_SECONDS = (1.0, 5.0, 20.0, 60.0)
+"""Before each further try of an upload: what a storage does not take within a minute and a half, it refuses."""
+_PASSING_ERRNOS = frozenset(
+    {
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.EIO,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.ENOTCONN,
+        errno.EREMOTEIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+    }
+)
+_PASSING = (
+    r"(?i)time-?out|timed out|throttl|slow ?down|too ?many ?requests|\b(?:429|50[0234])\b|unavailable|internal ?error"
+    r"|server ?busy|try again|temporar|reset by peer|disconnected|connection|name resolution|\bdns\b|getaddrinfo"
+)
+"""Words of storages, and of their clients, about what may be better soon."""
+_REFUSING = r"(?i)denied|forbidden|credential|not exist|no ?such|\b40[134]\b"
 _BLOCK = 1 << 20
 _TOLD = 5
 
@@ -110,6 +143,45 @@ def upload(folder: Path, uri: str, *, say: Callable[[str], None]) -> dict[str, A
             shutil.copy2(path, partial)
             partial.replace(destination)
     return {"uri": uri, **described}
+
+
+def upload_patiently(
+    folder: Path,
+    uri: str,
+    *,
+    say: Callable[[str], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, Any]:
+    """Return the answer of `upload`, tried a few times where the storage may only be away for a moment.
+
+    Where none succeeds, `{error}` in the storage's words, with how often it was tried if that was more than once.
+    """
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return upload(folder, uri, say=say)
+        except BaseException as error:  # noqa: BLE001  # whatever a storage client raises
+            if not may_pass(error) or tries > len(_WAITS_SECONDS):
+                often = f" (tried {tries} times)" if tries > 1 else ""
+                return {"error": f"{uri}: {error!r}{often}"}
+            wait = _WAITS_SECONDS[tries - 1]
+            say(f"the output is not uploaded yet: {uri}: {error!r}; next try in {wait:g} s")
+            sleep(wait)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return whether another try of the same may succeed soon, as far as an error of a storage tells."""
+    import re  # of what failed only
+
+    if isinstance(error, (TimeoutError, ConnectionError)):
+        return True
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _PASSING_ERRNOS
+    if not isinstance(error, Exception) or isinstance(error, (ImportError, ValueError)):
+        return False
+    words = repr(error)
+    return re.search(_PASSING, words) is not None and re.search(_REFUSING, words) is None
 
 
 def put(content: bytes, uri: str) -> None:

@@ -47,6 +47,13 @@ def prospect_of(
     next attempt gets more of what ran out.
     """
     answer = "" if failure.known is None else failure.known.answer(failure.message)
+    if failure.reason == reasons.OUTPUT_FAILED:
+        return Prospect(
+            answer="never",
+            reason=reasons.OUTPUT_FAILED,
+            message=failure.message,
+            rule=failure.reason,
+        )
     if answer == "never":
         words = ": ".join(filter(None, (failure.reason, failure.message)))
         return _never(words, rule=failure.reason)

@@ -38,7 +38,7 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.outcomes import apply_policies
 from airflow_training.control.policies import role_verdict
-from airflow_training.control.root_cause import cause_document
+from airflow_training.control.root_cause import NEVER_FITS_CAUSE, cause_document
 from airflow_training.control.scaling import add_missing, remove_surplus
 from airflow_training.control.turnover import ENDED, fail_for_good, is_vacant
 from airflow_training.control.waves import waves
@@ -375,5 +375,6 @@ def _give_up(draft: Draft, entry: InstanceEntry, reason: str, message: str) -> N
             role=entry.role,
             index=entry.index,
             attempt=entry.attempt,
+            cause=NEVER_FITS_CAUSE if entry.reason == reasons.NEVER_FITS else "",
         ),
     )

@@ -196,7 +196,8 @@ def charge_first(
         record,
         key=first.key,
         attempt=first.attempt,
-        failure_class=class_of(first, otherwise=record.failure_class),
+        failure_class=class_of(first, otherwise="user"),
+        said_by_runtime=False,
         cause=first.cause["id"],
         fingerprint=fingerprint(first),
         explained="itself",
@@ -223,7 +224,7 @@ def apply_late_diagnoses(draft: Draft) -> None:
 
     A restart that has not begun yet is taken back where it cannot help.
     """
-    for told in draft.diagnoses.values():
+    for told in tuple(draft.diagnoses.values()):
         place = next(
             (
                 number
@@ -239,8 +240,12 @@ def apply_late_diagnoses(draft: Draft) -> None:
         records = list(draft.job.restarts)
         record = records[place]
         said_by_runtime = told.reason in draft.known_reasons
+        failure_class = record.failure_class
+        if not record.said_by_runtime:
+            failure_class = class_of(told, otherwise=failure_class)
         records[place] = record = replace(
             record,
+            failure_class=failure_class,
             cause=told.cause["id"],
             fingerprint=fingerprint(told),
             explained=record.explained if said_by_runtime else explained_by(told),
@@ -251,6 +256,7 @@ def apply_late_diagnoses(draft: Draft) -> None:
         if moved is not None:
             records[place] = record = moved
             told = told.origin or told
+            draft.diagnoses[told.role, told.index, told.attempt] = told
         entry = draft.instances[told.key]
         origin = _origin_known_late(
             told, record, records[:place], said_by_runtime=said_by_runtime
@@ -316,7 +322,6 @@ def _take_back(
     stop: tuple[str, str],
 ) -> None:
     reason, message = stop
-    failure_class = class_of(told, otherwise=record.failure_class)
     changed = fail_for_good(
         draft,
         replace(
@@ -329,7 +334,7 @@ def _take_back(
             message=message,
             finished_at=told.finished_at,
         ),
-        AttemptEnd(told.exit_code, told.signal, failure_class),
+        AttemptEnd(told.exit_code, told.signal, record.failure_class),
     )
     draft.gave_up[told.role] = (reason, f"{told.role}-{told.index}: {message}", "")
     draft.tell(
@@ -338,5 +343,5 @@ def _take_back(
         of=changed,
         rule="diagnosis",
         level="error",
-        failure_class=failure_class,
+        failure_class=record.failure_class,
     )

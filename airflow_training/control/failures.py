@@ -19,6 +19,7 @@ from airflow_training.documents.resolved import (
     ExitCodeTable,
     FailureClass,
     FailureRule,
+    ResolvedJob,
     ResolvedRole,
 )
 from airflow_training.frameworks.exit_codes import TABLES
@@ -28,6 +29,7 @@ __all__ = [
     "SIGNAL_CLASSES",
     "Failure",
     "cannot_start",
+    "class_decides",
     "classify",
     "ended_by_term",
     "exit_code_says",
@@ -60,6 +62,8 @@ _NOT_RUN = re.compile(
 )
 """The same in the words of container runtimes."""
 
+_OF_LOGS: tuple[FailureClass, ...] = ("user", "infrastructure", "resource")
+"""The classes that a log may give a failure."""
 _RETRYABLE_CLASSES = frozenset({"infrastructure", "preemption", "resource", "unknown"})
 
 
@@ -78,6 +82,8 @@ class Failure(AttemptRecord):
     exit_code: int | None = None
     signal: int | None = None
     failure_class: FailureClass = "unknown"
+    said_by_runtime: bool = False
+    """Its class comes from more than an exit code or signal: no log speaks against that."""
     node: str = ""
     environment: EnvironmentState | None = None
     """What the instance had around it then; None: nothing was recorded."""
@@ -189,6 +195,17 @@ def matching_rule(rules: tuple[FailureRule, ...], failure: Failure) -> FailureRu
     """Return the first rule that matches, before `restartPolicy` is asked."""
     failure = failure.as_noticed()
     return next((rule for rule in rules if rule_matches(rule, failure)), None)
+
+
+def class_decides(job: ResolvedJob, failure: Failure) -> bool:
+    """Return whether another rule, or another answer of `restartPolicy`, holds if its log gives it another class."""
+    if failure.said_by_runtime:
+        return False
+    others = [replace(failure, failure_class=each) for each in {*_OF_LOGS, failure.failure_class}]
+    if len({matching_rule(job.failure_policy.rules, each) for each in others}) > 1:
+        return True
+    by_code = job.role(failure.role).restart_policy == "ExitCode"
+    return by_code and len({exit_code_says(job.restart.exit_codes, each) for each in others}) > 1
 
 
 def restarts_a_class(rule: FailureRule) -> bool:

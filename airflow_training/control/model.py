@@ -565,6 +565,8 @@ class RestartRecord(InstanceRecord):
     """Id of what its log says, once that is known."""
     fingerprint: str = ""
     """What was the same if the same error happens again at the same step."""
+    said_by_runtime: bool = False
+    """The class comes from more than an exit code or signal: what a log says later does not change it."""
     explained: Literal["", "itself", "peers"] = ""
     """By what that happened in the instance itself, or only by the loss of others; "": not known yet."""
     lost_node: str = ""

@@ -323,6 +323,7 @@ def _failed(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure:
         exit_code=seen.exit_code,
         signal=seen.signal,
         failure_class=failure_class,
+        said_by_runtime=said_by_runtime,
         node=seen.node,
         environment=environment_state(read_records(seen.environment), at=at),
         step=None if seen.progress is None else seen.progress.step,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from airflow_training.control import reasons
-from airflow_training.control.charging import in_causal_order
+from airflow_training.control.charging import explained, in_causal_order
 from airflow_training.control.diagnosed import (
     excuse_peers,
     record_consequence,
@@ -15,7 +15,7 @@ from airflow_training.control.diagnosed import (
 from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import can_shrink, renumber, retry_unjoined, shrink_role
 from airflow_training.control.ending import close_role, finish
-from airflow_training.control.failures import Failure
+from airflow_training.control.failures import Failure, class_decides
 from airflow_training.control.in_place import place_of, place_of_survivor
 from airflow_training.control.memory import grow_memory, tell_ceiling
 from airflow_training.control.model import (
@@ -67,6 +67,7 @@ _SPECIFIC = frozenset(
         reasons.EXIT_CODE_PERMANENT,
         reasons.MAX_RESTARTS_EXCEEDED,
         reasons.NOT_RETRYABLE,
+        reasons.OUTPUT_FAILED,
         reasons.SAME_ERROR_AGAIN,
     }
 )
@@ -201,7 +202,11 @@ def _judge_all(
             now=draft.now,
             can_spare=can_shrink(draft, failure),
         )
-        if _waits_for_diagnosis(draft, failure, verdict) and failure.role not in replaced:
+        others = [] if explained(failure) != "peers" else failures
+        if (
+            _waits_for_diagnosis(draft, failure, verdict, budget.records, beside=others)
+            and failure.role not in replaced
+        ):
             waiting.append(failure)
             continue
         if failure.diagnosed is not None:
@@ -247,6 +252,12 @@ def _judge_all(
                 replaced |= _replaced_with(draft, failure, verdict)
             case GiveUp():
                 _give_up(draft, entry, failure, verdict)
+                apply_policies(draft)
+                if draft.job.state in TERMINAL_JOB_STATES:
+                    # what the others ended with is no reason any more, nor do they use up a limit
+                    for each in failures[number + 1 :]:
+                        _record_end(draft, each)
+                    break
             case FailJob() | CompleteJob():
                 for each in failures[number:]:
                     _record_end(draft, each)
@@ -268,14 +279,55 @@ def _replaced_with(draft: Draft, failure: Failure, restart: RestartDecision) -> 
     return frozenset({failure.role} if restart.scope == "Role" else ())
 
 
-def _waits_for_diagnosis(draft: Draft, failure: Failure, verdict: Verdict) -> bool:
-    """Return whether a limit would end something though it may be another's failure: that is known soon."""
+def _waits_for_diagnosis(
+    draft: Draft,
+    failure: Failure,
+    verdict: Verdict,
+    before: Sequence[RestartRecord],
+    *,
+    beside: Sequence[Failure],
+) -> bool:
+    """Return whether what is known soon may change the verdict: the failure's class, or whose a charge is.
+
+    `beside`: failures of the same moment that this one may be a consequence of.
+    """
+    if _is_known_soon(draft, failure) and (
+        isinstance(verdict, GiveUp | FailJob) or class_decides(draft.spec, failure)
+    ):
+        return True
+    if not _meets_limit(failure, verdict):
+        return False
+    return any(_is_known_soon(draft, each) for each in beside) or any(
+        _is_known_soon(draft, each)
+        for each in before
+        if each.counted and _counts_towards(each, failure, verdict)
+    )
+
+
+def _is_known_soon(draft: Draft, one: Failure | RestartRecord) -> bool:
+    return (one.role, one.index, one.attempt) in draft.undiagnosed
+
+
+def _meets_limit(failure: Failure, verdict: Verdict) -> bool:
+    """Return whether a limit is used up, which ends something, or lets the job begin afresh or smaller."""
     match verdict:
         case GiveUp(reason=reason) | FailJob(reason=reason):
-            known_soon = (failure.role, failure.index, failure.attempt) in draft.undiagnosed
-            return known_soon and reason in _LIMITS
-        case RestartDecision() | CompleteJob():
+            return reason in _LIMITS
+        case RestartDecision(scope=scope, fewer=fewer):
+            return scope == "FreshJob" or (fewer and failure.reason != reasons.UNSCHEDULABLE)
+        case CompleteJob():
             return False
+
+
+def _counts_towards(record: RestartRecord, failure: Failure, verdict: Verdict) -> bool:
+    """Return whether a restart is one of those that have used up the limit of a verdict."""
+    match verdict:
+        case GiveUp(reason=reasons.BACKOFF_LIMIT_EXCEEDED):
+            return record.key == failure.key
+        case GiveUp():
+            return record.role == failure.role
+        case _:
+            return True
 
 
 def _give_up(draft: Draft, entry: InstanceEntry, failure: Failure, verdict: GiveUp) -> None:
@@ -289,6 +341,8 @@ def _give_up(draft: Draft, entry: InstanceEntry, failure: Failure, verdict: Give
         ),
         _end_of(failure),
     )
+    if failure.diagnosed is not None:  # also where the log of another has named it
+        draft.diagnoses[failure.role, failure.index, failure.attempt] = failure.diagnosed
     tell_ceiling(draft, entry, reason=failure.reason, told=failure.diagnosed)
     if verdict.reason in _SPECIFIC:
         detail = f"{failure.role}-{failure.index}: {verdict.message}"

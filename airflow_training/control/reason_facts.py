@@ -76,4 +76,6 @@ OWN_REASONS: Reasons = {
     reasons.CANNOT_BE_CREATED: ReasonFacts("user", "pod", NOT_ADMITTED, "never"),
     reasons.CANNOT_BE_PREPARED: ReasonFacts("user", "pod", NOT_ADMITTED, "never"),
     reasons.CHECKPOINT_REFUSED: ReasonFacts("user", "container", another_try="never"),
+    # the training is complete, and its agent has tried the upload again: to train anew would bring no more
+    reasons.OUTPUT_FAILED: ReasonFacts("infrastructure", "container", "output-failed", "never"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,7 @@ from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.words import headline, without_name
 
 __all__ = [
+    "NEVER_FITS_CAUSE",
     "cause_document",
     "cause_id",
     "cause_lines",
@@ -40,8 +42,11 @@ __all__ = [
     "with_root_cause",
 ]
 
+NEVER_FITS_CAUSE = "never-fits"
+"""Of a job of which no node could take an instance, however long it waits."""
 _OF_JOBS: Mapping[str, str] = {
     reasons.SCHEDULE_TIMEOUT: "unschedulable",
+    reasons.NEVER_FITS: NEVER_FITS_CAUSE,
     reasons.DEADLINE_EXCEEDED: "time-limit",
     reasons.DEPENDENCY_TIMEOUT: "dependency-timeout",
 }
@@ -66,8 +71,11 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
     "evicted": ("resource", "yes"),
     "host-out-of-memory": ("resource", "no"),
     "image-pull-failure": ("configuration", "no"),
+    "instance-deleted": ("infrastructure", "yes"),
+    "never-fits": ("resource", "no"),
     "node-lost": ("infrastructure", "yes"),
     "not-admitted": ("configuration", "no"),
+    "output-failed": ("infrastructure", "no"),
     "preempted": ("preemption", "yes"),
     "python-exception": ("user-error", "no"),
     "segfault": ("user-error", "once"),
@@ -78,6 +86,8 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
 }
 """Id of the cause -> category, and whether another try can help: yes, once, no."""
 
+_TRIED = re.compile(r"\(tried \d+ times\)")
+"""Of an upload that failed, in the words of the agent: the storage was away, which may pass."""
 _SAY_NOTHING = frozenset({"", "Error", reasons.INSTANCE_FAILED})
 """Reasons of whatever ended with an exit code."""
 _WORDS = 120
@@ -112,11 +122,17 @@ def cause_document(
     exit_code: int | None = None,
     signal: int | None = None,
     known: Reasons = OWN_REASONS,
+    cause: str = "",
 ) -> dict[str, Any]:
-    """Return a cause object as `logs diagnose` prints it, with who failed and how; `at` in epoch seconds."""
-    proven = proven_cause(reason, known)
+    """Return a cause object as `logs diagnose` prints it, with who failed and how; `at` in epoch seconds.
+
+    `cause`: its id, where more proves it than the reason.
+    """
+    proven = cause or proven_cause(reason, known)
     found = proven or cause_id(exit_code=exit_code, signal=signal)
     category, retryable = _CAUSES[found]
+    if reason == reasons.OUTPUT_FAILED and _TRIED.search(message):
+        retryable = "once"
     return {
         "id": found,
         "category": category,

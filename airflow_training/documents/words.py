@@ -21,10 +21,14 @@ def counted(number: int, noun: str) -> str:
 def headline(text: str, *, most: int = 160) -> str:
     """Return the last line of a text that says something, in at most so many characters.
 
-    Messages of containers are often the end of a log: its last line says why.
+    Messages of containers are often the end of a log: its last line says why. Of one that is too long the middle is
+    left out: it begins with what failed, and errors that wrap others end with the one that says why.
     """
     last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-    return last if len(last) <= most else f"{last[: most - 1]}…"
+    if len(last) <= most:
+        return last
+    end = most * 2 // 5
+    return f"{last[: most - 1 - end]}…{last[-end:]}"
 
 
 def printable(text: str) -> str:

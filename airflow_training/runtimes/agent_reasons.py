@@ -12,6 +12,6 @@ AGENT_REASONS: Reasons = {
     "CommandNotFound": ReasonFacts("user", "container", "container-start-error"),
     "RestoreFailed": ReasonFacts("infrastructure", "container"),
     # somebody deleted it: how it took that says nothing about the script
-    "Deleted": ReasonFacts("infrastructure", "pod"),
+    "Deleted": ReasonFacts("infrastructure", "pod", "instance-deleted"),
     "AgentLost": ReasonFacts("infrastructure", "pod"),
 }

@@ -54,6 +54,7 @@ def diagnosed(cause: str, *, category: str = "configuration", retryable: str) ->
         ({"reason": "SignatureValidationFailed"}, "never"),
         ({"reason": "AgentNeedsPython"}, "never"),
         ({"reason": "CheckpointRefused"}, "never"),
+        ({"reason": "OutputFailed", "message": "no bucket", "exit_code": 0}, "never"),
         ({"reason": "ErrImageNeverPull"}, "perhaps"),
         ({"reason": "ImageInspectError"}, "perhaps"),
         ({"reason": "CreateContainerConfigError", "message": 'secret "key" not found'}, "perhaps"),
@@ -172,3 +173,39 @@ def test_reopening_a_run_begins_anew_with_tries():
     bench.settle(starting=False).request("reopen").step()
     assert not bench.of().last_try
     assert unable(bench).state != "Failed"
+
+
+# an output that could not be uploaded ---------------------------------------------------------------
+STORAGE = "the output could not be uploaded: s3://models/digits: TimeoutError()"
+
+
+@pytest.mark.parametrize("policy", ["OnFailure", "Always", "ExitCode", "Never"])
+@pytest.mark.parametrize(
+    ("message", "retryable"),
+    [
+        pytest.param(
+            "the output could not be uploaded: s3://b: PermissionError()", "no", id="refused"
+        ),
+        pytest.param(f"{STORAGE} (tried 5 times)", "once", id="away"),
+    ],
+)
+def test_a_training_whose_output_is_not_uploaded_is_not_run_again(message, retryable, policy):
+    bench = Bench(job(role(restart_policy=policy))).settle()
+    bench.end("worker", 0, 0, state="failed", reason="OutputFailed", message=message).settle()
+    job_ = bench.ledger.job
+    root = job_.root_cause or {}
+    assert (job_.state, bench.of().attempt, bench.charged()) == ("Failed", 0, {})
+    assert (job_.reason, job_.message) == ("OutputFailed", f"worker-0: {message}")
+    assert (root["id"], root["retryable"], root["reason"]) == (
+        "output-failed",
+        retryable,
+        "OutputFailed",
+    )
+    assert root["index"] == 0
+
+
+def test_it_is_run_again_where_a_rule_says_so():
+    rules = (rule("RestartInstance", on_reasons=("OutputFailed",)),)
+    bench = Bench(job(rules=rules)).settle()
+    bench.end("worker", 0, 0, state="failed", reason="OutputFailed", message=STORAGE).settle()
+    assert (bench.state, bench.of().attempt) == ("Running", 1)

@@ -48,7 +48,11 @@ def told(index: int, cause: dict[str, Any], at: float = 1000.0, **facts: Any) ->
 
 
 def group(scope: str = "Instance", **fields: Any) -> Bench:
-    of_role = {key: fields.pop(key) for key in ("backoff_limit", "restart_policy") if key in fields}
+    of_role: dict[str, Any] = {
+        key: fields.pop(key) for key in ("backoff_limit", "restart_policy") if key in fields
+    }
+    if "role_max_restarts" in fields:
+        of_role["max_restarts"] = fields.pop("role_max_restarts")
     spec = job(role("worker", 3, **of_role), scope=scope, backoff_initial_seconds=5, **fields)
     return Bench(spec).settle()
 
@@ -128,6 +132,69 @@ def test_a_limit_ends_nothing_while_it_is_being_found_out_who_failed(limit):
     bench.undiagnosed = set()
     bench.end("worker", 1, 1).settle()
     assert bench.ledger.job.message.startswith("worker-1: exit code 1 (python-exception): Boom: 1")
+
+
+BY_LIMIT = [
+    pytest.param({"max_restarts": 1}, id="of-the-job"),
+    pytest.param({"role_max_restarts": 1}, id="of-the-role"),
+    pytest.param({"window_max_restarts": 1, "window_seconds": 600.0}, id="in-a-window"),
+    pytest.param({"max_restarts": 1, "then": "FreshJob", "max_fresh_jobs": 1}, id="fresh-job"),
+]
+
+
+@pytest.mark.parametrize("limit", BY_LIMIT)
+def test_a_limit_ends_nothing_while_it_is_being_found_out_whose_the_charges_are(limit):
+    bench = group(**limit)
+    bench.undiagnosed = {("worker", 0, 0)}
+    bench.end("worker", 0, 1).settle().later(2)
+    bench.diagnoses = [told(1, MINE, bench.now)]
+    bench.end("worker", 1, 1).settle()
+    assert charges(bench) == [(0, "user")]
+    bench.undiagnosed, bench.diagnoses = set(), [told(0, LOST), told(1, MINE, bench.now)]
+    bench.settle().later(30).settle()
+    assert bench.state == "Running"
+    assert charges(bench) == [(1, "user")]
+    assert [bench.of("worker", index).attempt for index in range(3)] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("limit", BY_LIMIT[:-1])
+def test_a_limit_ends_the_job_once_nothing_is_left_to_find_out(limit):
+    bench = group(**limit)
+    bench.undiagnosed = {("worker", 0, 0)}
+    bench.end("worker", 0, 1).settle().later(2)
+    bench.diagnoses = [told(1, MINE, bench.now)]
+    bench.end("worker", 1, 1).settle()
+    assert bench.state != "Failed"
+    bench.undiagnosed = set()
+    bench.settle()
+    assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.MAX_RESTARTS_EXCEEDED)
+    assert (bench.ledger.job.root_cause or {})["index"] == 1
+
+
+@pytest.mark.parametrize("order", [(0, 2), (2, 0)])
+def test_who_is_not_diagnosed_yet_does_not_take_what_the_culprit_gets_back(order):
+    first, third = order
+    bench = group(max_restarts=1)
+    bench.undiagnosed = {("worker", first, 0), ("worker", third, 0)}
+    bench.end("worker", first, 1).settle()
+    bench.end("worker", third, 1).settle().later(2)
+    bench.undiagnosed = {("worker", third, 0)}
+    bench.diagnoses = [told(first, LOST), told(1, MINE, bench.now)]
+    bench.end("worker", 1, 1).settle()
+    bench.undiagnosed = set()
+    bench.diagnoses = [told(third, LOST), told(1, MINE, bench.now)]
+    bench.settle().later(30).settle()
+    assert bench.state == "Running"
+    assert charges(bench) == [(1, "user")]
+    assert [bench.of("worker", index).attempt for index in range(3)] == [1, 1, 1]
+
+
+def test_the_limit_of_one_waits_for_no_charge_of_another():
+    spec = job(role("worker", 2, backoff_limit=0), role("other", 1), scope="Instance")
+    bench = Bench(spec).settle()
+    bench.undiagnosed = {("other", 0, 0)}
+    bench.end("other", 0, 1).end("worker", 1, 1).settle()
+    assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.BACKOFF_LIMIT_EXCEEDED)
 
 
 def test_what_waits_for_its_diagnosis_keeps_how_it_ended_where_another_ends_the_job():

@@ -204,3 +204,34 @@ def test_what_we_end_is_stopped_by_us_whatever_its_exit_code(kind, exit_code):
     entry = bench.of("worker", 1)
     assert (entry.state, entry.reason, entry.message) == ("stopped", "Stopped", "stopped by us")
     assert entry.end.failure_class is None
+
+
+@pytest.mark.parametrize("ended", [(0, 1), (1, 0)])
+def test_of_several_that_cannot_start_one_is_named(ended):
+    bench = group()
+    for index in ended:
+        words = f"sh: {index}: pyhton: not found"
+        bench.end("worker", index, 127, message=words, finished_at=bench.now + ended.index(index))
+    bench.settle()
+    first = ended[0]
+    message = bench.ledger.job.message
+    assert message == f"worker-{first}: sh: {first}: pyhton: not found"
+
+
+def test_a_job_that_fits_nowhere_is_not_worth_another_try():
+    bench = Bench(job(schedule_timeout_seconds=5)).settle(starting=False)
+    words = "no node could take it, even when empty"
+    bench.set("worker", 0, scheduled=False, reason=reasons.NEVER_FITS, message=words).step()
+    bench.later(10).settle(starting=False)
+    root = bench.ledger.job.root_cause or {}
+    assert (bench.ledger.job.reason, root["id"], root["retryable"]) == (
+        reasons.SCHEDULE_TIMEOUT,
+        "never-fits",
+        "no",
+    )
+
+
+def test_who_was_deleted_by_others_is_told():
+    bench = Bench(job(max_restarts=0)).settle()
+    bench.end("worker", 0, 143, reason="Deleted", message="it was deleted").settle()
+    assert (bench.ledger.job.root_cause or {})["id"] == "instance-deleted"

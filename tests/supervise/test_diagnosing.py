@@ -169,8 +169,12 @@ async def test_an_attempt_is_diagnosed_once_and_its_answer_waits_to_be_taken_in(
     assert (answer.cause["id"], answer.attempt, answer.exit_code) == ("cuda-out-of-memory", 0, 1)
     await asked.ask(ledger, objects, {})
     assert len(asked._asked) == 1
-    asked.forget([answer])
-    assert asked.answers == ()
+    asked.forget([answer], ledger)
+    assert asked.answers == (answer,), (
+        "its attempt is not judged yet: it may wait for what others say"
+    )
+    asked.forget([answer], failed(10.0))
+    assert not asked.answers
 
 
 @dataclass
@@ -188,6 +192,8 @@ class LateLogs(Logs):
     ("end", "restart_waits", "decision_waits"),
     [
         pytest.param({"exit_code": 1}, True, False, id="error"),
+        pytest.param({"exit_code": None, "signal": 6}, True, False, id="aborted"),
+        pytest.param({"exit_code": 134}, True, False, id="aborted-as-shells-say"),
         pytest.param({"exit_code": None, "signal": 9}, False, False, id="killed"),
         pytest.param({"exit_code": 127}, True, True, id="a-shell-found-no-command"),
         pytest.param({"exit_code": 127, "message": "no x"}, True, False, id="its-words-are-known"),

@@ -71,11 +71,16 @@ def facts_of(data: Mapping[str, Any], *, path: str = "") -> Sequence[InstanceFac
     ]
 
 
+_AFTER_ITS_END = "OutputFailed"
+"""The reason of an instance that has failed though its program has not."""
+
+
 def failed(fact: InstanceFact) -> bool:
     """Return whether an instance ended badly as far as the runtime tells."""
     if fact.exit_code is None and fact.signal is None:
         return fact.reason not in ("", "Completed", "Running", "Succeeded")
-    return fact.exit_code not in (0, None) or fact.signal is not None
+    bad = fact.exit_code not in (0, None) or fact.signal is not None
+    return bad or fact.reason == _AFTER_ITS_END
 
 
 def signal_number(fact: InstanceFact) -> int | None:

@@ -19,6 +19,7 @@ _STEP = re.compile(
 _NOT_SAVED = re.compile(
     r"(?i)\b(?:fail|error|unable|could not|cannot|will|would|every|skip|interval|no checkpoint|if|not)"
 )
+_TRIED = re.compile(r"\(tried \d+ times\)")
 _LONGEST = 80
 
 
@@ -94,6 +95,13 @@ def _prepares(root: FoundCause, scans: Sequence[FileScan]) -> FoundCause:
     return replace(root, retryable="no", advice=f"{told[0].upper()}{told[1:]}.")
 
 
+def _may_come_back(root: FoundCause, _: Sequence[FileScan]) -> FoundCause:
+    """Return an upload that failed with whether the storage was only away: the agent then has tried it again."""
+    if not _TRIED.search(root.evidence):
+        return root
+    return replace(root, retryable="once")
+
+
 def _last_of_ranks(scan: FileScan, root: FoundCause) -> Iterable[Hit]:
     """Return the last line of each rank about data that are prepared, before the others gave up."""
     until = math.inf if scan.origin.file != root.file or root.line is None else root.line
@@ -119,6 +127,7 @@ def _short(text: str) -> str:
 
 _SITUATIONS: Mapping[str, Callable[[FoundCause, Sequence[FileScan]], FoundCause]] = {
     **dict.fromkeys(("time-limit", "preempted", "evicted", "node-lost"), _goes_on),
+    "output-failed": _may_come_back,
     **dict.fromkeys(("nccl-timeout", "rendezvous-timeout", "hang"), _prepares),
 }
 """Id of a cause -> what is looked for."""

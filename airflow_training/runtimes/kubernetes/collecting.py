@@ -208,7 +208,7 @@ class LogCollector:
         collected = CollectedRun(self._folder, run.uid).log(uid, most_bytes=self._most_bytes)
         reader = await asyncio.to_thread(collected.reader)
         is_new, started, since = not reader.token, container_started(pod, container), time.time()
-        streams, failures = self._here().streams, 0
+        streams, failures, saw_end = self._here().streams, 0, False
         while True:
             try:
                 if streams.locked():
@@ -230,9 +230,13 @@ class LogCollector:
                             # whose it is stands beside it: its pod may go at any moment
                             await asyncio.to_thread(lambda: collected.note(_about(pod)))
                             is_new = False
-                if await _has_ended(uid, pods):
+                if not _runs(uid, pods):
                     return True
-            except (Invalid, NotFound, LogCut):
+                # the stream may have ended before its container, whose last words are then read anew
+                saw_end = await _has_ended(uid, pods)
+            except (Invalid, NotFound):
+                return saw_end  # its pod went right after both had ended
+            except LogCut:
                 return False
             except (ApiError, RuntimeUnavailable, OSError) as error:
                 log.debug("the log of %s is not collected now: %s", name, error)

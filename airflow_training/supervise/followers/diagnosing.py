@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from airflow_training.control.failures import CANNOT_START_CODES
-from airflow_training.control.lost_peers import explained_by, lost_peers
+from airflow_training.control.lost_peers import explained_by, lost_peers, was_killed
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     Attempt,
@@ -81,7 +81,7 @@ class Diagnoser:
                 task = asyncio.ensure_future(self._diagnose(each, said, ledger))
                 attempt = (each.role, each.index, each.attempt)
                 self._asked[attempt] = task
-                if _ended_by_exit(each):
+                if _ended_itself(each):
                     self._awaited.add(attempt)
                 fresh.append(task)
                 if each.exit_code in CANNOT_START_CODES and not each.message:
@@ -113,10 +113,16 @@ class Diagnoser:
         """Return attempts whose restart waits: they ended by themselves, and it will be known why."""
         return frozenset(self._awaited)
 
-    def forget(self, answers: Collection[InstanceDiagnosis]) -> None:
-        """Forget answers: a decision that knew them is in the store."""
+    def forget(self, answers: Collection[InstanceDiagnosis], ledger: Ledger) -> None:
+        """Forget answers that a decision knew which is in the store, as `ledger`.
+
+        Not those of attempts that it has not judged yet: they wait for what is found out of others.
+        """
         for each in answers:
-            self._answers.pop((each.role, each.index, each.attempt), None)
+            entry = ledger.instances.get(each.key)
+            waits = entry is not None and entry.wanted and entry.attempt_id == each.attempt_id
+            if not waits:
+                self._answers.pop((each.role, each.index, each.attempt), None)
 
     async def _diagnose(
         self, seen: Observation, progress: ProgressReport | None, ledger: Ledger
@@ -300,9 +306,10 @@ def _fact_of_job(job: JobEntry) -> InstanceFact:
     )
 
 
-def _ended_by_exit(seen: Observation) -> bool:
-    """Return whether a program ended with an exit code of its own: only then its log may forbid a restart."""
-    return seen.signal is None and seen.exit_code is not None and 0 < seen.exit_code < 128
+def _ended_itself(seen: Observation) -> bool:
+    """Return whether a program ended by itself, be it with an abort: then its log may forbid a restart."""
+    ended = seen.signal is not None or bool(seen.exit_code)
+    return ended and not was_killed(signal=seen.signal, exit_code=seen.exit_code)
 
 
 def _has_run(entry: InstanceEntry) -> bool:

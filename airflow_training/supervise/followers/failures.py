@@ -35,7 +35,8 @@ class FailureFollower(Follower):
 
     def on_persisted(self, evidence: Evidence) -> None:
         if self._diagnoser is not None:
-            self._diagnoser.forget(evidence.diagnoses)
+            _, ledger = self._run.state()
+            self._diagnoser.forget(evidence.diagnoses, ledger)
 
     async def explain(self, decision: Decision, *, now: float) -> Decision:
         """Return the last decision of a failed job with what its logs say."""

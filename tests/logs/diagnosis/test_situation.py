@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_training.logs.model import InstanceFact
 from tests.logs.diagnosis.asking import ask
 
 STEPS = "step 100: loss 2.5\nstep 200: loss 2.4\n"
@@ -76,3 +77,21 @@ def test_a_time_out_while_a_rank_prepares_data_comes_again(logs):
 def test_another_time_out_may_not_come_again(before):
     found = ask(before + TIMEOUT).causes[0]
     assert (found.id, found.retryable) == ("nccl-timeout", "yes")
+
+
+@pytest.mark.parametrize(
+    ("tried", "retryable"), [("", "no"), (" (tried 5 times)", "once")], ids=["refused", "away"]
+)
+def test_an_upload_that_a_storage_refuses_is_in_vain_again_and_one_that_was_away_perhaps_not(
+    tried, retryable
+):
+    line = f"airflow-training: cannot upload the output to s3://b: ClientError('SlowDown'){tried}"
+    found = ask(f"{STEPS}{line}\n").causes[0]
+    assert (found.id, found.retryable) == ("output-failed", retryable)
+
+
+def test_an_output_that_is_not_uploaded_fails_an_instance_whose_program_has_not():
+    words = "the output could not be uploaded: s3://b: ClientError('SlowDown') (tried 5 times)"
+    fact = InstanceFact(role="worker", index=0, exit_code=0, reason="OutputFailed", message=words)
+    found = ask(STEPS, [fact]).causes[0]
+    assert (found.id, found.retryable) == ("output-failed", "once")

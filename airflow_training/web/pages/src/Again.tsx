@@ -115,7 +115,7 @@ function AgainDialog({ detail, onClose, step }: { detail: Detail; onClose: () =>
               {taken ? "Close" : "Cancel"}
             </Button>
             {!taken && (
-              <Button autoFocus colorPalette="blue" loading={said === "sending"} onClick={() => void send({ step: step ?? null, document: null })}>
+              <Button data-autofocus colorPalette="blue" loading={said === "sending"} onClick={() => void send({ step: step ?? null, document: null })}>
                 Run again
               </Button>
             )}

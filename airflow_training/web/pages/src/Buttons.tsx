@@ -48,10 +48,18 @@ export function Buttons({ detail, now }: { detail: Detail; now: number }) {
     setOpen(true);
   };
 
+  const said = error ?? (received ? `${LABELS[received.action].toLowerCase()}: received` : "");
   return (
-    <Flex align="center" flexWrap={{ base: "wrap", md: "nowrap" }} gap={2} w={{ base: "100%", md: "auto" }}>
-      <Text aria-live="polite" color={error ? "red.fg" : "fg.muted"} flexBasis={{ base: error || received ? "100%" : "0", md: "auto" }} fontSize="sm">
-        {error ?? (received && `${LABELS[received.action].toLowerCase()}: received`)}
+    <Flex align="center" flexWrap={{ base: "wrap", md: "nowrap" }} w={{ base: "100%", md: "auto" }}>
+      <Text
+        aria-live="polite"
+        color={error ? "red.fg" : "fg.muted"}
+        flexBasis={{ base: said ? "100%" : 0, md: "auto" }}
+        fontSize="sm"
+        mb={{ base: said ? 1 : 0, md: 0 }}
+        me={{ md: said ? 2 : 0 }}
+      >
+        {said}
       </Text>
       <Flex aria-label="Actions" flex={{ base: 1, md: "none" }} gap={2} ref={group} role="group" tabIndex={-1}>
         {detail.actions.map((each) => (
@@ -158,7 +166,7 @@ function Confirmation({
               <Button onClick={onClose} variant="outline">
                 Leave it
               </Button>
-              <Button autoFocus colorPalette={ENDS.has(action) ? "red" : "blue"} type="submit">
+              <Button data-autofocus colorPalette={ENDS.has(action) ? "red" : "blue"} type="submit">
                 {LABELS[action]}
               </Button>
             </Dialog.Footer>

@@ -151,7 +151,7 @@ function Top({ detail, lost }: { detail: Detail; lost: boolean }) {
         <Progress.Root aria-label="Steps done" colorPalette={broke ? "gray" : "green"} max={1} mt={3} size="sm" value={Math.min(1, progress.fraction)}>
           <Progress.Track>
             {/* of a run that broke off, the place where it did */}
-            <Progress.Range {...(broke ? { borderColor: summary.phrase === "failed" ? "red.solid" : "fg.muted", borderRightWidth: "6px" } : {})} />
+            <Progress.Range {...(broke ? { bg: "fg.subtle", borderColor: summary.phrase === "failed" ? "red.solid" : "fg.muted", borderRightWidth: "6px" } : {})} />
           </Progress.Track>
         </Progress.Root>
       )}
@@ -208,7 +208,7 @@ function CauseBox({ cause, status, onLine }: { cause: Cause; status: Status; onL
             </Link>
           )}
           <Text color="fg.muted" fontSize="xs" mt={1}>
-            {cause.id} ({cause.category}, {Math.round(100 * cause.confidence)} % sure){limit && `; the run ended as ${limit}`}
+            {cause.id} ({cause.category}, {Math.round(100 * cause.confidence)} % sure){limit && `. Not tried again: ${limit}`}
           </Text>
         </Alert.Description>
       </Alert.Content>

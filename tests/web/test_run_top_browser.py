@@ -62,8 +62,10 @@ def test_a_cause_says_who_how_why_what_to_do_and_what_the_next_run_may_do(site: 
         site.open(page, "broken")
         alert = page.get_by_role("alert")
         lines = [each for each in alert.inner_text().splitlines() if each.strip()]
-        assert re.fullmatch(r"master-0: exit code 1 \(python-exception\): ValueError: .* rate", lines[0])
-        assert lines[1].startswith("What to do: Read the traceback")
+        assert re.fullmatch(
+            r"master-0: exit code 1 \(python-exception\): ValueError: .* rate", lines[0]
+        )
+        assert re.fullmatch(r"What to do: Read the traceback: .*train\.py:\d+", lines[1])
         assert lines[2] == "Next time: set resources.limits.memory of master to 4Gi"
         assert lines[-1].endswith("% sure). Not tried again: maxRestarts 0 is used up")
         assert alert.locator("pre").count() == 0, "the headline holds the proof already"

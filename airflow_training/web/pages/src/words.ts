@@ -144,10 +144,10 @@ export function failureOf({ message }: { message: string | null }, proof: string
   return { what: text.slice(0, ends), limit: text.slice(ends + 2) };
 }
 
-/** What can be done about a cause; nothing where that was said already. */
+/** What can be done about a cause, without what was said already: the line that raised an exception says what it says. */
 export function whatToDo(advice: string, said: readonly string[]): string {
   const bare = (text: string) => text.toLowerCase().replace(/[.\s]+$/, "");
-  return said.some((each) => bare(each).includes(bare(advice))) ? "" : advice;
+  return said.some((each) => bare(each).includes(bare(advice))) ? "" : advice.replace(/(: \S+:\d+): raise [\w.]+\(.*$/s, "$1");
 }
 
 /** Of a run that is not over: why it stands where it does; nothing where that is only the word for where it stands. */

@@ -50,13 +50,14 @@ export function Buttons({ detail, now }: { detail: Detail; now: number }) {
 
   const said = error ?? (received ? `${LABELS[received.action].toLowerCase()}: received` : "");
   return (
-    <Flex align="center" flexWrap={{ base: "wrap", md: "nowrap" }} w={{ base: "100%", md: "auto" }}>
+    <Flex align="center" flexWrap={{ base: "wrap", md: "nowrap" }} w={{ base: offered || said ? "100%" : "auto", md: "auto" }}>
       <Text
         aria-live="polite"
         color={error ? "red.fg" : "fg.muted"}
         flexBasis={{ base: said ? "100%" : 0, md: "auto" }}
         fontSize="sm"
         mb={{ base: said ? 1 : 0, md: 0 }}
+        maxW={{ md: "24rem" }}
         me={{ md: said ? 2 : 0 }}
       >
         {said}

@@ -194,7 +194,7 @@ function CauseBox({ cause, status, onLine }: { cause: Cause; status: Status; onL
         </Alert.Title>
         <Alert.Description width="100%">
           {proof && (
-            <Code as="pre" display="block" my={2} p={2} whiteSpace="pre-wrap" wordBreak="break-all">
+            <Code as="pre" display="block" my={2} overflowWrap="anywhere" p={2} whiteSpace="pre-wrap">
               {proof}
             </Code>
           )}

@@ -138,7 +138,7 @@ def test_on_a_phone_the_chosen_tab_is_in_sight(site: Site):
 def test_a_dialog_gives_the_focus_back_to_its_button(site: Site):
     with site.page() as page:
         site.open(page, "living")
-        page.wait_for_function("/^running \\d+ % - living$/.test(document.title)")
+        page.wait_for_function("() => /^running \\d+ % - living$/.test(document.title)")
         page.get_by_text(re.compile(r"^in .*, \d\d:\d\d$")).wait_for()
         dialog = page.get_by_role("dialog")
         for leave in ("Escape", "Leave it", "Escape"):
@@ -152,14 +152,14 @@ def test_a_dialog_gives_the_focus_back_to_its_button(site: Site):
                 press_tab_until(page, leave)
                 page.keyboard.press("Enter")
             dialog.wait_for(state="detached")
-            page.wait_for_function("document.activeElement.textContent === 'Stop'")
+            page.wait_for_function("() => document.activeElement.textContent === 'Stop'")
         site.open(page, "done")
         press_tab_until(page, "Run again")
         page.keyboard.press("Enter")
         dialog.wait_for()
         page.keyboard.press("Escape")
         dialog.wait_for(state="detached")
-        page.wait_for_function("document.activeElement.textContent === 'Run again'")
+        page.wait_for_function("() => document.activeElement.textContent === 'Run again'")
 
 
 def test_a_run_is_paused_and_resumed_without_a_mouse(site: Site):
@@ -168,10 +168,14 @@ def test_a_run_is_paused_and_resumed_without_a_mouse(site: Site):
         page.get_by_role("button", name="Pause").wait_for()
         press_tab_until(page, "Pause")
         page.keyboard.press("Enter")
-        page.wait_for_function("document.activeElement.closest('[role=dialog] [type=submit]')")
+        page.wait_for_function(
+            "() => document.activeElement.closest('[role=dialog] [type=submit]')"
+        )
         page.keyboard.press("Enter")
         page.get_by_text("paused", exact=True).wait_for()
-        page.wait_for_function("document.activeElement.getAttribute('aria-label') === 'Actions'")
+        page.wait_for_function(
+            "() => document.activeElement.getAttribute('aria-label') === 'Actions'"
+        )
         page.reload()
         page.get_by_text("paused", exact=True).wait_for()
         assert page.title() == "paused - living"

@@ -22,12 +22,22 @@ export function useAgainOffer({ dag, uid }: Summary): AgainOffer | null {
 /** `step`: of the checkpoint that the new run goes on from. */
 export function AgainButton({ detail, label, step, size = "sm" }: { detail: Detail; label: string; step?: number; size?: "xs" | "sm" }) {
   const [open, setOpen] = useState(false);
+  const button = useRef<HTMLButtonElement>(null);
   return (
     <>
-      <Button onClick={() => setOpen(true)} size={size} variant="outline">
+      <Button onClick={() => setOpen(true)} ref={button} size={size} variant="outline">
         {label}
       </Button>
-      {open && <AgainDialog detail={detail} onClose={() => setOpen(false)} step={step} />}
+      <Dialog.Root
+        finalFocusEl={() => button.current}
+        lazyMount
+        onOpenChange={({ open: stays }) => setOpen(stays)}
+        open={open}
+        placement="center"
+        unmountOnExit
+      >
+        <AgainDialog detail={detail} onClose={() => setOpen(false)} step={step} />
+      </Dialog.Root>
     </>
   );
 }
@@ -83,40 +93,38 @@ function AgainDialog({ detail, onClose, step }: { detail: Detail; onClose: () =>
     ? "by a process of `airflow-training run` on this machine, in the folder and environment of this server"
     : "as a new DAG run with the same parameters (conf), by the DAG as it is now; it runs all that the DAG has";
   return (
-    <Dialog.Root onOpenChange={({ open }) => !open && onClose()} open placement="center">
-      <Portal>
-        <Dialog.Backdrop />
-        <Dialog.Positioner>
-          <Dialog.Content>
-            <Dialog.Header>
-              <Dialog.Title>
-                Run {summary.job} again {from}?
-              </Dialog.Title>
-            </Dialog.Header>
-            <Dialog.Body>
-              <Text>
-                The job begins {how}. This run stays as it is.
-              </Text>
-              <Box aria-live="polite" mt={3} wordBreak="break-word">
-                {taken ? <Begun taken={taken} /> : said}
-              </Box>
-            </Dialog.Body>
-            <Dialog.Footer>
-              <Button onClick={onClose} variant="outline">
-                {taken ? "Close" : "Cancel"}
+    <Portal>
+      <Dialog.Backdrop />
+      <Dialog.Positioner>
+        <Dialog.Content>
+          <Dialog.Header>
+            <Dialog.Title>
+              Run {summary.job} again {from}?
+            </Dialog.Title>
+          </Dialog.Header>
+          <Dialog.Body>
+            <Text>
+              The job begins {how}. This run stays as it is.
+            </Text>
+            <Box aria-live="polite" mt={3} wordBreak="break-word">
+              {taken ? <Begun taken={taken} /> : said}
+            </Box>
+          </Dialog.Body>
+          <Dialog.Footer>
+            <Button onClick={onClose} variant="outline">
+              {taken ? "Close" : "Cancel"}
+            </Button>
+            {!taken && (
+              <Button data-autofocus colorPalette="blue" loading={said === "sending"} onClick={() => void send({ step: step ?? null, document: null })}>
+                Run again
               </Button>
-              {!taken && (
-                <Button autoFocus colorPalette="blue" loading={said === "sending"} onClick={() => void send({ step: step ?? null, document: null })}>
-                  Run again
-                </Button>
-              )}
-            </Dialog.Footer>
-            <Dialog.CloseTrigger asChild>
-              <CloseButton aria-label="Close" size="sm" />
-            </Dialog.CloseTrigger>
-          </Dialog.Content>
-        </Dialog.Positioner>
-      </Portal>
-    </Dialog.Root>
+            )}
+          </Dialog.Footer>
+          <Dialog.CloseTrigger asChild>
+            <CloseButton aria-label="Close" size="sm" />
+          </Dialog.CloseTrigger>
+        </Dialog.Content>
+      </Dialog.Positioner>
+    </Portal>
   );
 }

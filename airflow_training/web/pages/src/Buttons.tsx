@@ -1,7 +1,7 @@
 // What can be done to a training. A button asks first where work would be lost, and says "received" until the loop
 // has acted.
 import { Button, CloseButton, Dialog, Field, Flex, Input, Portal, Text } from "@chakra-ui/react";
-import { useEffect, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 
 import { act, type Action, type Detail } from "./api.ts";
 import { Choice } from "./parts.tsx";
@@ -11,16 +11,24 @@ const LABELS: Record<Action, string> = { pause: "Pause", resume: "Resume", scale
 const ENDS = new Set<Action>(["stop", "kill"]);
 
 export function Buttons({ detail, now }: { detail: Detail; now: number }) {
-  const [open, setOpen] = useState<Action | null>(null);
+  const [action, setAction] = useState<Action>("stop"); // kept while its dialog closes
+  const [open, setOpen] = useState(false);
   const [received, setReceived] = useState<{ action: Action; seen: string } | null>(null);
   const [error, setError] = useState<string | null>(null);
+  const group = useRef<HTMLDivElement>(null);
+  const pressed = useRef<HTMLButtonElement | null>(null);
 
   // a request counts as acted on when the run is in another state than the one it was made in
   const { phrase } = detail.summary;
   useEffect(() => setReceived(null), [phrase]);
+  // the button that was pressed may be gone with that: who has only a keyboard goes on with the ones that are there now
+  const offered = detail.actions.join();
+  useEffect(() => {
+    if (pressed.current && !pressed.current.isConnected && document.activeElement === document.body) group.current?.focus();
+  }, [offered]);
 
   const send = async (action: Action, more: { role?: string; replicas?: number; reason?: string } = {}) => {
-    setOpen(null);
+    setOpen(false);
     setError(null);
     setReceived({ action, seen: detail.seen });
     try {
@@ -32,24 +40,54 @@ export function Buttons({ detail, now }: { detail: Detail; now: number }) {
     }
   };
 
+  const press = (action: Action, button: HTMLButtonElement) => {
+    pressed.current = button;
+    if (received) return;
+    if (action === "resume") return void send(action);
+    setAction(action);
+    setOpen(true);
+  };
+
+  const said = error ?? (received ? `${LABELS[received.action].toLowerCase()}: received` : "");
   return (
-    <Flex align="center" flexWrap="wrap" gap={2}>
-      <Text aria-live="polite" color={error ? "red.fg" : "fg.muted"} fontSize="sm">
-        {error ?? (received && `${LABELS[received.action].toLowerCase()}: received`)}
+    <Flex align="center" flexWrap={{ base: "wrap", md: "nowrap" }} w={{ base: offered || said ? "100%" : "auto", md: "auto" }}>
+      <Text
+        aria-live="polite"
+        color={error ? "red.fg" : "fg.muted"}
+        flexBasis={{ base: said ? "100%" : 0, md: "auto" }}
+        fontSize="sm"
+        mb={{ base: said ? 1 : 0, md: 0 }}
+        maxW={{ md: "24rem" }}
+        me={{ md: said ? 2 : 0 }}
+      >
+        {said}
       </Text>
-      {detail.actions.map((action) => (
-        <Button
-          colorPalette={ENDS.has(action) ? "red" : "gray"}
-          disabled={received !== null}
-          key={action}
-          onClick={() => (action === "resume" ? void send(action) : setOpen(action))}
-          size="sm"
-          variant={action === "stop" ? "solid" : "outline"}
-        >
-          {LABELS[action]}
-        </Button>
-      ))}
-      {open && <Confirmation action={open} detail={detail} now={now} onClose={() => setOpen(null)} onSend={send} />}
+      <Flex aria-label="Actions" flex={{ base: 1, md: "none" }} gap={2} ref={group} role="group" tabIndex={-1}>
+        {detail.actions.map((each) => (
+          <Button
+            aria-disabled={received !== null} // not disabled: that would take the focus from it
+            colorPalette={ENDS.has(each) ? "red" : "gray"}
+            flex={{ base: 1, md: "none" }}
+            key={each}
+            onClick={({ currentTarget }) => press(each, currentTarget)}
+            px={{ base: 1, md: 3.5 }}
+            size="sm"
+            variant={each === "stop" ? "solid" : "outline"}
+          >
+            {LABELS[each]}
+          </Button>
+        ))}
+      </Flex>
+      <Dialog.Root
+        finalFocusEl={() => pressed.current}
+        lazyMount
+        onOpenChange={({ open: stays }) => setOpen(stays)}
+        open={open}
+        placement="center"
+        unmountOnExit
+      >
+        <Confirmation action={action} detail={detail} now={now} onClose={() => setOpen(false)} onSend={send} />
+      </Dialog.Root>
     </Flex>
   );
 }
@@ -73,74 +111,72 @@ function Confirmation({
   const [replicas, setReplicas] = useState(String(chosen?.replicas ?? 1));
   const scaling = action === "scale";
   return (
-    <Dialog.Root onOpenChange={({ open }) => !open && onClose()} open placement="center">
-      <Portal>
-        <Dialog.Backdrop />
-        <Dialog.Positioner>
-          <Dialog.Content>
-            <Dialog.Header>
-              <Dialog.Title>
-                {LABELS[action]} {detail.summary.job}?
-              </Dialog.Title>
-            </Dialog.Header>
-            <form
-              onSubmit={(event) => {
-                event.preventDefault();
-                void onSend(action, scaling ? { role, replicas: Number(replicas) } : { reason });
-              }}
-            >
-              <Dialog.Body>
-                <Text mb={4}>{lostBy(action, detail, now)}</Text>
-                {scaling ? (
-                  <Flex gap={3}>
-                    <Field.Root>
-                      <Field.Label>Role</Field.Label>
-                      <Choice
-                        label="Role"
-                        onChange={(name) => {
-                          setRole(name);
-                          setReplicas(String(detail.roles.find((each) => each.name === name)?.replicas ?? 1));
-                        }}
-                        options={detail.roles.map((each) => [each.name, each.name])}
-                        value={role}
-                      />
-                    </Field.Root>
-                    <Field.Root>
-                      <Field.Label>Replicas</Field.Label>
-                      <Input
-                        max={chosen?.max_replicas ?? undefined}
-                        min={chosen?.min_replicas ?? 1}
-                        onChange={(event) => setReplicas(event.currentTarget.value)}
-                        required
-                        type="number"
-                        value={replicas}
-                      />
-                    </Field.Root>
-                  </Flex>
-                ) : (
-                  ENDS.has(action) && (
-                    <Field.Root>
-                      <Field.Label>Reason, kept in the run's story</Field.Label>
-                      <Input onChange={(event) => setReason(event.currentTarget.value)} value={reason} />
-                    </Field.Root>
-                  )
-                )}
-              </Dialog.Body>
-              <Dialog.Footer>
-                <Button onClick={onClose} variant="outline">
-                  Leave it
-                </Button>
-                <Button autoFocus colorPalette={ENDS.has(action) ? "red" : "blue"} type="submit">
-                  {LABELS[action]}
-                </Button>
-              </Dialog.Footer>
-            </form>
-            <Dialog.CloseTrigger asChild>
-              <CloseButton aria-label="Close" size="sm" />
-            </Dialog.CloseTrigger>
-          </Dialog.Content>
-        </Dialog.Positioner>
-      </Portal>
-    </Dialog.Root>
+    <Portal>
+      <Dialog.Backdrop />
+      <Dialog.Positioner>
+        <Dialog.Content>
+          <Dialog.Header>
+            <Dialog.Title>
+              {LABELS[action]} {detail.summary.job}?
+            </Dialog.Title>
+          </Dialog.Header>
+          <form
+            onSubmit={(event) => {
+              event.preventDefault();
+              void onSend(action, scaling ? { role, replicas: Number(replicas) } : { reason });
+            }}
+          >
+            <Dialog.Body>
+              <Text mb={4}>{lostBy(action, detail, now)}</Text>
+              {scaling ? (
+                <Flex gap={3}>
+                  <Field.Root>
+                    <Field.Label>Role</Field.Label>
+                    <Choice
+                      label="Role"
+                      onChange={(name) => {
+                        setRole(name);
+                        setReplicas(String(detail.roles.find((each) => each.name === name)?.replicas ?? 1));
+                      }}
+                      options={detail.roles.map((each) => [each.name, each.name])}
+                      value={role}
+                    />
+                  </Field.Root>
+                  <Field.Root>
+                    <Field.Label>Replicas</Field.Label>
+                    <Input
+                      max={chosen?.max_replicas ?? undefined}
+                      min={chosen?.min_replicas ?? 1}
+                      onChange={(event) => setReplicas(event.currentTarget.value)}
+                      required
+                      type="number"
+                      value={replicas}
+                    />
+                  </Field.Root>
+                </Flex>
+              ) : (
+                ENDS.has(action) && (
+                  <Field.Root>
+                    <Field.Label>Reason, kept in the run's story</Field.Label>
+                    <Input onChange={(event) => setReason(event.currentTarget.value)} value={reason} />
+                  </Field.Root>
+                )
+              )}
+            </Dialog.Body>
+            <Dialog.Footer>
+              <Button onClick={onClose} variant="outline">
+                Leave it
+              </Button>
+              <Button data-autofocus colorPalette={ENDS.has(action) ? "red" : "blue"} type="submit">
+                {LABELS[action]}
+              </Button>
+            </Dialog.Footer>
+          </form>
+          <Dialog.CloseTrigger asChild>
+            <CloseButton aria-label="Close" size="sm" />
+          </Dialog.CloseTrigger>
+        </Dialog.Content>
+      </Dialog.Positioner>
+    </Portal>
   );
 }

@@ -15,11 +15,28 @@ import { Logs } from "./Logs.tsx";
 import { Overview } from "./Overview.tsx";
 import { Plan } from "./Plan.tsx";
 import { Predictions } from "./Predictions.tsx";
-import { Fact, Loading, Problem, StateBadge, useNow } from "./parts.tsx";
-import { duration, quantity, seconds, why } from "./words.ts";
+import { Copied, Fact, Loading, Problem, StateBadge, useNow, useTitle } from "./parts.tsx";
+import { TabStrip } from "./TabStrip.tsx";
+import {
+  duration,
+  expectedStart,
+  failureOf,
+  headline,
+  quantity,
+  restartsText,
+  seconds,
+  titleOf,
+  untilTime,
+  whatToDo,
+  why,
+  whyHere,
+  type ExpectedStart,
+} from "./words.ts";
 
 const TABS = ["overview", "charts", "data", "predictions", "logs", "checkpoints", "plan", "environment", "configuration"] as const;
 type Tab = (typeof TABS)[number];
+/** With what else the top uses of it. */
+type Status = Detail["status"] & { observed_at: string; advice: string[]; expected_start: ExpectedStart | null };
 const ENDED = new Set(["stopped", "failed", "succeeded"]);
 
 /** `task`: the page is the tab of this task, which shows its role's logs first. */
@@ -46,7 +63,7 @@ export function Run({ dag, uid, task }: { dag: string; uid: string; task?: strin
       {detail.status.root_cause && (
         <CauseBox
           cause={detail.status.root_cause}
-          told={detail.status.state === "Failed" ? why(detail.status) : ""}
+          status={detail.status as Status}
           onLine={(cause) =>
             show("logs", {
               instance: `${cause.role}-${cause.index}`,
@@ -57,13 +74,7 @@ export function Run({ dag, uid, task }: { dag: string; uid: string; task?: strin
         />
       )}
       <Tabs.Root lazyMount onValueChange={({ value }) => show(value as Tab)} size="sm" unmountOnExit value={tab}>
-        <Tabs.List mb={4} overflowX="auto" overflowY="hidden">
-          {tabs.map((each) => (
-            <Tabs.Trigger flexShrink={0} key={each} textTransform="capitalize" value={each}>
-              {each}
-            </Tabs.Trigger>
-          ))}
-        </Tabs.List>
+        <TabStrip chosen={tab} names={tabs} />
         <Tabs.Content value="overview">
           <Overview detail={detail} onLog={(instance) => show("logs", { instance })} />
         </Tabs.Content>
@@ -99,94 +110,106 @@ export function Run({ dag, uid, task }: { dag: string; uid: string; task?: strin
 }
 
 function Top({ detail, lost }: { detail: Detail; lost: boolean }) {
-  const { summary, status, progress, restarts } = detail;
+  const { summary, progress, restarts } = detail;
+  const status = detail.status as Status;
   const moving = !ENDED.has(summary.phrase);
   const now = useNow(moving);
   const offer = useAgainOffer(summary);
+  useTitle(titleOf(detail));
   const started = seconds(status.started_at);
   const ended = seconds(status.finished_at) ?? now / 1000;
-  const told = why({ reason: status.reason === status.state ? "" : status.reason, message: status.message });
+  const broke = summary.phrase === "failed" || summary.phrase === "stopped";
+  const told = status.root_cause ? "" : moving ? whyHere(status) : why(status);
   return (
     <Box as="header" mb={4} mt={3}>
-      <Flex align="center" flexWrap="wrap" gap={3} justify="space-between">
-        <Flex align="center" flexWrap="wrap" gap={3}>
+      <Flex align="center" columnGap={3} flexWrap="wrap" justifyContent="space-between" rowGap={2}>
+        <Flex align="center" columnGap={3} flex={{ base: "1 1 100%", md: "1 1 20rem" }} flexWrap="wrap" minW={0} rowGap={1}>
           <Heading as="h2" size="lg" wordBreak="break-word">
             {summary.job}
           </Heading>
           <Box aria-live="polite">
             <StateBadge phrase={summary.phrase} size="lg" />
           </Box>
+          {told && (
+            <Text color="fg.muted" minW={0} overflowWrap="anywhere">
+              {told}
+            </Text>
+          )}
           {lost && <Text color="orange.fg">the server does not answer; trying again</Text>}
         </Flex>
-        <Flex align="center" flexWrap="wrap" gap={2}>
+        <Flex align="center" flexWrap="wrap" gap={2} w={{ base: "100%", md: "auto" }}>
           <Buttons detail={detail} now={now} />
           {!moving && offer?.possible && <AgainButton detail={detail} label="Run again" />}
         </Flex>
       </Flex>
-      {told && !status.root_cause && (
-        <Text color="fg.muted" mt={1} wordBreak="break-word">
-          {told}
+      {moving && status.expected_start && (
+        <Text color="fg.muted" fontSize="sm" mt={1}>
+          Expected start: {expectedStart(status.expected_start)}
         </Text>
       )}
       {progress.fraction !== null && (
-        <Progress.Root
-          aria-label="Steps done"
-          colorPalette={summary.phrase === "failed" ? "red" : "green"}
-          max={1}
-          mt={3}
-          size="sm"
-          value={Math.min(1, progress.fraction)}
-        >
+        <Progress.Root aria-label="Steps done" colorPalette={broke ? "gray" : "green"} max={1} mt={3} size="sm" value={Math.min(1, progress.fraction)}>
           <Progress.Track>
-            <Progress.Range />
+            {/* of a run that broke off, the place where it did */}
+            <Progress.Range {...(broke ? { bg: "fg.subtle", borderColor: summary.phrase === "failed" ? "red.solid" : "fg.muted", borderRightWidth: "6px" } : {})} />
           </Progress.Track>
         </Progress.Root>
       )}
-      <Flex columnGap={8} flexWrap="wrap" mt={3} rowGap={2}>
+      <Box columnGap={{ base: 4, md: 8 }} display={{ base: "grid", md: "flex" }} flexWrap="wrap" gridTemplateColumns="1fr 1fr" mt={3} rowGap={2}>
         {progress.step !== null && (
-          <Fact name="Step">
+          <Fact name={broke ? "Ended at step" : "Step"}>
             {quantity(progress.step)}
             {progress.total_steps !== null && ` of ${quantity(progress.total_steps)}`}
           </Fact>
         )}
         {started !== null && <Fact name="Elapsed">{duration(ended - started)}</Fact>}
-        {moving && progress.eta_seconds !== null && <Fact name="Expected end">in {duration(progress.eta_seconds)}</Fact>}
+        {moving && progress.eta_seconds !== null && (
+          <Fact name="Expected end">{untilTime(Date.parse(status.observed_at) + 1000 * progress.eta_seconds, now)}</Fact>
+        )}
         {progress.samples_per_second != null && <Fact name="Samples/s">{quantity(progress.samples_per_second)}</Fact>}
-        <Fact name="Restarts">
-          {restarts.used}
-          {restarts.allowed !== null && ` of ${restarts.allowed}`}
-        </Fact>
+        <Fact name="Restarts">{restartsText(restarts)}</Fact>
         {progress.slowest && <Fact name="Slowest">{progress.slowest}</Fact>}
         <Fact name="Runtime">{summary.runtime}</Fact>
         {summary.submitted_by && <Fact name="Submitted by">{summary.submitted_by}</Fact>}
-        <Fact name="Run">{summary.run_id}</Fact>
-      </Flex>
+        <Fact name="Run" wide>
+          <Copied name="run id" text={summary.run_id} />
+        </Fact>
+      </Box>
     </Box>
   );
 }
 
-/** Why it failed comes before everything else: who, how and why, the line that proves it, what to do. `told`: as the run says it. */
-function CauseBox({ cause, told, onLine }: { cause: Cause; told: string; onLine: (cause: Cause) => void }) {
+/** Why it failed comes before everything else: who, how and why, the line that proves it, what to do, and what the next run may do better. */
+function CauseBox({ cause, status, onLine }: { cause: Cause; status: Status; onLine: (cause: Cause) => void }) {
+  const { what, limit } = failureOf({ message: status.state === "Failed" ? status.message : "" }, cause.evidence);
+  const told = what || why(cause);
+  const proof = told.includes(headline(cause.evidence)) && !cause.evidence.trim().includes("\n") ? "" : cause.evidence;
+  const advice = whatToDo(cause.advice, [told, cause.evidence]);
   return (
     <Alert.Root alignItems="flex-start" mb={5} role="alert" status="error">
       <Alert.Indicator />
       <Alert.Content minW={0}>
-        <Alert.Title wordBreak="break-word">{told || why(cause)}</Alert.Title>
+        <Alert.Title fontWeight="bold" overflowWrap="anywhere">
+          {told}
+        </Alert.Title>
         <Alert.Description width="100%">
-          {cause.evidence && !told.includes(cause.evidence) && (
-            <Code as="pre" display="block" my={2} p={2} whiteSpace="pre-wrap" wordBreak="break-all">
-              {cause.evidence}
+          {proof && (
+            <Code as="pre" display="block" my={2} overflowWrap="anywhere" p={2} whiteSpace="pre-wrap">
+              {proof}
             </Code>
           )}
-          {cause.advice && <Text>{cause.advice}</Text>}
-          <Text color="fg.muted" fontSize="xs" mt={1}>
-            {cause.id} ({cause.category}, {Math.round(100 * cause.confidence)} % sure)
-          </Text>
+          {advice && <Text>What to do: {advice}</Text>}
+          {status.advice.map((each) => (
+            <Text key={each}>Next time: {each}</Text>
+          ))}
           {cause.role && cause.index !== null && (
             <Link as="button" mt={1} onClick={() => onLine(cause)} textDecoration="underline">
               Open the log of {cause.role}-{cause.index}, attempt {cause.attempt ?? 0}
             </Link>
           )}
+          <Text color="fg.muted" fontSize="xs" mt={1}>
+            {cause.id} ({cause.category}, {Math.round(100 * cause.confidence)} % sure){limit && `. Not tried again: ${limit}`}
+          </Text>
         </Alert.Description>
       </Alert.Content>
     </Alert.Root>

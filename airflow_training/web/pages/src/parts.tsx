@@ -1,5 +1,5 @@
 // Small things that several pages use.
-import { Alert, Badge, Box, Heading, NativeSelect, Spinner, Table, Text, VisuallyHidden } from "@chakra-ui/react";
+import { Alert, Badge, Box, Clipboard, Flex, Heading, IconButton, NativeSelect, Spinner, Table, Text, VisuallyHidden } from "@chakra-ui/react";
 import { useEffect, useState, type ReactNode } from "react";
 
 import type { Phrase } from "./api.ts";
@@ -50,16 +50,38 @@ export function Section({ title, children, aside }: { title: string; children: R
   );
 }
 
-export function Fact({ name, children }: { name: string; children: ReactNode }) {
+/** `wide`: a row of its own where there is little room. */
+export function Fact({ name, children, wide = false }: { name: string; children: ReactNode; wide?: boolean }) {
   return (
-    <Box>
+    <Box gridColumn={wide ? "1 / -1" : undefined} minW={0}>
       <Text color="fg.muted" fontSize="xs">
         {name}
       </Text>
-      <Box fontSize="sm" fontVariantNumeric="tabular-nums">
+      <Box fontSize="sm" fontVariantNumeric="tabular-nums" overflowWrap="anywhere">
         {children}
       </Box>
     </Box>
+  );
+}
+
+/** Text of which the beginning is shown where it is long; a button copies it whole. `name`: what it is, as in `run id`. */
+export function Copied({ name, text }: { name: string; text: string }) {
+  return (
+    <Clipboard.Root timeout={3000} value={text}>
+      <Flex align="center" gap={1} minW={0}>
+        <Text maxW="24rem" title={text} truncate>
+          {text}
+        </Text>
+        <Clipboard.Trigger asChild>
+          <IconButton aria-label={`Copy the ${name}`} minW={0} size="2xs" variant="ghost">
+            <Clipboard.Indicator />
+          </IconButton>
+        </Clipboard.Trigger>
+        <Box aria-live="polite" color="fg.muted" fontSize="xs">
+          <Clipboard.Context>{({ copied }) => copied && "copied"}</Clipboard.Context>
+        </Box>
+      </Flex>
+    </Clipboard.Root>
   );
 }
 
@@ -119,6 +141,20 @@ export function Rows({ head, rows }: { head: readonly string[]; rows: readonly (
       </Table.ScrollArea>
     </Box>
   );
+}
+
+/** What the browser's tab says while the component is there. Airflow names its own pages. */
+export function useTitle(title: string): void {
+  useEffect(() => {
+    if (!isStandalone()) return undefined;
+    const before = document.title;
+    return () => {
+      document.title = before;
+    };
+  }, []);
+  useEffect(() => {
+    if (isStandalone()) document.title = title;
+  }, [title]);
 }
 
 /** The time, again every second while something moves, else twice a minute. */

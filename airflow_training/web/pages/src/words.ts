@@ -110,9 +110,10 @@ export function lostBy(action: Action, detail: Pick<Detail, "last_checkpoint" | 
   const { last_checkpoint: last, progress } = detail;
   const killed = action === "kill";
   const saved = killed ? "is lost: it is given no time to save." : "is lost unless the script saves when it is asked to end.";
-  if (last) return `The last checkpoint is of step ${last.step}, ${ago(last.at, now)}. What came after it ${saved}`;
+  if (last) return `The last checkpoint is of step ${quantity(last.step)}, ${ago(last.at, now)}. What came after it ${saved}`;
   if (progress.step === null) return "No checkpoint is known: a training that goes on later begins again at its first step.";
-  return `No checkpoint is known: the work of ${progress.step} steps is lost${killed ? "." : " unless the script saves it itself."}`;
+  const steps = `${quantity(progress.step)} ${progress.step === 1 ? "step" : "steps"}`;
+  return `No checkpoint is known: the work of ${steps} is lost${killed ? "." : " unless the script saves it itself."}`;
 }
 
 /** Hours to a hundredth; few of them are not shown as none. */
@@ -133,8 +134,66 @@ export function why({ reason, message }: { reason: string | null; message: strin
   return !reason || words.split(/[^A-Za-z]+/).includes(reason) ? words : `${words} (${reason})`;
 }
 
+/** What a failed run says, apart from the limit that let the failure end it: `worker-0: exit code 1; maxRestarts 0 is used up`. */
+export function failureOf({ message }: { message: string | null }, proof: string): { what: string; limit: string } {
+  const text = headline(message ?? "");
+  const proven = text.lastIndexOf(headline(proof));
+  const ends = text.lastIndexOf("; ");
+  // a proof may hold the same sign; one that was cut is not found
+  if (ends < (proven < 0 ? 0 : proven + headline(proof).length)) return { what: text, limit: "" };
+  return { what: text.slice(0, ends), limit: text.slice(ends + 2) };
+}
+
+/** What can be done about a cause, without what was said already: the line that raised an exception says what it says. */
+export function whatToDo(advice: string, said: readonly string[]): string {
+  const bare = (text: string) => text.toLowerCase().replace(/[.\s]+$/, "");
+  return said.some((each) => bare(each).includes(bare(advice))) ? "" : advice.replace(/(: \S+:\d+): raise [\w.]+\(.*$/s, "$1");
+}
+
+/** Of a run that is not over: why it stands where it does; nothing where that is only the word for where it stands. */
+export function whyHere({ state, reason, message }: { state: string; reason: string; message: string }): string {
+  return why({ reason: reason === state || reason === "Received" ? "" : reason, message });
+}
+
+/** Seconds from submission until earlier runs of the job ran. */
+export interface ExpectedStart {
+  median_seconds: number;
+  shortest_seconds: number;
+  longest_seconds: number;
+  runs: number;
+}
+
+export function expectedStart({ median_seconds: usual, shortest_seconds: least, longest_seconds: most, runs }: ExpectedStart): string {
+  const told = `earlier runs waited ${duration(usual)}`;
+  if (runs === 1) return `${told} (one run; no promise)`;
+  return `${told} (median of ${quantity(runs)} runs, ${duration(least)} to ${duration(most)}; no promise)`;
+}
+
+/** `in 1 h 30 min, 10:31`, with the day where that is another one. Both in milliseconds. */
+export function untilTime(at: number, now: number): string {
+  const then = new Date(at);
+  const time = `${two(then.getHours())}:${two(then.getMinutes())}`;
+  const day = dayOf(then);
+  return `in ${duration((at - now) / 1000)}, ${day === dayOf(new Date(now)) ? "" : `${day} `}${time}`;
+}
+
+/** `2 of 3 used`; `allowed`: null where roles have limits of their own. */
+export function restartsText({ used, allowed }: Detail["restarts"]): string {
+  if (allowed === null) return used === 0 ? "none" : quantity(used);
+  return allowed === 0 && used === 0 ? "none allowed" : `${quantity(used)} of ${quantity(allowed)} used`;
+}
+
+/** What the browser's tab says: `running 12 % - digits`. */
+export function titleOf({ summary, progress }: { summary: Pick<Detail["summary"], "job" | "phrase">; progress: Pick<Detail["progress"], "fraction"> }): string {
+  const part = summary.phrase === "running" && progress.fraction !== null ? ` ${Math.floor(100 * progress.fraction)} %` : "";
+  return `${summary.phrase}${part} - ${summary.job}`;
+}
+
+function two(value: number): string {
+  return String(value).padStart(2, "0");
+}
+
 function dayOf(at: Date): string {
-  const two = (value: number) => String(value).padStart(2, "0");
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
 }
 

@@ -1,7 +1,27 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { ago, bytes, cpuText, duration, gpuText, lostBy, memoryText, daySpan, hours, lastDays, quantity, why } from "../src/words.ts";
+import {
+  ago,
+  bytes,
+  cpuText,
+  daySpan,
+  duration,
+  expectedStart,
+  failureOf,
+  gpuText,
+  hours,
+  lastDays,
+  lostBy,
+  memoryText,
+  quantity,
+  restartsText,
+  titleOf,
+  untilTime,
+  whatToDo,
+  why,
+  whyHere,
+} from "../src/words.ts";
 
 test("durations have two units at most", () => {
   assert.deepEqual([0, 59.6, 95, 3600, 3725, 90061, -5, null, NaN].map(duration), [
@@ -45,6 +65,10 @@ test("what is lost is said with the age of the last checkpoint", () => {
   assert.match(lostBy("kill", { last_checkpoint: last, progress }, now), /step 40, 3 min ago.*is lost: it is given no time to save\.$/);
   assert.match(lostBy("stop", { last_checkpoint: last, progress }, now), /is lost unless the script saves/);
   assert.match(lostBy("kill", { last_checkpoint: null, progress }, now), /the work of 55 steps is lost\.$/);
+  const many = { step: 2228 } as typeof progress;
+  const one = { step: 1 } as typeof progress;
+  assert.match(lostBy("stop", { last_checkpoint: null, progress: many }, now), /the work of 2,228 steps is lost unless/);
+  assert.match(lostBy("kill", { last_checkpoint: null, progress: one }, now), /the work of 1 step is lost\.$/);
 });
 
 test("days are those of here, the last one whole", () => {
@@ -70,4 +94,66 @@ test("the words come before the one word that names their kind", () => {
   assert.equal(why({ reason: "NodeLost", message: "" }), "NodeLost");
   assert.equal(why({ reason: "", message: "it took too long" }), "it took too long");
   assert.equal(why({ reason: null, message: null }), "");
+});
+
+test("what failed is told apart from the limit that ended the run", () => {
+  const told = (message: string | null, proof = "") => Object.values(failureOf({ message }, proof));
+  const proof = "KeyError: 'a; b'";
+  assert.deepEqual(told(`worker-0: exit code 1: ${proof}; backoffLimit 3 is used up`, proof), [
+    `worker-0: exit code 1: ${proof}`,
+    "backoffLimit 3 is used up",
+  ]);
+  assert.deepEqual(told(`worker-0: exit code 1: ${proof}`, proof), [`worker-0: exit code 1: ${proof}`, ""]);
+  assert.deepEqual(told("worker-0: it was cut …; maxRestarts 0 is used up", "it was cut in two"), [
+    "worker-0: it was cut …",
+    "maxRestarts 0 is used up",
+  ]);
+  assert.deepEqual(told("it took longer than 10 min"), ["it took longer than 10 min", ""]);
+  assert.deepEqual([...told(""), ...told(null)], ["", "", "", ""]);
+});
+
+test("what can be done is said once", () => {
+  assert.equal(whatToDo("Correct the named option.", ["no such option: --lr"]), "Correct the named option.");
+  assert.equal(whatToDo("Set HF_TOKEN.", ["it is gated: set HF_TOKEN to go on"]), "");
+  assert.equal(whatToDo("", []), "");
+  assert.equal(
+    whatToDo("Read the traceback: train.py:38: raise ValueError('no rate')", ["master-0: ValueError: no rate"]),
+    "Read the traceback: train.py:38",
+  );
+  assert.equal(whatToDo("Read the traceback: train.py:38: x = 1 / 0", []), "Read the traceback: train.py:38: x = 1 / 0");
+});
+
+test("a run that is not over says why, not once more where it is", () => {
+  const message = "2 jobs are before it";
+  assert.equal(whyHere({ state: "Pending", reason: "Received", message: "" }), "");
+  assert.equal(whyHere({ state: "Queued", reason: "Queued", message }), message);
+  assert.equal(whyHere({ state: "Starting", reason: "Unschedulable", message: "no node has 8 GPUs" }), "no node has 8 GPUs (Unschedulable)");
+});
+
+test("how long earlier runs waited is no promise", () => {
+  const waits = { median_seconds: 180, shortest_seconds: 60, longest_seconds: 540, runs: 5 };
+  assert.equal(expectedStart(waits), "earlier runs waited 3 min (median of 5 runs, 1 min to 9 min; no promise)");
+  assert.equal(expectedStart({ ...waits, runs: 1 }), "earlier runs waited 3 min (one run; no promise)");
+});
+
+test("an end has a time of day, and another day its date", () => {
+  const now = new Date(2026, 0, 31, 9, 1).getTime();
+  assert.equal(untilTime(now + 5_400_000, now), "in 1 h 30 min, 10:31");
+  assert.equal(untilTime(now + 86_400_000, now), "in 1 d, 2026-02-01 09:01");
+  assert.equal(untilTime(now - 1000, now), "in 0 s, 09:00");
+});
+
+test("restarts are used of those allowed", () => {
+  const texts = [[0, 0], [2, 3], [0, 3], [0, null], [4, null]] as const;
+  assert.deepEqual(texts.map(([used, allowed]) => restartsText({ used, allowed })), [
+    "none allowed", "2 of 3 used", "0 of 3 used", "none", "4",
+  ]);
+});
+
+test("the tab of the browser tells how far a run is", () => {
+  const of = (phrase: Parameters<typeof titleOf>[0]["summary"]["phrase"], fraction: number | null) =>
+    titleOf({ summary: { job: "digits", phrase }, progress: { fraction } });
+  assert.equal(of("running", 0.129), "running 12 % - digits");
+  assert.equal(of("running", null), "running - digits");
+  assert.equal(of("failed", 0.5), "failed - digits");
 });

@@ -122,14 +122,27 @@ async function problem(answer: Response): Promise<ApiError> {
   return new ApiError(answer.status, text);
 }
 
+/** Told on `window` when the server knows the user no more; a host that says what to do then prevents the way to a login. */
+const SIGNED_OUT = "training:signed-out";
+/** And when it knows them again, which another tab of the browser can bring about. */
+const SIGNED_IN = "training:signed-in";
+
+let signedOut = false;
+
+/** The session of `airflow-training ui` ends with it, and has no login; Airflow's own client leads to Airflow's. */
+function noteSession(known: boolean) {
+  if (known === !signedOut) return;
+  signedOut = !known;
+  const unhandled = window.dispatchEvent(new Event(known ? SIGNED_IN : SIGNED_OUT, { cancelable: true }));
+  if (known || !unhandled || document.querySelector("head > base") === null) return;
+  const login = new URL("api/v2/auth/login", base);
+  login.searchParams.set("next", location.href);
+  location.assign(login);
+}
+
 async function ask(url: string, init?: RequestInit): Promise<Response> {
   const answer = await fetch(url, { credentials: "same-origin", ...init });
-  if (answer.status === 401 && document.querySelector("head > base") !== null) {
-    // the host's own client does the same: its session has ended
-    const login = new URL("api/v2/auth/login", base);
-    login.searchParams.set("next", location.href);
-    location.assign(login);
-  }
+  noteSession(answer.status !== 401);
   if (!answer.ok) throw await problem(answer);
   return answer;
 }

@@ -1,7 +1,8 @@
-"""What a page does when its stream, its session or its run goes away, in a real browser."""
+"""What a page does when its stream, its session or its run goes away, and which one a task shows, in a real browser."""
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -211,3 +212,55 @@ def test_what_is_not_there_leads_back(page, server, run):
         page.locator("nav [aria-current=page]", has_text="Trainings").wait_for()
     page.get_by_role("link", name="Usage").click()
     page.locator("nav [aria-current=page]", has_text="Usage").wait_for()
+
+
+def test_a_button_says_that_there_is_no_answer_yet(page, server, run):
+    open_run(page, server, run)
+    server.refuses = lambda path: 503 if path.endswith("/actions") else None
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    waiting = page.get_by_text("The server has not answered yet; still trying")
+    waiting.wait_for()
+    check_page(page, "a button without an answer")
+    with page.expect_response(
+        lambda each: each.url.endswith("/actions") and each.status == 202  # the same click's
+    ):
+        server.refuses = lambda _: None
+    waiting.wait_for(state="hidden")
+
+
+AS_AIRFLOW_DOES = """
+Object.defineProperty(globalThis, "Trainings", {
+    set() {},
+    get: () => () => React.createElement(globalThis["Training"], PROPS),
+});
+"""
+"""Shows the tab in the place of the list: nothing but Airflow gives it a task."""
+
+
+@pytest.mark.parametrize(
+    ("task", "map_index", "group", "role"),
+    [
+        ("train.plan", None, ("train", -1), None),
+        ("train2.plan", None, ("train2", -1), None),
+        ("train2.worker.run", None, ("train2", -1), "worker"),
+        ("train.role", "0", ("train", -1), "worker"),
+        ("mapped.plan", "1", ("mapped", 1), None),
+    ],
+)
+def test_the_tab_of_a_task_shows_its_own_training(page, server, task, map_index, group, role):
+    places = [("train", -1), ("mapped", 0), ("mapped", 1), ("mapped", 2), ("train2", -1)]
+    runs = {
+        place: a_run(group_id=place[0], map_index=place[1], source="airflow") for place in places
+    }
+    props = {"dagId": "digits", "runId": "first", "taskId": task}
+    if map_index is not None:
+        props["mapIndex"] = map_index
+    page.add_init_script(AS_AIRFLOW_DOES.replace("PROPS", json.dumps(props)))
+    with page.expect_response(lambda each: each.url.endswith("/live")) as followed:
+        page.goto(server.base)
+    assert f"/{runs[group].uid}/" in followed.value.url
+    tab = page.get_by_role("tab", selected=True)
+    tab.wait_for()
+    assert tab.inner_text() == ("Logs" if role else "Overview")
+    assert page.get_by_label("Training", exact=True).count() == 0, "there is nothing to choose"

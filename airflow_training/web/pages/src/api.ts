@@ -1,6 +1,7 @@
 // What the server answers, and how it is asked. Addresses are below Airflow's base, wherever that is.
 
 import type * as answers from "./schema.ts";
+import { watched } from "./slow.ts";
 import type { Plan } from "./split.ts";
 
 export type {
@@ -160,16 +161,20 @@ export async function getText(path: string, query: Parameters<typeof address>[1]
 }
 
 /** Ask for something once, however often the request has to be sent. */
-export async function post<T>(path: string, body: object): Promise<T> {
+export function post<T>(path: string, body: object): Promise<T> {
   const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
   const request = {
     method: "POST",
     headers: { "Content-Type": "application/json", "Idempotency-Key": key },
     body: JSON.stringify(body),
   };
+  return watched(untilAnswered(() => ask(address(path), request))) as Promise<T>;
+}
+
+async function untilAnswered(send: () => Promise<Response>): Promise<unknown> {
   for (let attempt = 0; ; attempt += 1) {
     try {
-      return (await (await ask(address(path), request)).json()) as T;
+      return await (await send()).json();
     } catch (error) {
       // nobody knows whether a request without an answer arrived; the key makes a second one harmless
       const gone = !(error instanceof ApiError) || error.status >= 502;

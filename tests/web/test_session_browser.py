@@ -196,6 +196,7 @@ def test_a_server_begun_anew_says_which_address_to_open(page, server, run):
     gone = page.get_by_text("This address is no longer valid: open the one that")
     gone.wait_for()
     check_page(page, "signed out")
+    assert page.get_by_role("alert").count() == 1
     assert page.url == f"{server.base}/runs/{run.uid}", "there is no login to go to"
     other = page.context.new_page()
     other.goto(f"{server.base}/?token=another-token")

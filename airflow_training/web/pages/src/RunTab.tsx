@@ -80,7 +80,7 @@ function Training({ dag, uid, task = null }: { dag: string; uid: string; task?: 
   const role = task && detail ? roleOf(detail.roles.map(({ name }) => name), task.id, task.mapIndex) : undefined;
   return (
     <Box>
-      {detail && error && <NoLonger error={error} />}
+      {detail && error && error.status !== 401 && <NoLonger error={error} />}
       <Run dag={dag} task={role} uid={uid} />
       {!detail && error && (
         <StyledLink asChild m={4}>
@@ -91,7 +91,7 @@ function Training({ dag, uid, task = null }: { dag: string; uid: string; task?: 
   );
 }
 
-/** The server has shown the run, and now refuses to: what the page shows is the last it said. */
+/** The server has shown the run, and now refuses to. That nobody is signed in is said for all pages. */
 function NoLonger({ error }: { error: ApiError }) {
   const titles: Record<number, string> = {
     403: "You may no longer read this training",

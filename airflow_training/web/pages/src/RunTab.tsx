@@ -83,7 +83,7 @@ function Training({ dag, uid, task = null }: { dag: string; uid: string; task?: 
       {detail && error && error.status !== 401 && <NoLonger error={error} />}
       <Run dag={dag} task={role} uid={uid} />
       {!detail && error && (
-        <StyledLink asChild m={4}>
+        <StyledLink asChild m={4} variant="underline">
           <Link to={isStandalone() ? "/" : "/plugin/trainings"}>All trainings</Link>
         </StyledLink>
       )}

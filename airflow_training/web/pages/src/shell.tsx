@@ -75,7 +75,7 @@ function NoSuchPage() {
         There is no such page
       </Heading>
       <Text my={2}>Nothing is at {location.pathname}.</Text>
-      <StyledLink asChild>
+      <StyledLink asChild variant="underline">
         <Link to="/">All trainings</Link>
       </StyledLink>
     </Box>

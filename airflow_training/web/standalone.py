@@ -24,6 +24,12 @@ __all__ = ["TokenRights", "runtime_of", "standalone_app"]
 
 _STRANGER = "open the address that `airflow-training ui` printed"
 _POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
+_ICON = (
+    "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>"
+    "<rect width='16' height='16' rx='3' fill='%230072b2'/>"
+    "<path d='M3 3q2 9 10 9' fill='none' stroke='white' stroke-width='2'/></svg>"
+)
+"""A loss that falls."""
 _NO_PAGES = "The pages are not built here; the API below /training/api works."
 
 
@@ -86,13 +92,16 @@ def standalone_app(token: str) -> FastAPI:
             answer = RedirectResponse(request.url.path, status_code=303)
             answer.set_cookie(_cookie(request), token, httponly=True, samesite="strict")
             return answer
-        if not rights.has_cookie(request):
-            return PlainTextResponse(_STRANGER, status_code=401)
-        return HTMLResponse(_shell(), headers={"Content-Security-Policy": _POLICY})
+        return _shell(200) if rights.has_cookie(request) else _stranger()
+
+    def no_page(request: Request) -> Response:
+        # the shell says so, with a way back
+        return _shell(404) if rights.has_cookie(request) else _stranger()
 
     app.get("/", response_class=HTMLResponse)(page)
     app.get("/usage", response_class=HTMLResponse)(page)
     app.get("/runs/{uid}", response_class=HTMLResponse)(page)
+    app.get("/{path:path}", response_class=HTMLResponse)(no_page)
     return app
 
 
@@ -101,13 +110,19 @@ def _cookie(request: Request) -> str:
     return f"training_token_{request.url.port or 80}"
 
 
-def _shell() -> str:
+def _stranger() -> Response:
+    """Return what who has no token is told."""
+    return PlainTextResponse(_STRANGER, status_code=401)
+
+
+def _shell(status: int) -> Response:
     """Return the page without anything in it; what it shows, its script asks for."""
     names = manifest()
     style, script = names.get("style"), names.get("shell")
-    return (
+    text = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><base href="/">'
-        '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,"><title>Trainings</title>'
+        '<meta name="viewport" content="width=device-width"><title>Trainings</title>'
+        + f'<link rel="icon" href="{html.escape(_ICON)}">'
         + (f'<link rel="stylesheet" href="training/static/{html.escape(style)}">' if style else "")
         + '</head><body><div id="root">'
         + ("" if script else _NO_PAGES)
@@ -119,6 +134,7 @@ def _shell() -> str:
         )
         + "</body></html>"
     )
+    return HTMLResponse(text, status, headers={"Content-Security-Policy": _POLICY})
 
 
 def runtime_of(job: ResolvedJob) -> Runtime:

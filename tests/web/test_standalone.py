@@ -49,6 +49,17 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(client):
     assert "default-src 'self'" in page.headers["content-security-policy"]
 
 
+def test_an_address_of_nothing_gives_a_page(client):
+    for path in ("/foo", "/runs", "/runs/abc/def", "/favicon.ico"):
+        assert client.get(path).status_code == 401
+        page = client.get(path, headers={"Cookie": f"training_token_8080={TOKEN}"})
+        assert page.status_code == 404
+        assert '<html lang="en">' in page.text
+        assert '<div id="root">' in page.text
+        assert "default-src 'self'" in page.headers["content-security-policy"]
+    assert client.get("/foo", params={"token": TOKEN}).status_code == 401, "leads nowhere else"
+
+
 def test_nothing_is_reached_without_the_token(app, client):
     run = a_run()
     mounted: Any
@@ -61,7 +72,7 @@ def test_nothing_is_reached_without_the_token(app, client):
         if isinstance(route, APIRoute) and "/static/" not in route.path
     ]
     assert len(paths) > 8
-    for path in ["/", "/usage", f"/runs/{run.uid}", *paths]:
+    for path in ["/", "/usage", f"/runs/{run.uid}", "/foo", *paths]:
         for query in ("", "?token=", "?token=wrong", "?token=ä"):
             assert client.get(path + query).status_code in (401, 405), path
             wrong = {"Authorization": "Bearer wrong", "Cookie": "training_token_8080=wrong"}

@@ -1,10 +1,12 @@
 // The tab "Training" of a DAG run or of a task, and the page of one run where there is no Airflow.
-import { Box, Text } from "@chakra-ui/react";
+import { Alert, Box, Link as StyledLink, Text } from "@chakra-ui/react";
 import { useQuery } from "@tanstack/react-query";
-import { useSearchParams } from "react-router-dom";
+import { Link, useSearchParams } from "react-router-dom";
 
-import { get, type SummaryPage } from "./api.ts";
-import { Choice, Loading, Problem } from "./parts.tsx";
+import { get, type ApiError, type SummaryPage } from "./api.ts";
+import { asMapIndex, roleOf, trainingsOf } from "./choice.ts";
+import { useDetail } from "./live.ts";
+import { Choice, isStandalone, Loading, Problem } from "./parts.tsx";
 import { Run } from "./Run.tsx";
 
 interface Props {
@@ -12,18 +14,24 @@ interface Props {
   dagId?: string;
   runId?: string;
   taskId?: string;
+  mapIndex?: string;
   /** Given without Airflow; a run of a DAG has the query's `dag` too. */
   uid?: string;
 }
 
-export function RunTab({ dagId, runId, taskId, uid }: Props) {
-  const [query] = useSearchParams();
-  if (uid) return <Run dag={query.get("dag") ?? "~"} uid={uid} />;
-  if (!dagId || !runId) return <Text p={4}>This page belongs to a DAG run.</Text>;
-  return <OfDagRun dagId={dagId} runId={runId} taskId={taskId} />;
+interface Task {
+  id: string;
+  mapIndex: number | null;
 }
 
-function OfDagRun({ dagId, runId, taskId }: { dagId: string; runId: string; taskId?: string }) {
+export function RunTab({ dagId, runId, taskId, mapIndex, uid }: Props) {
+  const [query] = useSearchParams();
+  if (uid) return <Training dag={query.get("dag") ?? "~"} uid={uid} />;
+  if (!dagId || !runId) return <Text p={4}>This page belongs to a DAG run.</Text>;
+  return <OfDagRun dagId={dagId} runId={runId} task={taskId ? { id: taskId, mapIndex: asMapIndex(mapIndex) } : null} />;
+}
+
+function OfDagRun({ dagId, runId, task }: { dagId: string; runId: string; task: Task | null }) {
   const [query, setQuery] = useSearchParams();
   const { data, error } = useQuery({
     queryKey: ["trainings", dagId, runId],
@@ -36,12 +44,12 @@ function OfDagRun({ dagId, runId, taskId }: { dagId: string; runId: string; task
   });
   if (error && !data) return <Problem error={error} />;
   if (!data) return <Loading />;
-  const mine = taskId ? data.trainings.filter((each) => taskId.startsWith(each.group_id ?? "")) : data.trainings;
+  const mine = task ? trainingsOf(data.trainings, task.id, task.mapIndex) : data.trainings;
   const chosen = mine.find((each) => each.uid === query.get("training")) ?? mine[0];
   if (!chosen) {
     return (
       <Text color="fg.muted" p={4}>
-        No training belongs to this DAG run: it has none, or its task `plan` has not run yet.
+        No training belongs to this {task ? "task" : "DAG run"}: it has none, or its task `plan` has not run yet.
       </Text>
     );
   }
@@ -61,7 +69,41 @@ function OfDagRun({ dagId, runId, taskId }: { dagId: string; runId: string; task
           />
         </Box>
       )}
-      <Run dag={chosen.dag} key={chosen.uid} task={taskId} uid={chosen.uid} />
+      <Training dag={chosen.dag} key={chosen.uid} task={task} uid={chosen.uid} />
     </Box>
+  );
+}
+
+/** The run itself, and why it is not shown or goes on no more. */
+function Training({ dag, uid, task = null }: { dag: string; uid: string; task?: Task | null }) {
+  const { detail, error } = useDetail(dag, uid);
+  const role = task && detail ? roleOf(detail.roles.map(({ name }) => name), task.id, task.mapIndex) : undefined;
+  return (
+    <Box>
+      {detail && error && error.status !== 401 && <NoLonger error={error} />}
+      <Run dag={dag} task={role} uid={uid} />
+      {!detail && error && (
+        <StyledLink asChild m={4} variant="underline">
+          <Link to={isStandalone() ? "/" : "/plugin/trainings"}>All trainings</Link>
+        </StyledLink>
+      )}
+    </Box>
+  );
+}
+
+/** The server has shown the run, and now refuses to. That nobody is signed in is said for all pages. */
+function NoLonger({ error }: { error: ApiError }) {
+  const titles: Record<number, string> = {
+    403: "You may no longer read this training",
+    404: "This training was deleted",
+  };
+  return (
+    <Alert.Root my={4} role="alert" status="warning">
+      <Alert.Indicator />
+      <Alert.Content>
+        <Alert.Title>{titles[error.status] ?? error.message}</Alert.Title>
+        <Alert.Description>What is shown below is the last that was known of it.</Alert.Description>
+      </Alert.Content>
+    </Alert.Root>
   );
 }

@@ -1,6 +1,7 @@
 // What the server answers, and how it is asked. Addresses are below Airflow's base, wherever that is.
 
 import type * as answers from "./schema.ts";
+import { watched } from "./slow.ts";
 import type { Plan } from "./split.ts";
 
 export type {
@@ -122,14 +123,27 @@ async function problem(answer: Response): Promise<ApiError> {
   return new ApiError(answer.status, text);
 }
 
+/** Told on `window` when the server knows the user no more; a host that says what to do then prevents the way to a login. */
+const SIGNED_OUT = "training:signed-out";
+/** And when it knows them again, which another tab of the browser can bring about. */
+const SIGNED_IN = "training:signed-in";
+
+let signedOut = false;
+
+/** The session of `airflow-training ui` ends with it, and has no login; Airflow's own client leads to Airflow's. */
+function noteSession(known: boolean) {
+  if (known === !signedOut) return;
+  signedOut = !known;
+  const unhandled = window.dispatchEvent(new Event(known ? SIGNED_IN : SIGNED_OUT, { cancelable: true }));
+  if (known || !unhandled || document.querySelector("head > base") === null) return;
+  const login = new URL("api/v2/auth/login", base);
+  login.searchParams.set("next", location.href);
+  location.assign(login);
+}
+
 async function ask(url: string, init?: RequestInit): Promise<Response> {
   const answer = await fetch(url, { credentials: "same-origin", ...init });
-  if (answer.status === 401 && document.querySelector("head > base") !== null) {
-    // the host's own client does the same: its session has ended
-    const login = new URL("api/v2/auth/login", base);
-    login.searchParams.set("next", location.href);
-    location.assign(login);
-  }
+  noteSession(answer.status !== 401);
   if (!answer.ok) throw await problem(answer);
   return answer;
 }
@@ -147,16 +161,20 @@ export async function getText(path: string, query: Parameters<typeof address>[1]
 }
 
 /** Ask for something once, however often the request has to be sent. */
-export async function post<T>(path: string, body: object): Promise<T> {
+export function post<T>(path: string, body: object): Promise<T> {
   const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
   const request = {
     method: "POST",
     headers: { "Content-Type": "application/json", "Idempotency-Key": key },
     body: JSON.stringify(body),
   };
+  return watched(untilAnswered(() => ask(address(path), request))) as Promise<T>;
+}
+
+async function untilAnswered(send: () => Promise<Response>): Promise<unknown> {
   for (let attempt = 0; ; attempt += 1) {
     try {
-      return (await (await ask(address(path), request)).json()) as T;
+      return await (await send()).json();
     } catch (error) {
       // nobody knows whether a request without an answer arrived; the key makes a second one harmless
       const gone = !(error instanceof ApiError) || error.status >= 502;

@@ -6,9 +6,11 @@ import { address, ApiError, get, ofTraining, type Detail } from "./api.ts";
 
 const OPEN_MS = 5000;
 const POLL_MS = 3000;
+const LONGEST_MS = 60_000;
 
 export interface Live {
   detail: Detail | null;
+  /** The server refuses: the session has ended, the run is gone, or is no longer the user's to read. */
   error: ApiError | null;
   /** The newest answer is older than it should be: the server does not answer. */
   lost: boolean;
@@ -21,7 +23,14 @@ class Feed {
   readonly #listeners = new Set<() => void>();
   readonly #path: string;
   #source: EventSource | null = null;
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  /** Streams that were closed for good, and polls that were refused, since the last detail came by a stream. */
+  #failures = 0;
+  /** When to open the next stream, as this one is closed for good; the browser opens the others again. */
+  #reopenAt: number | null = null;
+  /** Of the next poll. */
+  #timer: ReturnType<typeof setTimeout> | null = null;
+  /** Of the newest detail or read: what was asked before either is old. */
+  #turn = 0;
 
   constructor(path: string) {
     this.#path = path;
@@ -29,10 +38,10 @@ class Feed {
 
   subscribe(listener: () => void): () => void {
     this.#listeners.add(listener);
-    if (this.#listeners.size === 1) this.#open();
+    if (this.#listeners.size === 1) this.#start();
     return () => {
       this.#listeners.delete(listener);
-      if (this.#listeners.size === 0) this.#close();
+      if (this.#listeners.size === 0) this.#stop();
     };
   }
 
@@ -41,37 +50,85 @@ class Feed {
     for (const listener of this.#listeners) listener();
   }
 
-  #open() {
-    void this.#read(false);
-    const source = new EventSource(address(`${this.#path}/live`));
-    this.#source = source;
-    this.#timer = setTimeout(() => void this.#read(true), OPEN_MS);
-    source.addEventListener("detail", (event) => {
-      clearTimeout(this.#timer); // the stream works
-      this.#tell({ detail: JSON.parse((event as MessageEvent<string>).data) as Detail, error: null, lost: false });
-    });
-    source.addEventListener("error", () => {
-      // closed for good, or between two attempts of the browser's own: polls bridge both
-      clearTimeout(this.#timer);
-      this.#timer = setTimeout(() => void this.#read(true), POLL_MS);
-    });
+  #start() {
+    this.#failures = 0;
+    void this.#read();
+    this.#open();
+    this.#pollIn(OPEN_MS);
   }
 
-  #close() {
-    clearTimeout(this.#timer);
+  #stop() {
+    this.#quiet();
     this.#source?.close();
     this.#source = null;
   }
 
-  async #read(again: boolean) {
+  #open() {
+    const source = new EventSource(address(`${this.#path}/live`));
+    let works = false;
+    this.#source?.close();
+    this.#source = source;
+    this.#reopenAt = null;
+    source.addEventListener("detail", (event) => {
+      works = true;
+      this.#failures = 0;
+      this.#quiet();
+      this.#tell({ detail: JSON.parse((event as MessageEvent<string>).data) as Detail, error: null, lost: false });
+    });
+    source.addEventListener("open", () => {
+      // renewed: of a run that is as it was it has nothing to say. A new one that says nothing is kept back by a proxy
+      if (!works) return;
+      this.#quiet();
+      this.#tell({ error: null, lost: false });
+    });
+    source.addEventListener("error", () => {
+      // closed for good, or between two attempts of the browser's own: polls bridge both
+      if (source.readyState === EventSource.CLOSED) this.#reopenAt = Date.now() + this.#pause();
+      // a server that is away is an error each second, which must not put the poll off each time
+      if (this.#timer === null) this.#pollIn(POLL_MS);
+    });
+  }
+
+  /** Ask no more, and let what was asked be old: what changes is sent, or nobody looks. */
+  #quiet() {
+    this.#turn += 1;
+    if (this.#timer !== null) clearTimeout(this.#timer);
+    this.#timer = null;
+  }
+
+  #pollIn(milliseconds: number) {
+    if (this.#timer !== null) clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => void this.#poll(), milliseconds);
+  }
+
+  async #poll() {
+    this.#timer = null;
+    const turn = await this.#read();
+    if (turn !== this.#turn) return; // the stream was faster, or nobody looks any more
+    const { error, lost } = this.live;
+    if (!error && !lost && this.#reopenAt !== null && Date.now() >= this.#reopenAt) this.#open();
+    this.#pollIn(error ? this.#pause() : POLL_MS);
+  }
+
+  /** How long to wait after one more failure: not all pages at once, where a server begins anew. */
+  #pause(): number {
+    const longest = Math.min(LONGEST_MS, POLL_MS * 2 ** this.#failures);
+    this.#failures += 1;
+    return longest * (0.75 + Math.random() / 4);
+  }
+
+  /** Ask once; gives the turn in which that was. */
+  async #read(): Promise<number> {
+    this.#turn += 1;
+    const turn = this.#turn;
+    let change: Partial<Live>;
     try {
-      const detail = await get<Detail>(this.#path);
-      this.#tell({ detail, error: null, lost: false });
+      change = { detail: await get<Detail>(this.#path), error: null, lost: false };
     } catch (error) {
-      if (error instanceof ApiError && error.status < 500) this.#tell({ error });
-      else this.#tell({ lost: true });
+      change = error instanceof ApiError && error.status < 500 ? { error, lost: false } : { lost: true };
     }
-    if (again && this.#source) this.#timer = setTimeout(() => void this.#read(true), POLL_MS);
+    if (turn === this.#turn) this.#tell(change);
+    return turn;
   }
 }
 

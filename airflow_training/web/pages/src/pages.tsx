@@ -5,6 +5,7 @@ import type { ComponentType } from "react";
 import { ApiError } from "./api.ts";
 import { Card } from "./Card.tsx";
 import { RunTab } from "./RunTab.tsx";
+import { StillSending } from "./StillSending.tsx";
 import { Trainings } from "./Trainings.tsx";
 import { Usage } from "./Usage.tsx";
 
@@ -21,6 +22,7 @@ function page<Props extends object>(Page: ComponentType<Props>): ComponentType<P
   return (props) => (
     <QueryClientProvider client={client}>
       <Page {...props} />
+      <StillSending />
     </QueryClientProvider>
   );
 }

@@ -50,7 +50,7 @@ export function Log({
   const find = useRef<HTMLInputElement>(null);
   const busy = useRef(false);
   const reading = useRef(0);
-  /** Where to go as soon as its lines are there. */
+  /** Where to go when what was read is shown. */
   const wanted = useRef<number | null>(null);
   const lines = useMemo(() => linesOf(blocks ?? []), [blocks]);
   const first = blocks?.[0]?.start ?? 0;
@@ -87,9 +87,12 @@ export function Log({
   );
   const readAt = useCallback(
     (place: Place) => {
-      wanted.current = place.offset;
       const offset = Math.max(0, place.offset - BLOCK_BYTES / 4); // with some of what came before it
-      return read({ offset }, (page) => setBlocks([blockOf(fromWholeLine(page), place)]), true);
+      const show = (page: LogPage) => {
+        wanted.current = place.offset;
+        setBlocks([blockOf(fromWholeLine(page), place)]);
+      };
+      return read({ offset }, show, true);
     },
     [read],
   );

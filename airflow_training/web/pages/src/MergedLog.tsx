@@ -131,9 +131,14 @@ export function MergedLog({
           fresh={fresh}
           heading={
             <>
-              <Text>Time and instance</Text>
+              <Text>
+                <Box as="span" display={{ base: "none", sm: "inline" }}>
+                  Time and{" "}
+                </Box>
+                instance
+              </Text>
               <Text aria-live="polite" color={problem ? "red.fg" : undefined}>
-                {problem ?? (few ? "looking further back" : `${lines.length} lines are loaded`)}
+                {problem ?? (few ? "looking further back" : `${lines.length} ${lines.length === 1 ? "line is" : "lines are"} loaded`)}
               </Text>
             </>
           }

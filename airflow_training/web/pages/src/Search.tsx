@@ -46,7 +46,7 @@ export function Search({ onHit, path, role }: { onHit: (hit: LogHit) => void; pa
         <Flex align="center" flexWrap="wrap" gap={2}>
           <Input
             aria-label="Search all logs"
-            flex={1}
+            flex="1 1 14rem"
             maxW="24rem"
             onChange={(event) => setPattern(event.currentTarget.value)}
             placeholder={`Search all ${role ? `of ${role}` : "instances"}: a regular expression`}

@@ -1,11 +1,11 @@
 // The log of one attempt of an instance: any place of it at once, the end as it grows.
-import { Button, Checkbox, Flex, Input, Text } from "@chakra-ui/react";
+import { Button, Input, Text } from "@chakra-ui/react";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import type { VListHandle } from "virtua";
 
 import { get, type LinePlace, type LogPage, type NextError } from "./api.ts";
 import { blockOf, errorFrom, extend, fromWholeLine, linesOf, type Block, type Line, type Place } from "./lines.ts";
-import { KeysTip, LogKeys, type LogKey } from "./LogKeys.tsx";
+import { LogKeys, LogTools, type LogKey } from "./LogKeys.tsx";
 import { LogList, LogRow } from "./LogList.tsx";
 import { Loading } from "./parts.tsx";
 
@@ -239,13 +239,15 @@ export function Log({
   const width = `${Math.max(4, String(counted ? lines.at(-1)!.number : end).length)}ch`;
   return (
     <LogKeys keys={keys}>
-      <Flex align="center" display={tools} flexWrap="wrap" gap={2} mb={2}>
-        <Button onClick={goToBeginning} size="xs" variant="outline">
-          Beginning
-        </Button>
-        <Button onClick={goToEnd} size="xs" variant="outline">
-          End
-        </Button>
+      <LogTools
+        display={tools}
+        follow={follow}
+        keys={keys}
+        onBeginning={goToBeginning}
+        onEnd={goToEnd}
+        onFollow={setFollow}
+        over={over}
+      >
         <Button disabled={seeking} onClick={() => void findError(-1)} size="xs" variant="outline">
           Previous error
         </Button>
@@ -277,15 +279,7 @@ export function Log({
             w="12rem"
           />
         </form>
-        {!over && (
-          <Checkbox.Root checked={follow} onCheckedChange={(event) => setFollow(event.checked === true)} size="sm">
-            <Checkbox.HiddenInput />
-            <Checkbox.Control />
-            <Checkbox.Label>Follow</Checkbox.Label>
-          </Checkbox.Root>
-        )}
-        <KeysTip keys={keys} />
-      </Flex>
+      </LogTools>
       {lines.length === 0 ? (
         <Text color="fg.muted">Nothing was written{over || !held ? "" : " yet"}.</Text>
       ) : (

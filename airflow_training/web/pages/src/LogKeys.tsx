@@ -1,5 +1,5 @@
-// What keys do while a log has the focus, and where that is said.
-import { Box, Button, Kbd, Text } from "@chakra-ui/react";
+// What leads through a log: keys while it has the focus, where that is said, and the buttons that every log has.
+import { Box, Button, Checkbox, Flex, Kbd, Text } from "@chakra-ui/react";
 import { useState, type KeyboardEvent, type ReactNode } from "react";
 
 /** `keys`: what it does, in words, and what does it. */
@@ -19,7 +19,48 @@ export function LogKeys({ children, keys }: { children: ReactNode; keys: readonl
   return <Box onKeyDown={press}>{children}</Box>;
 }
 
-export function KeysTip({ keys }: { keys: readonly LogKey[] }) {
+export function LogTools({
+  children,
+  display,
+  follow,
+  keys,
+  onBeginning,
+  onEnd,
+  onFollow,
+  over,
+}: {
+  children?: ReactNode;
+  display: { base: string; md: string };
+  follow: boolean;
+  keys: readonly LogKey[];
+  onBeginning: () => void;
+  onEnd: () => void;
+  onFollow: (follow: boolean) => void;
+  /** Nothing can follow. */
+  over: boolean;
+}) {
+  return (
+    <Flex align="center" display={display} flexWrap="wrap" gap={2} mb={2}>
+      <Button onClick={onBeginning} size="xs" variant="outline">
+        Beginning
+      </Button>
+      <Button onClick={onEnd} size="xs" variant="outline">
+        End
+      </Button>
+      {children}
+      {!over && (
+        <Checkbox.Root checked={follow} onCheckedChange={(event) => onFollow(event.checked === true)} size="sm">
+          <Checkbox.HiddenInput />
+          <Checkbox.Control />
+          <Checkbox.Label>Follow</Checkbox.Label>
+        </Checkbox.Root>
+      )}
+      <KeysTip keys={keys} />
+    </Flex>
+  );
+}
+
+function KeysTip({ keys }: { keys: readonly LogKey[] }) {
   const [shown, setShown] = useState(false);
   return (
     <>

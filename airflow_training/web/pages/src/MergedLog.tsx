@@ -1,12 +1,12 @@
 // The lines of several logs by time, or only the serious ones: pages of them, as far as somebody looks.
-import { Box, Button, Checkbox, Flex, Text } from "@chakra-ui/react";
+import { Box, Flex, Text } from "@chakra-ui/react";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import type { VListHandle } from "virtua";
 
 import { get, type LinePage, type LogLine } from "./api.ts";
 import { errorFrom, joinPages, timeOfDay } from "./lines.ts";
 import { nameOf, type Together } from "./logChoice.ts";
-import { KeysTip, LogKeys, type LogKey } from "./LogKeys.tsx";
+import { LogKeys, LogTools, type LogKey } from "./LogKeys.tsx";
 import { LogList, LogRow } from "./LogList.tsx";
 import { Loading } from "./parts.tsx";
 
@@ -107,22 +107,15 @@ export function MergedLog({
   const width = { base: `${names}ch`, sm: `${names + 14}ch` };
   return (
     <LogKeys keys={keys}>
-      <Flex align="center" display={tools} flexWrap="wrap" gap={2} mb={2}>
-        <Button onClick={goToBeginning} size="xs" variant="outline">
-          Beginning
-        </Button>
-        <Button onClick={goToEnd} size="xs" variant="outline">
-          End
-        </Button>
-        {!last?.eof && (
-          <Checkbox.Root checked={follow} onCheckedChange={(event) => setFollow(event.checked === true)} size="sm">
-            <Checkbox.HiddenInput />
-            <Checkbox.Control />
-            <Checkbox.Label>Follow</Checkbox.Label>
-          </Checkbox.Root>
-        )}
-        <KeysTip keys={keys} />
-      </Flex>
+      <LogTools
+        display={tools}
+        follow={follow}
+        keys={keys}
+        onBeginning={goToBeginning}
+        onEnd={goToEnd}
+        onFollow={setFollow}
+        over={last?.eof ?? false}
+      />
       {lines.length === 0 ? (
         <Text color="fg.muted">{few ? "Nothing so far." : severity === "info" ? "Nothing was written yet." : "No such line."}</Text>
       ) : (

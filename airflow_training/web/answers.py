@@ -294,6 +294,10 @@ class LogPage(BaseModel):
     generation: str
     """Another one: it is not the same log any more, offsets mean nothing."""
     text: str
+    errors: list[int] = []
+    """Lines of the text, from 0."""
+    inside: bool = False
+    """The text ends inside a traceback: told when what follows is asked for."""
 
 
 class LogLine(BaseModel):
@@ -324,7 +328,7 @@ class LinePage(BaseModel):
 
 class NextError(BaseModel):
     offset: int | None
-    """Of the line; None: none was found as far as `searched`, from where to go on."""
+    """Of the line; None: none was found as far as `searched`, from where to go on, or before which."""
     searched: int
     ends: bool
     """There is nothing to go on with, as of now."""

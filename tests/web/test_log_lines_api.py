@@ -102,6 +102,34 @@ def test_the_next_error_is_searched_bit_by_bit(client, run, logs: FakeLogs, monk
     assert (rest["offset"], rest["ends"]) == (None, True)
 
 
+def test_the_previous_error_is_searched_bit_by_bit(client, run, logs: FakeLogs, monkeypatch):
+    monkeypatch.setattr(log_lines, "_SEARCHED_BYTES", 1000)
+    logs.text = b"ValueError: bad\n" + b"fine\n" * 400
+    before, asked = len(logs.text), 0
+    while True:
+        found = ask(client, run, "next-error", role="worker", index=0, before=before)
+        asked += 1
+        if found["offset"] is not None or found["ends"]:
+            break
+        assert found["searched"] < before
+        before = found["searched"]
+    assert found["offset"] == 0
+    assert asked > 1
+    rest = ask(client, run, "next-error", role="worker", index=0, before=0)
+    assert (rest["offset"], rest["ends"]) == (None, True)
+
+
+def test_of_very_many_logs_some_are_read_at_a_time(client, run, logs: FakeLogs, monkeypatch):
+    monkeypatch.setattr(log_lines, "_MOST_LOGS", 1)
+    logs.text = stamped(1, "a")
+    assert texts(ask(client, run, "lines", role="worker", first=1, count=1)) == ["1 a"]
+    assert texts(ask(client, run, "lines", role="worker", first=0, count=1)) == ["0 a"]
+    answer = client.get(f"/api/dags/digits/trainings/{run.uid}/log/lines?role=worker")
+    assert answer.status_code == 422
+    assert "2 logs are more than 1" in answer.text
+    assert "first and count" in answer.text
+
+
 def test_a_line_is_found_by_its_number(client, run, logs: FakeLogs, monkeypatch):
     monkeypatch.setattr(log_lines, "_COUNTED_BYTES", 1)
     logs.text = b"x" * 99 + b"\n" + b"line\n" * 500_000
@@ -122,6 +150,7 @@ def test_a_line_is_found_by_its_number(client, run, logs: FakeLogs, monkeypatch)
         ("lines?after=junk", 422),
         ("lines?before=bm90IHppcA==", 422),
         ("lines?severity=loud", 422),
+        ("lines?role=worker&first=0&count=0", 422),
         ("line?role=worker&index=0&number=0", 422),
         ("line?role=worker&index=7&number=1", 404),
         ("next-error?role=worker&index=7", 404),

@@ -107,3 +107,14 @@ def test_an_instance_that_never_ran_has_an_empty_log(client, run):
 def test_what_there_is_not_is_told(client, run, query: str, code: int):
     answer = client.get(f"/api/dags/digits/trainings/{run.uid}/log?{query}")
     assert answer.status_code == code
+
+
+def test_a_page_says_which_of_its_lines_are_errors(client, run, logs: FakeLogs):
+    trace = "Traceback (most recent call last):\n  in step\ntorch.Strange: bad\n"
+    logs.text = f"0 errors\n{trace}ok\nValueError: bad\n".encode()
+    whole = page(client, run)
+    assert (whole["errors"], whole["inside"]) == ([1, 2, 3, 5], False)
+    part = page(client, run, size=len("0 errors\n") + 40)
+    assert (part["errors"], part["inside"]) == ([1], True)
+    rest = page(client, run, offset=part["end"], inside=True)
+    assert rest["errors"] == [0, 1, 3]

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from airflow_training.logs.diagnosis.evidence import MILD
 from airflow_training.logs.diagnosis.markers import ELASTIC, EXCEPTION, MARKERS, TRACEBACK
+from airflow_training.logs.reading.memory import BytesLog
 from airflow_training.logs.reading.search import Searcher
-from airflow_training.logs.reading.source import LogSlice, Source
+from airflow_training.logs.reading.source import BLOCK_BYTES, LogSlice, Source
 
-__all__ = ["SEVERITIES", "Severity", "next_error", "severities", "severity_of"]
+__all__ = [
+    "SEVERITIES",
+    "Severity",
+    "error_lines",
+    "next_error",
+    "previous_error",
+    "severities",
+    "severity_of",
+]
 
 Severity = Literal["info", "warning", "error"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
@@ -29,12 +39,15 @@ _MAYBE = (
     "|Traceback|Root Cause|failed|ERROR|CRITICAL|FATAL|PANIC|[Ff]atal|[Pp]anic|fault|core dumped|memory|OOM|Killed"
 )
 """What every line has that `_ERROR` matches, for an engine that is faster and knows less."""
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _INSIDE = (" ", "\t", "|", "+", "│", "╭", "╰")
 """How lines of a traceback begin, but for its last one."""
 
 
 def severity_of(text: str) -> Severity:
     """Return how serious a line is, whatever stands around it."""
+    if "\x1b" in text:  # a coloured level: the last letter of the escape touches its word
+        text = _COLOURS.sub("", text)
     if MILD.search(text):
         return "info" if _INFO.search(text) else "warning"
     return "error" if _ERROR.search(text) else "info"
@@ -55,13 +68,64 @@ def severities(lines: Iterable[str]) -> Iterator[Severity]:
         yield severity_of(line)
 
 
+def error_lines(text: str, *, inside: bool = False) -> tuple[list[int], bool]:
+    """Return which lines of a text are errors, from 0, and whether it ends inside a traceback.
+
+    `inside`: what is before the text does. Much faster than `severities` where few lines are.
+    """
+    maybe = {each.number - 1 for each in Searcher(_MAYBE).search(BytesLog("", text.encode()))}
+    found = []
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else ()):
+        if inside:
+            found.append(number)
+            inside = not line.strip() or line.startswith(_INSIDE)
+        elif number in maybe:
+            inside = _TRACEBACK.search(line) is not None
+            if severity_of(line) == "error":
+                found.append(number)
+    return found, inside
+
+
 def next_error(source: Source, *, start: int, stop: int) -> int | None:
     """Return the offset of the first line that is an error and begins in a stretch; None for none."""
+    return next(_errors(source, start, stop), None)
+
+
+def previous_error(source: Source, *, stop: int, size: int) -> tuple[int | None, int]:
+    """Return the offset of the last line before `stop` that is an error, None for none, and how far back that was.
+
+    About `size` bytes are looked at; at `stop` a line begins, as it does where to go on from.
+    """
+    least = max(0, stop - size)
+    window = _FIRST_WINDOW
+    while stop > least:
+        start = _line_start(source, max(least, stop - window), stop)
+        found = deque(_errors(source, start, stop), maxlen=1)
+        if found:
+            return found[0], start
+        stop, window = start, 4 * window
+    return None, stop
+
+
+_FIRST_WINDOW = 1 << 18
+"""The nearest errors are found at once; then ever larger ones."""
+
+
+def _line_start(source: Source, offset: int, stop: int) -> int:
+    """Return where the first line begins from an offset on; in a line that goes on to `stop`, the offset."""
+    if not offset:
+        return 0
+    begin = offset - 1
+    part = source.read(begin, min(stop - begin, BLOCK_BYTES))
+    start = part.next_offset - len(part.data) + part.data.find(b"\n") + 1
+    return start if begin < start < stop else offset
+
+
+def _errors(source: Source, start: int, stop: int) -> Iterator[int]:
     for match in Searcher(_MAYBE).search(_Stretch(source, start, stop)):
         text = match.line.data[:_LOOKED_AT].decode(errors="replace").rstrip("\r\n")
         if severity_of(text) == "error":
-            return start + match.line.offset
-    return None
+            yield start + match.line.offset
 
 
 _LOOKED_AT = 4096

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import sys
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.concurrency import run_in_threadpool
 
-from airflow_training.logs.diagnosis.severity import SEVERITIES, Severity, next_error, severities
+from airflow_training.logs.diagnosis.severity import (
+    SEVERITIES,
+    Severity,
+    next_error,
+    previous_error,
+    severities,
+)
 from airflow_training.logs.reading.line_index import LineIndexes
 from airflow_training.logs.reading.merge import MergedLine
 from airflow_training.logs.reading.source import Source
@@ -75,17 +82,24 @@ async def lines(
     *,
     role: Annotated[str, Query(max_length=63)] = "",
     index: Annotated[int | None, Query(ge=0)] = None,
+    first: Annotated[int, Query(ge=0)] = 0,
+    count: Annotated[int | None, Query(ge=1)] = None,
     severity: Severity = "info",
     after: Annotated[str, Query(max_length=16_384)] = "",
     before: Annotated[str, Query(max_length=16_384)] = "",
 ) -> LinePage:
     """Return lines of the newest attempts merged by time, those of a severity and above.
 
+    `first`, `count`: of the instances with an index from `first` on, so many.
     `after`, `before`: what an earlier page says. Neither: the end. `after=begin`: the beginning.
     """
     loop = asyncio.get_running_loop()
+    if index is None:
+        indexes = range(first, sys.maxsize if count is None else first + count)
+    else:
+        indexes = range(index, index + 1)
     return await run_in_threadpool(
-        _lines, request, run, role, index, severity, after=after, before=before, loop=loop
+        _lines, request, run, role, indexes, severity, after=after, before=before, loop=loop
     )
 
 
@@ -93,7 +107,7 @@ def _lines(
     request: Request,
     run: RunRecord,
     role: str,
-    index: int | None,
+    indexes: range,
     severity: Severity,
     *,
     after: str,
@@ -104,10 +118,14 @@ def _lines(
     newest = [
         each
         for each in logs.newest()
-        if role in ("", each.instance.role) and index in (None, each.instance.index)
+        if role in ("", each.instance.role) and each.instance.index in indexes
     ]
     if len(newest) > _MOST_LOGS:
-        raise HTTPException(422, f"{len(newest)} logs are more than {_MOST_LOGS}: choose a role")
+        raise HTTPException(
+            422,
+            f"{len(newest)} logs are more than {_MOST_LOGS}: choose a role, or some of its"
+            " instances with first and count",
+        )
     places = _places(after if after not in ("", "begin") else before)
     with _open(logs, newest, places, loop=loop) as opened:
         if after:
@@ -264,9 +282,17 @@ async def find_next_error(
     index: IndexQuery,
     attempt: AttemptQuery = None,
     offset: Annotated[int, Query(ge=0)] = 0,
+    before: Annotated[int | None, Query(ge=0)] = None,
 ) -> NextError:
-    """Return where the next line begins that is an error, from the beginning of a line on."""
+    """Return where the next line begins that is an error, from the beginning of a line on.
+
+    `before`: the last one before the beginning of that line instead.
+    """
     loop = asyncio.get_running_loop()
+    if before is not None:
+        return await run_in_threadpool(
+            _previous_error, request, run, role, index, attempt, before=before, loop=loop
+        )
     return await run_in_threadpool(
         _next_error, request, run, role, index, attempt, offset=offset, loop=loop
     )
@@ -291,6 +317,24 @@ def _next_error(
         found = next_error(source, start=offset, stop=stop)
         ends = found is None and not source.read(stop, 1).data
     return NextError(offset=found, searched=stop, ends=ends)
+
+
+def _previous_error(
+    request: Request,
+    run: RunRecord,
+    role: str,
+    index: int,
+    attempt: int | None,
+    *,
+    before: int,
+    loop: asyncio.AbstractEventLoop,
+) -> NextError:
+    with _one(request, run, role, index, attempt, loop=loop) as (source, _):
+        if source is None:
+            return NextError(offset=None, searched=0, ends=True)
+        source.read(0, 1)
+        found, start = previous_error(source, stop=before, size=_SEARCHED_BYTES)
+    return NextError(offset=found, searched=start, ends=found is None and start == 0)
 
 
 @router.get("/dags/{dag}/trainings/{uid}/log/line")

@@ -12,6 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from airflow_training.control.model import AttemptId
 from airflow_training.errors import InputError
+from airflow_training.logs.diagnosis.severity import error_lines
 from airflow_training.registered import SIMULATED
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk, Runtime
 from airflow_training.state.store import RunRecord, open_store
@@ -48,12 +49,19 @@ async def log(
     attempt: AttemptQuery = None,
     offset: Annotated[int, Query(ge=-_MOST_BYTES)] = 0,
     size: Annotated[int, Query(ge=1, le=_MOST_BYTES)] = _SIZE,
+    *,
+    inside: bool = False,
 ) -> LogPage:
-    """Return whole lines from a byte on; a negative `offset` counts from the end."""
+    """Return whole lines from a byte on; a negative `offset` counts from the end.
+
+    `inside`: what the page before this one says.
+    """
     loop = asyncio.get_running_loop()
-    return await run_in_threadpool(
+    page = await run_in_threadpool(
         _page, request, run, role, index, attempt, offset=offset, size=size, loop=loop
     )
+    page.errors, page.inside = await run_in_threadpool(error_lines, page.text, inside=inside)
+    return page
 
 
 def logs_of(request: Request, run: RunRecord) -> RunLogs:

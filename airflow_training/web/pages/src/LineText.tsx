@@ -11,9 +11,9 @@ const COLOURS: Record<string, string> = {
   cyan: "cyan.fg",
 };
 
-export function LineText({ text }: { text: string }) {
+export function LineText({ text, wrap }: { text: string; wrap: boolean }) {
   return (
-    <Box minW={0} whiteSpace="pre-wrap" wordBreak="break-all">
+    <Box minW={0} whiteSpace={wrap ? "pre-wrap" : "pre"} wordBreak={wrap ? "break-all" : undefined}>
       {text.includes("\u001b") ? <Coloured text={text} /> : text}
     </Box>
   );

@@ -5,7 +5,8 @@ import { useEffect, useRef, useState } from "react";
 
 import { search, type LogHit, type SearchEnd } from "./api.ts";
 
-export function Search({ path, onHit }: { path: string; onHit: (hit: LogHit) => void }) {
+/** `role`: of this one alone. */
+export function Search({ onHit, path, role }: { onHit: (hit: LogHit) => void; path: string; role?: string }) {
   const [pattern, setPattern] = useState("");
   const [hits, setHits] = useState<LogHit[] | null>(null);
   const [end, setEnd] = useState<SearchEnd | null>(null);
@@ -19,7 +20,7 @@ export function Search({ path, onHit }: { path: string; onHit: (hit: LogHit) => 
     setHits([]);
     setEnd(null);
     try {
-      for await (const found of search(`${path}/search`, pattern, mine.signal)) {
+      for await (const found of search(`${path}/search${role ? `?role=${encodeURIComponent(role)}` : ""}`, pattern, mine.signal)) {
         if (mine.signal.aborted) return;
         if ("done" in found) setEnd(found);
         else setHits((before) => [...(before ?? []), found]);
@@ -42,16 +43,17 @@ export function Search({ path, onHit }: { path: string; onHit: (hit: LogHit) => 
           if (pattern) void start();
         }}
       >
-        <Flex gap={2}>
+        <Flex align="center" flexWrap="wrap" gap={2}>
           <Input
             aria-label="Search all logs"
+            flex="1 1 14rem"
             maxW="24rem"
             onChange={(event) => setPattern(event.currentTarget.value)}
-            placeholder="Search all instances: a regular expression"
+            placeholder={`Search all ${role ? `of ${role}` : "instances"}: a regular expression`}
             size="sm"
             value={pattern}
           />
-          <Button size="sm" type="submit" variant="outline">
+          <Button disabled={!pattern} size="sm" type="submit" variant="outline">
             Search
           </Button>
           {hits && (
@@ -59,6 +61,9 @@ export function Search({ path, onHit }: { path: string; onHit: (hit: LogHit) => 
               {end ? "Close" : "Cancel"}
             </Button>
           )}
+          <Text color="fg.muted" fontSize="xs">
+            newest attempts
+          </Text>
         </Flex>
       </form>
       {hits && (

@@ -464,7 +464,9 @@ export interface LinePlace {
 export interface LogPage {
   end: number;
   eof: boolean;
+  errors: number[];
   generation: string;
+  inside: boolean;
   start: number;
   text: string;
 }

@@ -142,7 +142,7 @@ async def test_where_only_writes_fail_the_runtime_still_answers():
         for failures in range(1, 9):
             for _ in range(2):  # one that is asked for already is not asked for again
                 watcher.distrust(failures=failures)
-            await until(lambda: runtime.watches == failures + 1)
+            await until(lambda n=failures: runtime.watches == n + 1)
             watcher.distrust(failures=failures)
             runtime.queue.put_nowait(Snapshot(instances=(WORKER,)))
             await asyncio.wait_for(runtime.queue.join(), PATIENCE)

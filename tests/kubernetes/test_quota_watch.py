@@ -69,7 +69,7 @@ def watch(server: Quotas, told: list[str]) -> QuotaWatch:
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+def patience(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(quota_watch, "_PAUSES", (0.0, 0.0))
     return monkeypatch
 
@@ -125,7 +125,7 @@ async def test_of_two_only_the_one_that_is_refused_again_and_again_is_told(
         watch.begin("b", WORKER)
         for used in (1, 0):
             server.changes.put_nowait(quota(used))
-        return told[-2:] == ["b", "b"]
+        return bool(told[-2:] == ["b", "b"])
 
     with waiting(watch, "a", "b"):
         await until(lambda: server.watches == 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
@@ -135,6 +136,9 @@ async def test_where_only_writes_fail_the_runtime_still_answers():
     def reachable() -> bool:
         return cast(Observations, watcher.glance()).reachable
 
+    def begun(times: int) -> bool:
+        return runtime.watches == times
+
     task = asyncio.create_task(watcher.run())
     runtime.queue.put_nowait(Snapshot(instances=(WORKER,)))
     await asyncio.wait_for(runtime.queue.join(), PATIENCE)
@@ -142,7 +146,7 @@ async def test_where_only_writes_fail_the_runtime_still_answers():
         for failures in range(1, 9):
             for _ in range(2):  # one that is asked for already is not asked for again
                 watcher.distrust(failures=failures)
-            await until(lambda n=failures: runtime.watches == n + 1)
+            await until(functools.partial(begun, failures + 1))
             watcher.distrust(failures=failures)
             runtime.queue.put_nowait(Snapshot(instances=(WORKER,)))
             await asyncio.wait_for(runtime.queue.join(), PATIENCE)

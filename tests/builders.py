@@ -29,6 +29,7 @@ from airflow_training.control.model import (
     Observations,
     PendingPhase,
     Readiness,
+    Refused,
     RejectedCheckpoint,
     Release,
     Request,
@@ -180,6 +181,8 @@ class Bench:
     """References of committed checkpoints: every decision is told of all of them."""
     rejected: list[tuple[InstanceKey, RejectedCheckpoint]] = field(default_factory=list)
     """Checkpoints that were not restored: of them too."""
+    refused: list[Refused] = field(default_factory=list)
+    """What the runtime does not make for now."""
     _requests: list[Request] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -201,6 +204,7 @@ class Bench:
             "undiagnosed": self.undiagnosed,
             "committed": self.commits,
             "rejected": self.rejected,
+            "refused": self.refused,
             "known_reasons": REASONS,
         }
         decision = decide(self.job, self.ledger, *arguments, **known)

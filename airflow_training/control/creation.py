@@ -41,6 +41,7 @@ from airflow_training.control.policies import role_verdict
 from airflow_training.control.root_cause import NEVER_FITS_CAUSE, cause_document
 from airflow_training.control.scaling import add_missing, remove_surplus
 from airflow_training.control.turnover import ENDED, fail_for_good, is_vacant
+from airflow_training.control.waits import NUMBERS_SECONDS, Wait, differ_in_numbers
 from airflow_training.control.waves import waves
 from airflow_training.documents.resolved import ResolvedDependency, ResolvedRole
 
@@ -244,14 +245,21 @@ def _repeat(draft: Draft, role: ResolvedRole, wanted: list[InstanceEntry], gate:
 
 def _show_refused(draft: Draft, entry: InstanceEntry) -> InstanceEntry:
     """Return it with why the runtime does not make it for now; told once, and when the words change."""
-    refused = draft.refused.get((entry.key, entry.attempt_id))
-    if refused is None or (refused.reason, refused.message) == (entry.reason, entry.message):
+    refused, phase = draft.refused.get((entry.key, entry.attempt_id)), entry.phase
+    if refused is None or not isinstance(phase, ActivePhase):
         return entry
-    draft.tell(refused.reason, refused.message, of=entry, level="warning")
-    phase = entry.phase
-    if isinstance(phase, ActivePhase) and phase.refused_since is None:
-        phase = replace(phase, refused_since=draft.now)
-    return draft.put(replace(entry, reason=refused.reason, message=refused.message, phase=phase))
+    wait, before = Wait(refused.reason, refused.message), Wait(entry.reason, entry.message)
+    if wait == before:
+        return entry
+    if phase.refusal_told_at is not None and differ_in_numbers(wait, before):
+        due_at = phase.refusal_told_at + NUMBERS_SECONDS
+        if draft.now < due_at:  # who uses how much of a quota changes all the time
+            draft.wake(due_at)
+            return entry
+    draft.tell(wait.reason, wait.message, of=entry, level="warning")
+    since = draft.now if phase.refused_since is None else phase.refused_since
+    phase = replace(phase, refused_since=since, refusal_told_at=draft.now)
+    return draft.put(replace(entry, reason=wait.reason, message=wait.message, phase=phase))
 
 
 def _show_waiting(draft: Draft, entry: InstanceEntry, gate: Gate, *, blocked: str) -> None:

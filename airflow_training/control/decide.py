@@ -219,11 +219,11 @@ def _goes_on(draft: Draft) -> bool:
 
 
 def _in_order(draft: Draft) -> tuple[Action, ...]:
-    """Return what is to be done: first what ends, then what was held, then what begins, by rank."""
+    """Return what is to be done: first what ends, then what was held, what begins, and who waits for it, by rank."""
     if len(draft.actions) < 2:
         return tuple(draft.actions)
     order = {role.name: number for number, role in enumerate(draft.spec.roles)}
-    kinds = (Delete, StopProcess, Dismiss, Keep, AwaitPeers, Release, RestartProcess, Create)
+    kinds = (Delete, StopProcess, Dismiss, Keep, Release, RestartProcess, Create, AwaitPeers)
 
     def place(action: Action) -> tuple[int, int, int, str]:
         kind = kinds.index(type(action))

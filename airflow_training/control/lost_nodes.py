@@ -9,14 +9,17 @@ from airflow_training.control.model import InstanceEntry, RestartRecord
 
 __all__ = ["outage_of"]
 
+_SPREAD_SECONDS = 600.0
+"""How far apart ends are told that one outage has brought about: who collects pods comes late, some after 5 minutes."""
+
 
 def outage_of(
     failure: Failure, entry: InstanceEntry, before: Sequence[RestartRecord]
 ) -> RestartRecord | None:
     """Return the restart that is charged for the same outage of the node; None: it is to be charged now.
 
-    What has been as it is since before that charge was lost with it: what was heard of again, or began later,
-    is lost by another outage. `before`: the restarts of this epoch.
+    What has been as it is since before that charge was lost with it: what was heard of again, began later, or ran on
+    for long is lost by another outage. `before`: the restarts of this epoch.
     """
     node = failure.lost_node
     if not node:
@@ -29,6 +32,7 @@ def outage_of(
             and record.counted
             and (record.key, record.attempt) != (failure.key, failure.attempt)
             and entry.last_transition_at <= record.at
+            and (entry.state == "unknown" or failure.at - record.at < _SPREAD_SECONDS)
         ),
         None,
     )

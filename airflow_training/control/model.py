@@ -384,6 +384,8 @@ class ActivePhase:
     """When it counts as lost, while nothing is heard of it."""
     refused_since: float | None = None
     """Since when the runtime does not make it for now."""
+    refusal_told_at: float | None = None
+    """When that was told last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -334,11 +334,9 @@ def _failed(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure:
 def _unknown(
     draft: Draft, entry: InstanceEntry, phase: ActivePhase, seen: Observation, *, reachable: bool
 ) -> Failure | None:
-    until: float | None = draft.now + draft.spec.unknown_seconds
-    if not reachable:  # it may be known again for long: that counts from the first answer on
-        until = None
-    elif entry.state == "unknown" and phase.deadline_at is not None:
-        until = phase.deadline_at
+    until = phase.deadline_at if entry.state == "unknown" else None
+    if reachable and until is None:
+        until = draft.now + draft.spec.unknown_seconds
     node = seen.node or entry.node
     changed = draft.put(
         replace(
@@ -355,7 +353,9 @@ def _unknown(
     )
     if entry.state != "unknown":
         draft.tell(reasons.INSTANCE_UNKNOWN, changed.message, of=changed, level="warning")
-    if until is None or draft.now < until:
+    if not reachable or until is None:
+        return None  # it may be known again for long: see `skip_outage`
+    if draft.now < until:
         draft.wake(until)
         return None
     silent_since, limit = changed.last_transition_at, draft.spec.unknown_seconds

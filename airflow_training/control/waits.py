@@ -11,13 +11,21 @@ from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.model import ActivePhase, InstanceEntry, ToldWait
 
-__all__ = ["WAITING_STATES", "Wait", "tell_waits", "wait_of"]
+__all__ = [
+    "NUMBERS_SECONDS",
+    "WAITING_STATES",
+    "Wait",
+    "differ_in_numbers",
+    "tell_waits",
+    "wait_of",
+]
 
 _LASTS_SECONDS = 10.0
 """How long an instance may be without a place before that is told: most have one in a second."""
-_NUMBERS_SECONDS = 60.0
+NUMBERS_SECONDS = 60.0
 """How often words are told in which only numbers are others, such as the place in a queue."""
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:m|[kMGTPE]i?|Ki)?\b|\d+")
+"""With the unit of an amount: `1` and `500m` are numbers of the same thing."""
 
 WAITING_STATES = frozenset({"Pending", "Waiting", "Starting", "Restarting"})
 """Of roles and jobs: in these, what their instances wait for is what they wait for."""
@@ -80,12 +88,17 @@ def _tell(draft: Draft, role: str, wait: Wait, told: ToldWait | None) -> None:
         before = Wait(told.reason, told.message)
         if wait == before:
             return
-        due_at = told.at + _NUMBERS_SECONDS
-        if _shape(wait) == _shape(before) and draft.now < due_at:
+        due_at = told.at + NUMBERS_SECONDS
+        if differ_in_numbers(wait, before) and draft.now < due_at:
             draft.wake(due_at)
             return
     draft.set_role(role, told=ToldWait(reason=wait.reason, message=wait.message, at=draft.now))
     draft.tell(wait.reason, wait.message, role=role)
+
+
+def differ_in_numbers(one: Wait, other: Wait) -> bool:
+    """Return whether two say the same, but for numbers."""
+    return _shape(one) == _shape(other)
 
 
 def _shape(wait: Wait) -> Wait:

@@ -277,14 +277,6 @@ class Runtime(Protocol):
         For those that were observed with `in_place`; for any other, nothing happens.
         """
 
-    async def await_peers(
-        self, instances: Sequence[InstanceRef], *, seconds: float, number: int
-    ) -> None:
-        """Let the silence of instances count as no hang for so long; the same `number` counts once.
-
-        For those that were observed with `in_place`; for any other, nothing happens.
-        """
-
     async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
         """Begin the attempt of `spec` inside `instance`, which has failed and waits.
 
@@ -368,6 +360,19 @@ class LooksAhead(Protocol):
 
 
 @runtime_checkable
+class ExcusesWaits(Protocol):
+    """A runtime whose agents can be told that their instances wait for others."""
+
+    async def await_peers(
+        self, instances: Sequence[InstanceRef], *, seconds: float, number: int
+    ) -> None:
+        """Let the silence of instances count as no hang for so long; the same `number` counts once.
+
+        For those that were observed with `in_place`; for any other, nothing happens.
+        """
+
+
+@runtime_checkable
 class KeepsFailed(Protocol):
     """A runtime whose instances can stay for a look inside after their process has failed."""
 
@@ -428,6 +433,7 @@ __all__ = [
     "Change",
     "ClusterSnapshot",
     "Cursor",
+    "ExcusesWaits",
     "InstanceRef",
     "InstanceRemoval",
     "InstanceSpec",

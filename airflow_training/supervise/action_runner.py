@@ -181,11 +181,12 @@ class ActionRunner:
                 return
 
     def _unreachable(self, error: RuntimeUnavailable) -> float:
-        """Take note that the runtime does not answer; return seconds until the next try."""
+        """Take note that the runtime does not do what it is told; return seconds until the next try."""
         log.warning("runtime of run %s unreachable: %s", self._uid, error)
+        delay = self.count_failure()
         if self._watcher is not None:
-            self._watcher.distrust()
-        return self.count_failure()
+            self._watcher.distrust(failures=self._failures)
+        return delay
 
     def count_failure(self) -> float:
         """Take note of something that went wrong; return seconds until the next try."""

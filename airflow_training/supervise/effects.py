@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -30,9 +31,10 @@ from airflow_training.control.model import (
 from airflow_training.control.own_checkpoints import entry_for_instance
 from airflow_training.control.running_time import trains
 from airflow_training.documents.resolved import ResolvedJob, RunRef
-from airflow_training.errors import InputError, RefusedForNow
+from airflow_training.errors import InputError, RefusedForNow, RuntimeUnavailable
 from airflow_training.runtimes.port import (
     Addresses,
+    ExcusesWaits,
     InstanceRef,
     InstanceSpec,
     KeepsFailed,
@@ -45,12 +47,15 @@ from airflow_training.supervise.lease_keeper import LeaseKeeper
 
 __all__ = ["ActionResult", "Effects", "live_addresses", "never_created", "remaining_seconds"]
 
+log = logging.getLogger(__name__)
 
 _FAILED = {"error": reasons.CREATE_FAILED, "impossible": reasons.CANNOT_BE_CREATED}
 """Result of a create that failed -> reason."""
 _ENDS = (Delete, StopProcess, Dismiss, Keep)
 """Actions by which nothing begins."""
 _REPEAT_SECONDS = 2.0
+_TELL_AGAIN_SECONDS = 30.0
+"""How soon agents are told again that they wait, where that failed."""
 _REFUSALS = 3
 """After so many refused creates the run is prepared again."""
 
@@ -100,7 +105,9 @@ class Effects:
         seen: Collection[Observation],
         now: float,
     ) -> ActionResult:
-        """Delete, stop, dismiss, keep, create, release, in this order; raises LeaseLost and RuntimeUnavailable.
+        """Delete, stop, dismiss, keep, create, release, excuse who waits, in this order.
+
+        Raises LeaseLost and RuntimeUnavailable.
 
         What the runtime can never prepare is told by the result, where nothing has begun; the rest is then left undone.
 
@@ -145,9 +152,6 @@ class Effects:
         if dismissed:
             await self.keeper.confirm()
             await self.runtime.dismiss(dismissed)
-        for (seconds, number), refs in waits.items():
-            await self.keeper.confirm()
-            await self.runtime.await_peers(refs, seconds=seconds, number=number)
         outcomes: list[Outcome] = []
         if creates:
             try:
@@ -166,6 +170,11 @@ class Effects:
                 kind="List" if kind == "List" else "Confirmation", addresses=live
             )
             await self.runtime.release(refs, answer)
+        unheard = [
+            excuse
+            for excuse, refs in waits.items()
+            if not await self._await_peers(refs, seconds=excuse[0], number=excuse[1])
+        ]
         unmade = {
             each.ref.key for each in outcomes if each.result == "refused" or each.result in _FAILED
         }
@@ -173,6 +182,8 @@ class Effects:
             makes = isinstance(action, Create | RestartProcess)
             if not makes or action.key not in unmade:
                 self._done_at[action] = now
+            if isinstance(action, AwaitPeers) and (action.seconds, action.number) in unheard:
+                self._done_at[action] = now - action.seconds + _TELL_AGAIN_SECONDS
         return ActionResult(
             refused=[each for each in outcomes if each.result == "refused"],
             failed=[each for each in outcomes if each.result in _FAILED],
@@ -196,6 +207,19 @@ class Effects:
                     )
                 case Dismiss():
                     await self.runtime.dismiss([self._ref(each, ledger, seen)])
+
+    async def _await_peers(
+        self, refs: Sequence[InstanceRef], *, seconds: float, number: int
+    ) -> bool:
+        """Return whether nobody has to be told again."""
+        if isinstance(self.runtime, ExcusesWaits):
+            await self.keeper.confirm()
+            try:
+                await self.runtime.await_peers(refs, seconds=seconds, number=number)
+            except RuntimeUnavailable as error:  # nothing else has to wait for that
+                log.warning("agents of run %s do not hear of their wait: %s", self.run.uid, error)
+                return False
+        return True
 
     async def _keep(
         self, action: Keep, ledger: Ledger, seen: Collection[Observation], *, now: float

@@ -57,6 +57,9 @@ class Watcher:
         self._shown: set[_ObjectKey] = set()
         self._reachable = True
         self._failures = 0
+        self._doubts = 0
+        self._fresh = False
+        """Whether the watch that runs has given a snapshot."""
         self._restart = asyncio.Event()
         self._snapshot = asyncio.Event()
         self._progress: dict[InstanceKey, ProgressReport] = {}
@@ -106,10 +109,14 @@ class Watcher:
         taken, self._environment = self._environment, {}
         return taken
 
-    def distrust(self) -> None:
-        """Say that an effect met an unreachable runtime: start again with a fresh snapshot."""
-        self._lost_sight()
-        self._restart.set()
+    def distrust(self, *, failures: int) -> None:
+        """Say that effects failed, so often in a row: what is seen may be old, so a fresh snapshot is asked for.
+
+        Whether the runtime answers is told by that: where it refuses a write, it may be read all the same.
+        """
+        if self._fresh:  # else it is being asked for
+            self._doubts = failures
+            self._restart.set()
 
     def imagine(self, observation: Observation) -> None:
         """Add an object that never came to be (a create that was refused for good) as failed."""
@@ -130,18 +137,26 @@ class Watcher:
         """Watch until cancelled."""
         while True:
             self._restart.clear()
+            self._fresh = broke = False
             watching = asyncio.ensure_future(self._watch())
-            restart = asyncio.ensure_future(self._restart.wait())
+            restart = asyncio.ensure_future(self._until_doubted())
             try:
                 await asyncio.wait({watching, restart}, return_when=asyncio.FIRST_COMPLETED)
+                broke = watching.done()
             finally:
                 for task in (watching, restart):
                     task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await watching
-            self._lost_sight()
-            self._failures += 1
-            await self._sleep(retry_delay(self._failures))
+            if broke:
+                self._lost_sight()
+                self._failures += 1
+                await self._sleep(retry_delay(self._failures))
+
+    async def _until_doubted(self) -> None:
+        """Return when the watch is to begin again: ever less often, and it goes on meanwhile."""
+        await self._restart.wait()
+        await self._sleep(retry_delay(self._doubts))
 
     async def _watch(self) -> None:
         """Take in changes until the watch breaks; every break is retried by the caller."""
@@ -158,7 +173,7 @@ class Watcher:
             self._on_room()
             self._on_change()
         elif isinstance(change, Snapshot):
-            self._failures = 0
+            self._failures, self._fresh = 0, True
             imagined = {key: self._seen[key] for key in self._imagined.values()}
             before, self._seen = self._seen, {_key(each): each for each in change.instances}
             self._seen |= imagined

@@ -247,6 +247,17 @@ def test_who_takes_over_in_an_outage_begins_anew_with_the_first_answer():
     assert bench.charged() == {}
 
 
+def test_what_is_unknown_is_given_up_although_nobody_can_ask_for_a_moment_now_and_then():
+    bench = Bench(job(unknown_seconds=60.0)).settle()
+    bench.set("worker", 0, state="unknown").step()
+    began = bench.now
+    while not bench.charged() and bench.now < began + 1200:
+        bench.reachable = not bench.reachable
+        bench.step(seconds=5)
+    assert bench.now == began + 120, "of which it could be asked for 60 s"
+    assert bench.charged() == {"infrastructure": 1}
+
+
 @pytest.mark.parametrize("seen_", [{"scheduled": False}, None], ids=["noPlace", "notCreated"])
 def test_a_place_is_not_waited_for_while_nobody_can_ask(seen_):
     bench = Bench(job(role(), schedule_timeout_seconds=100.0))

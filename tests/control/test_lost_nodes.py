@@ -85,6 +85,28 @@ def test_a_node_that_was_started_anew_is_charged_once():
     assert bench.charged() == {"infrastructure": 1}
 
 
+@pytest.mark.parametrize(("hours", "charged"), [(0.1, [0]), (24, [0, 1])])
+def test_a_node_whose_outages_are_hours_apart_is_charged_for_each(hours, charged):
+    """Its pods were seen to end: nothing says that the second one was not heard from in between."""
+    bench = Bench(job(role("worker", 3), scope="Instance", max_restarts=5)).settle()
+    bench.later(60)
+    for index in range(2):
+        bench.end("worker", index, None, reason="ContainerStatusUnknown", node="n7").step()
+        bench.later(hours * 3600)
+    assert charges(bench) == [(index, "infrastructure") for index in charged]
+
+
+def test_what_was_not_heard_from_since_a_node_was_lost_is_free_however_late_its_end_is_seen():
+    bench = Bench(
+        job(role("worker", 2), scope="Instance", unknown_seconds=9000.0, max_restarts=5)
+    ).settle()
+    silent(bench, ("worker", 0), ("worker", 1))
+    for index in range(2):
+        bench.end("worker", index, None, reason="ContainerStatusUnknown", node="n7").step()
+        bench.later(3600)
+    assert charges(bench) == [(0, "infrastructure")]
+
+
 def test_who_lost_a_silent_node_gets_its_charge_back_however_long_the_node_is_waited_for():
     """It notices at once; that the node is gone for good is known a minute and more later."""
     bench = Bench(

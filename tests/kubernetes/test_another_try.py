@@ -123,7 +123,7 @@ async def test_what_a_quota_keeps_out_begins_once_there_is_more_room(stage: Stag
         await until(lambda: asked["watch resourcequotas"] == 1)
         larger(stage.cluster)
         await stage.until_running(uid)
-        await until(lambda: stage.cluster.control.open_watches() == 1)
+        await until(lambda: stage.cluster.control.open_watches() == 2)  # pods and nodes
         assert asked["list resourcequotas"] == 1
         stage.store.add_request(uid, "stop", reason="enough")
         await asyncio.wait_for(task, PATIENCE)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_training.runtimes.port import ExcusesWaits
 from tests.contracts.runtime import Harness, watching
 from tests.runtimes.local_runs import attempt_folder, local_harness, python_script
 
@@ -84,6 +85,7 @@ async def test_who_waits_for_others_does_not_hang_for_as_long_as_that_is_said(
             lambda now: any(i.progress and i.progress.step == 11 for i in now.values())
         )
         told_at = time.time()
+        assert isinstance(harness.runtime, ExcusesWaits)
         for _ in range(2):  # it is the same order
             await harness.runtime.await_peers([outcome.ref], seconds=6.0, number=1)
         found = await seen.state("quick", 0, "failed")

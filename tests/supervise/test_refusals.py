@@ -59,7 +59,7 @@ async def test_an_instance_without_quota_says_so_and_since_when_and_begins_once_
         await until(lambda: said() == {("QuotaExceeded", FULL)}, seen=said)
         first = [(each["state"], each["waiting_since"]) for each in shown()]
         assert all(state == "pending" and since for state, since in first)
-        stage.runtime.words = FULL.replace("used: pods=4", "used: pods=3")
+        stage.runtime.words = FULL.replace("quota: small", "quota: other")
         await until(lambda: said() == {("QuotaExceeded", stage.runtime.words)}, seen=said)
         assert [(each["state"], each["waiting_since"]) for each in shown()] == first
         stage.runtime.words = ""

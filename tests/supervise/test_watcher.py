@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
@@ -12,10 +13,11 @@ import pytest
 
 from airflow_training.control.model import Observations, ProgressReport, ReportedValue
 from airflow_training.documents.resolved import RunRef
+from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate, Runtime, Snapshot
 from airflow_training.supervise.watcher import Watcher
 from tests.builders import seen
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 RUN = RunRef(uid="u", job="j", namespace="n", controller="c", generation=0)
 WORKER = seen("worker", 0, "running", uid="1")
@@ -28,12 +30,17 @@ class Told:
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[Any] = asyncio.Queue()
+        self.watches = 0
 
     async def watch(
         self, run: RunRef
     ) -> AsyncIterator[Snapshot | InstanceUpdate | InstanceRemoval]:
+        self.watches += 1
         while True:
-            yield await self.queue.get()
+            change = await self.queue.get()
+            if isinstance(change, Exception):
+                raise change
+            yield change
             self.queue.task_done()
 
 
@@ -115,3 +122,39 @@ async def test_reports_that_come_before_any_is_taken_keep_all_their_points():
         assert taken.step == 2
         assert [each.step for each in taken.points["loss"]] == [0, 1, 2]
         assert watcher.take_progress() == {}
+
+
+async def test_where_only_writes_fail_the_runtime_still_answers():
+    runtime, pauses = Told(), []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    watcher = Watcher(cast(Runtime, runtime), RUN, on_change=lambda: None, sleep=sleep)
+
+    def reachable() -> bool:
+        return cast(Observations, watcher.glance()).reachable
+
+    def begun(times: int) -> bool:
+        return runtime.watches == times
+
+    task = asyncio.create_task(watcher.run())
+    runtime.queue.put_nowait(Snapshot(instances=(WORKER,)))
+    await asyncio.wait_for(runtime.queue.join(), PATIENCE)
+    try:
+        for failures in range(1, 9):
+            for _ in range(2):  # one that is asked for already is not asked for again
+                watcher.distrust(failures=failures)
+            await until(functools.partial(begun, failures + 1))
+            watcher.distrust(failures=failures)
+            runtime.queue.put_nowait(Snapshot(instances=(WORKER,)))
+            await asyncio.wait_for(runtime.queue.join(), PATIENCE)
+            assert reachable()
+        assert len(pauses) == 8
+        assert pauses[-1] >= 5.0, "ever less often"
+        runtime.queue.put_nowait(RuntimeUnavailable("away"))
+        await until(lambda: not reachable())
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

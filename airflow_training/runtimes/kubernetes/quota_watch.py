@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 _WATCH_SECONDS = 300
 _PAUSES = (1.0, 60.0)
 """Seconds before the next try: at first, and at most."""
+_TELL_SECONDS = 5.0
+"""How often runs are told at most: in a namespace where much begins and ends there is always a little more room."""
+_LAPSE_SECONDS = 120.0
+"""What was refused is asked for again each minute: after two it is not wanted any more."""
 
 _Quotas = dict[str, Mapping[str, Any]]
 """Name -> the quota."""
@@ -38,29 +42,57 @@ class QuotaWatch:
         self._api = api
         self._namespace = namespace
         self._on_room = on_room
-        self._waiting: dict[str, set[InstanceKey]] = {}
-        """Run uid -> what of it is kept out."""
+        self._waiting: dict[str, dict[InstanceKey, float]] = {}
+        """Run uid -> what of it is kept out, and when that was seen last."""
         self._task: asyncio.Task[None] | None = None
+        self._told_at = float("-inf")
+        self._telling: asyncio.TimerHandle | None = None
+        """There has been more room since then."""
+        self._lapsing: asyncio.TimerHandle | None = None
         self._closed = False
 
     def begin(self, run_uid: str, kept_out: Collection[InstanceKey]) -> None:
-        """Tell a run from now on when there is more room, for these."""
+        """Tell a run from now on when there is more room, for these; each time that they are refused."""
         if not kept_out or self._closed:
             return
-        self._waiting.setdefault(run_uid, set()).update(kept_out)
+        loop = asyncio.get_running_loop()
+        self._waiting.setdefault(run_uid, {}).update(dict.fromkeys(kept_out, loop.time()))
+        if self._lapsing is None:
+            self._lapsing = loop.call_later(_LAPSE_SECONDS, self._lapse)
         if self._task is None:
             # in a context of its own: what it logs belongs to no run
-            start = asyncio.get_running_loop().create_task
-            self._task = contextvars.Context().run(start, self._watch_for_ever())
+            self._task = contextvars.Context().run(loop.create_task, self._watch_for_ever())
 
     def end(self, run_uid: str, let_in: Collection[InstanceKey] | None = None) -> None:
         """Tell a run no more, once none is kept out. `let_in`: these are not any more; None: all."""
-        left = self._waiting.pop(run_uid, set()) - set(() if let_in is None else let_in)
-        if left and let_in is not None:
-            self._waiting[run_uid] = left
-        if not self._waiting and self._task is not None:
-            self._task.cancel()
-            self._task = None
+        left = self._waiting.pop(run_uid, {})
+        if let_in is not None:
+            left = {key: at for key, at in left.items() if key not in let_in}
+            if left:
+                self._waiting[run_uid] = left
+        self._stop_unless_awaited()
+
+    def _lapse(self) -> None:
+        """Forget what nobody asks for any more: it was scaled away, or its run is paused."""
+        loop = asyncio.get_running_loop()
+        self._lapsing, oldest = None, loop.time() - _LAPSE_SECONDS
+        kept = {
+            uid: {key: at for key, at in keys.items() if at > oldest}
+            for uid, keys in self._waiting.items()
+        }
+        self._waiting = {uid: keys for uid, keys in kept.items() if keys}
+        if self._waiting:
+            first = min(at for keys in self._waiting.values() for at in keys.values())
+            self._lapsing = loop.call_at(first + _LAPSE_SECONDS, self._lapse)
+        self._stop_unless_awaited()
+
+    def _stop_unless_awaited(self) -> None:
+        if self._waiting:
+            return
+        for each in (self._task, self._telling, self._lapsing):
+            if each is not None:
+                each.cancel()
+        self._task = self._telling = self._lapsing = None
 
     async def _watch_for_ever(self) -> None:
         pause, longest = _PAUSES
@@ -75,9 +107,13 @@ class QuotaWatch:
                 log.info("quotas of %s are not watched: %s", self._namespace, error)
                 self._closed = True
                 self._waiting.clear()
+                self._stop_unless_awaited()
                 return
             except (RuntimeUnavailable, ApiError) as error:
                 log.info("the watch of the quotas of %s broke: %s", self._namespace, error)
+            except Exception:
+                log.exception("watching the quotas of %s failed; trying again", self._namespace)
+                known = None  # or it fails again
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
             pause = min(pause * 2, longest)
 
@@ -107,6 +143,18 @@ class QuotaWatch:
     def _tell_of(
         self, changes: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
     ) -> None:
-        if any(has_more_room(before, after) for before, after in changes):
-            for uid in list(self._waiting):
-                self._on_room(uid)
+        if not any(has_more_room(before, after) for before, after in changes):
+            return
+        loop = asyncio.get_running_loop()
+        due_at = self._told_at + _TELL_SECONDS
+        if loop.time() >= due_at:
+            self._tell()
+        elif self._telling is None:
+            self._telling = loop.call_at(due_at, self._tell)
+
+    def _tell(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+        self._telling, self._told_at = None, asyncio.get_running_loop().time()
+        for uid in list(self._waiting):
+            self._on_room(uid)

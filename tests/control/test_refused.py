@@ -1,0 +1,34 @@
+"""What a runtime does not make for now is told: at once in other words, and with other numbers now and then."""
+
+from __future__ import annotations
+
+from airflow_training.control.model import Refused
+from tests.builders import Bench, job, role
+
+
+def test_a_quota_of_which_others_use_more_and_less_is_told_once_a_minute_and_other_words_at_once():
+    bench = Bench(job(role("worker", 1)))
+    bench.decide()
+    entry = bench.of()
+
+    def told(message: str) -> list[str]:
+        bench.refused = [
+            Refused(
+                key=entry.key,
+                attempt_id=entry.attempt_id,
+                reason="QuotaExceeded",
+                message=f"exceeded quota: {message}",
+            )
+        ]
+        bench.decide(seconds=1)
+        return [each.message.partition(": ")[2] for each in bench.said("QuotaExceeded")]
+
+    first = bench.now + 1
+    for used in range(50):
+        assert told(f"small, used: pods={used},cpu={used * 500}m") == ["small, used: pods=0,cpu=0m"]
+    assert bench.last.wake_at == first + 60
+    told("small, used: pods=51,cpu=2")
+    assert told("other, used: pods=51,cpu=2")[1:] == ["other, used: pods=51,cpu=2"]
+    bench.decide(seconds=60)
+    assert told("other, used: pods=52,cpu=2Gi")[2:] == ["other, used: pods=52,cpu=2Gi"]
+    assert bench.of().phase.refused_since == first

@@ -1,0 +1,59 @@
+"""An effect that fails keeps no other from being done that does not need it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_training.control.decide import new_ledger
+from airflow_training.control.model import AwaitPeers
+from airflow_training.errors import RuntimeUnavailable
+from airflow_training.runtimes.memory import MemoryRuntime
+from airflow_training.supervise.effects import Effects
+from tests.supervise.test_lease_keeper import CREATE, effects, keeper
+
+
+class Deaf(MemoryRuntime):
+    """Agents cannot be told that they wait, though everything else can be done."""
+
+    told = 0
+
+    async def await_peers(self, *_: Any, **__: Any) -> None:
+        self.told += 1
+        raise RuntimeUnavailable("the cluster refuses: cannot patch resource pods")
+
+
+class Older(MemoryRuntime):
+    """An adapter of others, which knows nothing of waits."""
+
+    await_peers = None  # type: ignore[assignment]
+
+
+def act(chosen: Effects, *actions: Any, now: float) -> Any:
+    ledger = new_ledger(chosen.job, now=1.0, activate_all=True)
+    return chosen.perform(actions, ledger=ledger, seen=(), now=now)
+
+
+@pytest.mark.parametrize("runtime", [Deaf, Older])
+async def test_a_peer_is_made_though_nobody_can_be_told_that_it_is_waited_for(stage, runtime):
+    stage.runtime = runtime()
+    chosen = await effects(stage, keeper(seconds_left=10.0))
+    await act(chosen, CREATE, now=1.0)
+    uid = stage.runtime.live("r")["worker", 0].uid
+    wait = AwaitPeers(key=("worker", 0), uid=uid, seconds=240.0, number=1)
+    peer = replace(CREATE, key=("worker", 1))
+    await act(chosen, wait, peer, now=2.0)
+    assert stage.live("r") == {("worker", 0), ("worker", 1)}
+
+
+async def test_who_could_not_be_told_of_a_wait_is_told_again_before_long_but_not_with_each_pass(
+    stage,
+):
+    stage.runtime = Deaf()
+    chosen = await effects(stage, keeper(seconds_left=10.0))
+    wait = AwaitPeers(key=("worker", 0), uid="w", seconds=240.0, number=1)
+    for second in range(60):
+        await act(chosen, wait, now=float(second))
+    assert stage.runtime.told == 2

@@ -171,6 +171,15 @@ async def test_a_time_that_only_grows_is_never_stored_as_that_of_a_step(scene, m
     assert scene.steps("step_time_seconds") == []
 
 
+async def test_few_times_that_grow_are_stored_when_the_attempt_is_over(scene, monkeypatch):
+    scene.logs.texts[0] = b"".join(b"step %d loss 0.5 time %d\n" % (n, 60 * n) for n in range(1, 9))
+    async with followed(scene, monkeypatch) as follower:
+        await until(lambda: scene.steps() == [*range(1, 9)])
+        scene.logs.over.add(0)
+        await follower.finish()
+    assert scene.steps("time") == [*range(1, 9)]
+
+
 async def test_the_next_attempt_follows_the_end_of_the_one_before(scene, monkeypatch):
     scene.logs.texts[0] = b"".join(map(metric_line, range(10))) + metric_line(10).rstrip(b"\n")
     async with followed(scene, monkeypatch) as follower:
@@ -198,6 +207,7 @@ async def test_of_a_flood_at_the_end_the_last_lines_are_read(scene, monkeypatch,
         scene.logs.over.add(0)
         scene.entry(wanted=False, state="failed", finished_at=NOW + 50)
         monkeypatch.setattr(log_following, "_FINISH_SECONDS", 0.0)
+        monkeypatch.setattr(log_following, "_END_SECONDS", 3600.0)
         await follower.finish()
     steps = scene.steps()
     assert steps[-1] == 4999

@@ -76,8 +76,9 @@ def scan_piece(
     formats: Formats,
     origin: Origin,
     held: Mapping[str, Any] | None = None,
+    over: bool = False,
 ) -> LogPiece:
-    """Return the values of all lines from `done` on that have an end; `complete`: of the last one too.
+    """Return the values of all lines from `done` on that have an end; `complete`: of the last one too; `over`: nothing follows.
 
     `offset` is that of `text`, at or before `done`: what is before `done` was told already and
     only helps to understand the rest, as `carry` and `held` of the piece before do. Values get increasing
@@ -89,8 +90,10 @@ def scan_piece(
         machine, origin, BytesLog("", text), 0, None, finished=complete, carry=carry
     )
     end = offset + found.size
+    times = HeldTimes(held or {})
     if end <= done or found.builder is None:
-        return LogPiece(done=done, carry=carry, held=held or {}, last_at=last_at)
+        values = _understood((), times, over=over)
+        return LogPiece(done=done, carry=carry, held=times.state, values=values, last_at=last_at)
     series = found.builder.series(origin, judged=False)
     rows = sorted(_rows(series, since=done - offset))
     values, last_at = _timed(
@@ -104,8 +107,7 @@ def scan_piece(
     progress = _progress(_lowest_rank(series), since=done - offset)
     if progress:
         progress["time"] = values[-1].at if values else now
-    times = HeldTimes(held or {})
-    values = _understood(values, times, complete=complete)
+    values = _understood(values, times, over=over)
     return LogPiece(
         done=end,
         carry=found.builder.carry(),
@@ -116,7 +118,7 @@ def scan_piece(
     )
 
 
-def _understood(values: Sequence[Value], times: HeldTimes, *, complete: bool) -> tuple[Value, ...]:
+def _understood(values: Sequence[Value], times: HeldTimes, *, over: bool) -> tuple[Value, ...]:
     """Return the values of which it is known what they are."""
     bare = [
         BareTime(rank=each.rank, at=each.at, step=each.step, value=each.value)
@@ -125,7 +127,7 @@ def _understood(values: Sequence[Value], times: HeldTimes, *, complete: bool) ->
     ]
     told = [
         Value(name=name, at=each.at, step=each.step, value=each.value, rank=each.rank)
-        for name, each in times.take(bare, complete=complete)
+        for name, each in times.take(bare, over=over)
     ]
     return (*(each for each in values if each.name != _BARE_TIME), *told)
 

@@ -390,7 +390,7 @@ class LogFollower:
         back = followed.next if first is None else first.cursor
         offset = followed.next.offset if first is None else first.offset
         endless = len(text) - max(0, position.done - offset) > _LONGEST_LINE
-        if over and self._worker is None and not text:
+        if over and self._worker is None and not text and not position.held:
             return False  # it printed nothing: that is not worth a process
         if self._worker is None:
             self._worker = _worker_of(self._store)

@@ -38,6 +38,7 @@ def scanned(
     begun=NOW,
     now=NOW,
     held=None,
+    over=False,
 ):
     return scan_piece(
         text,
@@ -46,6 +47,7 @@ def scanned(
         complete=complete,
         carry=carry or {},
         held=held or {},
+        over=over,
         last_at=last_at,
         begun=begun,
         now=now,
@@ -184,15 +186,17 @@ STEP_TIMES = [0.31, 0.33, 0.35, 0.34, 0.31, 0.36, 0.30, 0.33]
     ],
 )
 @pytest.mark.parametrize("size", [1, 3, 100])
-def test_a_bare_time_is_what_the_whole_log_says_it_is(times, name, size):
+@pytest.mark.parametrize("end", [b"", None], ids=["told-later", "told-with-the-last-lines"])
+def test_a_bare_time_is_what_the_whole_log_says_it_is(times, name, size, end):
     lines = [b"step %d loss 0.5 time %g\n" % (10 * n, at) for n, at in enumerate(times, start=1)]
     done, last_at, held, carry, found = 0, 0.0, {}, {}, []
     parts = [lines[at : at + size] for at in range(0, len(lines), size)]
+    parts += [] if end is None else [[end]]
     for number, part in enumerate(parts, start=1):
         text = b"".join(part)
         piece = scanned(
             text, offset=done, done=done, carry=carry, last_at=last_at, held=json.loads(json.dumps(held)),
-            complete=number == len(parts),
+            complete=number == len(parts), over=number == len(parts),
         )  # fmt: skip
         done, last_at, carry, held = piece.done, piece.last_at, piece.carry, piece.held
         found += [each for each in piece.values if each.name != "loss"]
@@ -207,4 +211,11 @@ def test_a_time_waits_while_it_may_be_a_clock():
     text = b"".join(b"step %d loss 0.5 time %d\n" % (n, n) for n in range(1, 4))
     piece = scanned(text)
     assert {each.name for each in piece.values} == {"loss"}
+    assert len(piece.held["waiting"][""]) == 3
+
+
+def test_a_line_that_does_not_end_decides_nothing():
+    text = b"".join(b"step %d loss 0.5 time %d\n" % (n, n) for n in range(1, 4))
+    piece = scanned(text + b"endless", complete=True)
+    assert piece.done == len(text) + 7
     assert len(piece.held["waiting"][""]) == 3

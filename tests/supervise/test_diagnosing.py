@@ -139,7 +139,7 @@ async def test_where_the_first_step_is_not_found_it_is_not_claimed(monkeypatch):
 async def test_the_first_step_is_not_looked_for_where_no_offset_can_be_read_from(monkeypatch):
     monkeypatch.setattr(diagnosing, "_END_TAIL_BYTES", 2000)
     monkeypatch.setattr(first_lost, "_WINDOW_BYTES", 1000)
-    log = losses(1, 500, "2.5") + losses(501, 4000, "nan")
+    log = losses(1, 20, "2.5") + losses(21, 4000, "nan")
     found = await diagnoser(Logs({0: log}, opaque=True)).root_cause(failed(10.0))
     assert found is not None
     assert found["evidence"].startswith("loss is nan by here (step ")

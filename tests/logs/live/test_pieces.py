@@ -170,6 +170,26 @@ def test_text_that_says_nothing_costs_nothing():
     assert scanned(b"no end", complete=True).done == 6
 
 
+# tables ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("context", [0, 40, 10**6])
+@pytest.mark.parametrize("cut", [64, 1000])
+def test_the_rows_of_a_table_are_read_far_below_its_columns(cut, context):
+    rows = [b"%d\t%.4f\t%d\n" % (n, 1 / n, n) + b"saved\n" * (n % 3) for n in range(1, 120)]
+    text = b"Step\tTraining Loss\tAccuracy\n" + b"".join(rows) + b"saved\n" * 20 + b"900\t1.5\t3\n"
+    done, carry, held, last_at, found = 0, {}, {}, 0.0, []
+    for end in (*range(cut, len(text), cut), len(text)):
+        start = max(0, done - context)
+        start = text.rfind(b"\n", 0, start) + 1
+        piece = scanned(
+            text[start:end], offset=start, done=done, carry=carry, last_at=last_at, held=held
+        )
+        done, carry, last_at = piece.done, piece.carry, piece.last_at
+        held = json.loads(json.dumps(piece.held))
+        found += losses(piece)
+    assert found == [(n, round(1 / n, 4)) for n in range(1, 120)]
+    assert not held
+
+
 # bare times --------------------------------------------------------------------------------------
 STEP_TIMES = [0.31, 0.33, 0.35, 0.34, 0.31, 0.36, 0.30, 0.33]
 

@@ -272,25 +272,21 @@ class StretchScan:
         found: dict[int, tuple[LineLayout, list[tuple[LineValues, int, int]]]] = {}
         line, counted = lines_before, 0
         heads = sorted(self._heads)
-        start = 0
+        opened = [(start, OpenTable(bytes(block[begin:start]))) for begin, start in heads]
         if (
             self.table is not None
-        ):  # what is before it was read already, and the lines that name columns there
+        ):  # what is before it was read already, and all tables that begin there
             start = min(end, max(0, self.table.at - base))
-            heads = [each for each in heads if each[0] >= start]
-        for head in (None, *heads):
-            if head is not None:
-                start = head[1]
-                self.table = OpenTable(bytes(block[head[0] : start]))
-            layouts = (
-                None if self.table is None else self.machine.learned.rows_below(self.table.line)
-            )
-            if self.table is None or layouts is None:
+            first = bisect_left(heads, (start, start))
+            heads, opened = heads[first:], [(start, self.table), *opened[first:]]
+        stops = [begin for begin, _ in heads][len(heads) + 1 - len(opened) :]
+        for (start, table), stop in zip(opened, [*stops, end], strict=True):
+            layouts = self.machine.learned.rows_below(table.line)
+            if layouts is None:
                 continue
-            stop = next((each[0] for each in heads if each[0] >= start), end)
-            rows, others = rows_below(self.table, layouts, block, start, stop)
-            at = max(self.table.at, base + end)
-            self.table = None if others is None else OpenTable(self.table.line, others, at)
+            rows, others = rows_below(table, layouts, block, start, stop)
+            at = max(table.at, base + end)
+            self.table = None if others is None else OpenTable(table.line, others, at)
             for row in rows:
                 line += block.count(b"\n", counted, row.place)
                 counted = row.place

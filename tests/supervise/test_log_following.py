@@ -240,7 +240,7 @@ async def test_lines_of_a_tail_that_are_stored_already_are_not_stored_twice(
     scene.logs.texts[0] = b"".join(b"loss %d.5 step %d\n" % (n, n) for n in range(10, 100))
     async with followed(scene, monkeypatch, every=3600) as follower:
         await until(lambda: 99 in scene.steps())
-        monkeypatch.setattr(log_following, "_CHUNK_BYTES", 1000)
+        monkeypatch.setattr(log_following, "_CHUNK_BYTES", 1500)
         scene.logs.texts[0] += b"".join(
             b"loss %d.5 step %d\n" % (n, n) for n in range(100, 100 + new)
         )

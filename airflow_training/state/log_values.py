@@ -91,14 +91,18 @@ def _move(
         LogPositionRow.role == role,
         LogPositionRow.index == index,
     )
+    kept = connection.execute(select(LogPositionRow.body).where(*here)).scalar()
     if before is not None:
+        # an older version has written fewer fields: it is the same position all the same
+        if kept is None or to_json(from_json(LogPosition, kept)) != to_json(before):
+            return False
         moved = connection.execute(
             update(LogPositionRow)
-            .where(*here, LogPositionRow.body == to_json(before))
+            .where(*here, LogPositionRow.body == kept)
             .values(body=to_json(after))
         )
         return moved.rowcount == 1
-    if connection.execute(select(LogPositionRow.run).where(*here)).first() is not None:
+    if kept is not None:
         return False
     row = {"run": uid, "role": role, "index": index, "body": to_json(after)}
     connection.execute(insert(LogPositionRow), row)

@@ -201,7 +201,7 @@ class LogPosition:
     carry: Mapping[str, float] = field(default_factory=dict)
     """What the lines after it depend on: the newest steps."""
     held: Mapping[str, Any] = field(default_factory=dict)
-    """Values that later lines tell the meaning of: see `logs/live/held_times`."""
+    """Values that later lines tell the meaning of, and a table that they may belong to: see `logs/live/pieces`."""
     last_at: float = 0.0
     """Time of the newest value: a later one gets a greater time, as it is part of the key."""
     ended: bool = False

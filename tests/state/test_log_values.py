@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 
 import pytest
+from sqlalchemy import select, update
 
+from airflow_training.state.models import LogPositionRow
 from airflow_training.state.store import LogPosition, LogValue, Store
 from tests.state.samples import START, add_run
 
@@ -37,6 +40,21 @@ def test_a_position_moves_once(store: Store):
     kept = store.metrics(uid)
     assert [each.step for each in kept] == [1, 2, 3]
     assert math.isnan(kept[-1].value)
+
+
+@pytest.mark.parametrize("later", ["held", "carry", "ended", "token"])
+def test_a_position_of_an_older_version_moves_on(store: Store, later: str):
+    """Which did not know a field yet."""
+    uid = add_run(store).uid
+    save(store, uid, None, FIRST)
+    with store._db.engine.begin() as connection:
+        fields = json.loads(connection.execute(select(LogPositionRow.body)).scalar_one())
+        del fields[later]
+        connection.execute(update(LogPositionRow).values(body=json.dumps(fields)))
+    second = dataclasses.replace(FIRST, done=200)
+    assert save(store, uid, store.log_positions(uid)[KEY], second, value(2))
+    assert not save(store, uid, FIRST, second, value(3)), "it is not there any more"
+    assert [each.step for each in store.metrics(uid)] == [2]
 
 
 def test_what_the_script_reports_wins(store: Store):

@@ -39,13 +39,16 @@ class Logs:
     """A runtime that has nothing but logs, by index."""
 
     written: dict[int, bytes]
+    opaque: bool = False
+    """Its cursors are tokens: an offset alone says nothing."""
     capabilities = Capabilities()
 
     async def read_log(self, ref: InstanceRef, cursor: Cursor, *, limit: int) -> LogChunk:
-        data = self.written[ref.index][cursor.offset : cursor.offset + limit]
-        return LogChunk(
-            data=data, next=Cursor(offset=cursor.offset + len(data)), end=len(data) < limit
-        )
+        start = int(cursor.token or 0) if self.opaque else cursor.offset
+        data = self.written[ref.index][start : start + limit]
+        token = str(start + len(data)) if self.opaque else ""
+        end = Cursor(offset=cursor.offset + len(data), token=token)
+        return LogChunk(data=data, next=end, end=len(data) < limit)
 
     async def tail_log(self, ref: InstanceRef, *, limit: int) -> bytes:
         return self.written[ref.index][-limit:]
@@ -131,6 +134,17 @@ async def test_where_the_first_step_is_not_found_it_is_not_claimed(monkeypatch):
     found = await asked.root_cause(failed(10.0))
     assert found is not None
     assert found["evidence"].startswith("loss is nan by here (step ")
+
+
+async def test_the_first_step_is_not_looked_for_where_no_offset_can_be_read_from(monkeypatch):
+    monkeypatch.setattr(diagnosing, "_END_TAIL_BYTES", 2000)
+    monkeypatch.setattr(first_lost, "_WINDOW_BYTES", 1000)
+    log = losses(1, 20, "2.5") + losses(21, 4000, "nan")
+    found = await diagnoser(Logs({0: log}, opaque=True)).root_cause(failed(10.0))
+    assert found is not None
+    assert found["evidence"].startswith("loss is nan by here (step ")
+    assert found["offset"] >= len(log) - 2000
+    assert log[found["offset"] :].startswith(b"step ")
 
 
 async def test_a_lost_loss_explains_an_attempt_as_well():

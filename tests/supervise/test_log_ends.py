@@ -10,7 +10,7 @@ import pytest
 
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk, Runtime
 from airflow_training.supervise.followers import log_ends
-from airflow_training.supervise.followers.log_ends import read_end
+from airflow_training.supervise.followers.log_ends import behind, read_end
 
 
 @dataclass
@@ -42,6 +42,7 @@ async def test_the_last_bytes_and_where_they_are(size, opaque):
     end = await read_end(cast("Runtime", log), cast("InstanceRef", None), limit=100)
     assert end.data == data[-100:]
     assert end.offset == max(0, size - 100)
+    assert end.opaque == (opaque and size >= 100)
     if not opaque:
         assert log.read < 300
 
@@ -63,3 +64,22 @@ async def test_the_last_lines_of_a_flood_are_there_though_the_rest_cannot_be_rea
     log = Flood(bytes(number % 251 for number in range(9000)), opaque=True)
     end = await read_end(cast("Runtime", log), cast("InstanceRef", None), limit=100)
     assert (end.data, end.offset) == (log.data[-100:], None)
+
+
+KNOWN = b"step 1\nstep 2\nstep 3\n"
+
+
+@pytest.mark.parametrize(
+    ("known", "data", "rest"),
+    [
+        pytest.param(KNOWN, b"step 0\n" + KNOWN + b"step 4\n", b"step 4\n", id="all-of-it"),
+        pytest.param(KNOWN, b"step 2\nstep 3\nstep 4\n", b"step 4\n", id="its-end"),
+        pytest.param(KNOWN, KNOWN, b"", id="nothing-new"),
+        pytest.param(KNOWN, b"step 4\nstep 5\n", None, id="further-on"),
+        pytest.param(KNOWN, b"", None, id="empty"),
+        pytest.param(b"", b"step 4\n", None, id="nothing-known"),
+    ],
+)
+def test_what_is_known_already_is_found_in_an_end(known, data, rest):
+    cut = behind(known, data)
+    assert (None if cut is None else data[cut:]) == rest

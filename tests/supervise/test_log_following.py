@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import random
 import signal
@@ -23,9 +24,18 @@ from airflow_training.documents.resolved import RunRef
 from airflow_training.documents.resolved_blocks import ResolvedLogPattern
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
 from airflow_training.state.store import Store
-from airflow_training.supervise.followers import log_following
-from airflow_training.supervise.followers.log_following import LogFollower, _worker_of
-from airflow_training.supervise.followers.log_worker import encode_piece
+from airflow_training.supervise.followers import log_ends, log_following
+from airflow_training.supervise.followers.log_following import (
+    LogFollower,
+    LogWorker,
+    WorkerDied,
+    _worker_of,
+)
+from airflow_training.supervise.followers.log_worker import (
+    LogPieceResult,
+    PieceOfLog,
+    encode_piece,
+)
 from tests.builders import entry as an_entry
 from tests.rounds import Rounds
 from tests.state.samples import a_job, a_key, a_ledger
@@ -48,6 +58,8 @@ class Logs:
     texts: dict[int, bytes] = field(default_factory=dict)
     over: set[int] = field(default_factory=set)
     reads: int = 0
+    tail_bytes: int = 1 << 20
+    """How much of its end it tells at most."""
 
     async def read_log(
         self, instance: InstanceRef, cursor: Cursor, *, limit: int, attempt: int | None = None
@@ -62,7 +74,7 @@ class Logs:
         )
 
     async def tail_log(self, instance: InstanceRef, *, limit: int) -> bytes:
-        return self.texts.get(instance.attempt, b"")[-limit:]
+        return self.texts.get(instance.attempt, b"")[-min(limit, self.tail_bytes) :]
 
 
 @dataclass
@@ -171,6 +183,15 @@ async def test_a_time_that_only_grows_is_never_stored_as_that_of_a_step(scene, m
     assert scene.steps("step_time_seconds") == []
 
 
+async def test_few_times_that_grow_are_stored_when_the_attempt_is_over(scene, monkeypatch):
+    scene.logs.texts[0] = b"".join(b"step %d loss 0.5 time %d\n" % (n, 60 * n) for n in range(1, 9))
+    async with followed(scene, monkeypatch) as follower:
+        await until(lambda: scene.steps() == [*range(1, 9)])
+        scene.logs.over.add(0)
+        await follower.finish()
+    assert scene.steps("time") == [*range(1, 9)]
+
+
 async def test_the_next_attempt_follows_the_end_of_the_one_before(scene, monkeypatch):
     scene.logs.texts[0] = b"".join(map(metric_line, range(10))) + metric_line(10).rstrip(b"\n")
     async with followed(scene, monkeypatch) as follower:
@@ -198,6 +219,7 @@ async def test_of_a_flood_at_the_end_the_last_lines_are_read(scene, monkeypatch,
         scene.logs.over.add(0)
         scene.entry(wanted=False, state="failed", finished_at=NOW + 50)
         monkeypatch.setattr(log_following, "_FINISH_SECONDS", 0.0)
+        monkeypatch.setattr(log_following, "_END_SECONDS", 3600.0)
         await follower.finish()
     steps = scene.steps()
     assert steps[-1] == 4999
@@ -206,6 +228,56 @@ async def test_of_a_flood_at_the_end_the_last_lines_are_read(scene, monkeypatch,
     assert scene.store.log_positions(scene.uid)[KEY].ended
     assert "was too much to be read whole" in caplog.text
     assert "was not read in time" not in caplog.text
+
+
+@pytest.mark.parametrize("scene", [True], indirect=True, ids=["tokens"])
+@pytest.mark.parametrize("new", [1, 9, 50])
+async def test_lines_of_a_tail_that_are_stored_already_are_not_stored_twice(
+    scene, monkeypatch, caplog, new
+):
+    monkeypatch.setattr(log_ends, "_MOST_CHUNKS", 0)
+    scene.logs.tail_bytes = 1500
+    scene.logs.texts[0] = b"".join(b"loss %d.5 step %d\n" % (n, n) for n in range(10, 100))
+    async with followed(scene, monkeypatch, every=3600) as follower:
+        await until(lambda: 99 in scene.steps())
+        monkeypatch.setattr(log_following, "_CHUNK_BYTES", 1500)
+        scene.logs.texts[0] += b"".join(
+            b"loss %d.5 step %d\n" % (n, n) for n in range(100, 100 + new)
+        )
+        scene.logs.over.add(0)
+        scene.entry(wanted=False, state="failed", finished_at=NOW + 50)
+        monkeypatch.setattr(log_following, "_FINISH_SECONDS", 0.0)
+        monkeypatch.setattr(log_following, "_END_SECONDS", 3600.0)
+        await follower.finish()
+    assert scene.steps() == [*range(10, 100 + new)]
+    assert "was too much to be read whole" not in caplog.text
+
+
+async def test_a_worker_that_dies_of_one_end_reads_the_others(scene, monkeypatch, caplog):
+    scene.logs.texts[0] = metric_line(0)
+    async with followed(scene, monkeypatch, every=3600) as follower:
+        await until(lambda: scene.steps() == [0])
+        scene.logs.texts[0] += metric_line(1)
+        scene.logs.over.add(0)
+        first = ("evaluator", 0)
+        ended = {"wanted": False, "state": "failed", "finished_at": NOW + 50}
+        scene.entry(**ended)
+        other = an_entry(*first, was_running=True, started_at=NOW, **ended)
+        instances = {first: other, **scene.ledger.instances}
+        scene.ledger = dataclasses.replace(scene.ledger, instances=instances)
+        scan = LogWorker.scan
+
+        async def dying(worker: LogWorker, piece: PieceOfLog, text: bytes) -> LogPieceResult:
+            if piece.key == first:
+                raise WorkerDied("the log worker died: EOFError", killed=False)
+            return await scan(worker, piece, text)
+
+        monkeypatch.setattr(LogWorker, "scan", dying)
+        monkeypatch.setattr(log_following, "_FINISH_SECONDS", 0.0)
+        monkeypatch.setattr(log_following, "_END_SECONDS", 3600.0)
+        await follower.finish()
+    assert 1 in scene.steps()
+    assert "no values of the end of the log of evaluator-0" in caplog.text
 
 
 async def test_what_is_left_at_the_end_is_read_whole_where_there_is_time(

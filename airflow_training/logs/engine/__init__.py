@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from airflow_training.logs.engine.columns import OpenTable
 from airflow_training.logs.engine.formats import Formats
 from airflow_training.logs.engine.index import WORTH_BYTES, Index
 from airflow_training.logs.engine.patterns import Pattern
@@ -87,6 +88,8 @@ class _Item(NamedTuple):
     start: int
     end: int | None
     finished: bool
+    table: OpenTable | None = None
+    """That is open where it begins."""
 
 
 def _scan_open(
@@ -108,23 +111,31 @@ def _scan_open(
         own = index if size >= WORTH_BYTES else None
         if own is not None and (known := own.find(origin, source)) is not None:
             whole[number] = known
-        start = whole[number].size if number in whole else 0
+        start, table = (whole[number].size, whole[number].table) if number in whole else (0, None)
         total = None if total is None else total + size - start
         ends = borders(source, start, size, processes)
         items += [_Item(number, *each, finished=own is None) for each in ends]
+        items[-len(ends)] = items[-len(ends)]._replace(table=table)
     with lent_machine(signatures, formats, size=total) as machine:
 
         def work(item: _Item) -> StretchFindings:
             origin, source = logs[item.log]
             return scan_stretch(
-                machine, origin, source, item.start, item.end, finished=item.finished
+                *(machine, origin, source, item.start, item.end),
+                finished=item.finished,
+                table=item.table,
             )
 
         few = total is not None and total < SHARED_BYTES
         results = share_out(items, work, processes=1 if few else processes)
         for item, found in zip(items, results, strict=True):
             if item.log in whole:
-                append(whole[item.log], found)
+                table = whole[item.log].table
+                # only the stretch before tells whether a table goes on: then it is read again
+                append(
+                    whole[item.log],
+                    found if table == item.table else work(item._replace(table=table)),
+                )
             else:
                 whole[item.log] = found
         if index is not None:
@@ -133,7 +144,8 @@ def _scan_open(
                 if isinstance(source, LocalFile):
                     index.keep(origin, source, whole[number])
                 # what has no end yet is read again the next time
-                last = _Item(number, whole[number].size, None, finished=True)
+                known = whole[number]
+                last = _Item(number, known.size, None, finished=True, table=known.table)
                 append(whole[number], work(last))
     return tuple(
         as_scan(origin, whole[number], whole[number].tail or tail_at(source, whole[number].size))

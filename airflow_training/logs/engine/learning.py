@@ -7,7 +7,8 @@ passes over those that no signature can match.
 from __future__ import annotations
 
 from airflow_training.logs.engine.cleaning import clean
-from airflow_training.logs.engine.formats import ColumnsLike, Formats, ParsedLineLike
+from airflow_training.logs.engine.columns import RowLayouts
+from airflow_training.logs.engine.formats import Formats, ParsedLineLike
 from airflow_training.logs.engine.layouts import LineLayout, LineValues, layout_of, letters, masked
 from airflow_training.logs.engine.needs import Needs
 from airflow_training.logs.engine.prefixes import has_wrong_date
@@ -40,6 +41,8 @@ class LayoutTable:
         """Lines that hold no metric, with their digits taken out: whether their layout was told."""
         self._noticed: set[bytes] = set()
         """Lines that were noticed not long ago, with their digits taken out."""
+        self._tables: dict[bytes, RowLayouts] = {}
+        """Of the rows below a line that names columns."""
         self.new: list[tuple[bytes, LineLayout]] = []
         """Not yet known to the compiled walk, with the line each was learned from."""
 
@@ -52,6 +55,7 @@ class LayoutTable:
         """Forget all layouts."""
         self._layouts.clear()
         self._without.clear()
+        self._tables.clear()
 
     def read(self, line: bytes) -> tuple[LineLayout, LineValues] | None:
         """Return the layout and the values of a line; None if it holds no metric."""
@@ -61,7 +65,7 @@ class LayoutTable:
                 return layout, row
         mask = masked(line)
         told = self._without.get(mask)
-        if told is None and self.columns(line) is not None:
+        if told is None and self.rows_below(line) is not None:
             return None  # it is to be seen each time
         if told is None:
             parsed = None if self._formats is None else self._formats.parse_line(line)
@@ -74,9 +78,16 @@ class LayoutTable:
             self.new.append((line, layout_of(line, None)))
         return None
 
-    def columns(self, line: bytes) -> ColumnsLike | None:
-        """Return the columns of the table that begins with a line; None for any other."""
-        return None if self._formats is None else self._formats.columns(line)
+    def rows_below(self, line: bytes) -> RowLayouts | None:
+        """Return the layouts of the rows of the table that begins with a line; None for any other line."""
+        found = self._tables.get(line)
+        columns = None if found or self._formats is None else self._formats.columns(line)
+        if columns is None:
+            return found
+        if len(self._tables) >= MOST_ALIKE:
+            self._tables.clear()
+        found = self._tables[line] = RowLayouts(columns)
+        return found
 
     def _learn(self, line: bytes, parsed: ParsedLineLike) -> tuple[LineLayout, LineValues]:
         layout = layout_of(line, parsed)

@@ -12,7 +12,6 @@ from airflow_training.logs.engine.columns import OpenTable, rows_below
 from airflow_training.logs.engine.formats import (
     LONGEST_METRIC_LINE,
     Builder,
-    ColumnsLike,
     Formats,
 )
 from airflow_training.logs.engine.hits import Hits, text_around
@@ -122,7 +121,9 @@ class StretchScan:
         *,
         offset: int,
         carry: Mapping[str, float] | None = None,
+        table: OpenTable | None = None,
     ) -> None:
+        """`table`: that is open, as what comes before the stretch says."""
         self.origin = origin
         self.machine = machine
         self.offset = offset
@@ -135,10 +136,10 @@ class StretchScan:
         """and those in records that were joined."""
         self._joined = Joined(0)
         """Of the block."""
-        self._table: OpenTable | None = None
+        self.table = table
         """That the block before ended in."""
-        self._heads: list[tuple[int, int, ColumnsLike]] = []
-        """Tables that begin in the block: where their first lines begin and end."""
+        self._heads: list[tuple[int, int]] = []
+        """Where the lines that name columns begin and end in the block."""
         self.hits = Hits()
         self.builder: Builder | None = (
             None if machine.formats is None else machine.formats.builder(carry)
@@ -169,7 +170,7 @@ class StretchScan:
             if not walked.full:
                 break
             done = walked.consumed
-        if self._table is not None or self._heads:
+        if self.table is not None or self._heads:
             self._read_tables(block, walked.consumed, base, lines_before)
         self.offset = base + walked.consumed
         self._ends_before += len(self._joined.ends)
@@ -254,9 +255,8 @@ class StretchScan:
             line = bytes(block[place.offset : last])
             read = learned.read(line)
             if read is None:
-                columns = learned.columns(line)
-                if columns is not None:
-                    self._heads.append((place.offset, last, columns))
+                if learned.rows_below(line) is not None:
+                    self._heads.append((place.offset, last))
             else:
                 layout, row = read
                 entry = found.setdefault(id(layout), (layout, []))
@@ -269,26 +269,32 @@ class StretchScan:
         builder = self.builder
         if builder is None:
             return
-        begins = [(0, 0, self._table.columns)] if self._table is not None else []
-        others = 0 if self._table is None else self._table.others
-        heads = [*begins, *sorted(self._heads, key=lambda each: each[0])]
-        for number, (_, start, columns) in enumerate(heads):
-            stop = heads[number + 1][0] if number + 1 < len(heads) else end
-            table: OpenTable | None = OpenTable(columns, others if begins and not number else 0)
-            found: list[tuple[LineLayout, LineValues, int]] = []
-            if table is not None:
-                for now, layout, values, at in rows_below(table, block, start, stop):
-                    table = now
-                    if layout is not None and values is not None:
-                        found.append((layout, values, at))
-            self._table = table
-            line, position = lines_before, 0
-            for layout, values, at in found:
-                line += block.count(b"\n", position, at)
-                position = at
-                place = line + 1 + self._ends_before + bisect_left(self._joined.ends, at)
-                rows = as_rows(layout, [(values, base + at, place)])
-                rows.add_to(builder, rank=self.origin.rank)
+        found: dict[int, tuple[LineLayout, list[tuple[LineValues, int, int]]]] = {}
+        line, counted = lines_before, 0
+        heads = sorted(self._heads)
+        opened = [(start, OpenTable(bytes(block[begin:start]))) for begin, start in heads]
+        if (
+            self.table is not None
+        ):  # what is before it was read already, and all tables that begin there
+            start = min(end, max(0, self.table.at - base))
+            first = bisect_left(heads, (start, start))
+            heads, opened = heads[first:], [(start, self.table), *opened[first:]]
+        stops = [begin for begin, _ in heads][len(heads) + 1 - len(opened) :]
+        for (start, table), stop in zip(opened, [*stops, end], strict=True):
+            layouts = self.machine.learned.rows_below(table.line)
+            if layouts is None:
+                continue
+            rows, others = rows_below(table, layouts, block, start, stop)
+            at = max(table.at, base + end)
+            self.table = None if others is None else OpenTable(table.line, others, at)
+            for row in rows:
+                line += block.count(b"\n", counted, row.place)
+                counted = row.place
+                number = line + 1 + self._ends_before + bisect_left(self._joined.ends, row.place)
+                entry = found.setdefault(id(row.layout), (row.layout, []))
+                entry[1].append((row.values, base + row.place, number))
+        for layout, each in found.values():
+            as_rows(layout, each).add_to(builder, rank=self.origin.rank)
 
 
 class Place:

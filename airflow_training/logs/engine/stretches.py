@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from airflow_training.logs.engine.columns import OpenTable
 from airflow_training.logs.engine.formats import Builder
 from airflow_training.logs.engine.hits import Hits
 from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine, StretchScan
@@ -38,6 +39,8 @@ class StretchFindings:
     first_time: float | None
     tail: Tail | None
     """Of a log that cannot be read back cheaply."""
+    table: OpenTable | None = None
+    """That may go on behind it."""
 
 
 def borders(source: Source, start: int, size: int, processes: int) -> Sequence[tuple[int, int]]:
@@ -97,13 +100,14 @@ def scan_stretch(
     *,
     finished: bool = True,
     carry: Mapping[str, float] | None = None,
+    table: OpenTable | None = None,
 ) -> StretchFindings:
     """Return what is in a stretch that begins with a line, or with a part of one.
 
     `end` is None for a log whose size is not known. If it is not `finished`, what comes behind the last complete part
-    is left out. Raises LogUnreadable.
+    is left out. `table`: that is open, as what comes before says. Raises LogUnreadable.
     """
-    stretch = StretchScan(origin, machine, offset=start, carry=carry)
+    stretch = StretchScan(origin, machine, offset=start, carry=carry, table=table)
     recent = None if isinstance(source, LocalFile) else Recent(start)
     fill = _filler(source, end)
     block = bytearray(BLOCK_BYTES)
@@ -134,7 +138,8 @@ def scan_stretch(
     if stretch.builder is not None:
         stretch.builder.compact()
     return StretchFindings(
-        stretch.hits, stretch.builder, stretch.offset - start, stretch.line, first_time, tail
+        *(stretch.hits, stretch.builder, stretch.offset - start, stretch.line, first_time, tail),
+        table=stretch.table,
     )
 
 
@@ -146,6 +151,7 @@ def append(found: StretchFindings, later: StretchFindings) -> None:
     found.size += later.size
     found.ends += later.ends
     found.tail = later.tail
+    found.table = later.table
 
 
 def as_scan(origin: Origin, found: StretchFindings, tail: Tail) -> FileScan:

@@ -46,8 +46,8 @@ class HeldTimes:
         found = {"names": self._names, "waiting": self._waiting}
         return {name: each for name, each in found.items() if each}
 
-    def take(self, times: Iterable[BareTime], *, complete: bool) -> Sequence[tuple[str, BareTime]]:
-        """Return the times that are understood, with the name of their metric; `complete`: nothing follows."""
+    def take(self, times: Iterable[BareTime], *, over: bool) -> Sequence[tuple[str, BareTime]]:
+        """Return the times that are understood, with the name of their metric; `over`: nothing follows."""
         told: list[tuple[str, BareTime]] = []
         for each in times:
             key = "" if each.rank is None else str(each.rank)
@@ -56,7 +56,7 @@ class HeldTimes:
             else:
                 self._waiting.setdefault(key, []).append([each.at, each.step, each.value])
         for key, rows in list(self._waiting.items()):
-            name = self._decided(rows, complete=complete)
+            name = self._decided(rows, over=over)
             if name:
                 self._names[key] = name
                 rank = int(key) if key else None
@@ -67,11 +67,11 @@ class HeldTimes:
                 ]
         return told
 
-    def _decided(self, rows: Sequence[Sequence[Any]], *, complete: bool) -> str:
+    def _decided(self, rows: Sequence[Sequence[Any]], *, over: bool) -> str:
         """Return the name of the metric of some times; empty: not known yet."""
         values = np.array([value for _, _, value in rows])
         steps = np.array([np.nan if step is None else step for _, step, _ in rows])
         grow = len(rows) < 2 or float((np.diff(values) > 0).mean()) >= _MOSTLY_GROW
-        if grow and len(rows) < MANY and len(self._waiting) <= _MOST_RANKS and not complete:
+        if grow and len(rows) < MANY and len(self._waiting) <= _MOST_RANKS and not over:
             return ""
         return CLOCK_NAME if since_start(steps, values) else STEP_NAME

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from airflow_training.logs.engine.columns import OpenTable
 from airflow_training.logs.engine.formats import Formats
 from airflow_training.logs.engine.scanning import machine_for
 from airflow_training.logs.engine.stretches import scan_stretch
@@ -56,7 +57,7 @@ class LogPiece:
     carry: Mapping[str, float] = field(default_factory=dict)
     """What the next piece depends on,"""
     held: Mapping[str, Any] = field(default_factory=dict)
-    """and the times that wait to be understood."""
+    """and the times that wait to be understood, and the table that may go on."""
     values: tuple[Value, ...] = ()
     progress: Mapping[str, Any] = field(default_factory=dict)
     """`step`, `total_steps`, `epoch`, `samples`, `time`: the newest of each; empty: none."""
@@ -76,21 +77,33 @@ def scan_piece(
     formats: Formats,
     origin: Origin,
     held: Mapping[str, Any] | None = None,
+    over: bool = False,
 ) -> LogPiece:
-    """Return the values of all lines from `done` on that have an end; `complete`: of the last one too.
+    """Return the values of all lines from `done` on that have an end; `complete`: of the last one too; `over`: nothing follows.
 
     `offset` is that of `text`, at or before `done`: what is before `done` was told already and
     only helps to understand the rest, as `carry` and `held` of the piece before do. Values get increasing
     times after `last_at`: those of their lines, else between when the process has `begun` and `now`. Of several ranks in one log, the
     lowest tells the progress of the instance.
     """
+    held = held or {}
     machine = machine_for((), formats, size=len(text))
     found = scan_stretch(
-        machine, origin, BytesLog("", text), 0, None, finished=complete, carry=carry
+        machine,
+        origin,
+        BytesLog("", text),
+        0,
+        None,
+        finished=complete,
+        carry=carry,
+        table=_open_table(held, at=done - offset),
     )
     end = offset + found.size
+    times = HeldTimes(held)
     if end <= done or found.builder is None:
-        return LogPiece(done=done, carry=carry, held=held or {}, last_at=last_at)
+        values = _understood((), times, over=over)
+        state = {**times.state, **_told(_open_table(held, at=0))}
+        return LogPiece(done=done, carry=carry, held=state, values=values, last_at=last_at)
     series = found.builder.series(origin, judged=False)
     rows = sorted(_rows(series, since=done - offset))
     values, last_at = _timed(
@@ -104,19 +117,33 @@ def scan_piece(
     progress = _progress(_lowest_rank(series), since=done - offset)
     if progress:
         progress["time"] = values[-1].at if values else now
-    times = HeldTimes(held or {})
-    values = _understood(values, times, complete=complete)
+    values = _understood(values, times, over=over)
     return LogPiece(
         done=end,
         carry=found.builder.carry(),
-        held=times.state,
+        held={**times.state, **_told(found.table)},
         values=values,
         progress=progress,
         last_at=last_at,
     )
 
 
-def _understood(values: Sequence[Value], times: HeldTimes, *, complete: bool) -> tuple[Value, ...]:
+def _open_table(held: Mapping[str, Any], *, at: int) -> OpenTable | None:
+    """Return the table that the piece before ended in."""
+    found = held.get("table")
+    return (
+        None if found is None else OpenTable(found["line"].encode("latin-1"), found["others"], at)
+    )
+
+
+def _told(table: OpenTable | None) -> Mapping[str, Any]:
+    """Return a table as JSON may hold it."""
+    if table is None:
+        return {}
+    return {"table": {"line": table.line.decode("latin-1"), "others": table.others}}
+
+
+def _understood(values: Sequence[Value], times: HeldTimes, *, over: bool) -> tuple[Value, ...]:
     """Return the values of which it is known what they are."""
     bare = [
         BareTime(rank=each.rank, at=each.at, step=each.step, value=each.value)
@@ -125,7 +152,7 @@ def _understood(values: Sequence[Value], times: HeldTimes, *, complete: bool) ->
     ]
     told = [
         Value(name=name, at=each.at, step=each.step, value=each.value, rank=each.rank)
-        for name, each in times.take(bare, complete=complete)
+        for name, each in times.take(bare, over=over)
     ]
     return (*(each for each in values if each.name != _BARE_TIME), *told)
 

@@ -31,6 +31,8 @@ _CELL = re.compile(
     + _N
     + rb")(?P<unit>%|[KMGT](?:i?B)?|ms|s)?(?P<of>/[0-9]+)?$|[0-9]+(?::[0-9]+)+$|-+$|\xe2\x80\x94$"
 )
+_IN_ROWS = b"0123456789+-.,:/%eE \t\r\n\v\f|naifytNAIFYTKMGBms\xe2\x80\x94\x82\x83"
+"""What rows are written with: most other lines hold something else."""
 _RULE = re.compile(rb"[\s|+=:-]*$|(?:[\s|+-]|\xe2[\x94-\x95][\x80-\xbf])*$")
 _LONGEST = 500
 _FEWEST, _MOST = 2, 40
@@ -47,6 +49,8 @@ class Columns:
 
     def read(self, line: bytes) -> ParsedLine | None:
         """Return what a row says; None for what is none."""
+        if line.translate(None, _IN_ROWS):
+            return None
         cells = _cells(line, _COMMA if self.by_comma else _BETWEEN)
         if len(cells) != len(self.meanings):
             return None
@@ -57,6 +61,8 @@ class Columns:
             if found is None:
                 return None
             if found["number"] is None or not each.metric or each.metric in seen:
+                if line[start:end].strip(b"-\xe2\x80\x94"):  # it differs from row to row
+                    slots.append(Slot(start, end, "", "skip", form="fixed"))
                 continue
             seen.add(each.metric)
             unit = (found["unit"] or b"").decode() or each.unit

@@ -238,10 +238,10 @@ class Diagnoser:
     ) -> Mapping[str, Any]:
         """Return a lost loss with its first step where that may stand before the end of a long log."""
         of = (found["role"], found["index"])
-        long = [(ref, end.offset) for ref, _, end in logs if ref.key == of and end.offset]
+        long = [ref for ref, _, end in logs if ref.key == of and end.offset and not end.opaque]
         if not long or found["offset"] is None:
             return found
-        ((ref, _),) = long
+        (ref,) = long
         metric, _, _ = str(found["evidence"]).partition(" is ")
         first = await find_first_lost(
             self._runtime,

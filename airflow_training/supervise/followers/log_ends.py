@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from airflow_training.runtimes.port import Cursor, InstanceRef, Runtime
 
-__all__ = ["LogEnd", "read_end"]
+__all__ = ["LogEnd", "behind", "read_end"]
 
 _CHUNK_BYTES = 1 << 20
 _MOST_CHUNKS = 256
@@ -22,6 +22,8 @@ class LogEnd:
     data: bytes
     offset: int | None
     """Of the first byte; 0: it is the whole log; None: it is none, and which is not known."""
+    opaque: bool = False
+    """The log cannot be read from an offset: its cursors are tokens."""
 
 
 async def read_end(runtime: Runtime, ref: InstanceRef, *, limit: int) -> LogEnd:
@@ -61,7 +63,7 @@ async def _without_offsets(runtime: Runtime, ref: InstanceRef, *, limit: int) ->
         whole = await asyncio.wait_for(_through(runtime, ref, limit=limit), _THROUGH_SECONDS)
         if whole is not None:
             return whole
-    return LogEnd(data=last, offset=None)
+    return LogEnd(data=last, offset=None, opaque=True)
 
 
 async def _through(runtime: Runtime, ref: InstanceRef, *, limit: int) -> LogEnd | None:
@@ -72,6 +74,22 @@ async def _through(runtime: Runtime, ref: InstanceRef, *, limit: int) -> LogEnd 
         read += len(chunk.data)
         kept = (kept + chunk.data)[-limit:]
         if chunk.end or not chunk.data:
-            return LogEnd(data=kept, offset=read - len(kept))
+            return LogEnd(data=kept, offset=read - len(kept), opaque=True)
         cursor = chunk.next
+    return None
+
+
+def behind(known: bytes, data: bytes) -> int | None:
+    """Return where in the end of a log that follows which comes behind `known`; None: it does not touch it.
+
+    Both begin with a line, and `known` ends with one.
+    """
+    found = data.rfind(known) if known else -1
+    if found >= 0:
+        return found + len(known)
+    start = known.find(b"\n") + 1
+    while 0 < start < len(known):
+        if data.startswith(known[start:]):
+            return len(known) - start
+        start = known.find(b"\n", start) + 1
     return None

@@ -7,7 +7,6 @@ store. So a worker or a whole host that dies leaves no gap, and nothing is store
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
 import os
@@ -32,7 +31,7 @@ from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk, Runtime
 from airflow_training.runtimes.progress import progress_of
 from airflow_training.state.store import LogPosition, Store
-from airflow_training.supervise.followers.log_ends import LogEnd, read_end
+from airflow_training.supervise.followers.log_ends import LogEnd, behind, read_end
 from airflow_training.supervise.followers.log_worker import (
     LogPieceResult,
     PieceOfLog,
@@ -55,6 +54,8 @@ _CHUNKS_AT_ONCE = 16
 """Of one instance, before the others have their turn."""
 _CONTEXT_BYTES = 16 << 10
 """Of what was read, given along with the next piece: a value may belong to a step told before."""
+_KNOWN_BYTES = 2 << 10
+"""Of the lines before that, which tell where new ones begin."""
 _END = re.compile(rb"[\r\n]")
 _LONGEST_LINE = 8 << 20
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -195,16 +196,28 @@ class _LogProgress:
         self.next = chunk.next
 
     def skip_to(self, end: LogEnd) -> int:
-        """Take the end of a log as read next; return how many bytes are left out, -1: it is not known."""
+        """Take the end of a log as read next; return how many bytes are left out."""
         here = self.next.offset
-        start = here if end.offset is None else max(here, end.offset)
-        data = end.data if end.offset is None else end.data[start - end.offset :]
-        skipped = -1 if end.offset is None else start - here
-        cut = data.find(b"\n") + 1 if skipped else 0
+        start = max(here, end.offset or 0)
+        data = end.data[start - (end.offset or 0) :]
+        cut = data.find(b"\n") + 1 if start > here else 0
+        self._skip(start + cut, data[cut:])
+        return start - here
+
+    def skip_to_lines(self, end: LogEnd, known: bytes, *, done: int) -> bool:
+        """Take the end of a log as read next of which nobody knows where it begins; return whether anything is left out.
+
+        `known`: the last lines before `done`, which may be in it.
+        """
+        lines = end.data[end.data.find(b"\n") + 1 :]
+        cut = behind(known, lines)
+        self._skip(done, lines[cut or 0 :])
+        return cut is None
+
+    def _skip(self, offset: int, data: bytes) -> None:
+        self.next = Cursor(offset=offset + len(data), token=self.next.token)
         self.chunks.clear()
-        self.next = Cursor(offset=start + len(data), token=self.next.token)
-        self.chunks.append(_Chunk(self.next, start + cut, data[cut:]))
-        return skipped
+        self.chunks.append(_Chunk(self.next, offset, data))
 
     def forget(self, done: int) -> None:
         """Keep the line that is not complete, and some context before it."""
@@ -290,8 +303,18 @@ class LogFollower:
             self._followed.clear()
             for key, entry in list(self._ledger().instances.items()):
                 if entry.was_running and key not in self._reporting and not entry.wanted:
-                    with contextlib.suppress(RuntimeUnavailable):
-                        await self._read_end(key, entry)
+                    await self._try_to_read_end(key, entry)
+
+    async def _try_to_read_end(self, key: InstanceKey, entry: InstanceEntry) -> None:
+        try:
+            await self._read_end(key, entry)
+        except RuntimeUnavailable as error:
+            log.debug("log of %s-%d not readable now: %s", *key, error)
+        except WorkerDied as error:
+            text = "run %s: no values of the end of the log of %s-%d: %s"
+            log.warning(text, self._run.uid, *key, error)
+        except Exception:
+            log.warning("log of %s-%d could not be read", *key, exc_info=True)
 
     async def _read_end(self, key: InstanceKey, entry: InstanceEntry) -> None:
         followed = await self._begin(key)
@@ -303,13 +326,32 @@ class LogFollower:
             position = _at_the_beginning(newest, last_at=last_at)
             followed.begin(position)
         end = await read_end(self._runtime, self._ref(key, position), limit=_CHUNK_BYTES)
-        left_out = followed.skip_to(end)
+        if end.offset is None:
+            known = await self._known(key, followed, position)
+            amount = "some of it" * followed.skip_to_lines(end, known, done=position.done)
+        else:
+            left_out = followed.skip_to(end)
+            amount = f"{left_out} bytes" if left_out else ""
         begun = entry.started_at or self._now()
         await self._scan(key, followed, position, begun=begun, over=True)
-        if left_out:
+        if amount:
             text = "run %s: the log of %s-%d was too much to be read whole: no values of %s before its last %d bytes"
-            amount = "some of it" if left_out < 0 else f"{left_out} bytes"
             log.warning(text, self._run.uid, *key, amount, len(end.data))
+
+    async def _known(
+        self, key: InstanceKey, followed: _LogProgress, position: LogPosition
+    ) -> bytes:
+        """Return the last lines before `done`, by which they are found again; empty where they cannot be had."""
+        data, cursor = b"", followed.next
+        while cursor.offset < position.done:
+            ref = self._ref(key, position)
+            chunk = await self._runtime.read_log(ref, cursor, limit=_CHUNK_BYTES)
+            if not chunk.data:
+                return b""
+            cursor = chunk.next
+            data = (data + chunk.data)[-_CHUNK_BYTES - _KNOWN_BYTES :]
+        data = data[: len(data) - (cursor.offset - position.done)]
+        return data[data.find(b"\n", -_KNOWN_BYTES) + 1 :] if data.endswith(b"\n") else b""
 
     async def _leave(self) -> None:
         if self._worker is not None:
@@ -390,7 +432,7 @@ class LogFollower:
         back = followed.next if first is None else first.cursor
         offset = followed.next.offset if first is None else first.offset
         endless = len(text) - max(0, position.done - offset) > _LONGEST_LINE
-        if over and self._worker is None and not text:
+        if over and self._worker is None and not text and not position.held:
             return False  # it printed nothing: that is not worth a process
         if self._worker is None:
             self._worker = _worker_of(self._store)

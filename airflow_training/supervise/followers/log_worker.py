@@ -47,7 +47,7 @@ class PieceOfLog(InstanceRecord):
     patterns: Sequence[ResolvedLogPattern]
     """Formats of the job's own lines."""
     complete: bool
-    """Nothing follows: the last line needs no end."""
+    """The last line needs no end: nothing follows, or it is too long to wait for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +109,7 @@ def _scan(store: Store, piece: PieceOfLog, text: bytes) -> LogPieceResult:
         offset=piece.offset,
         done=piece.after.done,
         complete=piece.complete,
+        over=piece.after.ended,
         carry=piece.after.carry,
         held=piece.after.held,
         last_at=piece.after.last_at,

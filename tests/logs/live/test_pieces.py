@@ -38,6 +38,7 @@ def scanned(
     begun=NOW,
     now=NOW,
     held=None,
+    over=False,
 ):
     return scan_piece(
         text,
@@ -46,6 +47,7 @@ def scanned(
         complete=complete,
         carry=carry or {},
         held=held or {},
+        over=over,
         last_at=last_at,
         begun=begun,
         now=now,
@@ -168,6 +170,26 @@ def test_text_that_says_nothing_costs_nothing():
     assert scanned(b"no end", complete=True).done == 6
 
 
+# tables ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("context", [0, 40, 10**6])
+@pytest.mark.parametrize("cut", [64, 1000])
+def test_the_rows_of_a_table_are_read_far_below_its_columns(cut, context):
+    rows = [b"%d\t%.4f\t%d\n" % (n, 1 / n, n) + b"saved\n" * (n % 3) for n in range(1, 120)]
+    text = b"Step\tTraining Loss\tAccuracy\n" + b"".join(rows) + b"saved\n" * 20 + b"900\t1.5\t3\n"
+    done, carry, held, last_at, found = 0, {}, {}, 0.0, []
+    for end in (*range(cut, len(text), cut), len(text)):
+        start = max(0, done - context)
+        start = text.rfind(b"\n", 0, start) + 1
+        piece = scanned(
+            text[start:end], offset=start, done=done, carry=carry, last_at=last_at, held=held
+        )
+        done, carry, last_at = piece.done, piece.carry, piece.last_at
+        held = json.loads(json.dumps(piece.held))
+        found += losses(piece)
+    assert found == [(n, round(1 / n, 4)) for n in range(1, 120)]
+    assert not held
+
+
 # bare times --------------------------------------------------------------------------------------
 STEP_TIMES = [0.31, 0.33, 0.35, 0.34, 0.31, 0.36, 0.30, 0.33]
 
@@ -184,15 +206,17 @@ STEP_TIMES = [0.31, 0.33, 0.35, 0.34, 0.31, 0.36, 0.30, 0.33]
     ],
 )
 @pytest.mark.parametrize("size", [1, 3, 100])
-def test_a_bare_time_is_what_the_whole_log_says_it_is(times, name, size):
+@pytest.mark.parametrize("end", [b"", None], ids=["told-later", "told-with-the-last-lines"])
+def test_a_bare_time_is_what_the_whole_log_says_it_is(times, name, size, end):
     lines = [b"step %d loss 0.5 time %g\n" % (10 * n, at) for n, at in enumerate(times, start=1)]
     done, last_at, held, carry, found = 0, 0.0, {}, {}, []
     parts = [lines[at : at + size] for at in range(0, len(lines), size)]
+    parts += [] if end is None else [[end]]
     for number, part in enumerate(parts, start=1):
         text = b"".join(part)
         piece = scanned(
             text, offset=done, done=done, carry=carry, last_at=last_at, held=json.loads(json.dumps(held)),
-            complete=number == len(parts),
+            complete=number == len(parts), over=number == len(parts),
         )  # fmt: skip
         done, last_at, carry, held = piece.done, piece.last_at, piece.carry, piece.held
         found += [each for each in piece.values if each.name != "loss"]
@@ -207,4 +231,11 @@ def test_a_time_waits_while_it_may_be_a_clock():
     text = b"".join(b"step %d loss 0.5 time %d\n" % (n, n) for n in range(1, 4))
     piece = scanned(text)
     assert {each.name for each in piece.values} == {"loss"}
+    assert len(piece.held["waiting"][""]) == 3
+
+
+def test_a_line_that_does_not_end_decides_nothing():
+    text = b"".join(b"step %d loss 0.5 time %d\n" % (n, n) for n in range(1, 4))
+    piece = scanned(text + b"endless", complete=True)
+    assert piece.done == len(text) + 7
     assert len(piece.held["waiting"][""]) == 3

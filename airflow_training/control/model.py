@@ -29,6 +29,8 @@ JobState = Literal[
 ]
 DeletionMode = Literal["", "AtOnce", "WithStacks"]
 """With the whole grace; at once, as nothing it could save counts; at once after its stacks were dumped."""
+MOVED = "unfitNodes"
+"""Rule of what was started again to leave an unfit node."""
 STOPS: frozenset[str] = frozenset({"stop", "kill"})
 """Kinds of requests that end a run."""
 TERMINAL_JOB_STATES: frozenset[str] = frozenset({"Succeeded", "Failed", "Stopped"})

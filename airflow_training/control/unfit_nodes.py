@@ -10,9 +10,8 @@ from dataclasses import replace
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
-from airflow_training.control.model import InstanceEntry
+from airflow_training.control.model import MOVED, InstanceEntry
 from airflow_training.control.reason_facts import OWN_REASONS
-from airflow_training.control.restarts import MOVED
 from airflow_training.control.turnover import nodes_to_avoid
 from airflow_training.documents.words import counted
 

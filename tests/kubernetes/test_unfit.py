@@ -108,7 +108,14 @@ def test_a_job_that_ignores_nodes_says_so_on_its_pods():
     marks = trimmed(a_pod(job))["metadata"]["annotations"]
     assert marks["airflow-training/unfit-nodes"] == '{"conditions": ["Xid*"]}'
     assert "airflow-training/unfit-nodes" not in a_pod()["metadata"]["annotations"]
-    assert rules_for("{odd") == rules_for("")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ["{odd", "[]", "7", '"all"', '{"conditions": 3, "taints": [1], "labels": {"a": 1}}', '{"labels": []}'],
+)  # fmt: skip
+def test_an_annotation_that_is_not_ours_to_read_says_nothing(odd):
+    assert rules_for(odd) == rules_for("")
 
 
 def running(**status: Any) -> dict[str, Any]:

@@ -386,6 +386,8 @@ class ActivePhase:
     """When it counts as lost, while nothing is heard of it."""
     refused_since: float | None = None
     """Since when the runtime does not make it for now."""
+    told_of_node: tuple[str, ...] = ()
+    """Reasons for which its node was spoken of: an attempt has one node, whose conditions come and go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

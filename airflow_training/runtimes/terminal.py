@@ -44,8 +44,9 @@ def raw_terminal(descriptor: int, *, resized: Callable[[int, int], None]) -> Ite
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     before = termios.tcgetattr(descriptor)
     loop.add_signal_handler(signal.SIGWINCH, tell_size)
-    for number in _ENDS if task is not None else ():
-        loop.add_signal_handler(number, task.cancel)
+    if task is not None:
+        for number in _ENDS:
+            loop.add_signal_handler(number, task.cancel)
     try:
         tty.setraw(descriptor, termios.TCSADRAIN)  # what was typed by now is meant for the shell
         tell_size()

@@ -189,17 +189,16 @@ def restart_marks(
         if each["name"] == document["metadata"]["annotations"][names.CONTAINER]
     )
     command = container["command"][container["command"].index("--") + 1 :]
-    env = {
-        each["name"]: each["value"]
-        for each in container["env"]
-        if "value" in each and each["name"] != ORDER_VARIABLE  # its agent has one
-    }
+    env = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    # its agent has one, of which only this is another by now: of the job's time less is left
+    deadline = json.loads(env.pop(ORDER_VARIABLE, "{}")).get("deadline_seconds")
     order = order_for(
         turn,
         "restart",
         attempt=text_of(ref),
         env=env,
         command=[*command, *(container.get("args") or ())],
+        **({} if deadline is None else {"deadline_seconds": deadline}),
     )
     mark = {
         "number": turn.number + 1,

@@ -49,4 +49,8 @@ def prepare_next_attempt(order: Mapping[str, Any], *, after: Order) -> Order:
                 each.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         os.write(1, (BEGINS.format(order["attempt"]) + "\n").encode())
-    return after.replaced(command=[expand_variables(str(word)) for word in order["command"]])
+    return after.replaced(
+        command=[expand_variables(str(word)) for word in order["command"]],
+        # an older controller says nothing of it
+        deadline_seconds=order.get("deadline_seconds", after.deadline_seconds),
+    )

@@ -83,10 +83,14 @@ def stop_dag_run(
     for each in living:
         store.add_request(each.uid, kind, reason=reason, by=by)
     alive: Sequence[str] = ()
-    # a simulation lives in its own process only
-    here = [each for each in living if each.runtime != SIMULATED]
-    now = store.now()
-    here += [each for each in runs if may_be_there(store.ledger(each.uid).job, now=now)]
+    now, unfinished = store.now(), {each.uid for each in living}
+    here = [
+        each
+        for each in runs
+        # a simulation lives in its own process only
+        if (each.uid in unfinished and each.runtime != SIMULATED)
+        or may_be_there(store.ledger(each.uid).job, now=now)
+    ]
     if wait_seconds and here:
         alive = asyncio.run(
             _see_to_end(here, store=store, wait_seconds=wait_seconds, reason=reason, by=by)

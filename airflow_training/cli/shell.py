@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["shell"]
 
+_ENDED = 143
+"""Exit code of a command that SIGTERM has ended, as shells have it."""
+
 
 def shell(
     run: RunArgument,
@@ -46,9 +49,11 @@ def shell(
     key = _chosen(job, store.ledger(record.uid).job, role, index)
     runtime = make_runtime(record.runtime, settings(), connection=job.connection)
     streams = Streams(terminal=all(each.isatty() for each in (sys.stdin, sys.stdout)))
-    code = asyncio.run(
-        open_shell(record, key, command or (), streams, store=store, runtime=runtime)
-    )
+    looking = open_shell(record, key, command or (), streams, store=store, runtime=runtime)
+    try:
+        code = asyncio.run(looking)
+    except asyncio.CancelledError:  # by a signal, while the terminal was raw
+        code = _ENDED
     sys.exit(code)
 
 

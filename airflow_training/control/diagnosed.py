@@ -12,6 +12,7 @@ from airflow_training.control.failures import CANNOT_START_CODES, is_listed, res
 from airflow_training.control.lost_peers import LIKELY, explained_by, follows, lost_peers
 from airflow_training.control.memory import grow_memory
 from airflow_training.control.model import (
+    MOVED,
     AttemptEnd,
     InstanceDiagnosis,
     InstanceEntry,
@@ -141,7 +142,7 @@ def origin_of(
     if started_at is None or told.finished_at is None or said_by_runtime or not lost_peers(told):
         return None
     for record in reversed(before):
-        failed = record.counted or record.failure_class == "preemption"
+        failed = record.counted or record.failure_class == "preemption" or record.rule == MOVED
         other = record.key != told.key
         noticed = started_at <= record.at >= told.finished_at - _NOTICED_WITHIN_SECONDS
         if failed and other and noticed:
@@ -330,6 +331,7 @@ def _take_back(
                 entry.attempt_id, job_attempt=told.job_attempt, attempt=told.attempt
             ),
             restarts=max(0, entry.restarts - record.counted),
+            uid=entry.host.uid,
             reason=told.reason or reasons.INSTANCE_FAILED,
             message=message,
             finished_at=told.finished_at,

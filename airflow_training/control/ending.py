@@ -114,7 +114,7 @@ def drain(draft: Draft, observations: Observations | None) -> bool:
         if is_kept(draft, seen):
             draft.marked_for_deletion.pop(seen.uid, None)
             continue
-        alive = holds_place(seen)
+        alive = holds_place(seen) or seen.kept
         if alive or remove_all:
             draft.mark_for_deletion(seen)
         # what has ended may stay for longer, as somebody else holds it; of one in place the agent still waits

@@ -130,6 +130,12 @@ def _problem(draft: Draft, entry: InstanceEntry, old: Observation) -> str:
 def release_waiting(draft: Draft) -> None:
     """Let go the instances that wait although nothing more will begin in them."""
     awaited = {entry.host.uid for entry in draft.instances.values() if entry.host.uid}
+    # what follows a failure that is still being diagnosed is not known yet
+    awaited |= {
+        entry.uid
+        for entry in draft.instances.values()
+        if entry.wanted and (entry.role, entry.index, entry.attempt) in draft.undiagnosed
+    }
     for seen in draft.objects.values():
         waits = seen.waits and not is_kept(draft, seen)
         if waits and seen.uid not in awaited and seen.uid not in draft.marked_for_deletion:

@@ -78,6 +78,9 @@ def _impossible(draft: Draft, why: str, kept: KeptInstance | None = None) -> Kep
 def keep_failed(draft: Draft) -> int:
     """Have the chosen instance stay; return how many are still asked to."""
     kept = draft.job.kept
+    if kept is not None and kept.state == "stays" and draft.job.killed:
+        until = min(draft.now, kept.until)
+        draft.job = replace(draft.job, kept=replace(kept, state="ended", until=until))
     if kept is None or kept.state != "asked":
         return 0
     seen = draft.objects.get(kept.uid) if kept.uid else None

@@ -29,6 +29,8 @@ JobState = Literal[
 ]
 DeletionMode = Literal["", "AtOnce", "WithStacks"]
 """With the whole grace; at once, as nothing it could save counts; at once after its stacks were dumped."""
+MOVED = "unfitNodes"
+"""Rule of what was started again to leave an unfit node."""
 STOPS: frozenset[str] = frozenset({"stop", "kill"})
 """Kinds of requests that end a run."""
 TERMINAL_JOB_STATES: frozenset[str] = frozenset({"Succeeded", "Failed", "Stopped"})
@@ -386,6 +388,8 @@ class ActivePhase:
     """Since when the runtime does not make it for now."""
     refusal_told_at: float | None = None
     """When that was told last."""
+    told_of_node: tuple[str, ...] = ()
+    """Reasons for which its node was spoken of: an attempt has one node, whose conditions come and go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,6 +200,7 @@ def _absorb(
                 wanted_at=phase.wanted_at,
                 released=phase.released,
                 readiness=_readiness(draft, seen) if running else NOT_READY,
+                told_of_node=phase.told_of_node,
             ),
             was_running=entry.was_running or running,
             last_try=entry.last_try and not running,

@@ -19,7 +19,13 @@ from airflow_training.control.failures import (
 )
 from airflow_training.control.lost_nodes import outage_of
 from airflow_training.control.memory import can_grow
-from airflow_training.control.model import InstanceEntry, InstanceKey, JobEntry, RestartRecord
+from airflow_training.control.model import (
+    MOVED,
+    InstanceEntry,
+    InstanceKey,
+    JobEntry,
+    RestartRecord,
+)
 from airflow_training.control.recovery import counts_as_restart
 from airflow_training.documents.resolved import (
     FailureRule,
@@ -31,7 +37,6 @@ from airflow_training.documents.resolved import (
 from airflow_training.documents.words import counted
 
 __all__ = [
-    "MOVED",
     "Budget",
     "CompleteJob",
     "FailJob",
@@ -42,9 +47,6 @@ __all__ = [
     "judge",
     "record_of",
 ]
-
-MOVED = "unfitNodes"
-"""Rule of what was started again to leave an unfit node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,8 @@ from dataclasses import replace
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
-from airflow_training.control.model import InstanceEntry
+from airflow_training.control.model import MOVED, ActivePhase, InstanceEntry
 from airflow_training.control.reason_facts import OWN_REASONS
-from airflow_training.control.restarts import MOVED
 from airflow_training.control.turnover import nodes_to_avoid
 from airflow_training.documents.words import counted
 
@@ -25,11 +24,14 @@ _ALIVE = frozenset({"pending", "running"})
 def leave_unfit_nodes(draft: Draft) -> list[Failure]:
     """Say which instances are on nodes that are unfit, and return those that are to begin elsewhere."""
     found = []
-    for entry in draft.instances.values():
+    for entry in list(draft.instances.values()):
         if entry.reason not in _TOLD or not entry.wanted or entry.state not in _ALIVE:
             continue
         why = _why_it_stays(draft, entry)
-        if _is_news(draft, entry):
+        phase = entry.phase
+        if isinstance(phase, ActivePhase) and entry.reason not in phase.told_of_node:
+            told = (*phase.told_of_node, entry.reason)
+            draft.put(replace(entry, phase=replace(phase, told_of_node=told)))
             then = f"it stays: {why}" if why else "it begins again elsewhere"
             draft.tell(entry.reason, f"{entry.message}; {then}", of=entry, level="warning")
         if not why:
@@ -45,11 +47,6 @@ def _keep_away(draft: Draft, node: str) -> None:
     for entry in list(draft.instances.values()):
         if not entry.final:
             draft.put(replace(entry, avoid_nodes=nodes_to_avoid(entry, node)))
-
-
-def _is_news(draft: Draft, entry: InstanceEntry) -> bool:
-    before = draft.before.instances.get(entry.key)
-    return before is None or (before.attempt, before.reason) != (entry.attempt, entry.reason)
 
 
 def _why_it_stays(draft: Draft, entry: InstanceEntry) -> str:

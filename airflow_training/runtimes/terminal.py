@@ -11,7 +11,9 @@ import struct
 import termios
 import threading
 import tty
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import CancelledError
+from typing import Any
 
 __all__ = ["SHELL", "raw_terminal", "read_stream", "write_all"]
 
@@ -22,13 +24,15 @@ SHELL: Sequence[str] = (
 )
 """A shell of an instance's own, whichever it has."""
 _CHUNK = 1 << 16
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
 def raw_terminal(descriptor: int, *, resized: Callable[[int, int], None]) -> Iterator[None]:
     """Pass keys on as they are typed; `resized` is called with rows and columns, first of all with those of now.
 
-    Whatever happens, the terminal is as it was afterwards. Needs a running event loop.
+    Whatever happens, the terminal is as it was afterwards: what ends the process by a signal cancels
+    the current task. Needs a running event loop.
     """
 
     def tell_size() -> None:
@@ -37,22 +41,28 @@ def raw_terminal(descriptor: int, *, resized: Callable[[int, int], None]) -> Ite
             rows, columns, _, _ = struct.unpack("HHHH", size)
             resized(rows, columns)
 
-    loop = asyncio.get_running_loop()
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
     before = termios.tcgetattr(descriptor)
     loop.add_signal_handler(signal.SIGWINCH, tell_size)
+    if task is not None:
+        for number in _ENDS:
+            loop.add_signal_handler(number, task.cancel)
     try:
         tty.setraw(descriptor, termios.TCSADRAIN)  # what was typed by now is meant for the shell
         tell_size()
         yield
     finally:
-        termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
-        loop.remove_signal_handler(signal.SIGWINCH)
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
+        for number in (signal.SIGWINCH, *_ENDS):
+            loop.remove_signal_handler(number)
 
 
-def read_stream(descriptor: int, received: Callable[[bytes], None]) -> None:
-    """Call `received` in the event loop with what comes, and with nothing at its end.
+def read_stream(descriptor: int, received: Callable[[bytes], Coroutine[Any, Any, None]]) -> None:
+    """Await `received` in the event loop with what comes, and with nothing at its end.
 
-    In a thread that the process does not wait for: a read of a terminal or a file cannot be given up.
+    More is read once it has returned. In a thread that the process does not wait for: a read of a
+    terminal or a file cannot be given up.
     """
     loop = asyncio.get_running_loop()
 
@@ -62,8 +72,12 @@ def read_stream(descriptor: int, received: Callable[[bytes], None]) -> None:
                 data = os.read(descriptor, _CHUNK)
             except OSError:  # the other side of a terminal is gone
                 data = b""
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants it any more
-                loop.call_soon_threadsafe(received, data)
+            taken = received(data)
+            try:
+                asyncio.run_coroutine_threadsafe(taken, loop).result()
+            except (RuntimeError, CancelledError):  # the loop is closed: nobody wants it any more
+                taken.close()
+                return
             if not data:
                 return
 

@@ -96,7 +96,7 @@ def record_kept(
     kept = after or before
     if before == after or kept is None or kept.state not in ("stays", "ended"):
         return
-    until = kept.until if after is not None else now
+    until = kept.until if after is not None else min(now, kept.until)
     connection.execute(
         update(UsageRow)
         .where(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import update
 
 from airflow_training.admission.launch import launch
-from airflow_training.control.model import JobState
+from airflow_training.cli import dag_runs
+from airflow_training.cli.output import OutputFormat
+from airflow_training.control.model import JobState, KeptInstance
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.models import RunRow
-from airflow_training.state.store import Store, open_store
+from airflow_training.state.store import RunRecord, Store, open_store
 from tests.builders import job, role
 
 
@@ -170,3 +174,25 @@ def test_what_names_no_runs_is_refused(typed, store, verb, words, message):
     done = typed(verb, *words)
     assert done.code == 2
     assert message in done.stderr
+
+
+def test_a_run_that_drains_while_its_failed_instance_stays_is_ended_once(store, monkeypatch):
+    uid = mapped(store, 0)
+    put(store, uid, "Failed")
+    lease = store.acquire(uid, owner="test")
+    old = store.ledger(uid)
+    kept = KeptInstance(state="stays", key=("worker", 0), until=store.now() + 600)
+    new = replace(old, job=replace(old.job, kept=kept))
+    store.commit(uid, lease=lease, old=old, new=new, events=[])
+    ended: list[str] = []
+
+    async def see_to_end(records: Sequence[RunRecord], **_: Any) -> Sequence[str]:
+        ended.extend(each.uid for each in records)
+        return ()
+
+    monkeypatch.setattr(dag_runs, "_see_to_end", see_to_end)
+    dag_runs.stop_dag_run(
+        "search", "tuesday", source="airflow-1", kind="kill", reason="", by="me",
+        wait_seconds=5.0, output=OutputFormat.table,
+    )  # fmt: skip
+    assert ended == [uid]

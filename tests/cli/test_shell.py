@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -33,6 +34,7 @@ Path("here-%d" % index).touch()
 while len(list(Path().glob("here-*"))) < 2:
     time.sleep(0.01)
 if index == 1:
+    print("ValueError: this sample is empty", file=sys.stderr, flush=True)
     sys.exit(7)
 time.sleep(600)
 """
@@ -165,6 +167,39 @@ def test_a_terminal_is_a_terminal_there(command, home, ended):
     finally:
         shell.kill()
         shell.wait()
+    assert termios.tcgetattr(theirs) == before
+    os.close(theirs)
+    os.close(ours)
+
+
+RAW = """
+import asyncio, sys
+from airflow_training.runtimes.terminal import raw_terminal
+
+async def main():
+    with raw_terminal(0, resized=lambda *_: None):
+        print("raw", flush=True)
+        await asyncio.sleep(600)
+
+try:
+    asyncio.run(main())
+except asyncio.CancelledError:
+    sys.exit(9)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_it_leaves_the_terminal_as_it_was(number: signal.Signals):
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    with subprocess.Popen(
+        [sys.executable, "-c", RAW], stdin=theirs, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"raw\n"
+        assert termios.tcgetattr(theirs) != before
+        process.send_signal(number)
+        assert process.wait(PATIENCE) == 9
     assert termios.tcgetattr(theirs) == before
     os.close(theirs)
     os.close(ours)

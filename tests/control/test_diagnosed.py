@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
-from airflow_training.control.model import AttemptId, InstanceDiagnosis
+from airflow_training.control.diagnosed import origin_of
+from airflow_training.control.model import MOVED, AttemptId, InstanceDiagnosis, RestartRecord
 from airflow_training.control.root_cause import with_diagnosis
 from airflow_training.documents.resolved import ExitCodeTable
 from airflow_training.runtimes.kubernetes.reasons import REASONS
@@ -419,6 +420,15 @@ def test_what_a_preemption_does_to_its_peers_costs_nothing_either():
     bench.end("worker", 0, 1).settle()
     assert bench.charged() == {"preemption": 1}
     assert len(bench.said(reasons.FAILURE_IS_CONSEQUENCE)) == 1
+
+
+def test_what_a_move_off_an_unfit_node_does_to_its_peers_costs_nothing_either():
+    move = RestartRecord(
+        key=("worker", 1), at=1000.0, failure_class="infrastructure", scope="Instance",
+        rule=MOVED, counted=False, attempt=0,
+    )  # fmt: skip
+    lost = peer(0, UNAVAILABLE, finished_at=1005.0)
+    assert origin_of(lost, [move], started_at=900.0, said_by_runtime=False) == move
 
 
 def test_what_began_again_after_its_success_excuses_nobody():

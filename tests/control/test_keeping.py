@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -12,7 +13,12 @@ from airflow_training.control.in_place import wait_seconds
 from airflow_training.control.keeping import may_be_there
 from airflow_training.control.model import Create, Delete, Dismiss, Keep, KeptInstance, StopProcess
 from airflow_training.control.rollup import rollup
+from airflow_training.supervise.expiry import is_expired
 from tests.builders import Bench, job, role
+from tests.control.test_diagnosed import OOM, told
+
+if TYPE_CHECKING:
+    from airflow_training.state.records import RunState
 
 KEPT = {"max_restarts": 0, "then": "Fail", "keep_failed_seconds": 1800.0}
 
@@ -41,8 +47,8 @@ def test_the_instance_that_failed_first_stays_and_everything_else_goes():
     bench.settle()
     assert bench.last.done
     assert list(bench.objects) == ["worker-1-0"]
-    (told,) = bench.said("InstanceKept")
-    assert told.message == "worker-1 stays for a look inside, for 1800 s"
+    (said,) = bench.said("InstanceKept")
+    assert said.message == "worker-1 stays for a look inside, for 1800 s"
     assert bench.said("JobDrained")[0].message == (
         "no training process of the job is alive; worker-1 stays for a look inside"
     )
@@ -93,8 +99,8 @@ def test_nothing_stays_while_the_job_has_a_try_left():
 def test_where_nothing_can_stay_that_is_said(facts: dict[str, Any], why: str):
     bench = a_bench().end("worker", 1, 7, **facts).settle()
     assert bench.last.done
-    (told,) = bench.said("NothingKept")
-    assert told.message == f"nothing of worker-1 stays for a look inside: {why}"
+    (said,) = bench.said("NothingKept")
+    assert said.message == f"nothing of worker-1 stays for a look inside: {why}"
     kept = document(bench)["kept"]
     assert (kept["state"], kept["why"], kept["command"]) == ("impossible", why, None)
 
@@ -116,6 +122,28 @@ def test_an_agent_that_does_not_answer_holds_nothing_up_for_long():
     bench.decide(seconds=1000.0)
     assert bench.actions(Dismiss) == [("worker", 1)]
     assert bench.said("NothingKept")[0].message.endswith("its agent did not answer")
+
+
+def test_it_still_waits_when_the_diagnosis_of_its_failure_has_come():
+    """It is at its limit, and whether the failure is another's is not known yet."""
+    bench = a_bench()
+    bench.undiagnosed = {("worker", 1, 0)}
+    bench.end("worker", 1, 7).step()
+    assert bench.actions(Dismiss) == []
+    bench.undiagnosed = set()
+    bench.settle()
+    assert document(bench)["kept"]["state"] == "stays"
+
+
+def test_one_whose_restart_is_taken_back_stays():
+    """Why it failed, which no further try mends, was known after its restart was decided."""
+    bench = a_bench(max_restarts=3, backoff_initial_seconds=5).end("worker", 1, 7)
+    bench.step()
+    assert bench.state != "Failed"
+    bench.diagnoses = [replace(told(OOM), key=("worker", 1))]
+    bench.settle()
+    assert bench.state == "Failed"
+    assert document(bench)["kept"]["state"] == "stays"
 
 
 def test_where_no_attempt_may_follow_it_can_be_looked_into_all_the_same():
@@ -159,6 +187,39 @@ def test_a_kill_of_the_failing_job_leaves_nothing():
     bench.request("kill").settle()
     assert bench.last.done
     assert bench.said("NothingKept")[0].message.endswith("the job was killed")
+
+
+def test_a_kill_that_comes_as_it_begins_to_stay_leaves_nothing():
+    bench = a_bench().end("worker", 1, 7)
+    bench.step()
+    assert bench.actions(Keep) == [("worker", 1)]
+    bench.request("kill").decide()
+    assert bench.actions(Delete) == [("worker", 1)]
+    bench.act()
+    bench.settle()
+    assert (bench.last.done, bench.objects) == (True, {})
+
+
+def test_a_kill_ends_what_stays_though_others_are_not_over_yet():
+    bench = a_bench().end("worker", 1, 7)
+    bench.step()
+    going = replace(bench.objects["worker-1-0"], key=("worker", 0), uid="worker-0-0")
+    bench.objects["worker-0-0"] = replace(going, state="terminating", kept=False)
+    bench.decide()
+    assert (document(bench)["kept"]["state"], bench.last.done) == ("stays", False)
+    bench.later(5.0).request("kill").decide()
+    kept = bench.ledger.job.kept
+    assert kept is not None
+    assert (kept.state, kept.until) == ("ended", bench.now)
+    assert ("worker", 1) in bench.actions(Delete)
+
+
+@pytest.mark.parametrize(("later", "expired"), [(0.0, False), (1801.0, True)])
+def test_its_folder_is_not_deleted_while_it_stays(later: float, expired: bool):
+    bench = a_bench().end("worker", 1, 7).settle()
+    spec = replace(bench.job, ttl_seconds_after_finished=0)
+    state = cast("RunState", SimpleNamespace(ledger=bench.ledger, job=spec))
+    assert is_expired(state, now=bench.now + 1.0 + later) is expired
 
 
 def test_a_reopened_run_keeps_nothing_of_before():

@@ -90,6 +90,19 @@ def test_an_instance_that_stays_is_told_of_once(fields, why):
     assert not bench.actions(Delete)
 
 
+def test_a_condition_that_comes_and_goes_is_told_once_for_each_attempt():
+    bench = training(policy=UnfitNodePolicy())
+    for _ in range(3):
+        unfit(bench).act()
+        bench.set("worker", 1, reason="", message="").settle()
+    unfit(bench, reason=reasons.NODE_CORDONED).act()
+    assert [each.attempt for each in bench.said(reasons.NODE_UNFIT)] == [0]
+    assert len(bench.said(reasons.NODE_CORDONED)) == 1
+    bench.end("worker", 1, 1).settle()
+    unfit(placed(bench.settle()))
+    assert [each.attempt for each in bench.said(reasons.NODE_UNFIT)] == [0, 1]
+
+
 def test_what_never_restarts_is_not_moved():
     bench = unfit(training(role(replicas=2, restart_policy="Never")))
     (told,) = bench.said(reasons.NODE_UNFIT)

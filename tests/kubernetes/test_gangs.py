@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from airflow_training.documents.quantities import parse_quantity
-from airflow_training.documents.resolved import ResolvedDependency
+from airflow_training.documents.resolved import ResolvedDependency, RunRef
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.gangs import (
@@ -17,7 +19,18 @@ from airflow_training.runtimes.kubernetes.gangs import (
     pod_group_documents,
     pod_requests,
 )
-from tests.kubernetes.samples import RUN, a_container, a_job, a_pod, a_role
+from airflow_training.runtimes.kubernetes.logs import LogArchive
+from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
+from airflow_training.runtimes.port import InstanceRef, Outcome
+from tests.kubernetes.samples import (
+    OPTIONS,
+    RUN,
+    a_container,
+    a_job,
+    a_pod,
+    a_role,
+    an_instance,
+)
 from tests.kubernetes.strict import complaints
 
 
@@ -262,3 +275,40 @@ def test_sums_are_quantities_again(amount, replicas, expected):
 def test_a_gang_without_requests_asks_for_places_only():
     (group,) = pod_group_documents(gang_of(RUN, a_job(gang="volcano")), RUN, record_uid="u")
     assert "minResources" not in group["spec"]
+
+
+class Pods:
+    """Notes what is deleted, and creates whatever it is told to."""
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+
+    async def delete(self, run: RunRef, pod: Mapping[str, Any], *, grace_seconds: float) -> None:
+        self.deleted.append(pod["metadata"]["name"])
+
+    async def create(self, ref: InstanceRef, document: Mapping[str, Any]) -> Outcome:
+        return Outcome(ref=ref, result="created")
+
+
+@pytest.mark.parametrize(
+    ("phase", "deleted"),
+    [
+        pytest.param("Running", ["digits-01234-worker-0-0-0-0"], id="stays-for-a-look-inside"),
+        pytest.param("Failed", [], id="kueue-counts-it-until-it-sees-the-new-one"),
+    ],
+)
+async def test_of_a_run_that_is_opened_anew_what_stayed_goes(
+    tmp_path: Path, phase: str, deleted: list[str]
+):
+    job = a_job(gang="kueue", scheduling={"queue": "research"})
+    kept = a_pod(job)
+    kept["metadata"]["labels"][names.KEPT] = "true"
+    kept["status"] = {"phase": phase}
+    runtime = KubernetesRuntime(
+        connect=cast("Any", None), archive=LogArchive(str(tmp_path), tail_bytes=0), options=OPTIONS
+    )
+    pods = Pods()
+    runtime._instances = cast("Any", pods)
+    spec = an_instance(job, epoch=1)
+    made = await runtime._create_one(spec, facts_of(RUN, job), "uid-1", OPTIONS, [kept], None)
+    assert (made.result, pods.deleted) == ("created", deleted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_training.agent.order import ORDER_VARIABLE, Order
+from airflow_training.agent.pod_attempts import prepare_next_attempt
 from airflow_training.control.memory import with_its_memory
 from airflow_training.control.model import InstanceEntry, RaisedMemory
 from airflow_training.documents.resolved import ResolvedDependency, RunRef
@@ -19,6 +21,7 @@ from airflow_training.runtimes.kubernetes.capabilities import OUTPUT_DIR_IN_POD
 from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
 from airflow_training.runtimes.kubernetes.objects import files_document, ssh_secret_document
 from airflow_training.runtimes.kubernetes.observing import CANNOT_START_SECONDS
+from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport, restart_marks
 from airflow_training.runtimes.kubernetes.pods import (
     PodOptions,
     file_data,
@@ -27,6 +30,7 @@ from airflow_training.runtimes.kubernetes.pods import (
     pod_of,
 )
 from airflow_training.runtimes.kubernetes.services import service_documents
+from airflow_training.runtimes.port import InstanceSpec
 from tests.frameworks.samples import a_resolved_job
 from tests.kubernetes.emulator.environment import expand
 from tests.kubernetes.samples import (
@@ -248,6 +252,34 @@ def test_a_pod_that_may_stay_lives_longer_and_its_agent_ends_the_training_in_tim
     pod = pod_of(spec, facts_of(RUN, job), "u", options=options)
     order = Order.of_text(expand(env_of(pod)[ORDER_VARIABLE], {}))
     assert (pod["spec"]["activeDeadlineSeconds"], order.deadline_seconds) == (800, 200.0)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_the_next_attempt_in_a_pod_has_only_what_is_left_of_the_jobs_time(told: bool):
+    """An order of an older controller does not tell."""
+    options = dataclasses.replace(OPTIONS, callback_url="https://airflow/training/")
+    job = dataclasses.replace(a_job(), active_deadline_seconds=1000.0)
+
+    def made(seconds: float, **numbers: int) -> tuple[InstanceSpec, dict[str, Any]]:
+        life = life_seconds(seconds, most=None, keep_seconds=600.0)
+        spec = an_instance(job, **numbers)
+        spec = dataclasses.replace(
+            spec, in_place_seconds=60.0, keep_seconds=600.0, deadline_seconds=life
+        )
+        return spec, pod_of(spec, facts_of(RUN, job), "u", options=options)
+
+    _, first = made(1000.0)
+    spec, second = made(100.0, attempt=1)
+    marks = restart_marks(first, AgentReport(number=0), second, spec.ref)
+    order = json.loads(marks["annotations"]["airflow-training/order"])
+    if not told:
+        order.pop("deadline_seconds", None)
+    before = Order.of_text(expand(env_of(first)[ORDER_VARIABLE], {}))
+    following = prepare_next_attempt({**order, "env": {}}, after=before.replaced(output_dir=""))
+    longest = 1000.0 + min(1000.0, CANNOT_START_SECONDS)
+    assert before.deadline_seconds == longest
+    assert following.deadline_seconds == (200.0 if told else longest)
+    assert ORDER_VARIABLE not in order["env"]
 
 
 def test_kueue_pods_are_named_by_attempt_and_keep_their_host_name():

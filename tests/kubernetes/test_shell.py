@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -10,14 +11,18 @@ import select
 import struct
 import subprocess
 import termios
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import anyio
 import pytest
 import yaml
 
-from airflow_training.runtimes.kubernetes.shell import exit_code_of
+from airflow_training.runtimes import terminal
+from airflow_training.runtimes.kubernetes.shell import _talk, exit_code_of
+from airflow_training.runtimes.port import Streams
 from tests.cli.conftest import COMMAND
 from tests.kubernetes.emulator import Cluster
 from tests.kubernetes.test_command_line import Shell
@@ -28,6 +33,7 @@ import os, pathlib, sys, time
 rank = int(os.environ["TRAINING_INDEX"])
 pathlib.Path("/training/left").write_text("state of %d" % rank)
 time.sleep(1 if rank == 1 else 600)
+print("ValueError: this sample is empty", file=sys.stderr, flush=True)
 sys.exit(7)
 """
 
@@ -49,6 +55,42 @@ sys.exit(7)
 )
 def test_the_last_word_of_a_command_says_how_it_ended(status: dict[str, Any], code: int | None):
     assert exit_code_of(status) == code
+
+
+class Socket:
+    """Takes what is sent at its leisure; the command ends with its input."""
+
+    protocol = "v5.channel.k8s.io"
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+        self.ended = asyncio.Event()
+
+    async def send_bytes(self, data: bytes) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        self.log.append("sent")
+        if data[0] == 255:
+            self.ended.set()
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        await self.ended.wait()
+        yield SimpleNamespace(data=b'\x03{"status": "Success"}')
+
+
+async def test_of_a_long_input_no_more_is_read_than_is_sent(monkeypatch: pytest.MonkeyPatch):
+    log: list[str] = []
+    pieces = [b"x" * 1000] * 5
+
+    def read(descriptor: int, most: int) -> bytes:
+        log.append("read")
+        return pieces.pop() if pieces else b""
+
+    monkeypatch.setattr(terminal, "os", SimpleNamespace(read=read))
+    streams = Streams()
+    with anyio.fail_after(PATIENCE):
+        assert await _talk(cast("Any", Socket(log)), streams) == 0
+    assert log == ["read", "sent"] * 6
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from airflow_training.runtimes.kubernetes.pod_attempts import (
     intended_uid,
     newest_turn,
     ref_of,
+    stays_now,
     with_agent_report,
 )
 
@@ -68,6 +69,15 @@ def test_the_next_attempt_is_another_instance_once_it_has_begun(turn, uid, attem
     seen = look(restarted(), turn)
     assert (seen.uid, seen.attempt, seen.state) == (uid, attempt, state)
     assert ref_of(restarted(), turn).uid == uid
+
+
+@pytest.mark.parametrize("odd", ["x", "nan", "inf", "9e18"])
+def test_until_when_a_pod_stays_is_not_believed_where_it_cannot_be(odd):
+    pod = {**a_pod(), "status": {"phase": "Running"}}
+    pod["metadata"]["annotations"]["airflow-training/kept-until"] = odd
+    assert not stays_now(pod, now=1000.0)
+    pod["metadata"]["annotations"]["airflow-training/kept-until"] = "1060"
+    assert stays_now(pod, now=1000.0)
 
 
 def test_a_pod_that_is_going_does_not_wait():

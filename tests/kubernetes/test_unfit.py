@@ -108,7 +108,14 @@ def test_a_job_that_ignores_nodes_says_so_on_its_pods():
     marks = trimmed(a_pod(job))["metadata"]["annotations"]
     assert marks["airflow-training/unfit-nodes"] == '{"conditions": ["Xid*"]}'
     assert "airflow-training/unfit-nodes" not in a_pod()["metadata"]["annotations"]
-    assert rules_for("{odd") == rules_for("")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ["{odd", "[]", "7", '"all"', '{"conditions": 3, "taints": [1], "labels": {"a": 1}}', '{"labels": []}'],
+)  # fmt: skip
+def test_an_annotation_that_is_not_ours_to_read_says_nothing(odd):
+    assert rules_for(odd) == rules_for("")
 
 
 def running(**status: Any) -> dict[str, Any]:
@@ -141,6 +148,19 @@ def test_an_instance_says_what_its_node_says():
     assert (seen.state, seen.reason) == ("pending", "NodeUnfit")
 
 
+CORDONED = NodeFact("NodeCordoned", "node gpu-3 is cordoned: it may be drained at any time")
+
+
+@pytest.mark.parametrize("fact", [CORDONED, FACT])
+@pytest.mark.parametrize("reason", ["ImagePullBackOff", "CreateContainerConfigError"])
+def test_what_keeps_an_instance_from_its_start_is_not_hidden_by_a_cordon(reason, fact):
+    waiting = [{"name": "main", "state": {"waiting": {"reason": reason, "message": "no such"}}}]
+    pod = running(phase="Pending", containerStatuses=waiting)
+    seen = observe(pod, now=NOW, node_fact=fact)
+    assert (seen.state, seen.reason) == ("pending", reason if fact is CORDONED else "NodeUnfit")
+    assert observe(running(), now=NOW, node_fact=CORDONED).reason == "NodeCordoned"
+
+
 def test_how_an_instance_ended_is_told_whatever_its_node_says():
     end = {"exitCode": 1, "reason": "Error", "finishedAt": "2026-01-01T00:00:00Z"}
     ended = [{"name": "main", "state": {"terminated": end}}]
@@ -155,7 +175,7 @@ class Server:
         self.nodes = list(nodes)
         self.refuses = refuses
         self.asked: list[str] = []
-        self.events: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
+        self.events: asyncio.Queue[tuple[str, dict[str, Any]] | Exception] = asyncio.Queue()
 
     async def list(self, *_: Any, **__: Any) -> tuple[list[dict[str, Any]], str]:
         self.asked.append("list")
@@ -166,7 +186,10 @@ class Server:
     async def watch(self, *_: Any, **__: Any) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         self.asked.append("watch")
         while True:
-            yield await self.events.get()
+            told = await self.events.get()
+            if isinstance(told, Exception):
+                raise told
+            yield told
 
 
 async def test_one_watch_serves_all_and_only_while_somebody_has_pods():
@@ -215,3 +238,19 @@ async def test_nodes_that_may_not_be_read_are_asked_for_once():
         assert watch.nodes is None
     facts.close()
     assert server.asked == ["list"]
+
+
+async def test_what_nodes_said_is_forgotten_once_they_may_not_be_read_any_more():
+    server = Server(a_node(("GpuUnhealthy", "True")))
+    watch = NodeWatch(server)  # type: ignore[arg-type]  # only what it asks for
+    due: list[str] = []
+    facts = NodeFacts(watch, due.append)
+    with anyio.fail_after(PATIENCE):
+        facts.of(running())
+        await until(lambda: facts.of(running()) == FACT)
+        due.clear()
+        server.events.put_nowait(Forbidden(403, "Forbidden", "nodes is forbidden"))
+        await until(lambda: watch.nodes is None)
+        assert due == [running()["metadata"]["name"]]
+        assert facts.of(running()) is None
+    facts.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -113,6 +114,17 @@ async def test_a_watch_that_breaks_tells_its_followers_and_starts_again(error):
             while not isinstance(change := await anext(changes), InstanceUpdate):
                 pass
             assert change.instance.uid == "u-2"
+
+
+async def test_a_pod_that_nobody_can_read_hides_no_others():
+    odd = copy.deepcopy(a_running_pod("u-2"))
+    odd["metadata"] |= {"name": "odd", "annotations": ["not", "a", "mapping"]}
+    watch = a_watch(Server(odd, POD))
+    with anyio.fail_after(PATIENCE):
+        async with contextlib.aclosing(watch.follow(RUN)) as changes:
+            assert [each.uid for each in (await anext(changes)).instances] == [
+                POD["metadata"]["uid"]
+            ]
 
 
 def a_stuck_pod() -> dict[str, Any]:

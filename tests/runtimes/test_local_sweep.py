@@ -67,6 +67,23 @@ async def test_living_instances_are_taken_off_what_is_free(harness: Harness) -> 
     assert after.free_cpus == before.free_cpus - 0.5
 
 
+async def test_what_stays_for_a_look_inside_is_taken_off_what_is_free(harness: Harness) -> None:
+    runtime = local(harness)
+    await runtime.delete([harness.ref("sleeper")], grace_seconds=0)
+    before = (await runtime.cluster_view()).nodes[0].free_cpus
+    assert before is not None
+    asked = {"cpu": "500m", "memory": "64Mi"}
+    async with watching(runtime, harness.run) as seen:
+        await runtime.create([harness.spec("broken", in_place_seconds=60.0, resources=asked)])
+        waiting = await seen.state("broken", 0, "failed", in_place=True)
+        await runtime.keep(harness.ref("broken", uid=waiting.uid), seconds=600)
+        await seen.state("broken", 0, "failed", kept=True)
+    await runtime.remove(harness.run)
+    assert (await runtime.cluster_view()).nodes[0].free_cpus == before - 0.5
+    await runtime.end_kept(harness.run)
+    assert (await runtime.cluster_view()).nodes[0].free_cpus == before
+
+
 # folders whose time is over ------------------------------------------------------------------------
 async def removed(harness: Harness) -> RunRef:
     await harness.runtime.remove(harness.run)

@@ -207,3 +207,23 @@ def test_what_stays_for_a_look_inside_counts_until_it_goes(store: Store, uid: st
     assert spans(store, uid) == [(0, 0, 19.0, False)]
     (span,) = store.usage_between(START, START + 100)
     assert span.finished_at == START + 20
+
+
+def test_what_has_gone_by_itself_counts_no_longer_when_its_run_is_opened_anew(
+    store: Store, uid: str, clock: Clock
+):
+    writer = Writer(store, uid, "a")
+    running = worker(0, state="running", started_at=START + 1)
+    writer.commit(running)
+    failed = dataclasses.replace(running, state="failed", finished_at=START + 4)
+    kept = KeptInstance(
+        state="stays", key=failed.key, attempt_id=failed.attempt_id, until=START + 20
+    )
+    job = dataclasses.replace(writer.ledger.job, state="Failed", kept=kept)
+    entries = {failed.key: failed}
+    writer.commit_ledger(dataclasses.replace(writer.ledger, job=job, instances=entries))
+    clock.advance(1000)
+    writer.commit_ledger(
+        dataclasses.replace(writer.ledger, job=dataclasses.replace(job, kept=None))
+    )
+    assert spans(store, uid) == [(0, 0, 19.0, False)]

@@ -41,6 +41,9 @@ class Rule:
     """Characters."""
     taken: Collection[str] = ()
     """By us, in the same list."""
+    taken_prefix: str = ""
+    """The same of all that begin so, but for what is `free`; "": of nothing."""
+    free: Collection[str] = ()
 
     def refusal(self, name: str) -> tuple[str, str] | None:
         """Return (code, why) for a name that a server refuses; None for a good one."""
@@ -50,6 +53,11 @@ class Rule:
             return "bad_name", f"is refused by Kubernetes, which wants {self.words}"
         if name in self.taken:
             return "duplicate", "is a name that airflow-training gives in every pod"
+        if self.taken_prefix and name.startswith(self.taken_prefix) and name not in self.free:
+            return (
+                "duplicate",
+                f"is refused: what begins with {self.taken_prefix} airflow-training sets itself",
+            )
         return None
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "KEPT",
     "KEPT_UNTIL",
     "MANAGED_BY",
+    "MARKS",
     "ORDER",
     "PORT_PROBE",
     "PROGRESS",
@@ -66,6 +67,8 @@ __all__ = [
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 JOB = "app.kubernetes.io/name"
+MARKS = "airflow-training/"
+"""How our labels and annotations begin."""
 CONTROLLER = "airflow-training/controller"
 RUN = "airflow-training/run"
 ROLE = "airflow-training/role"
@@ -74,9 +77,9 @@ EPOCH = "airflow-training/epoch"
 JOB_ATTEMPT = "airflow-training/job-attempt"
 ATTEMPT = "airflow-training/attempt"
 KEPT = "airflow-training/kept"
+"""On a pod that ended and stays for people to look at: no instance any more."""
 KEPT_UNTIL = "airflow-training/kept-until"
 """Annotation of a pod that stays for a look inside: epoch seconds."""
-"""On a pod that ended and stays for people to look at: no instance any more."""
 GENERATION = "airflow-training/generation"
 """Annotation: the lease generation that created the object."""
 CONTAINER = "airflow-training/container"

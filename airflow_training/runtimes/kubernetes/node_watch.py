@@ -83,7 +83,9 @@ class NodeWatch:
                 pause = _PAUSES[0]
             except Forbidden as error:
                 log.info("nodes may not be read, so instances stay wherever they are: %s", error)
-                self._synced = False
+                self._synced, self._version = False, ""
+                for name in list(self._nodes):
+                    self._put(name, None)  # rights were taken away: what was seen says nothing now
                 return
             except Expired:
                 self._version = ""

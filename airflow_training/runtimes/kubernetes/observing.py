@@ -75,6 +75,7 @@ _EXPLAINED = frozenset(
     {"SchedulingGated", "Scheduling", "Unschedulable", "Starting", reasons.NEVER_FITS}
 )
 """What a pod says that waits for another object, which may know more."""
+_ALL_WELL = frozenset({"Started", "Starting", "Initializing"})
 _OWN_WORDS = frozenset({"Unschedulable", reasons.NEVER_FITS})
 _PHASES_OVER = frozenset({"Succeeded", "Failed"})
 _MAX_MESSAGE = 2000
@@ -138,7 +139,8 @@ def observe(
     said = _explained(_said(pod, own, end, now=now, answers_since=answers_since), holder)
     running = said.state == "running" and end is None
     held = said.state == "pending" and said.reason == "WaitingForDependency"
-    if node_fact is not None and (running or said.state == "pending") and not held:
+    alive = running or said.state == "pending"
+    if node_fact is not None and alive and not held and _says_more(node_fact, said):
         said = _Said(said.state, *node_fact)
     started = own.get("started", True) is not False
     node = (pod.get("spec") or {}).get("nodeName") or ""
@@ -170,6 +172,11 @@ def observe(
         lingers=said.state in ("succeeded", "failed") and _goes_on(pod, own),
     )
     return with_agent_report(seen, pod, turn)
+
+
+def _says_more(fact: NodeFact, said: _Said) -> bool:
+    """Return whether what a node says goes before what the pod does: one that is only cordoned runs on."""
+    return fact.reason == reasons.NODE_UNFIT or said.reason in _ALL_WELL
 
 
 def is_over(pod: Mapping[str, Any]) -> bool:

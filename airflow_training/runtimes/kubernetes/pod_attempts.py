@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ __all__ = [
     "AgentReport",
     "first_log_line",
     "intended_uid",
+    "is_ahead",
     "kept_until",
     "newest_turn",
     "number_of",
@@ -39,6 +41,8 @@ __all__ = [
 
 FOR_NEXT_ATTEMPT, FOR_LOOK_INSIDE = "true", "look"
 """What the annotation IN_PLACE says that the agent of a pod waits for, once its command has failed."""
+_LONGEST_SECONDS = 8 * 86400.0
+"""More than a pod can be asked to stay for a look inside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +149,16 @@ def with_agent_report(
 def kept_until(pod: Mapping[str, Any]) -> float | None:
     """Return until when a pod was told to stay for a look inside; None: it was not."""
     text = (pod["metadata"].get("annotations") or {}).get(names.KEPT_UNTIL)
-    return float(text) if text else None
+    try:
+        until = float(text) if text else None
+    except ValueError:
+        return None
+    return until if until is not None and math.isfinite(until) else None
+
+
+def is_ahead(until: float, *, now: float) -> bool:
+    """Return whether a pod that stays until then does so; nobody can ask for longer than a week."""
+    return now < until <= now + _LONGEST_SECONDS
 
 
 def stays_now(pod: Mapping[str, Any], *, now: float) -> bool:
@@ -153,7 +166,7 @@ def stays_now(pod: Mapping[str, Any], *, now: float) -> bool:
     until = kept_until(pod)
     metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
     ended = phase in ("Succeeded", "Failed") or metadata.get("deletionTimestamp")
-    return until is not None and now < until and not ended
+    return until is not None and is_ahead(until, now=now) and not ended
 
 
 # orders -------------------------------------------------------------------------------------------
@@ -176,17 +189,16 @@ def restart_marks(
         if each["name"] == document["metadata"]["annotations"][names.CONTAINER]
     )
     command = container["command"][container["command"].index("--") + 1 :]
-    env = {
-        each["name"]: each["value"]
-        for each in container["env"]
-        if "value" in each and each["name"] != ORDER_VARIABLE  # its agent has one
-    }
+    env = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    # its agent has one, of which only this is another by now: of the job's time less is left
+    deadline = json.loads(env.pop(ORDER_VARIABLE, "{}")).get("deadline_seconds")
     order = order_for(
         turn,
         "restart",
         attempt=text_of(ref),
         env=env,
         command=[*command, *(container.get("args") or ())],
+        **({} if deadline is None else {"deadline_seconds": deadline}),
     )
     mark = {
         "number": turn.number + 1,

@@ -809,6 +809,8 @@ class KubernetesRuntime:
                         reason=WAITING_FOR_OLD_INSTANCE,
                         message=verdict.message,
                     )
+                if verdict.step == "replace" and not is_over(pod):  # it stays for a look inside
+                    await self._instances.delete(ref.run, pod, grace_seconds=0)
             data = pods.file_data(spec)
             document = pods.pod_of(spec, facts, record_uid, options=options)
             if data:

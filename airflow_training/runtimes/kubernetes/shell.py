@@ -76,11 +76,12 @@ async def _talk(socket: ClientWebSocketResponse, streams: Streams) -> int:
     """Copy between the streams and the socket until the command has ended."""
     outgoing: asyncio.Queue[bytes] = asyncio.Queue()
 
-    def typed(data: bytes) -> None:
+    async def typed(data: bytes) -> None:
         if data:
             outgoing.put_nowait(bytes([_STDIN]) + data)
         elif socket.protocol == _V5:
             outgoing.put_nowait(bytes([_CLOSE, _STDIN]))
+        await outgoing.join()  # the next piece is read when this one is sent
 
     def resized(rows: int, columns: int) -> None:
         size = json.dumps({"Width": columns, "Height": rows})
@@ -89,6 +90,7 @@ async def _talk(socket: ClientWebSocketResponse, streams: Streams) -> int:
     async def send() -> None:
         while True:
             await socket.send_bytes(await outgoing.get())
+            outgoing.task_done()
 
     sending = asyncio.ensure_future(send())
     try:

@@ -15,7 +15,7 @@ from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.api import Api
 from airflow_training.runtimes.kubernetes.facts import NEVER_REMOVED, RunFacts
 from airflow_training.runtimes.kubernetes.kinds import CONFIG_MAPS, PODS
-from airflow_training.runtimes.kubernetes.pod_attempts import kept_until
+from airflow_training.runtimes.kubernetes.pod_attempts import is_ahead, kept_until
 
 __all__ = ["OrphanObjects", "find_orphans"]
 
@@ -70,7 +70,7 @@ def _is_settled(found: Mapping[str, Any], *, now: float) -> bool:
     """Return whether an object is an ended pod that is kept, or the record that goes with such."""
     if names.KEPT in found["metadata"]["labels"]:
         until = kept_until(found)  # of one that stayed for a look inside, nobody has heard since
-        return until is None or now < until
+        return until is None or is_ahead(until, now=now)
     try:
         return RunFacts.from_document(found).removed != NEVER_REMOVED
     except ValueError:  # a pod, or one of the run's other ConfigMaps

@@ -97,11 +97,20 @@ def rules_for(annotation: str) -> UnfitRules | None:
         found = json.loads(annotation or "{}")
     except ValueError:
         found = {}
+    found = found if isinstance(found, dict) else {}
+    labels = found.get("labels")
     return UnfitRules(
-        conditions=found.get("conditions", CONDITIONS),
-        taints=found.get("taints", TAINTS),
-        labels=found.get("labels", {}),
+        conditions=_texts(found.get("conditions"), otherwise=CONDITIONS),
+        taints=_texts(found.get("taints"), otherwise=TAINTS),
+        labels={key: each for key, each in labels.items() if isinstance(each, str)}
+        if isinstance(labels, dict)
+        else {},
     )
+
+
+def _texts(found: Any, *, otherwise: Sequence[str]) -> Sequence[str]:
+    known = isinstance(found, list) and all(isinstance(each, str) for each in found)
+    return found if known else otherwise
 
 
 def fact_of(node: Mapping[str, Any], rules: UnfitRules) -> NodeFact | None:

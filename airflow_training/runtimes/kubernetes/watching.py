@@ -375,8 +375,11 @@ class NamespaceWatch:
                 answers_since=self._answers_since,
                 node_fact=self._node_facts.of(pod),
             )
-        except (KeyError, ValueError) as error:
-            log.warning("pod %s has odd labels: %r", pod["metadata"].get("name"), error)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # one odd pod shall not hide what the others of its namespace do
+            log.warning(
+                "pod %s has odd labels or annotations: %r", pod["metadata"].get("name"), error
+            )
             return None
         self._pods[name] = trimmed(pod)
         self._look_again(name)

@@ -30,7 +30,7 @@ from airflow_training.runtimes.kubernetes.name_rules import (
     PORT_NAME,
     Rule,
 )
-from airflow_training.runtimes.kubernetes.names import AGENT_CONTAINER
+from airflow_training.runtimes.kubernetes.names import AGENT, AGENT_CONTAINER, MARKS, SSH_KEYS
 
 __all__ = ["OWN_VOLUMES", "name_warnings", "refused_names"]
 
@@ -70,10 +70,12 @@ _RULES: Mapping[tuple[str, str], Rule] = {
     ("V1Volume", "name"): replace(DNS_LABEL, taken=OWN_VOLUMES),
 }
 """(Kind, field) -> the rule of its text, or of each text of its list."""
+_OWN_ANNOTATION = replace(ANNOTATION_KEY, taken_prefix=MARKS, free=(AGENT, SSH_KEYS))
+_OWN_LABEL = replace(LABEL_KEY, taken_prefix=MARKS)
 _PAIRS: Mapping[tuple[str, str], tuple[Rule, Rule | None]] = {
     ("V1LabelSelector", "matchLabels"): (LABEL_KEY, LABEL_VALUE),
-    ("V1ObjectMeta", "annotations"): (ANNOTATION_KEY, None),
-    ("V1ObjectMeta", "labels"): (LABEL_KEY, LABEL_VALUE),
+    ("V1ObjectMeta", "annotations"): (_OWN_ANNOTATION, None),
+    ("V1ObjectMeta", "labels"): (_OWN_LABEL, LABEL_VALUE),
     ("V1PodSpec", "nodeSelector"): (LABEL_KEY, LABEL_VALUE),
     ("V1ResourceRequirements", "limits"): (CONTAINER_RESOURCE, None),
     ("V1ResourceRequirements", "requests"): (CONTAINER_RESOURCE, None),
@@ -154,8 +156,8 @@ def _pod(written: UserTemplate) -> Mapping[str, Any]:
 
 def _of_the_job(job: ResolvedJob) -> Iterator[_Named]:
     """Yield the names that the job itself gives to its pods and to its scheduler."""
-    yield from _pairs(job.labels, LABEL_KEY, LABEL_VALUE, ("metadata", "labels"))
-    yield from _pairs(job.annotations, ANNOTATION_KEY, None, ("metadata", "annotations"))
+    yield from _pairs(job.labels, _OWN_LABEL, LABEL_VALUE, ("metadata", "labels"))
+    yield from _pairs(job.annotations, _OWN_ANNOTATION, None, ("metadata", "annotations"))
     wanted, here = job.scheduling, ("spec", "schedulingPolicy")
     if wanted.queue:
         rule = LABEL_VALUE if wanted.gang == "kueue" else DNS_SUBDOMAIN

@@ -133,10 +133,23 @@ class RunFolder:
             self.tombstone.unlink(missing_ok=True)
         return ""
 
+    @property
+    def may_hold(self) -> bool:
+        """Return whether anything of the run may live: it was not removed, or something stayed then."""
+        found = read_json(self.tombstone)
+        return found is None or bool(found.get("stays"))
+
     def bury(self, generation: int) -> None:
         """Refuse all creates of this generation, and of every one that was seen so far."""
         with locked(self.prepare_lock):
             write_json(self.tombstone, {"generation": max(generation, self.generation)})
+
+    def note_what_stays(self, generation: int) -> None:
+        """Note that an instance stays for a look inside, though this generation has removed the run."""
+        with locked(self.prepare_lock):
+            buried = self.removed_generation
+            if buried >= generation:  # nobody has opened it again meanwhile
+                write_json(self.tombstone, {"generation": buried, "stays": True})
 
     def instance(self, role: str, index: int) -> Path:
         return self.path / f"{role}-{index}"

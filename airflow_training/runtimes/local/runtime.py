@@ -364,6 +364,8 @@ class LocalRuntime:
         # first of all: an agent that starts from here on sees it under its lock and leaves
         folder.bury(run.generation)
         self._end(run, spared=_KEPT)
+        if self._stays(folder):
+            folder.note_what_stays(run.generation)
         if left := end_strays(folder):
             raise StillAlive(f"run {run.uid}: processes whose folder was deleted live: {left}")
         taken = ports_of(folder.port_book())
@@ -389,6 +391,10 @@ class LocalRuntime:
             time.sleep(pause)
             pause = min(pause * 1.5, 0.25)
 
+    def _stays(self, folder: RunFolder) -> bool:
+        latest = (current(folder, *key) for key in folder.instances())
+        return any(found is not None and found[1].life in _KEPT for found in latest)
+
     def _standings(self, folder: RunFolder, *, spared: Collection[Life]) -> list[AttemptState]:
         """Return every attempt but those that are spared, ordering the end of those that live."""
         found = []
@@ -406,9 +412,9 @@ class LocalRuntime:
     def _cluster_view(self) -> ClusterSnapshot:
         cpus, memory = 0.0, 0.0
         for path in self._dir.iterdir() if self._dir.is_dir() else ():
-            if not (path / "run.json").exists() or (path / "tombstone.json").exists():
-                continue
             run = RunFolder(self._dir, path.name)
+            if not run.about.exists() or not run.may_hold:
+                continue
             for role, index in run.instances():
                 found = current(run, role, index)
                 if found is not None and not found[1].over:

@@ -72,12 +72,12 @@ async def _in_terminal(
         with contextlib.suppress(OSError):
             fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def typed(data: bytes) -> None:
+    async def typed(data: bytes) -> None:
         if data and not over.is_set():
             with contextlib.suppress(OSError):
                 write_all(ours, data)
 
-    def printed(data: bytes) -> None:
+    async def printed(data: bytes) -> None:
         if data:
             write_all(streams.stdout, data)
         else:

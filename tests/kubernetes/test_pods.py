@@ -260,7 +260,7 @@ def test_the_next_attempt_in_a_pod_has_only_what_is_left_of_the_jobs_time(told: 
     options = dataclasses.replace(OPTIONS, callback_url="https://airflow/training/")
     job = dataclasses.replace(a_job(), active_deadline_seconds=1000.0)
 
-    def made(seconds: float, **numbers: int) -> tuple[InstanceSpec, dict[str, Any]]:
+    def made(seconds: float, **numbers: Any) -> tuple[InstanceSpec, dict[str, Any]]:
         life = life_seconds(seconds, most=None, keep_seconds=600.0)
         spec = an_instance(job, **numbers)
         spec = dataclasses.replace(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import os
 import random
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -178,7 +180,8 @@ async def test_a_time_that_only_grows_is_never_stored_as_that_of_a_step(scene, m
     async with followed(scene, monkeypatch):
         for first in range(1, 31, 5):
             scene.logs.texts[0] += lines(first, first + 5)
-            await until(lambda done=first + 4: done in scene.steps())
+            stored = functools.partial(lambda newest: newest in scene.steps(), first + 4)
+            await until(stored)
         await until(lambda: scene.steps("time") == [*range(1, 31)])
     assert scene.steps("step_time_seconds") == []
 
@@ -260,7 +263,7 @@ async def test_a_worker_that_dies_of_one_end_reads_the_others(scene, monkeypatch
         scene.logs.texts[0] += metric_line(1)
         scene.logs.over.add(0)
         first = ("evaluator", 0)
-        ended = {"wanted": False, "state": "failed", "finished_at": NOW + 50}
+        ended: dict[str, Any] = {"wanted": False, "state": "failed", "finished_at": NOW + 50}
         scene.entry(**ended)
         other = an_entry(*first, was_running=True, started_at=NOW, **ended)
         instances = {first: other, **scene.ledger.instances}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -176,7 +177,9 @@ def test_text_that_says_nothing_costs_nothing():
 def test_the_rows_of_a_table_are_read_far_below_its_columns(cut, context):
     rows = [b"%d\t%.4f\t%d\n" % (n, 1 / n, n) + b"saved\n" * (n % 3) for n in range(1, 120)]
     text = b"Step\tTraining Loss\tAccuracy\n" + b"".join(rows) + b"saved\n" * 20 + b"900\t1.5\t3\n"
-    done, carry, held, last_at, found = 0, {}, {}, 0.0, []
+    carry: dict[str, Any] = {}
+    held: dict[str, Any] = {}
+    done, last_at, found = 0, 0.0, []
     for end in (*range(cut, len(text), cut), len(text)):
         start = max(0, done - context)
         start = text.rfind(b"\n", 0, start) + 1
@@ -209,7 +212,9 @@ STEP_TIMES = [0.31, 0.33, 0.35, 0.34, 0.31, 0.36, 0.30, 0.33]
 @pytest.mark.parametrize("end", [b"", None], ids=["told-later", "told-with-the-last-lines"])
 def test_a_bare_time_is_what_the_whole_log_says_it_is(times, name, size, end):
     lines = [b"step %d loss 0.5 time %g\n" % (10 * n, at) for n, at in enumerate(times, start=1)]
-    done, last_at, held, carry, found = 0, 0.0, {}, {}, []
+    carry: dict[str, Any] = {}
+    held: dict[str, Any] = {}
+    done, last_at, found = 0, 0.0, []
     parts = [lines[at : at + size] for at in range(0, len(lines), size)]
     parts += [] if end is None else [[end]]
     for number, part in enumerate(parts, start=1):

@@ -193,6 +193,11 @@ def charge_first(
     entry = draft.instances.get(first.key)
     if entry is None or (entry.epoch, entry.attempt) != (first.epoch, first.attempt + 1):
         return None
+    if record.scope == "Role" and first.role != record.role:
+        return None  # it restarts by itself, as it does where this is known at once
+    failed = (first.key, first.epoch, first.attempt)
+    if any((each.key, each.epoch, each.attempt) == failed for each in draft.job.restarts):
+        return None  # it has been charged already
     moved = replace(
         record,
         key=first.key,

@@ -176,3 +176,34 @@ def test_so_it_does_for_two_that_fail_one_after_the_other(found, most, scope):
     expected = both(set())
     for late in ({0}, {1}, {0, 1}):
         assert both(late) == expected, late
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_failure_of_another_role_is_charged_once_whenever_it_is_known(late: bool):
+    bench = Bench(job(role("worker", 1), role("ps", 1), scope="Role", backoff_initial_seconds=5))
+    bench.settle()
+    ps = bench.ledger.instances["ps", 0]
+    origin = InstanceDiagnosis(
+        key=("ps", 0),
+        attempt_id=ps.attempt_id,
+        cause={
+            **ITSELF["infrastructure"],
+            "file": "ps-0",
+            "line": 9,
+            "rank": 0,
+            "evidence": "Boom",
+        },
+    )
+    bench.end("worker", 0, 1)
+    lost = replace(told(bench, 0, LOST), origin=origin)
+    bench.end("ps", 0, 1)
+    if late:
+        bench.settle()
+    bench.diagnoses = [lost]
+    bench.settle()
+    bench.diagnoses = []
+    bench.later(60).settle()
+    assert {key: each.restarts for key, each in bench.ledger.instances.items()} == {
+        ("worker", 0): 1,
+        ("ps", 0): 1,
+    }

@@ -173,6 +173,7 @@ FIRST_WORDS, LAST_WORDS = b"2026-01-01T00:00:01Z one\n", b"2026-01-01T00:00:02Z 
         pytest.param(True, [FIRST_WORDS, FIRST_WORDS + LAST_WORDS], (b"one\ntwo\n", True), id="goes-on-after-it"),
         pytest.param(False, [FIRST_WORDS], (b"one\n", True), id="its-container-had-ended"),
         pytest.param(True, [FIRST_WORDS, GONE], (b"one\n", True), id="and-then-its-pod-is-gone"),
+        pytest.param(True, [FIRST_WORDS, AWAY], (b"one\n", True), id="and-then-its-node-does-not-answer"),
         pytest.param(False, [GONE], (b"", False), id="its-pod-is-gone"),
     ],
 )  # fmt: skip

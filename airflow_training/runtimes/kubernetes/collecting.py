@@ -219,7 +219,10 @@ class LogCollector:
                     continue
                 async with streams:
                     self._followed.add(uid)
-                    pieces = followed(self._api, run.namespace, name, container, reader=reader)
+                    most = {"most_broken": 1} if saw_end else {}
+                    pieces = followed(
+                        self._api, run.namespace, name, container, reader=reader, **most
+                    )
                     async for fresh in pieces:
                         failures = 0
                         if fresh and is_new:
@@ -241,6 +244,10 @@ class LogCollector:
             except (ApiError, RuntimeUnavailable, OSError) as error:
                 log.debug("the log of %s is not collected now: %s", name, error)
                 self._followed.discard(uid)
+                if saw_end:
+                    return (
+                        True  # its node may never answer again, and whoever deletes the pod waits
+                    )
                 failures += 1
                 await _pause(failures, uid=uid, pods=pods)
                 reader = await asyncio.to_thread(collected.reader)  # not all may have been written

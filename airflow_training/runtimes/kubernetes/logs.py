@@ -332,13 +332,19 @@ async def _noting(
 
 
 async def followed(
-    api: Api, namespace: str, pod: str, container: str, *, reader: StampedReader
+    api: Api,
+    namespace: str,
+    pod: str,
+    container: str,
+    *,
+    reader: StampedReader,
+    most_broken: int = _BROKEN_IN_A_ROW,
 ) -> AsyncIterator[Sequence[Piece]]:
     """Yield what is new in a container's log until it has ended, across connections that break.
 
     The first thing that is yielded is empty: the log is open. Raises Invalid and NotFound where it
     never was, LogCut where its pod went while nobody was connected, and RuntimeUnavailable after
-    several tries in a row that brought nothing.
+    `most_broken` tries in a row that brought nothing.
     """
     opened, broken = False, 0
     cut: Exception | None = None
@@ -366,7 +372,7 @@ async def followed(
         except RuntimeUnavailable as error:
             cut = error
             broken += 1
-            if broken == _BROKEN_IN_A_ROW:
+            if broken == most_broken:
                 text = f"the log of {pod} breaks off again and again: {error}"
                 raise RuntimeUnavailable(text) from error
             log.debug("following the log of %s again: %s", pod, error)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.e2e
 STATUS_KEYS = [
     "run_id", "job", "state", "condition", "reason", "message", "job_attempt", "epoch",
     "fresh_jobs", "observed_at", "submitted_by", "submitted_at", "started_at", "running_at", "finished_at",
-    "last_transition_at", "trained_seconds", "roles", "instances", "restarts", "root_cause", "advice",
+    "last_transition_at", "trained_seconds", "roles", "instances", "restarts", "root_cause", "kept", "advice",
     "output", "checkpoint", "plan", "usage", "expected_start",
 ]  # fmt: skip
 ROLE_KEYS = {

@@ -338,13 +338,13 @@ async def followed(
     container: str,
     *,
     reader: StampedReader,
-    most_broken: int = _BROKEN_IN_A_ROW,
+    most_broken: int | None = None,
 ) -> AsyncIterator[Sequence[Piece]]:
     """Yield what is new in a container's log until it has ended, across connections that break.
 
     The first thing that is yielded is empty: the log is open. Raises Invalid and NotFound where it
     never was, LogCut where its pod went while nobody was connected, and RuntimeUnavailable after
-    `most_broken` tries in a row that brought nothing.
+    several tries in a row that brought nothing (`most_broken`, where that is given).
     """
     opened, broken = False, 0
     cut: Exception | None = None
@@ -372,7 +372,7 @@ async def followed(
         except RuntimeUnavailable as error:
             cut = error
             broken += 1
-            if broken == most_broken:
+            if broken == (most_broken or _BROKEN_IN_A_ROW):
                 text = f"the log of {pod} breaks off again and again: {error}"
                 raise RuntimeUnavailable(text) from error
             log.debug("following the log of %s again: %s", pod, error)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes.api import ApiError, NotFound
-from airflow_training.runtimes.kubernetes.collected import CollectedLog, CollectedRun
-from airflow_training.runtimes.kubernetes.collecting import LogCollector, PodLog
+from airflow_training.runtimes.kubernetes.collected import CollectedLog
+from airflow_training.runtimes.kubernetes.collecting import PodLog
 from airflow_training.runtimes.kubernetes.logs import LogArchive, Spaced
-from airflow_training.runtimes.kubernetes.stamped import StampedReader
 from airflow_training.runtimes.port import Cursor, LogChunk
 from tests.kubernetes import samples
 from tests.kubernetes.test_record import FIRST, instance_of
@@ -131,66 +128,3 @@ def test_what_was_tried_is_tried_again_after_a_while():
     tried = [spaced.is_due("a", now=now) for now in (100.0, 100.0, 109.0, 111.0, 112.0)]
     assert tried == [True, False, False, True, False]
     assert spaced.is_due("b", now=112.0)
-
-
-# a stream that ends before its container ----------------------------------------------------------------
-class Followed:
-    """A server whose streams of a log end, one after the other, each with what it gave."""
-
-    def __init__(self, *streams: bytes | Exception) -> None:
-        self.streams = list(streams)
-        self.asked = 0
-        self.runs = True
-
-    async def follow_log(self, *_: Any, **options: Any) -> AsyncIterator[bytes]:
-        self.asked += 1
-        given = self.streams.pop(0)
-        if isinstance(given, Exception):
-            raise given
-        yield b""
-        yield given
-
-    def pods(self) -> list[dict[str, Any]]:
-        """Return the pod as it is known: its container ends while the first look is under way."""
-        runs, self.runs = self.runs, False
-        state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}} if runs else {"terminated": {}}
-        pod = samples.a_pod()
-        pod["metadata"]["uid"] = "u"
-        pod["status"] = {
-            "phase": "Running" if runs else "Succeeded",
-            "containerStatuses": [{"name": "main", "state": state}],
-        }
-        return [pod]
-
-
-FIRST_WORDS, LAST_WORDS = b"2026-01-01T00:00:01Z one\n", b"2026-01-01T00:00:02Z two\n"
-
-
-@pytest.mark.parametrize(
-    ("runs", "streams", "expected"),
-    [
-        pytest.param(True, [b"", FIRST_WORDS + LAST_WORDS], (b"one\ntwo\n", True), id="nothing-was-printed-yet"),
-        pytest.param(True, [FIRST_WORDS, FIRST_WORDS + LAST_WORDS], (b"one\ntwo\n", True), id="goes-on-after-it"),
-        pytest.param(False, [FIRST_WORDS], (b"one\n", True), id="its-container-had-ended"),
-        pytest.param(True, [FIRST_WORDS, GONE], (b"one\n", True), id="and-then-its-pod-is-gone"),
-        pytest.param(True, [FIRST_WORDS, AWAY], (b"one\n", True), id="and-then-its-node-does-not-answer"),
-        pytest.param(False, [GONE], (b"", False), id="its-pod-is-gone"),
-    ],
-)  # fmt: skip
-async def test_what_is_printed_between_the_end_of_a_stream_and_of_its_container_is_read(
-    tmp_path: Path, runs, streams, expected
-):
-    server = Followed(*streams)
-    pod = server.pods()[0]
-    server.runs = runs
-    collector = LogCollector(server, tmp_path, tail_bytes=0)  # type: ignore[arg-type]  # all that is asked of it
-    run = RunRef(uid="r", job="digits", namespace="default", controller="test")
-    kept = CollectedRun(tmp_path, "r")
-    kept.acquire()
-    whole = await collector._read_pod(run, pod, server.pods)
-    collected = kept.log("u", most_bytes=0)
-    _, blocks = collected.open()
-    text = b"".join(content for block in blocks for _, content in StampedReader().take(block))
-    kept.release()
-    assert (text, whole) == expected
-    assert server.asked == len(streams)

@@ -208,7 +208,7 @@ class LogCollector:
         collected = CollectedRun(self._folder, run.uid).log(uid, most_bytes=self._most_bytes)
         reader = await asyncio.to_thread(collected.reader)
         is_new, started, since = not reader.token, container_started(pod, container), time.time()
-        streams, failures, saw_end = self._here().streams, 0, False
+        streams, failures = self._here().streams, 0
         while True:
             try:
                 if streams.locked():
@@ -219,10 +219,7 @@ class LogCollector:
                     continue
                 async with streams:
                     self._followed.add(uid)
-                    most = {"most_broken": 1} if saw_end else {}
-                    pieces = followed(
-                        self._api, run.namespace, name, container, reader=reader, **most
-                    )
+                    pieces = followed(self._api, run.namespace, name, container, reader=reader)
                     async for fresh in pieces:
                         failures = 0
                         if fresh and is_new:
@@ -233,21 +230,13 @@ class LogCollector:
                             # whose it is stands beside it: its pod may go at any moment
                             await asyncio.to_thread(lambda: collected.note(_about(pod)))
                             is_new = False
-                if not _runs(uid, pods):
+                if await _has_ended(uid, pods):
                     return True
-                # the stream may have ended before its container, whose last words are then read anew
-                saw_end = await _has_ended(uid, pods)
-            except (Invalid, NotFound):
-                return saw_end  # its pod went right after both had ended
-            except LogCut:
+            except (Invalid, NotFound, LogCut):
                 return False
             except (ApiError, RuntimeUnavailable, OSError) as error:
                 log.debug("the log of %s is not collected now: %s", name, error)
                 self._followed.discard(uid)
-                if saw_end:
-                    return (
-                        True  # its node may never answer again, and whoever deletes the pod waits
-                    )
                 failures += 1
                 await _pause(failures, uid=uid, pods=pods)
                 reader = await asyncio.to_thread(collected.reader)  # not all may have been written

@@ -332,19 +332,13 @@ async def _noting(
 
 
 async def followed(
-    api: Api,
-    namespace: str,
-    pod: str,
-    container: str,
-    *,
-    reader: StampedReader,
-    most_broken: int | None = None,
+    api: Api, namespace: str, pod: str, container: str, *, reader: StampedReader
 ) -> AsyncIterator[Sequence[Piece]]:
     """Yield what is new in a container's log until it has ended, across connections that break.
 
     The first thing that is yielded is empty: the log is open. Raises Invalid and NotFound where it
     never was, LogCut where its pod went while nobody was connected, and RuntimeUnavailable after
-    several tries in a row that brought nothing (`most_broken`, where that is given).
+    several tries in a row that brought nothing.
     """
     opened, broken = False, 0
     cut: Exception | None = None
@@ -372,7 +366,7 @@ async def followed(
         except RuntimeUnavailable as error:
             cut = error
             broken += 1
-            if broken == (most_broken or _BROKEN_IN_A_ROW):
+            if broken == _BROKEN_IN_A_ROW:
                 text = f"the log of {pod} breaks off again and again: {error}"
                 raise RuntimeUnavailable(text) from error
             log.debug("following the log of %s again: %s", pod, error)

@@ -29,7 +29,7 @@ from airflow_training.control.model import (
     Observations,
     PendingPhase,
     Readiness,
-    Refused,
+    RefusedAttempt,
     RejectedCheckpoint,
     Release,
     Request,
@@ -181,7 +181,7 @@ class Bench:
     """References of committed checkpoints: every decision is told of all of them."""
     rejected: list[tuple[InstanceKey, RejectedCheckpoint]] = field(default_factory=list)
     """Checkpoints that were not restored: of them too."""
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedAttempt] = field(default_factory=list)
     """What the runtime does not make for now."""
     _requests: list[Request] = field(default_factory=list)
 

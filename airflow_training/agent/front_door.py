@@ -1,6 +1,6 @@
 """What `airflow_training` is inside the packed agent, where training scripts import parts of it.
 
-Packed as `airflow_training/__init__.py`. The path of the pack comes before installed packages; what
+Packed as `airflow_training.py`. The path of the pack comes before installed packages; what
 is not in it is taken from an installation, where there is one.
 """
 

@@ -14,7 +14,7 @@ from airflow_training.cli.output import (
 )
 from airflow_training.control.expected_start import ExpectedStart
 from airflow_training.control.model import InstanceKey
-from airflow_training.control.root_cause import outcome_text, place_of, proof_of
+from airflow_training.control.root_cause import evidence_of, outcome_text, place_of
 from airflow_training.documents.quantities import bytes_text
 from airflow_training.documents.words import headline, printable
 
@@ -110,7 +110,7 @@ def print_status(
 
 
 def _print_cause(cause: Mapping[str, Any]) -> None:
-    proof = proof_of(cause)
+    proof = evidence_of(cause)
     print()
     _print_hanging("root cause: ", proof or headline(cause.get("message") or cause["id"]))
     if proof:

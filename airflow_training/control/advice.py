@@ -78,7 +78,7 @@ def _is_batch(name: str) -> bool:
 def _settings(job: ResolvedJob, role: ResolvedRole) -> Iterator[tuple[str, str]]:
     """Yield name and value of what a document may tell a script: options, variables, parameters."""
     container = training_container(role.template, None, name=role.container)
-    words = [*_words(container.get("command")), *_words(container.get("args"))]
+    words = [*_sentence(container.get("command")), *_sentence(container.get("args"))]
     for word, following in pairwise([*words, ""]):
         name, equals, value = word.partition("=")
         if equals and not name.startswith("$"):
@@ -92,7 +92,7 @@ def _settings(job: ResolvedJob, role: ResolvedRole) -> Iterator[tuple[str, str]]
         yield f"params.{name}", str(given)
 
 
-def _words(parts: Any) -> Iterator[str]:
+def _sentence(parts: Any) -> Iterator[str]:
     for part in parts or ():
         yield from _split(str(part))
 

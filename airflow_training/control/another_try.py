@@ -14,11 +14,11 @@ from airflow_training.control.failures import Failure, cannot_start
 from airflow_training.control.model import RestartRecord
 from airflow_training.control.reason_facts import AnotherTry
 
-__all__ = ["Prospect", "prospect_of"]
+__all__ = ["RetryProspect", "prospect_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prospect:
+class RetryProspect:
     """What another try promises."""
 
     answer: AnotherTry = ""
@@ -29,7 +29,7 @@ class Prospect:
     """What says so."""
 
 
-_OPEN = Prospect()
+_OPEN = RetryProspect()
 
 
 def prospect_of(
@@ -39,7 +39,7 @@ def prospect_of(
     last_try: bool,
     code_is_listed: bool,
     more_memory: bool = False,
-) -> Prospect:
+) -> RetryProspect:
     """Return whether another try can help after a failure.
 
     `before`: the restarts of this epoch. `last_try`: the attempt was the one more that an earlier
@@ -48,7 +48,7 @@ def prospect_of(
     """
     answer = "" if failure.known is None else failure.known.answer(failure.message)
     if failure.reason == reasons.OUTPUT_FAILED:
-        return Prospect(
+        return RetryProspect(
             answer="never",
             reason=reasons.OUTPUT_FAILED,
             message=failure.message,
@@ -63,13 +63,13 @@ def prospect_of(
     if not answer and not more_memory and failure.diagnosed is not None:
         stop = why_not_again(failure.diagnosed, before)
         if stop is not None:
-            return Prospect(answer="never", reason=stop[0], message=stop[1], rule="diagnosis")
+            return RetryProspect(answer="never", reason=stop[0], message=stop[1], rule="diagnosis")
     if why := cannot_start(failure):
         return _never(why, rule="cannot start")
     if answer == "perhaps" and last_try:
         return _never(f"{failure.describe()}, again after one more try", rule=failure.reason)
-    return Prospect(answer=answer, rule=failure.reason)
+    return RetryProspect(answer=answer, rule=failure.reason)
 
 
-def _never(message: str, *, rule: str) -> Prospect:
-    return Prospect(answer="never", reason=reasons.NOT_RETRYABLE, message=message, rule=rule)
+def _never(message: str, *, rule: str) -> RetryProspect:
+    return RetryProspect(answer="never", reason=reasons.NOT_RETRYABLE, message=message, rule=rule)

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from airflow_training.control.model import InstanceEntry
 
-__all__ = ["Census", "Head", "HeadCounts"]
+__all__ = ["Census", "HeadCountKey", "HeadCounts"]
 
 
-class Head(NamedTuple):
+class HeadCountKey(NamedTuple):
     """What instances that count together have in common."""
 
     role: str
@@ -31,7 +31,7 @@ class Head(NamedTuple):
     ready: bool
 
 
-Census = Mapping[str, tuple[tuple[Head, int], ...]]
+Census = Mapping[str, tuple[tuple[HeadCountKey, int], ...]]
 """Role -> groups of instances that are alike, with their number; without those that do not count: retired, or yet to join."""
 
 _head = attrgetter(  # in the order of the fields of Head
@@ -70,9 +70,9 @@ class HeadCounts:
         return self._census
 
     def _grouped(self) -> Census:
-        found: dict[str, list[tuple[Head, int]]] = {}
+        found: dict[str, list[tuple[HeadCountKey, int]]] = {}
         for values, number in self._numbers.items():
-            head = Head(*values)
+            head = HeadCountKey(*values)
             if number and not (head.retired or head.joining):
                 found.setdefault(head.role, []).append((head, number))
         return {role: tuple(groups) for role, groups in found.items()}

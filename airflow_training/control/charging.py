@@ -59,12 +59,12 @@ def _named_by(draft: Draft, failure: Failure) -> Failure | None:
         diagnosed=told.origin,
         noticed=failure,
     )
-    if _is_users_word(draft, failure) and not _is_users_word(draft, first):
+    if _has_user_rule(draft, failure) and not _has_user_rule(draft, first):
         return None
     return first if _restarts_with(draft, first, failure) else None
 
 
-def _is_users_word(draft: Draft, failure: Failure) -> bool:
+def _has_user_rule(draft: Draft, failure: Failure) -> bool:
     """Return whether the job itself says what follows an end like this one, of whichever class it is."""
     exit_code = failure.as_noticed().exit_code
     if is_listed(draft.spec.restart.exit_codes, draft.spec.role(failure.role), exit_code):

@@ -26,8 +26,8 @@ __all__ = [
     "STANDINGS",
     "TRAINED",
     "UNKNOWN",
-    "Clock",
     "Standing",
+    "StateClock",
     "amount_of",
     "due_at",
     "follow",
@@ -73,7 +73,7 @@ InOutage = Literal["runs", "stands", "begins anew"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clock:
+class StateClock:
     """What counts as its own cause."""
 
     name: str
@@ -85,8 +85,8 @@ class Clock:
     """What it does while the runtime does not answer."""
 
 
-def _clock(name: str, of: str, *counts: Standing, in_outage: InOutage = "runs") -> Clock:
-    return Clock(name=name, of=of, counts=frozenset(counts), in_outage=in_outage)
+def _clock(name: str, of: str, *counts: Standing, in_outage: InOutage = "runs") -> StateClock:
+    return StateClock(name=name, of=of, counts=frozenset(counts), in_outage=in_outage)
 
 
 DEADLINE = _clock("activeDeadlineSeconds", "at least one training instance", "running", "unknown")

@@ -119,7 +119,7 @@ def _advance(
     blocked: str,
 ) -> bool:
     """Move the waiting instances of one role on; return whether some of them are lost for good."""
-    team = [entry for entry in draft.team(role.name) if not entry.final]
+    team = [entry for entry in draft.instances_of(role.name) if not entry.final]
     absent = [entry for entry in team if not entry.wanted]
     unreleased = [entry for entry in team if entry.wanted and not entry.phase.released]
     free = {entry.index for entry in absent if not _held_back(draft, entry)}
@@ -350,7 +350,7 @@ def _check_scheduling(draft: Draft) -> None:
         if standing not in SCHEDULE.counts:
             continue
         if ends_for_size(draft, entry) and not can_do_without(draft, entry):
-            _give_up(
+            _fail_for_capacity(
                 draft, entry, reasons.NEVER_FITS, f"{entry.role}-{entry.index}: {entry.message}"
             )
             return
@@ -365,11 +365,11 @@ def _check_scheduling(draft: Draft) -> None:
         words = entry.message if seen is None else seen.message
         if words:
             message = f"{message}: {words}"
-        _give_up(draft, entry, reasons.SCHEDULE_TIMEOUT, message)
+        _fail_for_capacity(draft, entry, reasons.SCHEDULE_TIMEOUT, message)
         return
 
 
-def _give_up(draft: Draft, entry: InstanceEntry, reason: str, message: str) -> None:
+def _fail_for_capacity(draft: Draft, entry: InstanceEntry, reason: str, message: str) -> None:
     """End the job for an instance that finds no place."""
     finish(
         draft,

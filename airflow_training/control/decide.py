@@ -14,7 +14,7 @@ from airflow_training.control.diagnosed import apply_late_diagnoses
 from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import exclude_unreachable, review_joining, wake_at_deadline
 from airflow_training.control.ending import delete_marked, drain, finish
-from airflow_training.control.giving_back import give_places_back, wake_to_give_back
+from airflow_training.control.giving_back import release_held_places, wake_to_release_places
 from airflow_training.control.in_place import advance_in_place, release_waiting
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
@@ -33,7 +33,7 @@ from airflow_training.control.model import (
     Keep,
     Ledger,
     Observations,
-    Refused,
+    RefusedAttempt,
     RejectedCheckpoint,
     Release,
     Request,
@@ -53,7 +53,7 @@ from airflow_training.control.running_time import (
     advance_running_time,
     check_deadline,
     deadline_at,
-    note_lives,
+    record_lifetimes,
 )
 from airflow_training.control.statuses import update_statuses
 from airflow_training.control.unfit_nodes import leave_unfit_nodes
@@ -117,7 +117,7 @@ def decide(
     committed: Sequence[CheckpointCommit] = (),
     rejected: Sequence[tuple[InstanceKey, RejectedCheckpoint]] = (),
     known_reasons: Reasons = OWN_REASONS,
-    refused: Sequence[Refused] = (),
+    refused: Sequence[RefusedAttempt] = (),
     unprepared: str = "",
     time_of_day: float | None = None,
 ) -> Decision:
@@ -161,31 +161,31 @@ def decide(
         skip_outage(draft, observations)
         failures = apply_observations(draft, observations)
     advance_running_time(draft)
-    note_lives(draft, failures)
+    record_lifetimes(draft, failures)
     apply_requests(draft, requests)
-    if diagnoses and _goes_on(draft):
+    if diagnoses and _continues(draft):
         apply_late_diagnoses(draft)
-    if unprepared and _goes_on(draft) and not has_begun(draft.instances):
+    if unprepared and _continues(draft) and not has_begun(draft.instances):
         _end_unprepared(draft, unprepared)
-    if _goes_on(draft):
+    if _continues(draft):
         apply_failures(draft, review_joining(draft, observations, failures))
-    if _goes_on(draft):
+    if _continues(draft):
         exclude_unreachable(draft, observations)
-    if _goes_on(draft) and (moves := leave_unfit_nodes(draft)):
+    if _continues(draft) and (moves := leave_unfit_nodes(draft)):
         apply_failures(draft, moves)
-    if _goes_on(draft):
+    if _continues(draft):
         check_deadline(draft)
-    if _goes_on(draft) and observations is not None and observations.reachable:
-        give_places_back(draft)
-    if _goes_on(draft):
+    if _continues(draft) and observations is not None and observations.reachable:
+        release_held_places(draft)
+    if _continues(draft):
         advance_in_place(draft)
         start_missing(draft, observations)
         if observations is not None and observations.reachable:
-            wake_to_give_back(draft)
+            wake_to_release_places(draft)
             tell_waits(draft)
             await_peers(draft)
         wake_at_deadline(draft)
-    if not _goes_on(draft):
+    if not _continues(draft):
         draft.actions.clear()
         drain(draft, observations)
     update_statuses(draft, reachable=observations is None or observations.reachable)
@@ -214,7 +214,7 @@ def _end_unprepared(draft: Draft, message: str) -> None:
     finish(draft, "Failed", reason=reasons.CANNOT_BE_PREPARED, message=message, root_cause=cause)
 
 
-def _goes_on(draft: Draft) -> bool:
+def _continues(draft: Draft) -> bool:
     return draft.job.state not in TERMINAL_JOB_STATES
 
 

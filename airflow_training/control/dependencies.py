@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from airflow_training.control import reasons
-from airflow_training.control.census import Census, Head, HeadCounts
+from airflow_training.control.census import Census, HeadCountKey, HeadCounts
 from airflow_training.control.clocks import DEPENDENCY, due_at
 from airflow_training.control.model import (
     NOTHING_ELAPSED,
@@ -171,7 +171,7 @@ def initializer_answer(role: ResolvedRole) -> Literal["List", "Confirmation"]:
     return "List" if reads and not role.depends_on else "Confirmation"
 
 
-def _satisfies(head: Head, dependency: ResolvedDependency) -> bool:
+def _satisfies(head: HeadCountKey, dependency: ResolvedDependency) -> bool:
     # what has succeeded was reachable once: a short role must not block those that follow it
     if head.state == "succeeded":
         return True

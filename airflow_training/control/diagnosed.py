@@ -87,7 +87,7 @@ def why_not_again(
     """
     cause = told.cause
     name, evidence = cause["id"], str(cause["evidence"])[:_LONGEST]
-    if _never_began(told):
+    if _never_started(told):
         return reasons.NOT_RETRYABLE, evidence
     sure = cause["confidence"] >= SURE
     if sure and cause["retryable"] == "no":
@@ -106,7 +106,7 @@ def why_not_again(
     return None
 
 
-def _never_began(told: InstanceDiagnosis) -> bool:
+def _never_started(told: InstanceDiagnosis) -> bool:
     """Return whether a command could not start, or failed at its imports: it will again."""
     if told.step or told.cause["retryable"] != "no":
         return False
@@ -283,7 +283,7 @@ def apply_late_diagnoses(draft: Draft) -> None:
             and not wanted
         ):
             del records[place]
-            _take_back(draft, entry, told, record, stop)
+            _refund_restart(draft, entry, told, record, stop)
         draft.job = replace(draft.job, restarts=tuple(records))
         excuse_peers(draft, record)
 
@@ -320,7 +320,7 @@ def _still_waits(draft: Draft, entry: InstanceEntry, told: InstanceDiagnosis) ->
     )
 
 
-def _take_back(
+def _refund_restart(
     draft: Draft,
     entry: InstanceEntry,
     told: InstanceDiagnosis,

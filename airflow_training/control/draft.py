@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from airflow_training.control.census import Census, HeadCounts
-from airflow_training.control.lives import Lives
+from airflow_training.control.lives import Lifetimes
 from airflow_training.control.model import (
     Action,
     Attempt,
@@ -24,7 +24,7 @@ from airflow_training.control.model import (
     Ledger,
     Observation,
     ReducedSize,
-    Refused,
+    RefusedAttempt,
     RoleEntry,
     RoleState,
     ToldWait,
@@ -68,7 +68,7 @@ class Draft:
         diagnoses: Sequence[InstanceDiagnosis] = (),
         undiagnosed: Collection[Attempt] = (),
         known_reasons: Reasons = OWN_REASONS,
-        refused: Sequence[Refused] = (),
+        refused: Sequence[RefusedAttempt] = (),
         time_of_day: float | None = None,
     ) -> None:
         self.spec = job
@@ -96,7 +96,7 @@ class Draft:
         """Objects to delete, by uid."""
         self.gave_up: dict[str, tuple[str, str, str]] = {}
         """Role -> reason and words for its last instance that got no further try, and its limit alone."""
-        self.lives: Mapping[str, Lives] = {}
+        self.lives: Mapping[str, Lifetimes] = {}
         """Role -> what its instances did since the last decision, of those that others wait for."""
         self._old = ledger
         self._job = ledger.job
@@ -137,7 +137,7 @@ class Draft:
             self._heads = HeadCounts(self._instances.values())
         return self._heads.census()
 
-    def team(self, role: str) -> list[InstanceEntry]:
+    def instances_of(self, role: str) -> list[InstanceEntry]:
         """Return the role's instances by index, without those that were scaled away."""
         return sorted(
             (e for e in self._instances.values() if e.role == role and not e.retired),
@@ -181,7 +181,7 @@ class Draft:
         """Note that an object of another attempt still exists; of several, the one most alive."""
         key = seen.key
         other = self.occupied.get(key)
-        if other is None or _life(seen) > _life(other):
+        if other is None or _liveness(seen) > _liveness(other):
             self.occupied[key] = seen
 
     def tell(
@@ -228,6 +228,6 @@ class Draft:
         return Ledger(job=self._job, roles=self._roles, instances=self._instances)
 
 
-def _life(seen: Observation) -> tuple[bool, int, int, int, str]:
+def _liveness(seen: Observation) -> tuple[bool, int, int, int, str]:
     alive = seen.state not in ("succeeded", "failed")
     return alive, seen.epoch, seen.job_attempt, seen.attempt, seen.uid

@@ -72,7 +72,7 @@ def _can_lose(draft: Draft, role: ResolvedRole, number: int) -> bool:
         draft.spec.may_shrink(role.name)
         and draft.roles[role.name].replicas - number >= draft.spec.least_of(role.name)
         and _fits_gang(draft, number)
-        and not any(entry.final for entry in draft.team(role.name))
+        and not any(entry.final for entry in draft.instances_of(role.name))
     )
 
 
@@ -95,9 +95,9 @@ def review_joining(
     failed = {each.key for each in failures}
     for role in _roles(draft, observations):
         _welcome(draft, role.name)
-        _leave_out(draft, role, failed)
+        _exclude(draft, role, failed)
         first = draft.instances.get((role.name, 0))
-        if first is not None and (role.name, 0) not in failed and _must_give_way(draft, first):
+        if first is not None and (role.name, 0) not in failed and _must_yield(draft, first):
             found.append(
                 Failure(
                     key=first.key,
@@ -115,7 +115,7 @@ def review_joining(
 def exclude_unreachable(draft: Draft, observations: Observations | None) -> None:
     """Leave out what may not be replaced, as its old instance is on a node nobody hears of."""
     for role in _roles(draft, observations):
-        _leave_out(draft, role, failed=())
+        _exclude(draft, role, failed=())
 
 
 def wake_at_deadline(draft: Draft) -> None:
@@ -124,7 +124,7 @@ def wake_at_deadline(draft: Draft) -> None:
         return
     for role in draft.spec.roles:
         if draft.spec.may_shrink(role.name):
-            waits = (_overdue_at(draft, entry) for entry in draft.team(role.name))
+            waits = (_overdue_at(draft, entry) for entry in draft.instances_of(role.name))
             draft.wake(min((at for at in waits if at is not None and at > draft.now), default=None))
 
 
@@ -139,7 +139,7 @@ def renumber(draft: Draft) -> None:
     for name, role in draft.roles.items():
         if role.fewer is None:
             continue
-        for position, entry in enumerate(draft.team(name)):
+        for position, entry in enumerate(draft.instances_of(name)):
             draft.put(replace(entry, joining=position >= role.replicas))
 
 
@@ -148,7 +148,7 @@ def reset_size(draft: Draft, name: str) -> None:
     role = draft.roles[name]
     if role.fewer is None:
         return
-    for entry in draft.team(name):
+    for entry in draft.instances_of(name):
         draft.put(replace(entry, joining=False))
     draft.set_role(name, replicas=role.fewer.full, fewer=None)
 
@@ -164,10 +164,10 @@ def _roles(draft: Draft, observations: Observations | None) -> Sequence[Resolved
     ]
 
 
-def _leave_out(draft: Draft, role: ResolvedRole, failed: Collection[InstanceKey]) -> None:
+def _exclude(draft: Draft, role: ResolvedRole, failed: Collection[InstanceKey]) -> None:
     late = [
         entry
-        for entry in draft.team(role.name)
+        for entry in draft.instances_of(role.name)
         if entry.key not in failed and not _leads(draft, entry) and _is_overdue(draft, entry)
     ]
     if not late or not _can_lose(draft, role, len(late)):
@@ -178,10 +178,10 @@ def _leave_out(draft: Draft, role: ResolvedRole, failed: Collection[InstanceKey]
     _resize(draft, role.name, draft.roles[role.name].replicas - len(late), f"no place for {names}")
 
 
-def _must_give_way(draft: Draft, first: InstanceEntry) -> bool:
+def _must_yield(draft: Draft, first: InstanceEntry) -> bool:
     """Return whether rank 0 finds no place, while enough others have one that it could take."""
     role = draft.spec.role(first.role)
-    running = sum(entry.was_running for entry in draft.team(role.name) if not entry.joining)
+    running = sum(entry.was_running for entry in draft.instances_of(role.name) if not entry.joining)
     return (
         first.wanted
         and _leads(draft, first)
@@ -227,7 +227,7 @@ def ends_for_size(draft: Draft, entry: InstanceEntry) -> bool:
 
 def can_do_without(draft: Draft, entry: InstanceEntry) -> bool:
     """Return whether its role may go on without it and whatever else of it no machine could take."""
-    team = [each for each in draft.team(entry.role) if not (each.final or each.joining)]
+    team = [each for each in draft.instances_of(entry.role) if not (each.final or each.joining)]
     number = sum(ends_for_size(draft, each) for each in team)
     return number < len(team) and _can_lose(draft, draft.spec.role(entry.role), number)
 
@@ -300,11 +300,11 @@ def _welcome(draft: Draft, name: str) -> None:
     role = draft.roles[name]
     if role.fewer is None:
         return
-    joining = [entry for entry in draft.team(name) if entry.joining]
+    joining = [entry for entry in draft.instances_of(name) if entry.joining]
     came = [entry for entry in joining if entry.was_running or entry.final]
     if came:
         _count(draft, name, came)
-    if any(entry.final for entry in draft.team(name)):
+    if any(entry.final for entry in draft.instances_of(name)):
         for entry in joining:
             if entry not in came:
                 gone = replace(entry, retired=True, joining=False)

@@ -93,7 +93,7 @@ def close_role(draft: Draft, name: str, state: RoleState, *, reason: str, messag
     """End one role while the job goes on; its other instances are stopped."""
     draft.set_role(name, state=state, reason=reason, message=message, waited={}, created=0)
     instance_reason = reasons.STOPPED_AFTER_SUCCESS if state == "Succeeded" else reasons.STOPPED
-    for entry in draft.team(name):
+    for entry in draft.instances_of(name):
         close_instance(draft, entry, reason=instance_reason)
     level = "error" if state == "Failed" else "info"
     draft.tell(f"Role{state}", f"{reason}: {message}", role=name, level=level)

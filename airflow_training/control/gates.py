@@ -13,13 +13,13 @@ from airflow_training.control.dependencies import (
     judge_dependency,
     only_upstream_is_slow,
 )
-from airflow_training.control.lives import NO_LIVES, Lives
+from airflow_training.control.lives import NO_LIVES, Lifetimes
 from airflow_training.control.model import NOTHING_ELAPSED, Elapsed, RoleEntry
 from airflow_training.documents.resolved import ResolvedRole
 
 __all__ = ["Gate", "gate_of", "wave_waits"]
 
-_NO_NEWS: Mapping[str, Lives] = {}
+_NO_NEWS: Mapping[str, Lifetimes] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ def gate_of(
     counts: Census,
     held_otherwise: bool,
     now: float,
-    lives: Mapping[str, Lives] = _NO_NEWS,
+    lives: Mapping[str, Lifetimes] = _NO_NEWS,
     wave: Sequence[ResolvedRole] = (),
 ) -> Gate:
     """Return the gate of a role.
@@ -116,7 +116,7 @@ def gate_of(
 
 
 def _waited(
-    entry: RoleEntry, state: DependencyState, *, runs: bool, lives: Lives, now: float
+    entry: RoleEntry, state: DependencyState, *, runs: bool, lives: Lifetimes, now: float
 ) -> Elapsed:
     """Return how long a dependency has held the role that nothing else held."""
     waited = entry.waited.get(dependency_key(state.dependency), NOTHING_ELAPSED)

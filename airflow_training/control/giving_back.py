@@ -18,7 +18,7 @@ from airflow_training.control.turnover import next_attempt
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.documents.words import counted
 
-__all__ = ["PATIENCE_SECONDS", "give_places_back", "wake_to_give_back"]
+__all__ = ["PATIENCE_SECONDS", "release_held_places", "wake_to_release_places"]
 
 PATIENCE_SECONDS = 120.0
 """How long nothing may move before places are given back."""
@@ -26,16 +26,16 @@ _WAIT_SECONDS = (30.0, 120.0)
 """Until the next try: at least, and at most."""
 
 
-def give_places_back(draft: Draft) -> None:
+def release_held_places(draft: Draft) -> None:
     """End what holds a place while others of its job are refused and nothing moves; try again later."""
     if draft.job.crowded_since is not None and not _refused(draft) and _active(draft):
         draft.job = replace(draft.job, crowded_since=None)
     due_at = _due_at(draft)
     if due_at is not None and draft.now >= due_at:
-        _give_back(draft, _refused(draft), [each for each in _active(draft) if each.uid])
+        _release_places(draft, _refused(draft), [each for each in _active(draft) if each.uid])
 
 
-def wake_to_give_back(draft: Draft) -> None:
+def wake_to_release_places(draft: Draft) -> None:
     """Ask to be called when places will have been held in vain for too long."""
     draft.wake(_due_at(draft))
 
@@ -48,10 +48,12 @@ def _due_at(draft: Draft) -> float | None:
     holding = [each for each in active if each.uid]
     if draft.job.paused_at is not None or not refused or not holding:
         return None
-    first = min(map(_wanted_at, refused))
+    first = min(map(_wanted_since, refused))
     if any(_is_at_work(draft, each, before=first) for each in holding):
         return None
-    return PATIENCE_SECONDS + max(max(each.last_transition_at, _wanted_at(each)) for each in active)
+    return PATIENCE_SECONDS + max(
+        max(each.last_transition_at, _wanted_since(each)) for each in active
+    )
 
 
 def _active(draft: Draft) -> list[InstanceEntry]:
@@ -73,7 +75,7 @@ def _refused(draft: Draft) -> list[InstanceEntry]:
     return [each for each in _active(draft) if not each.uid]
 
 
-def _wanted_at(entry: InstanceEntry) -> float:
+def _wanted_since(entry: InstanceEntry) -> float:
     return entry.phase.wanted_at if isinstance(entry.phase, ActivePhase) else 0.0
 
 
@@ -84,9 +86,11 @@ def _is_at_work(draft: Draft, entry: InstanceEntry, *, before: float) -> bool:
     return reports or (entry.state == "running" and entry.last_transition_at < before)
 
 
-def _give_back(draft: Draft, refused: list[InstanceEntry], holding: list[InstanceEntry]) -> None:
+def _release_places(
+    draft: Draft, refused: list[InstanceEntry], holding: list[InstanceEntry]
+) -> None:
     wait = _wait_seconds(draft)
-    since = min(map(_wanted_at, refused))
+    since = min(map(_wanted_since, refused))
     message = (
         f"{counted(len(refused), 'instance')} refused for {draft.now - since:.0f} s"
         f" while {len(holding)} held their places: they are given back, next try in {wait:.0f} s"

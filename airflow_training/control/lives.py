@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from airflow_training.control.clocks import DEADLINE
 from airflow_training.control.model import InstanceEntry, InstanceKey
 
-__all__ = ["NO_LIVES", "Lives", "is_running", "lives_of"]
+__all__ = ["NO_LIVES", "Lifetimes", "is_running", "lifetimes_of"]
 
 _LEAST_SECONDS = 1.0
 """Of a life that nobody saw: many times are told in whole seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lives:
+class Lifetimes:
     """Of some instances."""
 
     starts: tuple[float, ...] = ()
@@ -34,7 +34,7 @@ class Lives:
         return max((max(end - begin, _LEAST_SECONDS) for begin, end in self.unseen), default=0.0)
 
 
-NO_LIVES = Lives()
+NO_LIVES = Lifetimes()
 
 
 def is_running(entry: InstanceEntry) -> bool:
@@ -42,9 +42,9 @@ def is_running(entry: InstanceEntry) -> bool:
     return entry.was_running and entry.state in DEADLINE.counts and entry.finished_at is None
 
 
-def lives_of(
+def lifetimes_of(
     team: Iterable[InstanceEntry], *, before: Mapping[InstanceKey, InstanceEntry], now: float
-) -> Lives:
+) -> Lifetimes:
     """Return them. `before`: as the instances were then; an attempt that is given up forgets its times."""
     starts, ends, unseen = [], [], []
     for entry in team:
@@ -56,4 +56,4 @@ def lives_of(
             ends.append(now if ended is None else ended)
         elif began is not None and ended is not None and (old is None or old.finished_at != ended):
             unseen.append((began, ended))
-    return Lives(starts=tuple(starts), ends=tuple(ends), unseen=tuple(unseen))
+    return Lifetimes(starts=tuple(starts), ends=tuple(ends), unseen=tuple(unseen))

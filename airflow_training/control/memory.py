@@ -26,7 +26,7 @@ __all__ = [
     "grow_memory",
     "growth_warnings",
     "memory_of",
-    "tell_ceiling",
+    "record_memory_ceiling",
     "with_its_memory",
 ]
 
@@ -85,7 +85,7 @@ def grow_memory(
         return False
     more = _grown(draft.spec, entry)
     if more is None:
-        tell_ceiling(draft, entry, reason=reason, told=told)
+        record_memory_ceiling(draft, entry, reason=reason, told=told)
         return False
     draft.tell(
         reasons.MEMORY_RAISED,
@@ -101,7 +101,7 @@ def grow_memory(
     return True
 
 
-def tell_ceiling(
+def record_memory_ceiling(
     draft: Draft, entry: InstanceEntry, *, reason: str, told: InstanceDiagnosis | None
 ) -> None:
     """Say that no attempt of an instance that ran out of memory will ask for more."""

@@ -659,7 +659,7 @@ class Create(AttemptRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused(AttemptRecord):
+class RefusedAttempt(AttemptRecord):
     """The runtime does not make an attempt for now: it waits, and nothing has failed."""
 
     key: InstanceKey

@@ -29,7 +29,7 @@ from airflow_training.control.model import (
     Observations,
     Readiness,
 )
-from airflow_training.control.readiness import seen_hardware
+from airflow_training.control.readiness import observed_hardware
 from airflow_training.control.turnover import ENDED, delete_initializer
 from airflow_training.documents.words import counted
 
@@ -62,7 +62,7 @@ def apply_observations(draft: Draft, observations: Observations) -> list[Failure
             attention.append(entry)
     if known != len(objects):
         _sort_out_unknown(draft)
-    _tell_created(draft, attention)
+    _record_created(draft, attention)
     failures = []
     for entry in attention:
         failure = _look(draft, entry, reachable=observations.reachable)
@@ -81,7 +81,7 @@ def apply_observations(draft: Draft, observations: Observations) -> list[Failure
     )
 
 
-def _tell_created(draft: Draft, attention: list[InstanceEntry]) -> None:
+def _record_created(draft: Draft, attention: list[InstanceEntry]) -> None:
     """Say that the instances of a role were created, once all that are expected have appeared."""
     first = [entry for entry in attention if _is_created(draft, entry)]
     for role in dict.fromkeys(entry.role for entry in first):
@@ -313,7 +313,7 @@ def _failed(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure:
     said_by_runtime = seen.disrupted or known is not None or entry.state == "terminating"
     if diagnosed is not None and not said_by_runtime:
         failure_class = class_of(diagnosed, otherwise=failure_class)
-    around = seen_hardware(seen.environment) or entry.had
+    around = observed_hardware(seen.environment) or entry.had
     draft.put(replace(_with_end(entry, seen, at=at), had=around))
     return _failure(
         draft,

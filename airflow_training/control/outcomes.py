@@ -17,7 +17,7 @@ from airflow_training.control.elastic import can_shrink, renumber, retry_unjoine
 from airflow_training.control.ending import close_role, finish
 from airflow_training.control.failures import Failure, class_decides
 from airflow_training.control.in_place import place_of, place_of_survivor
-from airflow_training.control.memory import grow_memory, tell_ceiling
+from airflow_training.control.memory import grow_memory, record_memory_ceiling
 from airflow_training.control.model import (
     OWN_INSTANCE,
     TERMINAL_JOB_STATES,
@@ -40,8 +40,8 @@ from airflow_training.control.recovery_level import RecoveryChoice, recovery_lev
 from airflow_training.control.restarts import (
     Budget,
     CompleteJob,
+    FailInstance,
     FailJob,
-    GiveUp,
     RestartDecision,
     Verdict,
     backoff_seconds,
@@ -250,8 +250,8 @@ def _judge_all(
                     )
                 )
                 replaced |= _replaced_with(draft, failure, verdict)
-            case GiveUp():
-                _give_up(draft, entry, failure, verdict)
+            case FailInstance():
+                _fail_instance(draft, entry, failure, verdict)
                 apply_policies(draft)
                 if draft.job.state in TERMINAL_JOB_STATES:
                     # what the others ended with is no reason any more, nor do they use up a limit
@@ -292,7 +292,7 @@ def _waits_for_diagnosis(
     `beside`: failures of the same moment that this one may be a consequence of.
     """
     if _is_known_soon(draft, failure) and (
-        isinstance(verdict, GiveUp | FailJob) or class_decides(draft.spec, failure)
+        isinstance(verdict, FailInstance | FailJob) or class_decides(draft.spec, failure)
     ):
         return True
     if not _meets_limit(failure, verdict):
@@ -311,7 +311,7 @@ def _is_known_soon(draft: Draft, one: Failure | RestartRecord) -> bool:
 def _meets_limit(failure: Failure, verdict: Verdict) -> bool:
     """Return whether a limit is used up, which ends something, or lets the job begin afresh or smaller."""
     match verdict:
-        case GiveUp(reason=reason) | FailJob(reason=reason):
+        case FailInstance(reason=reason) | FailJob(reason=reason):
             return reason in _LIMITS
         case RestartDecision(scope=scope, fewer=fewer):
             return scope == "FreshJob" or (fewer and failure.reason != reasons.UNSCHEDULABLE)
@@ -322,15 +322,17 @@ def _meets_limit(failure: Failure, verdict: Verdict) -> bool:
 def _counts_towards(record: RestartRecord, failure: Failure, verdict: Verdict) -> bool:
     """Return whether a restart is one of those that have used up the limit of a verdict."""
     match verdict:
-        case GiveUp(reason=reasons.BACKOFF_LIMIT_EXCEEDED):
+        case FailInstance(reason=reasons.BACKOFF_LIMIT_EXCEEDED):
             return record.key == failure.key
-        case GiveUp():
+        case FailInstance():
             return record.role == failure.role
         case _:
             return True
 
 
-def _give_up(draft: Draft, entry: InstanceEntry, failure: Failure, verdict: GiveUp) -> None:
+def _fail_instance(
+    draft: Draft, entry: InstanceEntry, failure: Failure, verdict: FailInstance
+) -> None:
     changed = fail_for_good(
         draft,
         replace(
@@ -343,7 +345,7 @@ def _give_up(draft: Draft, entry: InstanceEntry, failure: Failure, verdict: Give
     )
     if failure.diagnosed is not None:  # also where the log of another has named it
         draft.diagnoses[failure.role, failure.index, failure.attempt] = failure.diagnosed
-    tell_ceiling(draft, entry, reason=failure.reason, told=failure.diagnosed)
+    record_memory_ceiling(draft, entry, reason=failure.reason, told=failure.diagnosed)
     if verdict.reason in _SPECIFIC:
         detail = f"{failure.role}-{failure.index}: {verdict.message}"
         if verdict.limit:
@@ -412,7 +414,7 @@ def _restart(draft: Draft, planned: Sequence[PendingRestart]) -> None:
         needs = recovery_level(
             failure.failure_class, failure.reason, failure.known, failure.environment, LEVELS
         )
-        _tell_restart(draft, each, entry, needs)
+        _record_restart(draft, each, entry, needs)
         if whole_job:
             draft.job = replace(
                 draft.job,
@@ -494,7 +496,7 @@ def _others_in_scope(draft: Draft, planned: PendingRestart) -> list[InstanceEntr
         if key != failure.key
         and not entry.retired
         and (scope in _WHOLE_JOB or entry.role == failure.role)
-        and not _stays(draft, entry, fresh=scope == "FreshJob")
+        and not _is_left_alone(draft, entry, fresh=scope == "FreshJob")
     ]
 
 
@@ -503,7 +505,7 @@ def _avoided(entry: InstanceEntry, failure: Failure, needs: RecoveryChoice) -> t
     return nodes_to_avoid(entry, failure.node) if needs.level == "node" else entry.avoid_nodes
 
 
-def _tell_restart(
+def _record_restart(
     draft: Draft, planned: PendingRestart, entry: InstanceEntry, needs: RecoveryChoice
 ) -> None:
     failure, restart = planned.failure, planned.restart
@@ -523,7 +525,7 @@ def _tell_restart(
     )
 
 
-def _stays(draft: Draft, entry: InstanceEntry, *, fresh: bool) -> bool:
+def _is_left_alone(draft: Draft, entry: InstanceEntry, *, fresh: bool) -> bool:
     """Return whether a restart leaves an instance alone: what has ended stays ended.
 
     Only a fresh job tries again what had failed for good, unless its role is over.

@@ -117,7 +117,7 @@ def job_verdict(job: ResolvedJob, states: Mapping[str, RoleState]) -> JobVerdict
         )
     lost = [name for name in targets if states[name] in ("Failed", "Stopped")]
     out_of_reach = len(lost) == len(targets) if any_is_enough else bool(lost)
-    if out_of_reach and not _may_go_on(job, targets, states):
+    if out_of_reach and not _may_continue(job, targets, states):
         return JobVerdict(
             state="Failed",
             reason=reasons.SUCCESS_UNREACHABLE,
@@ -127,7 +127,9 @@ def job_verdict(job: ResolvedJob, states: Mapping[str, RoleState]) -> JobVerdict
     return None
 
 
-def _may_go_on(job: ResolvedJob, targets: Sequence[str], states: Mapping[str, RoleState]) -> bool:
+def _may_continue(
+    job: ResolvedJob, targets: Sequence[str], states: Mapping[str, RoleState]
+) -> bool:
     """Return whether a role that counts has not ended; untracked ones may run for ever."""
     return any(
         states[role.name] not in _TERMINAL_ROLE

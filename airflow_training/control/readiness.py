@@ -17,7 +17,7 @@ from airflow_training.control.environment import (
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob
 
-__all__ = ["required_hardware", "seen_hardware"]
+__all__ = ["observed_hardware", "required_hardware"]
 
 _GPU = "nvidia.com/gpu"
 
@@ -35,7 +35,7 @@ def required_hardware(job: ResolvedJob, resources: Mapping[str, str]) -> dict[st
     }
 
 
-def seen_hardware(lines: Sequence[str]) -> dict[str, Any]:
+def observed_hardware(lines: Sequence[str]) -> dict[str, Any]:
     """Return what an attempt that ran had, by the records of its agent; {} where none tells.
 
     `devices`: names of those without an error when it had most of them, on the machine and boot

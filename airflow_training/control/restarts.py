@@ -39,8 +39,8 @@ from airflow_training.documents.words import counted
 __all__ = [
     "Budget",
     "CompleteJob",
+    "FailInstance",
     "FailJob",
-    "GiveUp",
     "RestartDecision",
     "Verdict",
     "backoff_seconds",
@@ -50,7 +50,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GiveUp:
+class FailInstance:
     """This instance failed for good; what that means for its role is the policies' business."""
 
     reason: str
@@ -87,7 +87,7 @@ class CompleteJob:
     rule: str
 
 
-Verdict = GiveUp | RestartDecision | FailJob | CompleteJob
+Verdict = FailInstance | RestartDecision | FailJob | CompleteJob
 
 
 class Budget:
@@ -190,15 +190,15 @@ def judge(
     if can_spare and failure.reason == reasons.UNSCHEDULABLE:
         return _WITH_FEWER
     verdict = _judge(spec, role, entry=entry, budget=budget, failure=failure, now=now)
-    return _WITH_FEWER if can_spare and _no_try_is_left(verdict) else verdict
+    return _WITH_FEWER if can_spare and _attempts_exhausted(verdict) else verdict
 
 
 _WITH_FEWER = RestartDecision(scope="Job", counted=True, rule="minReplicas", fewer=True)
 
 
-def _no_try_is_left(verdict: Verdict) -> bool:
+def _attempts_exhausted(verdict: Verdict) -> bool:
     match verdict:
-        case GiveUp(reason=reason) | FailJob(reason=reason):
+        case FailInstance(reason=reason) | FailJob(reason=reason):
             return reason in (reasons.BACKOFF_LIMIT_EXCEEDED, reasons.MAX_RESTARTS_EXCEEDED)
         case RestartDecision(scope=scope):
             return scope == "FreshJob"
@@ -231,7 +231,7 @@ def _judge(
         more_memory=can_grow(spec, entry, reason=failure.reason, told=failure.diagnosed),
     )
     if prospect.answer == "never":
-        return GiveUp(reason=prospect.reason, message=prospect.message, rule=prospect.rule)
+        return FailInstance(reason=prospect.reason, message=prospect.message, rule=prospect.rule)
     verdict = _by_policies(spec, role, rule, entry=entry, budget=budget, failure=failure, now=now)
     if isinstance(verdict, RestartDecision) and prospect.answer == "perhaps":
         return replace(verdict, last=True)
@@ -252,12 +252,12 @@ def _by_policies(
         return _by_rule(spec, rule, entry=entry, budget=budget, failure=failure, now=now)
     policy = f"restartPolicy: {role.restart_policy}"
     if role.restart_policy == "Never":
-        return GiveUp(reason=reasons.INSTANCE_FAILED, message=failure.describe(), rule=policy)
+        return FailInstance(reason=reasons.INSTANCE_FAILED, message=failure.describe(), rule=policy)
     if (
         role.restart_policy == "ExitCode"
         and exit_code_says(spec.restart.exit_codes, failure) == "permanent"
     ):
-        return GiveUp(
+        return FailInstance(
             reason=reasons.EXIT_CODE_PERMANENT,
             message=f"{failure.describe()} is permanent in the table {spec.restart.exit_codes.name}",
             rule=policy,
@@ -336,7 +336,7 @@ def _within_limits(
 
 def _own_limit(
     role: ResolvedRole, *, entry: InstanceEntry, budget: Budget, failure: Failure
-) -> GiveUp | None:
+) -> FailInstance | None:
     """Return the smallest of the limits of the instance and its role that is used up.
 
     The run's comes after them: a smaller one would have ended the run before.
@@ -347,7 +347,7 @@ def _own_limit(
         and spent >= most
         and (entry.restarts < role.backoff_limit or most < role.backoff_limit)
     ):
-        return GiveUp(
+        return FailInstance(
             reason=reasons.MAX_RESTARTS_EXCEEDED,
             message=f"{failure.describe()} after {counted(spent, 'restart')} of {role.name}"
             f" (maxRestarts {most} of the role)",
@@ -355,7 +355,7 @@ def _own_limit(
             limit=f"maxRestarts {most} of {role.name} is used up",
         )
     if entry.restarts >= role.backoff_limit:
-        return GiveUp(
+        return FailInstance(
             reason=reasons.BACKOFF_LIMIT_EXCEEDED,
             message=f"{failure.describe()} after {counted(entry.restarts, 'restart')}"
             f" (backoffLimit {role.backoff_limit})",

@@ -32,11 +32,11 @@ __all__ = [
     "cause_lines",
     "cause_of_failure",
     "cause_of_role",
+    "evidence_of",
     "headline_of",
     "message_of",
     "outcome_text",
     "place_of",
-    "proof_of",
     "proven_cause",
     "with_diagnosis",
     "with_root_cause",
@@ -207,7 +207,7 @@ def _ended(cause: Mapping[str, Any]) -> str:
     return "" if cause["exit_code"] is None else f"exit code {cause['exit_code']}"
 
 
-def proof_of(cause: Mapping[str, Any]) -> str:
+def evidence_of(cause: Mapping[str, Any]) -> str:
     """Return what a log says about a cause, as a line for people; empty where no log told it."""
     if not cause.get("advice"):
         return ""
@@ -215,7 +215,7 @@ def proof_of(cause: Mapping[str, Any]) -> str:
 
 
 def place_of(cause: Mapping[str, Any]) -> str:
-    """Return where the line of `proof_of` stands: file, line and rank; empty where no log told it."""
+    """Return where the line of `evidence_of` stands: file, line and rank; empty where no log told it."""
     if not cause.get("advice") or cause["file"] is None:
         return ""
     line = f":{cause['line']}" if cause["line"] is not None else ""
@@ -271,7 +271,7 @@ def with_root_cause(decision: Decision, root: Mapping[str, Any], *, now: float) 
     root = _with_end(root, decision.new_ledger)
     old = decision.new_ledger.job
     job = replace(old, root_cause=root, message=message_of(root, _limit_of(old)))
-    proof = proof_of(root)
+    proof = evidence_of(root)
     failed = outcome_text(state=job.state, reason=job.reason, message=job.message)
     events = [
         replace(each, message=failed) if each.reason == reasons.JOB_FAILED else each

@@ -17,7 +17,7 @@ from airflow_training.control.clocks import (
 from airflow_training.control.draft import Draft
 from airflow_training.control.ending import finish
 from airflow_training.control.failures import Failure
-from airflow_training.control.lives import Lives, is_running, lives_of
+from airflow_training.control.lives import Lifetimes, is_running, lifetimes_of
 from airflow_training.control.model import TERMINAL_JOB_STATES, Elapsed, InstanceEntry
 from airflow_training.control.rollup import timestamp
 from airflow_training.control.root_cause import cause_document
@@ -28,7 +28,7 @@ __all__ = [
     "check_deadline",
     "comes_later",
     "deadline_at",
-    "note_lives",
+    "record_lifetimes",
     "trains",
 ]
 
@@ -37,7 +37,7 @@ Which = Literal["any", "all"]
 
 def advance_running_time(draft: Draft) -> None:
     """Let both clocks of the job run or stand, as its training instances do now."""
-    _take_over_older(draft)
+    _migrate_older(draft)
     if _nothing_is_new(draft):
         return
     over = draft.job.state in TERMINAL_JOB_STATES
@@ -45,7 +45,7 @@ def advance_running_time(draft: Draft) -> None:
     which: Which = "any" if draft.spec.restart.scope == "Instance" else "all"
     from_ = math.inf if draft.job.running_at is None else draft.job.running_at
     training = not over and draft.now >= from_ and _trains(draft, team, which)
-    lives = lives_of(team, before=draft.before.instances, now=draft.now)
+    lives = lifetimes_of(team, before=draft.before.instances, now=draft.now)
     now = draft.now
     draft.job = replace(
         draft.job,
@@ -54,7 +54,7 @@ def advance_running_time(draft: Draft) -> None:
     )
 
 
-def _take_over_older(draft: Draft) -> None:
+def _migrate_older(draft: Draft) -> None:
     """Begin with all that has passed since the start, where an older version has counted so."""
     job = draft.job
     if job.ran.began_at is not None or draft.before.job.running_at is None or not job.started_at:
@@ -103,7 +103,7 @@ def comes_later(draft: Draft, role: ResolvedRole) -> bool:
 
 
 def _followed(
-    elapsed: Elapsed, lives: Lives, which: Which, *, runs: bool, now: float, from_: float = 0.0
+    elapsed: Elapsed, lives: Lifetimes, which: Which, *, runs: bool, now: float, from_: float = 0.0
 ) -> Elapsed:
     """Return what one of the clocks has counted; nothing before `from_`."""
     if runs and elapsed.runs:
@@ -122,12 +122,12 @@ def _followed(
     return follow(ran, runs=False, now=now, ended=last(e for _, e in news))
 
 
-def note_lives(draft: Draft, failures: Sequence[Failure]) -> None:
+def record_lifetimes(draft: Draft, failures: Sequence[Failure]) -> None:
     """Remember what those did that others wait for, before their attempts are given up."""
     if not failures and not any(role.waited for role in draft.roles.values()):
         return
     draft.lives = {
-        name: lives_of(draft.team(name), before=draft.before.instances, now=draft.now)
+        name: lifetimes_of(draft.instances_of(name), before=draft.before.instances, now=draft.now)
         for name in {each.role for role in draft.spec.roles for each in role.depends_on}
     }
 

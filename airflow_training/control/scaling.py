@@ -54,7 +54,7 @@ def remove_surplus(draft: Draft, role: ResolvedRole) -> None:
     if surplus <= 0:
         return
     for entry in choose_victims(
-        draft.team(role.name), surplus=surplus, chief=role.chief, seen=draft.current
+        draft.instances_of(role.name), surplus=surplus, chief=role.chief, seen=draft.current
     ):
         _retire(draft, entry)
 
@@ -70,7 +70,7 @@ def add_missing(draft: Draft, role: ResolvedRole) -> None:
             draft.put(new_entry(role.name, index, draft=draft))
             missing -= 1
         elif entry.retired:
-            _bring_back(draft, entry)
+            _restore_index(draft, entry)
             missing -= 1
         index += 1
 
@@ -120,7 +120,7 @@ def _retire(draft: Draft, entry: InstanceEntry) -> None:
     draft.tell(reasons.SCALED_DOWN, of=entry)
 
 
-def _bring_back(draft: Draft, entry: InstanceEntry) -> None:
+def _restore_index(draft: Draft, entry: InstanceEntry) -> None:
     """Let an index belong to its role again; one that had succeeded does not run twice."""
     if entry.final and entry.state == "succeeded":
         draft.put(replace(entry, retired=False))

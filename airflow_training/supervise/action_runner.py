@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from airflow_training.control.model import Decision, Delete, Ledger, Refused
+from airflow_training.control.model import Decision, Delete, Ledger, RefusedAttempt
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import InputError, RefusedForNow, RuntimeUnavailable, StillAlive
 from airflow_training.runtimes.port import Addresses, Runtime
@@ -61,7 +61,7 @@ class ActionRunner:
         return taken
 
     @property
-    def refused(self) -> Sequence[Refused]:
+    def refused(self) -> Sequence[RefusedAttempt]:
         """Return the attempts that the runtime does not make for now."""
         return self._refusals.known
 
@@ -115,11 +115,11 @@ class ActionRunner:
         }
         await asyncio.to_thread(self._store.set_addresses, self._uid, stored)
 
-    def go_on_as(self, job: ResolvedJob) -> None:
+    def adopt_job(self, job: ResolvedJob) -> None:
         """Create what comes from another resolved job."""
         self._unprepared = ""
         if self._effects is not None:
-            self._effects.go_on_as(job)
+            self._effects.adopt_job(job)
 
     async def act(self, decision: Decision) -> float:
         """Return seconds after which a refused action is to be tried again (infinite: none)."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from airflow_training.checkpoints import reading
 from airflow_training.documents.resolved_blocks import CheckpointReference
 
-__all__ = ["Root", "has_saves", "newest_whole", "roots_below", "whole"]
+__all__ = ["CheckpointRoot", "has_saves", "newest_whole", "roots_below", "whole"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Root:
+class CheckpointRoot:
     """Where one group of processes keeps its checkpoints."""
 
     uri: str
@@ -22,7 +22,7 @@ class Root:
     """`worker-0` where each instance has checkpoints of its own, else empty."""
 
 
-def roots_below(address: str) -> list[Root]:
+def roots_below(address: str) -> list[CheckpointRoot]:
     """Return every root below the address of a run, the newest lineage first.
 
     Raises OSError or CheckpointError where the object store does not answer.
@@ -31,12 +31,12 @@ def roots_below(address: str) -> list[Root]:
     for uri in reading.lineages(address):
         lineage, _, instance = uri.removeprefix(address).strip("/").partition("/")
         if lineage.isdigit():
-            found.append(Root(uri=uri, lineage=int(lineage), instance=instance))
+            found.append(CheckpointRoot(uri=uri, lineage=int(lineage), instance=instance))
     return sorted(found, key=lambda root: (-root.lineage, root.instance))
 
 
 def newest_whole(
-    roots: Sequence[Root], *, step: int | None = None
+    roots: Sequence[CheckpointRoot], *, step: int | None = None
 ) -> tuple[CheckpointReference | None, Sequence[str]]:
     """Return the newest checkpoint that is whole, in the first root that has one, and what was passed over.
 
@@ -54,7 +54,7 @@ def newest_whole(
     return None, passed_over
 
 
-def has_saves(root: Root) -> bool:
+def has_saves(root: CheckpointRoot) -> bool:
     """Return whether a checkpoint was committed there, also one that is damaged by now. Raises as `roots_below`."""
     return bool(reading.damaged(root.uri)) or any(
         entry.state in ("committed", "bad") for entry in reading.history(root.uri)

@@ -34,13 +34,18 @@ from airflow_training.runtimes.port import Runtime
 from airflow_training.state.store import Store
 from airflow_training.supervise.action_runner import ActionRunner
 from airflow_training.supervise.expiry import expire_due
-from airflow_training.supervise.followers.follower import Change, Evidence, FollowedRun, Follower
+from airflow_training.supervise.followers.follower import (
+    Evidence,
+    FollowedRun,
+    Follower,
+    FollowerChange,
+)
 from airflow_training.supervise.followers.selection import followers_of
 from airflow_training.supervise.hub import Hub
 from airflow_training.supervise.lease_keeper import LeaseKeeper
 from airflow_training.supervise.retrying import retrying
 from airflow_training.supervise.run_clock import RunClock, newest_time
-from airflow_training.supervise.short_lives import with_short_lives
+from airflow_training.supervise.short_lives import with_unseen_attempts
 from airflow_training.supervise.stored_records import StoredRecords
 from airflow_training.supervise.waiting import any_within, is_set_within
 from airflow_training.supervise.watcher import Watcher
@@ -347,14 +352,14 @@ class Drive:
                 self._store.commit,
                 self._uid,
                 lease=self._keeper.lease,
-                old=with_short_lives(self.ledger, ledger, self._watcher.instances),
+                old=with_unseen_attempts(self.ledger, ledger, self._watcher.instances),
                 new=ledger,
                 events=events,
                 resources=self._resources,
                 job=job,
             )
             self.ledger = ledger
-            self._hub.poke(self._uid)
+            self._hub.notify(self._uid)
 
     def _tell(self, events: Sequence[Event]) -> None:
         if self._on_event is not None:
@@ -366,7 +371,7 @@ class Drive:
         delay = self._runner.count_failure()
         self.ledger, job = await retrying(self._store, self._stored)
         if job != self._job:
-            self._go_on_as(job)
+            self._adopt_job(job)
         await retrying(self._store, self._read_requests)
         return delay
 
@@ -420,18 +425,18 @@ class Drive:
             await asyncio.sleep(_UNRECORDED_SECONDS)
 
     # what followers ask for, and what is done beside -------------------------------------------------
-    async def _store_change(self, change: Change | None) -> None:
+    async def _store_change(self, change: FollowerChange | None) -> None:
         """Store what a follower asks for; where it is another job, go on as that."""
         if change is not None:
             await self._commit(change.ledger, change.events, job=change.job)
             if change.job is not None:
-                self._go_on_as(change.job)
+                self._adopt_job(change.job)
             self._tell(change.events)
 
-    def _go_on_as(self, job: ResolvedJob) -> None:
+    def _adopt_job(self, job: ResolvedJob) -> None:
         self._job = job
         self._resources = role_resources(job)
-        self._runner.go_on_as(job)
+        self._runner.adopt_job(job)
         self._wake.set()
 
     async def _save_output(self) -> None:

@@ -93,7 +93,7 @@ class Effects:
     _refusals: int = 0
     _done_at: dict[Action, float] = field(default_factory=dict)
 
-    def go_on_as(self, job: ResolvedJob) -> None:
+    def adopt_job(self, job: ResolvedJob) -> None:
         """Create what comes from another resolved job; it is prepared first."""
         self.job, self.prepared = job, False
 

@@ -24,7 +24,7 @@ from airflow_training.errors import InputError, Problem
 from airflow_training.runtimes.rendering import checkpoint_address, initial_model, runs_here
 from airflow_training.state.store import RunRecord, Store
 from airflow_training.supervise.checkpoint_places import (
-    Root,
+    CheckpointRoot,
     has_saves,
     newest_whole,
     roots_below,
@@ -226,7 +226,7 @@ class _CheckpointLookup:
         message = f"the checkpoint of step {reference.step} in {reference.uri} is damaged"
         raise _refused(field, value, message)
 
-    def _roots(self, address: str, *, field: str, value: object) -> list[Root]:
+    def _roots(self, address: str, *, field: str, value: object) -> list[CheckpointRoot]:
         try:
             return roots_below(address)
         except (CheckpointError, OSError) as error:
@@ -264,7 +264,7 @@ def _reference(found: Any) -> CheckpointReference | None:
     return CheckpointReference.from_document(found)
 
 
-def _steps(roots: Sequence[Root]) -> list[int]:
+def _steps(roots: Sequence[CheckpointRoot]) -> list[int]:
     from airflow_training.checkpoints import reading
 
     return sorted(

@@ -2,7 +2,7 @@
 
 However many supervisors, role tasks and sensors live in a process, the store sees one small query
 every `poll_seconds` and one renewal transaction every few seconds, both off the event loop.
-Signals inside the process (`poke`) only make it faster; the store is the truth.
+Signals inside the process (`notify`) only make it faster; the store is the truth.
 
     hub = get_hub(store)
     async with hub.subscription(uid) as sub:
@@ -110,7 +110,7 @@ class Hub:
         """Watch one run; see `Subscription.next`."""
         sub = Subscription(uid)
         self._subscriptions.setdefault(uid, []).append(sub)
-        self.poke(uid)
+        self.notify(uid)
         try:
             yield sub
         finally:
@@ -120,13 +120,13 @@ class Hub:
     def following(self, uid: str, on_change: Callable[[Version], None]) -> Iterator[None]:
         """Call `on_change` on this loop with each new version of the run (cheap: no full read)."""
         self._followers.setdefault(uid, []).append(on_change)
-        self.poke(uid)
+        self.notify(uid)
         try:
             yield
         finally:
             _discard(self._followers, uid, on_change)
 
-    def poke(self, uid: str) -> None:
+    def notify(self, uid: str) -> None:
         """Look at this run in the store now; only a hint, from this event loop."""
         if uid in self._subscriptions or uid in self._followers:
             self._poked.add(uid)

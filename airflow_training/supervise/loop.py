@@ -197,7 +197,7 @@ class Supervisor:
         if release.done() and isinstance(error := release.exception(), Exception):
             self._store.outage.record_failure(error)
         if self._hub is not None:
-            self._hub.poke(self._uid)
+            self._hub.notify(self._uid)
 
 
 async def _unless_over(keeper: LeaseKeeper, drive: Drive, work: Coroutine[Any, Any, T]) -> T:

@@ -13,7 +13,7 @@ from airflow_training.control.model import (
     AttemptId,
     Create,
     InstanceKey,
-    Refused,
+    RefusedAttempt,
     RestartProcess,
 )
 from airflow_training.runtimes.port import Outcome
@@ -27,7 +27,7 @@ _OFTEN = 4
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingRefusal:
     outcome: Outcome
     times: int
     again_at: float
@@ -53,7 +53,7 @@ class Refusals:
     """Of one run under one lease."""
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[InstanceKey, AttemptId], _Waiting] = {}
+        self._waiting: dict[tuple[InstanceKey, AttemptId], _WaitingRefusal] = {}
         self._together = 1
         """How many of those that may find room by now are asked for at once: twice as many each time all got in."""
 
@@ -77,7 +77,7 @@ class Refusals:
             since = last.since if last is not None and same else now
             pause = min(outcome.patience_seconds, _FIRST_SECONDS * 2.0 ** min(number, 10))
             again_at = now + pause * random.uniform(0.5, 1.0)  # noqa: S311 - so that many spread out
-            self._waiting[key] = _Waiting(outcome, number, again_at, since)
+            self._waiting[key] = _WaitingRefusal(outcome, number, again_at, since)
         if not refused and any(key in tried and each.is_patient for key, each in earlier.items()):
             self._together *= 2
             self._ask_again(now=now)
@@ -101,10 +101,10 @@ class Refusals:
         return [replace(each.outcome, result="impossible") for each in final.values()]
 
     @property
-    def known(self) -> Sequence[Refused]:
+    def known(self) -> Sequence[RefusedAttempt]:
         """Return what to tell of, and why."""
         return [
-            Refused(
+            RefusedAttempt(
                 key=key,
                 attempt_id=attempt_id,
                 reason=each.outcome.reason or reasons.CREATE_REFUSED,

@@ -7,10 +7,10 @@ from collections.abc import Collection
 
 from airflow_training.control.model import InstanceEntry, Ledger, Observation
 
-__all__ = ["with_short_lives"]
+__all__ = ["with_unseen_attempts"]
 
 
-def with_short_lives(old: Ledger, new: Ledger, seen: Collection[Observation]) -> Ledger:
+def with_unseen_attempts(old: Ledger, new: Ledger, seen: Collection[Observation]) -> Ledger:
     """Return `old` with the times of attempts that `new` has already replaced.
 
     A decision that sees that an attempt is over goes straight on to the next one, so no ledger ever

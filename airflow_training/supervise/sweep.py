@@ -28,7 +28,7 @@ from airflow_training.supervise.lease_keeper import LEASE_SECONDS
 from airflow_training.supervise.owners import is_provably_dead
 from airflow_training.supervise.runtimes import open_runtime
 
-__all__ = ["Swept", "sweep"]
+__all__ = ["SweepResult", "sweep"]
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _BEGINNING_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
+class SweepResult:
     """One thing that was found."""
 
     uid: str
@@ -56,7 +56,7 @@ class Swept:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Known:
+class _KnownRuns:
     """What the store says of this deployment's runs."""
 
     runs: dict[str, tuple[RunRecord, str]] = field(default_factory=dict)
@@ -87,7 +87,7 @@ async def sweep(
     idle_seconds: float,
     dry_run: bool,
     connect: Connect | None = None,
-) -> Sequence[Swept]:
+) -> Sequence[SweepResult]:
     """End what is left over; return what was found.
 
     `idle_seconds`: a run that nobody has driven for so long is abandoned. A run of the command
@@ -125,12 +125,12 @@ class _StoreSweep:
     dry_run: bool
     connect: Connect | None
 
-    async def sweep(self, idle_seconds: float) -> Sequence[Swept]:
+    async def sweep(self, idle_seconds: float) -> Sequence[SweepResult]:
         store = self.store
         controller = await asyncio.to_thread(controller_id, store, self.settings)
         began = await asyncio.to_thread(store.now)
-        known = _Known()
-        found: list[Swept] = []
+        known = _KnownRuns()
+        found: list[SweepResult] = []
         for record in await asyncio.to_thread(store.runs, limit=_ALL, controller=controller):
             state = (await asyncio.to_thread(store.read, [record.uid])).get(record.uid)
             if state is None or record.runtime == SIMULATED:
@@ -155,7 +155,7 @@ class _StoreSweep:
                 found += await self._lost(adapter, connection, sought, known)
         return found
 
-    async def _end_run(self, record: RunRecord, connection: str, why: str) -> Swept:
+    async def _end_run(self, record: RunRecord, connection: str, why: str) -> SweepResult:
         if why == EXPIRED:
             runtime = open_runtime(record.runtime, connection=connection, connect=self.connect)
             end = partial(expire, record, store=self.store, runtime=runtime)
@@ -183,8 +183,8 @@ class _StoreSweep:
         )
 
     async def _lost(
-        self, adapter: Adapter, connection: str, sought: SweepQuery, known: _Known
-    ) -> Sequence[Swept]:
+        self, adapter: Adapter, connection: str, sought: SweepQuery, known: _KnownRuns
+    ) -> Sequence[SweepResult]:
         """End what is at a place although its run is over or was forgotten."""
         namespace = sought.namespace
         where = f"namespace {namespace}" + (f" of connection {connection}" if connection else "")
@@ -198,7 +198,7 @@ class _StoreSweep:
                 log.warning("%s is not looked at any more: %s", where, error)
                 return []
             why = f"{where} could not be looked at"
-            return [Swept(uid="", run_id="", job="", why=why, done=False, problem=str(error))]
+            return [SweepResult(uid="", run_id="", job="", why=why, done=False, problem=str(error))]
         found = []
         for each in leftovers:
             run, run_id, end = each.run, "", each.end
@@ -211,7 +211,7 @@ class _StoreSweep:
 
     async def _found(
         self, uid: str, run_id: str, job: str, why: str, end: Callable[[], Awaitable[None]]
-    ) -> Swept:
+    ) -> SweepResult:
         """Call `end`, unless we only look; say what came of it."""
         problem = ""
         if not self.dry_run:
@@ -220,4 +220,4 @@ class _StoreSweep:
             except (StillAlive, RuntimeUnavailable, InputError, OSError) as error:
                 problem = str(error)
         done = not self.dry_run and not problem
-        return Swept(uid=uid, run_id=run_id, job=job, why=why, done=done, problem=problem)
+        return SweepResult(uid=uid, run_id=run_id, job=job, why=why, done=done, problem=problem)

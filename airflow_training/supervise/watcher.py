@@ -65,7 +65,7 @@ class Watcher:
         self._progress: dict[InstanceKey, ProgressReport] = {}
         self._environment: dict[InstanceKey, tuple[str, ...]] = {}
         self.progressed = asyncio.Event()
-        """Set while `take_progress` or `take_environment` has something to give."""
+        """Set while `pop_progress` or `pop_environment` has something to give."""
 
     def look(self) -> Observations | None:
         """Return what is known for one decision; None before the first snapshot.
@@ -98,13 +98,13 @@ class Watcher:
         """Return when there was a snapshot, or after the timeout."""
         await is_set_within(self._snapshot, timeout_seconds)
 
-    def take_progress(self) -> Mapping[InstanceKey, ProgressReport]:
+    def pop_progress(self) -> Mapping[InstanceKey, ProgressReport]:
         """Return the progress that came since the last call."""
         taken, self._progress = self._progress, {}
         self.progressed.clear()
         return taken
 
-    def take_environment(self) -> Mapping[InstanceKey, tuple[str, ...]]:
+    def pop_environment(self) -> Mapping[InstanceKey, tuple[str, ...]]:
         """Return the records of instances' environments that came since the last call."""
         taken, self._environment = self._environment, {}
         return taken

@@ -106,7 +106,7 @@ class GroupTrigger(BaseTrigger):
         """Ask the holder of the lease for something, in this task's name."""
         by = f"{self.ti.task_id} try {self.ti.try_number}"
         await asyncio.to_thread(store.add_request, uid, kind, role=role, reason=reason, by=by)
-        get_hub(store).poke(uid)
+        get_hub(store).notify(uid)
 
     async def over_before_it_began(self, state: RunState) -> str | None:
         """Return the state in which Airflow ended this task before a triggerer took it up.

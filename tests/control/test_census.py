@@ -20,10 +20,10 @@ def test_changes_after_the_first_count_are_counted():
     started = decide(spec, new_ledger(spec, now=0.0, activate_all=True), (), Observations(), 1.0)
     draft = Draft(spec, started.new_ledger, now=2.0, generation=1)
     assert sum(number for _, number in draft.census["worker"]) == 3
-    first, second, _ = draft.team("worker")
+    first, second, _ = draft.instances_of("worker")
     draft.put(replace(first, retired=True))
     draft.put(replace(second, joining=True))
-    draft.put(replace(draft.team("master")[0], avoid_nodes=("n1",)))
+    draft.put(replace(draft.instances_of("master")[0], avoid_nodes=("n1",)))
     draft.put(replace(first, key=("worker", 7)))
     assert sum(number for _, number in draft.census["worker"]) == 2
     assert groups(draft.census) == groups(HeadCounts(draft.instances.values()).census())

@@ -10,7 +10,7 @@ import pytest
 from airflow_training.control import reasons
 from airflow_training.control.environment import environment_state
 from airflow_training.control.model import Event
-from airflow_training.control.readiness import required_hardware, seen_hardware
+from airflow_training.control.readiness import observed_hardware, required_hardware
 from airflow_training.control.replanning import replan_ledger
 from tests.builders import Bench, job, role
 
@@ -60,7 +60,7 @@ def test_the_devices_are_those_it_had_when_it_had_most():
         a_record(devices=whole[:1]),
         a_record("exit", at=1020.0, devices=[{"id": "all", "error": "gone"}]),
     )
-    assert seen_hardware(lines) == {
+    assert observed_hardware(lines) == {
         "boot_id": "this boot",
         "devices": ["A100", "H100"],
         "memory_bytes": 0,
@@ -84,14 +84,16 @@ def test_the_devices_are_those_it_had_when_it_had_most():
     ],
 )
 def test_the_memory_is_what_it_surely_held_itself(parts, needed):
-    assert seen_hardware((a_record("start", **parts), a_record("exit")))["memory_bytes"] == needed
+    assert (
+        observed_hardware((a_record("start", **parts), a_record("exit")))["memory_bytes"] == needed
+    )
 
 
 @pytest.mark.parametrize(
     "lines", [(), ("{", "7"), (a_record("exit", devices=[]),)], ids=["none", "broken", "never-ran"]
 )
 def test_an_attempt_that_never_ran_had_nothing(lines):
-    assert seen_hardware(lines) == {}
+    assert observed_hardware(lines) == {}
 
 
 def test_the_next_attempt_is_told_and_one_that_never_started_changes_nothing():

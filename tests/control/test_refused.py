@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_training.control.model import Refused
+from airflow_training.control.model import RefusedAttempt
 from tests.builders import Bench, job, role
 
 
@@ -13,7 +13,7 @@ def test_a_quota_of_which_others_use_more_and_less_is_told_once_a_minute_and_oth
 
     def told(message: str) -> list[str]:
         bench.refused = [
-            Refused(
+            RefusedAttempt(
                 key=entry.key,
                 attempt_id=entry.attempt_id,
                 reason="QuotaExceeded",

@@ -16,7 +16,7 @@ from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.settings import Settings, load_settings
 from airflow_training.state.store import Store
 from airflow_training.supervise import sweep as sweeping
-from airflow_training.supervise.sweep import Swept, sweep
+from airflow_training.supervise.sweep import SweepResult, sweep
 from tests.kubernetes.conftest import CONTROLLER, Stage, connect_to, resolved
 from tests.waiting import PATIENCE
 
@@ -34,7 +34,9 @@ def settings(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return load_settings()
 
 
-async def swept(stage: Stage, settings: Settings, *, dry_run: bool = False) -> Sequence[Swept]:
+async def swept(
+    stage: Stage, settings: Settings, *, dry_run: bool = False
+) -> Sequence[SweepResult]:
     return await sweep(
         store=stage.store,
         settings=settings,
@@ -178,7 +180,7 @@ async def test_a_namespace_that_was_deleted_after_its_last_run_is_no_problem(
     control.allow("trainer", cluster_wide)
     await ended(stage, resolved(QUICK, namespace="team"))
 
-    async def look() -> Sequence[Swept]:
+    async def look() -> Sequence[SweepResult]:
         connect = connect_to(stage.cluster, token="trainer's")
         return await sweep(
             store=stage.store,

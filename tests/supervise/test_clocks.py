@@ -19,8 +19,8 @@ from airflow_training.control.clocks import (
     SCHEDULE,
     STANDINGS,
     UNKNOWN,
-    Clock,
     Standing,
+    StateClock,
 )
 from airflow_training.control.model import Ledger
 from airflow_training.control.rollup import trained_seconds
@@ -82,14 +82,14 @@ SITUATIONS = {
         faults=(Fault(kind="lose", role="a", after=1, seconds=LONG),),
     ),
 }
-ENDS: dict[Clock, tuple[str, str, str]] = {
+ENDS: dict[StateClock, tuple[str, str, str]] = {
     # reason of the end, words of its message, id of its root cause
     DEADLINE: (reasons.DEADLINE_EXCEEDED, "activeDeadlineSeconds 100", "time-limit"),
     DEPENDENCY: (reasons.DEPENDENCY_TIMEOUT, "a was running for 100 s", "dependency-timeout"),
     SCHEDULE: (reasons.SCHEDULE_TIMEOUT, "within 100 s", "unschedulable"),
     UNKNOWN: (reasons.MAX_RESTARTS_EXCEEDED, "unknown for 100 s", "node-lost"),
 }
-FIELDS: dict[Clock, str] = {
+FIELDS: dict[StateClock, str] = {
     DEADLINE: "active_deadline_seconds",
     DEPENDENCY: "timeout_seconds",
     SCHEDULE: "schedule_timeout_seconds",

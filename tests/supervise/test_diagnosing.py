@@ -224,12 +224,12 @@ async def test_what_waits_for_a_diagnosis_that_comes_late(
     for _ in range(20):
         await asyncio.sleep(0)
     assert asking.done() is not decision_waits
-    assert set(asked.under_way) == ({("worker", 0, 0)} if restart_waits else set())
+    assert set(asked.pending) == ({("worker", 0, 0)} if restart_waits else set())
     logs.readable.set()
     await asking
     for task in asked._asked.values():
         await task
-    assert not asked.under_way
+    assert not asked.pending
 
 
 def test_of_a_job_that_no_instance_ended_its_own_reason_is_the_fact():

@@ -101,7 +101,7 @@ async def test_a_poke_is_faster_than_the_poll(stage):
     async with hub.subscription(uid) as sub:
         await sub.next()
         stage.store.add_request(uid, "pause")
-        hub.poke(uid)
+        hub.notify(uid)
         await asyncio.wait_for(sub.next(), PATIENCE)
 
 

@@ -41,7 +41,7 @@ from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import ClusterSnapshot, NodeView
-from airflow_training.supervise.followers.follower import Change
+from airflow_training.supervise.followers.follower import FollowerChange
 from airflow_training.supervise.followers.replanning import Replanner, RunView
 from tests.rounds import Rounds
 from tests.supervise.conftest import Stage
@@ -422,7 +422,7 @@ class Eye:
         team = {**self.state.ledger.instances, ("worker", index): waiting}
         self.state = replace(self.state, ledger=replace(self.state.ledger, instances=team))
 
-    def goes_on(self, change: Change) -> None:
+    def goes_on(self, change: FollowerChange) -> None:
         """Let the run be what came of a change, with its instances on the first nodes."""
         assert self.state is not None
         assert change.job is not None
@@ -437,10 +437,10 @@ class Eye:
             now=time.time(),
         )
 
-    def change(self) -> Change | None:
+    def change(self) -> FollowerChange | None:
         return self.replanner.change(now=1.0)
 
-    async def judged(self, machines: list[NodeView]) -> Change | None:
+    async def judged(self, machines: list[NodeView]) -> FollowerChange | None:
         """Return what comes of these nodes, then look once more, so that they are the usual ones."""
         self.machines.nodes = machines
         await self.look(2)

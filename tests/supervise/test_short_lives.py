@@ -6,7 +6,7 @@ import asyncio
 
 from airflow_training.control.model import Ledger
 from airflow_training.runtimes.faults import Behaviour, Script
-from airflow_training.supervise.short_lives import with_short_lives
+from airflow_training.supervise.short_lives import with_unseen_attempts
 from tests.builders import entry, job, role, seen
 from tests.waiting import PATIENCE
 
@@ -21,11 +21,11 @@ def test_only_attempts_that_were_replaced_get_their_times():
         }
     )
     observed = [seen("worker", i, "failed", started_at=3.0, finished_at=4.0) for i in range(2)]
-    filled = with_short_lives(old, new, observed).instances
+    filled = with_unseen_attempts(old, new, observed).instances
     assert (filled["worker", 0].started_at, filled["worker", 0].finished_at) == (3.0, 4.0)
     assert filled["worker", 1] is old.instances["worker", 1]
     assert filled["worker", 2].started_at is None
-    assert with_short_lives(old, old, observed) is old
+    assert with_unseen_attempts(old, old, observed) is old
 
 
 def test_an_attempt_that_ended_while_nobody_watched_is_charged_until_then():
@@ -36,7 +36,7 @@ def test_an_attempt_that_ended_while_nobody_watched_is_charged_until_then():
     )
     new = Ledger(instances={key: entry("worker", key[1], attempt=1) for key in old.instances})
     observed = [seen("worker", 0, "failed", started_at=3.5, finished_at=5.0)]
-    filled = with_short_lives(old, new, observed).instances
+    filled = with_unseen_attempts(old, new, observed).instances
     assert (filled["worker", 0].started_at, filled["worker", 0].finished_at) == (3.5, 5.0)
     assert filled["worker", 1] is old.instances["worker", 1], "nobody knows when it ended"
 

@@ -118,10 +118,10 @@ async def test_reports_that_come_before_any_is_taken_keep_all_their_points():
             points = {"loss": [ReportedValue(step, float(step), 0.5)]}
             report = ProgressReport(step=step, points=points)
             await tell(InstanceUpdate(instance=dataclasses.replace(WORKER, progress=report)))
-        taken = watcher.take_progress()["worker", 0]
+        taken = watcher.pop_progress()["worker", 0]
         assert taken.step == 2
         assert [each.step for each in taken.points["loss"]] == [0, 1, 2]
-        assert watcher.take_progress() == {}
+        assert watcher.pop_progress() == {}
 
 
 async def test_where_only_writes_fail_the_runtime_still_answers():

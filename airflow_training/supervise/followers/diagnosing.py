@@ -109,7 +109,7 @@ class Diagnoser:
         return tuple(self._answers.values())
 
     @property
-    def under_way(self) -> Collection[Attempt]:
+    def pending(self) -> Collection[Attempt]:
         """Return attempts whose restart waits: they ended by themselves, and it will be known why."""
         return frozenset(self._awaited)
 

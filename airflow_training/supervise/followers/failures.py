@@ -31,7 +31,7 @@ class FailureFollower(Follower):
             await self._make_diagnoser().ask(ledger, seen.instances, self._run.progress)
         if self._diagnoser is None:
             return Evidence()
-        return Evidence(diagnoses=self._diagnoser.answers, undiagnosed=self._diagnoser.under_way)
+        return Evidence(diagnoses=self._diagnoser.answers, undiagnosed=self._diagnoser.pending)
 
     def on_persisted(self, evidence: Evidence) -> None:
         if self._diagnoser is not None:

@@ -25,7 +25,7 @@ from airflow_training.runtimes.port import Runtime
 from airflow_training.state.store import Store
 from airflow_training.supervise.watcher import Watcher
 
-__all__ = ["Change", "Evidence", "FollowedRun", "Follower"]
+__all__ = ["Evidence", "FollowedRun", "Follower", "FollowerChange"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class FollowerChange:
     """What the loop is to store for a follower."""
 
     ledger: Ledger
@@ -79,7 +79,7 @@ class Change:
 class Follower:
     """At each moment nothing: a follower overrides those that it has something to do at."""
 
-    async def begin(self, *, now: float) -> Change | None:  # noqa: ARG002 - see the class
+    async def begin(self, *, now: float) -> FollowerChange | None:  # noqa: ARG002 - see the class
         """Take up what the holder before has left; called once, before the first decision."""
         return None
 
@@ -100,7 +100,7 @@ class Follower:
         """Return the last decision of a run with what there is to say about it."""
         return decision
 
-    def change(self, *, now: float) -> Change | None:  # noqa: ARG002 - see the class
+    def change(self, *, now: float) -> FollowerChange | None:  # noqa: ARG002 - see the class
         """Return what is to be stored now that a decision was acted on, once; None: nothing."""
         return None
 

@@ -40,7 +40,7 @@ from airflow_training.errors import RuntimeUnavailable
 from airflow_training.frameworks.ranks import ranked_roles
 from airflow_training.runtimes.progress import progress_of
 from airflow_training.state.store import Store
-from airflow_training.supervise.followers.follower import Change, Follower
+from airflow_training.supervise.followers.follower import Follower, FollowerChange
 
 __all__ = ["ProcessHistory", "Processes"]
 
@@ -89,7 +89,7 @@ class Processes(Follower):
         self._ranks: dict[tuple[str, InstanceKey], set[int]] = {}
         """Group and instance -> the ranks that told something from there in this generation."""
 
-    async def begin(self, *, now: float) -> Change | None:
+    async def begin(self, *, now: float) -> FollowerChange | None:
         """Begin with what the holder before knew of them; step back where nobody can check it."""
         found = await self.resume(now=now)
         if not found.events:
@@ -98,7 +98,7 @@ class Processes(Follower):
         if found.not_after is not None:
             job = limit_restore_step(ledger.job, found.not_after)
             ledger = dataclasses.replace(ledger, job=job)
-        return Change(ledger=ledger, events=found.events)
+        return FollowerChange(ledger=ledger, events=found.events)
 
     async def resume(self, *, now: float) -> ProcessHistory:
         """Take in the snapshots of the holder before; to be called once, first."""

@@ -30,11 +30,11 @@ class ProgressFollower(Follower):
     async def finish(self) -> None:
         """Save what came since the last time. Waits for a store that is away."""
         store, uid, watcher = self._run.store, self._run.ref.uid, self._run.watcher
-        if fresh := watcher.take_progress():
+        if fresh := watcher.pop_progress():
             self._run.progress.update(fresh)
             for each in self._others:
                 each.on_progress(fresh)
             rows = {key: dataclasses.asdict(progress) for key, progress in fresh.items()}
             await retrying(store, lambda: store.save_progress(uid, rows))
-        if environment := watcher.take_environment():
+        if environment := watcher.pop_environment():
             await retrying(store, lambda: store.save_environment(uid, environment))

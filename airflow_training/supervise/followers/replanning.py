@@ -27,7 +27,7 @@ from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.runtimes.port import ClusterSnapshot as Machines
 from airflow_training.runtimes.port import Runtime
-from airflow_training.supervise.followers.follower import Change, Follower
+from airflow_training.supervise.followers.follower import Follower, FollowerChange
 
 __all__ = ["Replanner", "RunView"]
 
@@ -49,7 +49,7 @@ class RunView:
     now: float
 
     @property
-    def team(self) -> Sequence[InstanceEntry]:
+    def instances_of(self) -> Sequence[InstanceEntry]:
         """Return the instances that train."""
         ranked = {role.name for role in self.job.roles if role.rank_offset is not None}
         return [e for e in self.ledger.instances.values() if e.role in ranked and not e.retired]
@@ -57,16 +57,16 @@ class RunView:
     @property
     def nodes(self) -> frozenset[str]:
         """Return the names of the nodes they are on."""
-        return frozenset(entry.node for entry in self.team if entry.node)
+        return frozenset(entry.node for entry in self.instances_of if entry.node)
 
     def is_tight(self) -> bool:
         """Return whether others keep places that its plan takes, or kept them when it was planned."""
         planned_tight = self.job.plan is not None and self.job.plan.capacity == "free"
-        return planned_tight or waiting_seconds(self.team, now=self.now) > TIGHT_SECONDS
+        return planned_tight or waiting_seconds(self.instances_of, now=self.now) > TIGHT_SECONDS
 
     def situation(self, machines: Machines, *, broken: bool, tight: bool) -> Situation:
         """Return what the planner is told."""
-        said = [self.progress.get(entry.key) for entry in self.team]
+        said = [self.progress.get(entry.key) for entry in self.instances_of]
         totals = [each.total_steps for each in said if each and each.total_steps is not None]
         began, ran = self.ledger.job.started_at, self.ledger.job.running_at
         return Situation(
@@ -113,7 +113,7 @@ class Replanner(Follower):
         self._used: frozenset[str] = frozenset()
         """Nodes that the run was on while the cluster was as it was judged."""
 
-    def change(self, *, now: float) -> Change | None:
+    def change(self, *, now: float) -> FollowerChange | None:
         """Return what is to be stored because of the newest verdict, once; None: nothing.
 
         With a new job comes its attempt: what lives of the old split is stale from then on, whoever
@@ -130,12 +130,12 @@ class Replanner(Follower):
             at=now, reason=said.reason, message=said.message, level=said.level, data=said.data
         )
         if said.job is None:
-            return Change(ledger=state.ledger, events=(event,))
+            return FollowerChange(ledger=state.ledger, events=(event,))
         if state.job is not self._job or replan_hindrance(state.job, state.ledger):
             self._job = None
             return None
         ledger, events = replan_ledger(said.job, state.ledger, event, generation=state.generation)
-        return Change(ledger=ledger, events=events, job=said.job)
+        return FollowerChange(ledger=ledger, events=events, job=said.job)
 
     async def run(self) -> None:
         complaint = ""
@@ -164,7 +164,7 @@ class Replanner(Follower):
             tight = state.is_tight()
             machines = await self._runtime.cluster_view(state.job, with_free=tight)
         if tight:
-            machines = available_nodes(machines, state.job, state.team)
+            machines = available_nodes(machines, state.job, state.instances_of)
         before = self._seen
         self._seen = seen = await asyncio.to_thread(
             read_current_cluster, self._plan.cluster, state.job, machines, self._history

@@ -123,10 +123,10 @@ class ChildCall:
         if self._child is not None:
             self._unburied.append(self._child)
         self._child, self._pipe = None, -1
-        self._unburied = [pid for pid in self._unburied if _lives(pid)]
+        self._unburied = [pid for pid in self._unburied if _is_alive(pid)]
 
 
-def _lives(child: int) -> bool:
+def _is_alive(child: int) -> bool:
     """Return whether it still has to be waited for: in a driver that hangs that may take for ever."""
     try:
         return os.waitpid(child, os.WNOHANG)[0] == 0

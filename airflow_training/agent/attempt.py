@@ -105,7 +105,7 @@ class Attempt(abc.ABC):
         """Look for orders, and again after a while."""
 
     @abc.abstractmethod
-    def _told_to_end(self, number: int) -> None:
+    def _on_termination(self, number: int) -> None:
         """SIGTERM, or what else ends an agent, has come."""
 
     def _is_fit(self) -> None:
@@ -140,20 +140,20 @@ class Attempt(abc.ABC):
         except BaseException:  # whatever it is: nothing of the tree may outlive us
             self._kill_tree()
             raise
-        self._preparation.ports.let_go()
+        self._preparation.ports.release()
         self._limit.close()
         self._loop.close()
 
     def _settle(self) -> None:
         """Finish what was stopped, once nothing of it lives."""
-        if not self._stop_reason or self._is_told or self._tree():
+        if not self._stop_reason or self._is_reported or self._tree():
             return
         self._loop.reap()  # else nobody may have heard yet how the command ended
-        if not self._is_told:
+        if not self._is_reported:
             self._finish()
 
     @property
-    def _is_told(self) -> bool:
+    def _is_reported(self) -> bool:
         """Whether it was told how it ended."""
         return self._finished or self._waiting
 
@@ -164,7 +164,7 @@ class Attempt(abc.ABC):
 
     def _signalled(self, number: int) -> None:
         if number == signal.SIGTERM:
-            self._told_to_end(number)
+            self._on_termination(number)
         else:
             self._pass_on(number)
 
@@ -536,7 +536,7 @@ class Attempt(abc.ABC):
     def _stay(self, *, seconds: float) -> None:
         """Stay for a look inside; the timer is our own, as nobody may be left to end it."""
         self._staying = True
-        self._preparation.ports.let_go()
+        self._preparation.ports.release()
         self._loop.cancel("deadline")
         self._loop.after(seconds, "wait", self._leave)
         self._say(f"stays for a look inside, for {seconds:g} s")

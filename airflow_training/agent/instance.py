@@ -159,7 +159,7 @@ class LocalAttempt(Attempt):
             write_json(self._folder.path / "addresses.json", answer.get("addresses", {}))
         self._prepare()
 
-    def _told_to_end(self, number: int) -> None:  # noqa: ARG002  # only one signal ends it
+    def _on_termination(self, number: int) -> None:  # noqa: ARG002  # only one signal ends it
         grace = self._order.grace_seconds
         self._stop("Terminated", "the agent was asked to end (SIGTERM)", grace_seconds=grace)
 

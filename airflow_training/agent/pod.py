@@ -147,11 +147,11 @@ class PodAttempt(Attempt):
     # signals and orders --------------------------------------------------------------------------
     def _signalled(self, number: int) -> None:
         if number in _STOPPING:
-            self._told_to_end(number)
+            self._on_termination(number)
         else:
             self._pass_on(number)
 
-    def _told_to_end(self, number: int) -> None:
+    def _on_termination(self, number: int) -> None:
         """Let the command end as it likes: the kubelet knows how long that may take."""
         self._passed_on = number
         if self._child is None or self._waiting or self._phase == "uploading":
@@ -227,10 +227,10 @@ class PodAttempt(Attempt):
     def _tell(self, result: dict[str, Any]) -> None:
         """Leave the result where the kubelet takes the container's last words from."""
         message = str(result.get("message", ""))
-        text = _last_words(result, message)
+        text = _last_log_lines(result, message)
         while len(text) > _MAX_RESULT_BYTES and message:  # a cut document would say nothing
             message = message[: len(message) // 2]
-            text = _last_words(result, message)
+            text = _last_log_lines(result, message)
         try:
             with Path(self._order.termination_log).open("w", encoding="utf-8") as file:
                 file.write(text)
@@ -306,5 +306,5 @@ class PodAttempt(Attempt):
             self._finished = True
 
 
-def _last_words(result: dict[str, Any], message: str) -> str:
+def _last_log_lines(result: dict[str, Any], message: str) -> str:
     return json.dumps({"airflow-training": {**result, "message": message}})

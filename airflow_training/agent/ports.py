@@ -40,7 +40,7 @@ class HeldPorts:
                 self._missing.remove(port)
         return list(self._missing)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give them back: nothing else may be started before, it would hold them on."""
         for held in self._sockets:
             self._missing.append(held.getsockname()[1])

@@ -146,7 +146,7 @@ class Preflight:
         if failing != self._said:
             self._said = failing
             limit = self._wanted["timeout_seconds"]
-            self._say(f"not ready, checked again for up to {limit:g} s: {_words(lacks)}")
+            self._say(f"not ready, checked again for up to {limit:g} s: {_sentence(lacks)}")
 
     def _ready(self, now: float) -> Verdict:
         seconds, checks = now - self._begun_at, performed_checks(self._found)
@@ -169,7 +169,7 @@ class Preflight:
         failed = [name for name in CHECKS if any(each.check == name for each in lacks)]
         # where only the store lacks, another node would not help
         reason = "StoreNotReady" if failed == ["store"] else "EnvironmentNotReady"
-        text = f"not ready after {seconds:.1f} s: {_words(lacks)}"
+        text = f"not ready after {seconds:.1f} s: {_sentence(lacks)}"
         return Verdict(
             ready=False,
             reason=reason,
@@ -180,7 +180,7 @@ class Preflight:
         )
 
 
-def _words(lacks: list[Shortcoming]) -> str:
+def _sentence(lacks: list[Shortcoming]) -> str:
     return "; ".join(f"{each.check}: {each.text}" for each in lacks)
 
 
@@ -193,7 +193,7 @@ def _questions(folder: Path, environment: Mapping[str, str]) -> dict[str, ChildC
     arguments = _store_arguments(environment)
     if arguments:
         questions["store"] = ChildCall(
-            lambda: _ask_store(arguments, environment), on_error=lambda e: {"error": e}
+            lambda: _probe_store(arguments, environment), on_error=lambda e: {"error": e}
         )
     return questions
 
@@ -256,7 +256,7 @@ def _needs_driver(uri: str) -> bool:
     return "://" in uri and not uri.startswith("file://")
 
 
-def _ask_store(arguments: list[str], environment: Mapping[str, str]) -> dict[str, str]:
+def _probe_store(arguments: list[str], environment: Mapping[str, str]) -> dict[str, str]:
     """Return `error`, empty where it is as it should be; `unchecked` where that cannot be told here."""
     if not any(_needs_driver(uri) for uri in arguments):
         import importlib

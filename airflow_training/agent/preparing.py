@@ -143,5 +143,5 @@ class Preparation:
                 self._waits(in_use(taken))
             self._loop.after(LOOK_SECONDS, "ports", self._await_ports)
             return
-        self.ports.let_go()
+        self.ports.release()
         self._ready()

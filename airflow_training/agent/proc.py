@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 __all__ = [
+    "arguments_of",
     "become_subreaper",
     "boot_id",
     "cannot_run",
@@ -29,7 +30,6 @@ __all__ = [
     "process_identity",
     "session_members",
     "start_time",
-    "words_of",
 ]
 
 _PR_SET_PDEATHSIG = 1
@@ -153,7 +153,7 @@ def marked_processes(markers: Iterable[str]) -> dict[int, int]:
     return {
         pid: start
         for pid, start in living_processes().items()
-        if not wanted.isdisjoint(words_of(pid, "environ"))
+        if not wanted.isdisjoint(arguments_of(pid, "environ"))
     }
 
 
@@ -162,7 +162,7 @@ def living_processes() -> dict[int, int]:
     return {pid: stat[3] for pid, stat in _all().items() if stat[0] not in "ZX"}
 
 
-def words_of(pid: int, name: str) -> list[bytes]:
+def arguments_of(pid: int, name: str) -> list[bytes]:
     """Return the `environ` or the `cmdline` of a process; empty where it cannot be seen."""
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes().split(b"\0")

@@ -81,7 +81,7 @@ class Reporter:
         if self._turn.get("number"):
             pause = 0.0  # somebody waits to hear that the turn has begun
         while True:
-            word = self._await_word(pause)
+            word = self._await_end(pause)
             if word is not None:
                 on = "exit"
             told = dict(word or {})
@@ -107,7 +107,7 @@ class Reporter:
             self._new_points = merge_points(self._new_points, points)
         return {name: value for name, value in document.items() if name != "points"}
 
-    def _await_word(self, seconds: float) -> dict[str, Any] | None:
+    def _await_end(self, seconds: float) -> dict[str, Any] | None:
         """Return how the command ended; None where it has not after so long."""
         if not select.select([self._words], [], [], seconds)[0]:
             return None

@@ -94,7 +94,7 @@ def _python_of(pid: int) -> str | None:
         program = Path(os.readlink(f"/proc/{pid}/exe"))  # noqa: PTH115  # `Path.readlink` came with Python 3.9
         if not program.name.startswith(("python", "pypy")):
             return None
-        called = os.fsdecode(next(iter(proc.words_of(pid, "cmdline")), b""))
+        called = os.fsdecode(next(iter(proc.arguments_of(pid, "cmdline")), b""))
         if "/" in called:
             found: str | None = str(Path(os.readlink(f"/proc/{pid}/cwd"), called))  # noqa: PTH115  # as above
         else:
@@ -108,7 +108,7 @@ def _python_of(pid: int) -> str | None:
 
 
 def _environment_of(pid: int) -> dict[str, str]:
-    pairs = (os.fsdecode(each).partition("=") for each in proc.words_of(pid, "environ"))
+    pairs = (os.fsdecode(each).partition("=") for each in proc.arguments_of(pid, "environ"))
     return {name: value for name, equals, value in pairs if equals}
 
 

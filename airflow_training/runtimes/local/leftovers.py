@@ -38,13 +38,13 @@ def find_strays(run: RunFolder) -> list[Stray]:
     ours = {*map(_identity, _control_folders(run)), _identity(run.path.parent)}
     below = os.fsencode(run.path) + b"/"
     for pid, start in proc.living_processes().items():
-        environment = proc.words_of(pid, "environ")
+        environment = proc.arguments_of(pid, "environ")
         folder = _value(environment, _DIRECTORY)
         if folder.startswith(below):
             uid = _value(environment, _UID).decode(errors="replace")
             is_agent, stray = False, _is_gone(AttemptFolder(Path(os.fsdecode(folder))), uid)
         else:
-            is_agent = _is_agent(proc.words_of(pid, "cmdline"), below)
+            is_agent = _is_agent(proc.arguments_of(pid, "cmdline"), below)
             if is_agent and _is_fork(pid, below):
                 continue  # what its parent is decides about both
             standing = _identity(Path(f"/proc/{pid}/cwd")) if is_agent else None
@@ -95,7 +95,7 @@ def _is_agent(words: list[bytes], below: bytes) -> bool:
 def _is_fork(pid: int, below: bytes) -> bool:
     """Return whether an agent forked this process, which looks like it until it becomes its command."""
     parent = proc.parent_of(pid)
-    return parent is not None and _is_agent(proc.words_of(parent, "cmdline"), below)
+    return parent is not None and _is_agent(proc.arguments_of(parent, "cmdline"), below)
 
 
 def _control_folders(run: RunFolder) -> Iterator[Path]:

@@ -11,7 +11,7 @@ from airflow_training.control.model import Event
 from airflow_training.control.reasons import CHECKPOINT_REJECTED
 from airflow_training.documents.resolved import ResolvedJob, RunKey, RunRef
 from airflow_training.errors import InputError, Problem
-from airflow_training.runtimes.port import LooksAhead, Runtime
+from airflow_training.runtimes.port import Runtime, SupportsStartWarnings
 from airflow_training.runtimes.registry import adapter_of
 from airflow_training.runtimes.rendering import expected_addresses, render_instance
 from airflow_training.settings import Settings
@@ -52,7 +52,7 @@ async def check_runtime(
     ]
     problems = await runtime.check(run, resolved, firsts)
     warnings: Sequence[Problem] = ()
-    if not problems and isinstance(runtime, LooksAhead):
+    if not problems and isinstance(runtime, SupportsStartWarnings):
         warnings = await runtime.warnings(run, resolved, firsts)
     if resolved.scheduling.never_fits == "Fail":
         problems = [*problems, *(each for each in warnings if each.code == "never_fits")]

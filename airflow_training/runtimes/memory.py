@@ -171,7 +171,7 @@ class MemoryRuntime:
         for ref in instances:
             found = self._waiting(ref)
             if found is not None:
-                self._wait_no_more(ref.run.uid, found)
+                self._stop_waiting(ref.run.uid, found)
 
     async def delete(
         self,
@@ -342,7 +342,7 @@ class MemoryRuntime:
         found = self._find(ref)
         return found if found is not None and found.in_place and found.state in ENDED else None
 
-    def _wait_no_more(self, run_uid: str, instance: SimulatedInstance) -> None:
+    def _stop_waiting(self, run_uid: str, instance: SimulatedInstance) -> None:
         if instance.in_place:
             instance.in_place = False
             self._emit(run_uid, InstanceUpdate(instance=instance.observe()))
@@ -595,7 +595,7 @@ class MemoryRuntime:
             instance.in_place = False
         elif instance.in_place:
             until = self.clock.now() + instance.spec.in_place_seconds
-            self.clock.call_at(until, partial(self._wait_no_more, run_uid, instance))
+            self.clock.call_at(until, partial(self._stop_waiting, run_uid, instance))
         instance.finished_at = self.clock.now()
         self._set(
             run_uid, instance, state="succeeded" if good else "failed",

@@ -346,7 +346,7 @@ class Runtime(Protocol):
 
 
 @runtime_checkable
-class LooksAhead(Protocol):
+class SupportsStartWarnings(Protocol):
     """A runtime that can tell before the start what a job would wait for."""
 
     async def warnings(
@@ -410,7 +410,7 @@ class OpensShells(Protocol):
 
 
 @runtime_checkable
-class KeepsFolders(Protocol):
+class SupportsExpiry(Protocol):
     """A runtime that keeps the logs and outputs of its runs in folders that this process can delete."""
 
     async def due_runs(self) -> Sequence[str]:
@@ -419,10 +419,10 @@ class KeepsFolders(Protocol):
     async def look_again(self, uid: str, *, seconds: float) -> None:
         """Leave a run out of `due_runs` for so long."""
 
-    async def set_aside(self, run: RunRef) -> None:
+    async def quarantine(self, run: RunRef) -> None:
         """Take a removed run's folder away; raises StillAlive for one that is not ours or lives."""
 
-    async def delete_aside(self, uid: str) -> None:
+    async def delete_quarantined(self, uid: str) -> None:
         """Delete what was set aside; raises OSError where something of `uid` stays."""
 
 
@@ -439,9 +439,7 @@ __all__ = [
     "InstanceSpec",
     "InstanceUpdate",
     "KeepsFailed",
-    "KeepsFolders",
     "LogChunk",
-    "LooksAhead",
     "NodeView",
     "OpensShells",
     "Outcome",
@@ -451,4 +449,6 @@ __all__ = [
     "Runtime",
     "Snapshot",
     "Streams",
+    "SupportsExpiry",
+    "SupportsStartWarnings",
 ]

@@ -24,7 +24,6 @@ from airflow_training.runtimes.registry import adapter_of
 
 __all__ = [
     "CHECKPOINT",
-    "address_beside",
     "checkpoint_address",
     "expected_addresses",
     "followed_root",
@@ -32,6 +31,7 @@ __all__ = [
     "predictions_address",
     "render_instance",
     "runs_here",
+    "sibling_address",
 ]
 
 CHECKPOINT = "TRAINING_CHECKPOINT"
@@ -185,7 +185,7 @@ def predictions_address(job: ResolvedJob, run: RunRef) -> str:
     return _predictions_uri(job, _chief_rendering(job, run), run, "")
 
 
-def address_beside(address: str, name: str) -> str:
+def sibling_address(address: str, name: str) -> str:
     """Return where things of one name lie beside a folder; nothing is beside a bucket: there inside."""
     folder = address.rstrip("/")
     scheme, _, path = folder.rpartition("://")
@@ -217,7 +217,7 @@ def _predictions_uri(job: ResolvedJob, rendering: Rendering, run: RunRef, name: 
     base = _from_job_file(job, rendering.output_uri()) or _checkpoint_uri(job, rendering)
     if not base:
         return ""
-    return f"{address_beside(base, 'predictions')}/{run.uid}/{name}".rstrip("/")
+    return f"{sibling_address(base, 'predictions')}/{run.uid}/{name}".rstrip("/")
 
 
 def _checkpoint_uri(job: ResolvedJob, rendering: Rendering) -> str:

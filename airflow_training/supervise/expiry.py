@@ -12,7 +12,7 @@ import logging
 
 from airflow_training.control.keeping import may_be_there
 from airflow_training.control.model import TERMINAL_JOB_STATES
-from airflow_training.runtimes.port import KeepsFolders, Runtime
+from airflow_training.runtimes.port import Runtime, SupportsExpiry
 from airflow_training.state.store import RunRecord, RunState, Store
 from airflow_training.supervise.lease_keeper import holding
 
@@ -41,7 +41,7 @@ async def expire(record: RunRecord, *, store: Store, runtime: Runtime) -> None:
 
     Raises StillAlive, RuntimeUnavailable, or OSError for files that cannot be deleted.
     """
-    folders = runtime if isinstance(runtime, KeepsFolders) else None
+    folders = runtime if isinstance(runtime, SupportsExpiry) else None
     async with holding(record, store=store) as run:  # nobody opens it again meanwhile
         state = (await asyncio.to_thread(store.read, [record.uid])).get(record.uid)
         now = await asyncio.to_thread(store.now)
@@ -49,11 +49,11 @@ async def expire(record: RunRecord, *, store: Store, runtime: Runtime) -> None:
             return
         await runtime.remove(run)
         if folders is not None:
-            await folders.set_aside(run)
+            await folders.quarantine(run)
         reason = EXPIRED if folders is None else _DELETED
         await asyncio.to_thread(store.tombstone, record.uid, reason=reason)
     if folders is not None:
-        await folders.delete_aside(record.uid)
+        await folders.delete_quarantined(record.uid)
 
 
 async def expire_due(*, store: Store, runtime: Runtime, besides: str) -> None:
@@ -61,7 +61,7 @@ async def expire_due(*, store: Store, runtime: Runtime, besides: str) -> None:
 
     `besides`: uid of the run that the caller holds.
     """
-    if not isinstance(runtime, KeepsFolders):
+    if not isinstance(runtime, SupportsExpiry):
         return
     uids = [uid for uid in await runtime.due_runs() if uid != besides]
     for uid in uids[:_AT_ONCE]:

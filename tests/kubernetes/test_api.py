@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.kubernetes.api import Api, Expired, Forbidden
+from airflow_training.runtimes.kubernetes.api import Api, Forbidden, ResourceVersionExpired
 from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
 from airflow_training.supervise.instance_logs import RunLogs
@@ -85,7 +85,9 @@ async def test_the_page_of_a_proxy_is_no_answer():
         await watched(Cluster(200, b"<html>please log in</html>\n").api())
 
 
-@pytest.mark.parametrize(("code", "error"), [(410, Expired), (500, RuntimeUnavailable)])
+@pytest.mark.parametrize(
+    ("code", "error"), [(410, ResourceVersionExpired), (500, RuntimeUnavailable)]
+)
 async def test_only_an_old_version_makes_a_watch_list_again(code, error):
     event = {"type": "ERROR", "object": {"kind": "Status", "code": code, "message": "odd"}}
     with pytest.raises(error, match="odd"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_training.runtimes.kubernetes.fitting import never_fits, never_fits_by_words
+from airflow_training.runtimes.kubernetes.fitting import never_fits, never_fits_by_message
 
 GPU = "nvidia.com/gpu"
 TAINT = {"key": GPU, "value": "present", "effect": "NoSchedule"}
@@ -180,11 +180,11 @@ _NO_VICTIMS = (
     ],
 )  # fmt: skip
 def test_the_schedulers_words_say_whether_waiting_helps(words, never):
-    assert bool(never_fits_by_words(words)) == never
+    assert bool(never_fits_by_message(words)) == never
 
 
 def test_only_what_the_nodes_lack_is_repeated():
     words = f"0/3 nodes are available: 3 Insufficient cpu. no new claims to deallocate,{_HELPLESS}"
     told = "no node could take it, even when empty: 3 Insufficient cpu"
-    assert never_fits_by_words(words) == told
-    assert never_fits_by_words(words.replace(" no new claims to deallocate,", "")) == told
+    assert never_fits_by_message(words) == told
+    assert never_fits_by_message(words.replace(" no new claims to deallocate,", "")) == told

@@ -10,7 +10,7 @@ import pytest
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes.api import Forbidden, NotFound
 from airflow_training.runtimes.kubernetes.facts import facts_of
-from airflow_training.runtimes.kubernetes.holders import Holders
+from airflow_training.runtimes.kubernetes.holders import GroupStatuses
 from airflow_training.runtimes.kubernetes.holding import (
     by_events,
     by_pod_group,
@@ -25,7 +25,7 @@ from airflow_training.runtimes.kubernetes.kinds import (
     KUEUE_WORKLOADS,
     NODES,
     PODS,
-    Kind,
+    ResourceKind,
 )
 from airflow_training.runtimes.kubernetes.observing import observe, trimmed
 from tests.kubernetes.samples import RUN, a_container, a_job, a_pod, a_role
@@ -209,19 +209,21 @@ def test_only_a_pod_that_waits_for_others_is_asked_about(pod, held):
 class Server:
     """Answers with the objects that it was given, and counts what is asked."""
 
-    def __init__(self, answers: dict[Kind, Any], *pods: Any) -> None:
+    def __init__(self, answers: dict[ResourceKind, Any], *pods: Any) -> None:
         self.answers = answers
         self.pods = pods
-        self.asked: Counter[Kind] = Counter()
+        self.asked: Counter[ResourceKind] = Counter()
 
-    async def list(self, kind: Kind, namespace: str = "", **_: Any) -> tuple[list[Any], str]:
+    async def list(
+        self, kind: ResourceKind, namespace: str = "", **_: Any
+    ) -> tuple[list[Any], str]:
         self.asked[kind] += 1
         found = self.answers.get(kind, NotFound(404, "NotFound", "no such kind"))
         if isinstance(found, Exception):
             raise found
         return found, "1"
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Any:
+    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Any:
         if kind == PODS:
             return next(pod for pod in self.pods if pod["metadata"]["name"] == name)
         return {"items": (await self.list(kind))[0]}
@@ -229,7 +231,7 @@ class Server:
 
 async def asked(server: Server, *pods: Any, times: int = 1) -> dict[str, str]:
     """Return uid -> reason and message of a pod, once its holder was asked."""
-    holders = Holders(server, "team")  # type: ignore[arg-type]  # only what it asks for
+    holders = GroupStatuses(server, "team")  # type: ignore[arg-type]  # only what it asks for
     looked = [await holders.of([trimmed(pod) for pod in pods]) for _ in range(times)]
     found = looked[-1]
     seen = {pod["metadata"]["uid"]: observe(pod, now=NOW, holder=found.get(pod["metadata"]["uid"])) for pod in pods}  # fmt: skip

@@ -12,7 +12,7 @@ from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes.api import ApiError, NotFound
 from airflow_training.runtimes.kubernetes.collected import CollectedLog
 from airflow_training.runtimes.kubernetes.collecting import PodLog
-from airflow_training.runtimes.kubernetes.logs import LogArchive, Spaced
+from airflow_training.runtimes.kubernetes.logs import KeyedThrottle, LogArchive
 from airflow_training.runtimes.port import Cursor, LogChunk
 from tests.kubernetes import samples
 from tests.kubernetes.test_record import FIRST, instance_of
@@ -124,7 +124,7 @@ async def test_a_log_that_was_collected_to_its_end_stays_known_as_such(tmp_path:
 
 
 def test_what_was_tried_is_tried_again_after_a_while():
-    spaced = Spaced(seconds=10.0)
+    spaced = KeyedThrottle(seconds=10.0)
     tried = [spaced.is_due("a", now=now) for now in (100.0, 100.0, 109.0, 111.0, 112.0)]
     assert tried == [True, False, False, True, False]
     assert spaced.is_due("b", now=112.0)

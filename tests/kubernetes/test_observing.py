@@ -11,15 +11,15 @@ import pytest
 
 from airflow_training.control.failures import classify
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.runtimes.kubernetes.image_pulls import with_earlier_words
+from airflow_training.runtimes.kubernetes.image_pulls import with_earlier_message
 from airflow_training.runtimes.kubernetes.observing import (
     CANNOT_START_SECONDS,
     OVERDUE_SECONDS,
     SETTLE_SECONDS,
     SLOW_START_SECONDS,
     is_over,
-    look_again_at,
     observe,
+    observe_again_at,
     trimmed,
 )
 from airflow_training.runtimes.kubernetes.reasons import REASONS
@@ -480,13 +480,13 @@ def test_other_last_words_are_a_message(said):
 
 def test_a_container_that_cannot_start_is_looked_at_again_in_time():
     stuck = pod("Pending", container(waiting("ImagePullBackOff")))
-    when = look_again_at(stuck, now=NOW)
+    when = observe_again_at(stuck, now=NOW)
     assert when == NOW - 60 + CANNOT_START_SECONDS
     assert observe(stuck, now=when - 1).state == "pending"
     assert observe(stuck, now=when).state == "failed"
     assert not is_over(stuck)
-    assert look_again_at(stuck, now=when) is None
-    assert look_again_at(pod("Running", container(RUNNING)), now=NOW) is None
+    assert observe_again_at(stuck, now=when) is None
+    assert observe_again_at(pod("Running", container(RUNNING)), now=NOW) is None
 
 
 def test_a_pod_whose_volumes_do_not_come_is_looked_at_again_in_time():
@@ -495,7 +495,7 @@ def test_a_pod_whose_volumes_do_not_come_is_looked_at_again_in_time():
         condition("PodReadyToStartContainers", "False"),
     ]
     stuck = pod("Pending", container(waiting("ContainerCreating")), conditions=conditions)
-    when = look_again_at(trimmed(stuck), now=NOW)
+    when = observe_again_at(trimmed(stuck), now=NOW)
     assert when == NOW - 60 + CANNOT_START_SECONDS
     assert observe(trimmed(stuck), now=when - 1).state == "pending"
     assert observe(trimmed(stuck), now=when).reason == "PodNotReadyToStart"
@@ -503,12 +503,12 @@ def test_a_pod_whose_volumes_do_not_come_is_looked_at_again_in_time():
 
 def test_a_pod_whose_node_names_no_error_is_looked_at_again_in_time():
     slow = pod("Pending", container(waiting("ContainerCreating")))
-    when = look_again_at(trimmed(slow), now=NOW)
+    when = observe_again_at(trimmed(slow), now=NOW)
     assert when == NOW - 60 + SLOW_START_SECONDS
     assert observe(trimmed(slow), now=when - 1).state == "pending"
     failed = observe(trimmed(slow), now=when)
     assert failed.message.startswith("container 'main': its node has not started it for 1800 s")
-    assert look_again_at(trimmed(slow), now=when) is None
+    assert observe_again_at(trimmed(slow), now=when) is None
 
 
 @pytest.mark.parametrize("reason", ["CreateContainerConfigError", "ContainerCreating"])
@@ -522,7 +522,7 @@ def test_what_cannot_start_has_its_whole_time_once_the_server_answers_again(reas
     )
     assert observe(stuck, now=NOW).state == "failed"
     assert observe(stuck, now=NOW, answers_since=NOW - 5).state == "pending"
-    assert look_again_at(stuck, now=NOW, answers_since=NOW - 5) == NOW - 5 + limit
+    assert observe_again_at(stuck, now=NOW, answers_since=NOW - 5) == NOW - 5 + limit
     assert observe(stuck, now=NOW - 5 + limit, answers_since=NOW - 5).state == "failed"
 
 
@@ -532,32 +532,32 @@ def test_older_kubelets_say_why_only_the_first_time():
         "Pending", container(waiting("ImagePullBackOff", 'Back-off pulling image "team/trian:7"'))
     )
     assert observe(again, now=NOW).state == "pending"
-    remembered = with_earlier_words(again, trimmed(first))
+    remembered = with_earlier_message(again, trimmed(first))
     found = observe(remembered, now=NOW)
     assert (found.state, found.message) == ("failed", "container 'main': team/trian:7: not found")
-    once_more = with_earlier_words(again, trimmed(remembered))
+    once_more = with_earlier_message(again, trimmed(remembered))
     assert observe(trimmed(once_more), now=NOW).state == "failed"
     other = pod("Pending", container(waiting("ImagePullBackOff")), metadata={"uid": "u-2"})
-    assert observe(with_earlier_words(other, trimmed(first)), now=NOW).state == "pending"
+    assert observe(with_earlier_message(other, trimmed(first)), now=NOW).state == "pending"
 
 
 def test_an_end_without_a_last_phase_counts_after_a_while():
     beside_a_sidecar = pod("Running", container(just_ended(3)), container(RUNNING, "proxy"))
-    when = look_again_at(beside_a_sidecar, now=NOW)
+    when = observe_again_at(beside_a_sidecar, now=NOW)
     assert when == NOW - 1 + SETTLE_SECONDS
     assert observe(beside_a_sidecar, now=when - 0.1).state == "running"
     assert observe(beside_a_sidecar, now=when).exit_code == 3
-    assert look_again_at(beside_a_sidecar, now=when) is None
-    assert look_again_at(pod("Failed", container(just_ended(3))), now=NOW) is None
+    assert observe_again_at(beside_a_sidecar, now=when) is None
+    assert observe_again_at(pod("Failed", container(just_ended(3))), now=NOW) is None
 
 
 def test_a_pod_that_should_be_gone_is_looked_at_again_in_time():
     leaving = pod("Running", container(RUNNING), metadata={"deletionTimestamp": at(10)})
-    when = look_again_at(leaving, now=NOW)
+    when = observe_again_at(leaving, now=NOW)
     assert when == NOW + 10 + OVERDUE_SECONDS
     assert observe(leaving, now=when - 1).reason == "Deleted"
     assert observe(leaving, now=when).reason == "Overdue"
-    assert look_again_at(leaving, now=when) is None
+    assert observe_again_at(leaving, now=when) is None
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
 from airflow_training.runtimes.kubernetes.quotas import (
+    exhausted_quota,
     has_more_room,
     needs_together,
-    too_little_left,
 )
 from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from tests.kubernetes.conftest import CONTROLLER, Stage, connect_to, resolved
@@ -73,7 +73,7 @@ def left(hard: dict[str, str], used: dict[str, str], **spec: Any) -> dict[str, A
     ],
 )  # fmt: skip
 def test_what_is_left_is_compared_not_the_limit(found, told):
-    said = too_little_left([found], needs_together(a_group()))
+    said = exhausted_quota([found], needs_together(a_group()))
     assert said.startswith(told)
     assert bool(said) == bool(told)
 

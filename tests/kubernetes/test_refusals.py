@@ -17,7 +17,7 @@ from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.runtimes.kubernetes.api import ApiError, Forbidden, Invalid, NotFound
 from airflow_training.runtimes.kubernetes.facts import facts_of
-from airflow_training.runtimes.kubernetes.kinds import Kind
+from airflow_training.runtimes.kubernetes.kinds import ResourceKind
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
 from airflow_training.runtimes.kubernetes.refusals import (
@@ -357,12 +357,12 @@ class Installed:
 
     def __init__(self, version: str) -> None:
         self.version = version
-        self.asked: list[Kind] = []
+        self.asked: list[ResourceKind] = []
 
-    async def serves(self, kind: Kind) -> bool:
+    async def serves(self, kind: ResourceKind) -> bool:
         return kind.version == self.version
 
-    async def get(self, kind: Kind, *_: str) -> dict[str, Any]:
+    async def get(self, kind: ResourceKind, *_: str) -> dict[str, Any]:
         if kind.plural != "localqueues":
             return {"metadata": {}}
         self.asked.append(kind)

@@ -14,7 +14,7 @@ from airflow_training.runtimes.kubernetes.pod_attempts import (
     AgentReport,
     first_log_line,
     intended_uid,
-    newest_turn,
+    newest_agent_report,
     ref_of,
     stays_now,
     with_agent_report,
@@ -99,10 +99,10 @@ def test_only_the_newest_word_of_this_very_pod_counts():
         {"turn": "nonsense"},
         {},
     ]
-    assert newest_turn(records, "pod") == AgentReport(number=1, started_at=40.0)
-    assert newest_turn(records, "unknown") == AgentReport(number=0)
+    assert newest_agent_report(records, "pod") == AgentReport(number=1, started_at=40.0)
+    assert newest_agent_report(records, "unknown") == AgentReport(number=0)
     later = AgentReport(number=2)
-    assert newest_turn(records, "pod", after=later) == later
+    assert newest_agent_report(records, "pod", after=later) == later
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from airflow_training.control.model import ProgressReport
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.kubernetes.api import Expired
+from airflow_training.runtimes.kubernetes.api import ResourceVersionExpired
 from airflow_training.runtimes.kubernetes.watching import NamespaceWatch
 from airflow_training.runtimes.port import InstanceUpdate, Snapshot
 from tests.kubernetes.samples import a_job, a_pod
@@ -164,7 +164,7 @@ async def test_an_old_list_takes_nothing_away_that_is_newer():
             assert await anext(first) == Snapshot(instances=())
             slow = server.may_answer = asyncio.Event()
             server.asked.clear()
-            server.events.put_nowait(Expired(410, "Expired", "too old"))
+            server.events.put_nowait(ResourceVersionExpired(410, "Expired", "too old"))
             await server.asked.wait()  # the whole list is made, and on its way
             server.pods, server.version = [a_running_pod(version=15)], 15
             server.may_answer = asyncio.Event()

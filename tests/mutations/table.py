@@ -80,7 +80,7 @@ MUTATIONS = (
         file=f"{LOCAL}/launch.py",
         definition="Launcher._plan",
         old="not standing.over",
-        new="not standing.over and standing.life is not Life.ELSEWHERE",
+        new="not standing.over and standing.life is not AgentLiveness.ELSEWHERE",
         test=f"{PROCESSES}::test_what_a_record_from_elsewhere_means",
     ),
     Mutation(
@@ -115,7 +115,7 @@ MUTATIONS = (
         why="A run id that is used again takes up what an earlier run of that id has left.",
         file=f"{LOCAL}/runtime.py",
         definition="LocalRuntime._prepare",
-        old="move_aside(folder, run)",
+        old="quarantine_previous(folder, run)",
         new="",
         test="tests/cli/test_run.py::test_a_run_id_runs_again_once_the_store_has_forgotten_it",
     ),

@@ -21,7 +21,7 @@ from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.agent.limits import own_cgroup
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.runtimes.local import watch
-from airflow_training.runtimes.local.life import Life, read_attempt_state
+from airflow_training.runtimes.local.life import AgentLiveness, read_attempt_state
 from airflow_training.runtimes.local.observe import observe
 from airflow_training.runtimes.local.runtime import LocalRuntime
 from airflow_training.runtimes.local.scan import Scanner
@@ -442,7 +442,7 @@ async def test_an_agent_from_before_an_upgrade_is_understood_and_never_handed_a_
         write_json(folder.spec, {**written, "run": "r", "controller": "c", "gpus": []})
         standing = read_attempt_state(folder)
         assert standing is not None
-        assert standing.life is Life.WAITING
+        assert standing.life is AgentLiveness.WAITING
         before = observe(standing)
         assert before is not None
         assert (before.state, before.exit_code, before.uid) == ("failed", 3, written["uid"])
@@ -597,7 +597,7 @@ async def test_a_watch_looks_at_progress_only_while_nothing_happens(
 
 def test_a_watch_looks_at_progress_each_second_and_at_everything_each_five() -> None:
     now = 0.0
-    rhythm = watch._Rhythm(lambda: now)
+    rhythm = watch._PollSchedule(lambda: now)
     scanner: Any = SimpleNamespace(
         look=lambda _: "all", look_at_progress=lambda: "progress", look_at_ports=lambda: "ports"
     )

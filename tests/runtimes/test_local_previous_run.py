@@ -13,7 +13,7 @@ from airflow_training.errors import InputError
 from airflow_training.runtimes.local import previous_run
 from airflow_training.runtimes.local.leftovers import Stray
 from airflow_training.runtimes.local.paths import RunFolder
-from airflow_training.runtimes.local.previous_run import leftover_problem, move_aside
+from airflow_training.runtimes.local.previous_run import leftover_problem, quarantine_previous
 
 RUN = RunRef(uid="u", job="digits", namespace="default", controller="here", submitted_at=200.0)
 NEW = dataclasses.replace(RUN, submitted_at=None)
@@ -31,14 +31,14 @@ def folder_of(
 def test_what_an_earlier_run_left_makes_way(tmp_path: Path):
     folder = folder_of(tmp_path)
     assert leftover_problem(folder, NEW) is None
-    move_aside(folder, RUN)
+    quarantine_previous(folder, RUN)
     assert not folder.path.exists()
     assert (tmp_path / "u.100.000" / "run.json").exists()
 
 
 def test_the_folder_of_the_run_itself_stays(tmp_path: Path):
     folder = folder_of(tmp_path, submitted_at=200.0)
-    move_aside(folder, RUN)
+    quarantine_previous(folder, RUN)
     assert folder.about.exists()
 
 
@@ -49,7 +49,7 @@ def test_what_another_deployment_made_is_left_to_it(tmp_path: Path):
     assert (problem.code, problem.field) == ("conflict", "run_id")
     assert "belongs to the deployment elsewhere" in problem.message
     with pytest.raises(InputError, match="elsewhere"):
-        move_aside(folder, RUN)
+        quarantine_previous(folder, RUN)
     assert folder.about.exists()
 
 

@@ -92,17 +92,17 @@ async def removed(harness: Harness) -> RunRef:
 
 async def test_the_folder_of_a_removed_run_goes(harness: Harness, tmp_path: Path) -> None:
     run = await removed(harness)
-    await local(harness).set_aside(run)
+    await local(harness).quarantine(run)
     assert not (tmp_path / run.uid).exists()
-    await local(harness).delete_aside(run.uid)
+    await local(harness).delete_quarantined(run.uid)
     assert list((tmp_path / ".deleting").iterdir()) == []
 
 
 async def test_what_a_killed_process_did_not_delete_goes_with_the_next(
     harness: Harness, tmp_path: Path
 ) -> None:
-    await local(harness).set_aside(await removed(harness))
-    await local(harness).delete_aside("another")
+    await local(harness).quarantine(await removed(harness))
+    await local(harness).delete_quarantined("another")
     assert list((tmp_path / ".deleting").iterdir()) == []
 
 
@@ -110,12 +110,12 @@ async def test_what_cannot_be_deleted_is_told(
     harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await removed(harness)
-    await local(harness).set_aside(run)
+    await local(harness).quarantine(run)
     with monkeypatch.context() as patch:
         patch.setattr("shutil.rmtree", lambda *_, **__: None)
         with pytest.raises(OSError, match=run.uid):
-            await local(harness).delete_aside(run.uid)
-    await local(harness).delete_aside(run.uid)
+            await local(harness).delete_quarantined(run.uid)
+    await local(harness).delete_quarantined(run.uid)
 
 
 @pytest.mark.parametrize("why", ["not-removed", "opened-again", "another-deployment's"])
@@ -128,7 +128,7 @@ async def test_no_other_folder_goes(harness: Harness, tmp_path: Path, why: str) 
     elif why == "another-deployment's":
         run = dataclasses.replace(run, controller="somebody-else")
     with pytest.raises(StillAlive):
-        await local(harness).set_aside(run)
+        await local(harness).quarantine(run)
     assert (tmp_path / run.uid / "run.json").exists()
     await harness.runtime.remove(harness.later(1))
 

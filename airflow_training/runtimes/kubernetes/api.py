@@ -22,7 +22,7 @@ from urllib.parse import urlencode
 
 from airflow_training.errors import RuntimeUnavailable, TrainingError
 from airflow_training.runtimes.kubernetes.connection import Connect
-from airflow_training.runtimes.kubernetes.kinds import PODS, REVIEWS, Kind
+from airflow_training.runtimes.kubernetes.kinds import PODS, REVIEWS, ResourceKind
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientWebSocketResponse
@@ -33,10 +33,10 @@ __all__ = [
     "Api",
     "ApiError",
     "Conflict",
-    "Expired",
     "Forbidden",
     "Invalid",
     "NotFound",
+    "ResourceVersionExpired",
 ]
 
 _WRITES_IN_FLIGHT = 50
@@ -92,7 +92,7 @@ class Conflict(ApiError):
     """The object changed meanwhile, or is not the one (uid) that was meant."""
 
 
-class Expired(ApiError):
+class ResourceVersionExpired(ApiError):
     """The resource version is too old to watch from: list again."""
 
 
@@ -109,7 +109,7 @@ _BY_CODE: Mapping[int, type[ApiError]] = {
     403: Forbidden,
     404: NotFound,
     409: Conflict,
-    410: Expired,
+    410: ResourceVersionExpired,
     422: Invalid,
 }
 
@@ -149,7 +149,7 @@ class Api:
         """Verb and resource -> how often the server was asked."""
 
     # objects -----------------------------------------------------------------------------------
-    async def get(self, kind: Kind, namespace: str, name: str) -> dict[str, Any]:
+    async def get(self, kind: ResourceKind, namespace: str, name: str) -> dict[str, Any]:
         """Return one object."""
         found: dict[str, Any] = await self._call(
             "GET", kind.path(namespace, name), what=f"get {kind}"
@@ -157,7 +157,7 @@ class Api:
         return found
 
     async def list(
-        self, kind: Kind, namespace: str = "", *, selector: str = "", fields: str = ""
+        self, kind: ResourceKind, namespace: str = "", *, selector: str = "", fields: str = ""
     ) -> tuple[Sequence[dict[str, Any]], str]:
         """Return all objects that match, and the resource version of that moment."""
         items: list[dict[str, Any]] = []
@@ -167,7 +167,7 @@ class Api:
                 page = await self._call(
                     "GET", kind.path(namespace), query=query, what=f"list {kind}"
                 )
-            except Expired:
+            except ResourceVersionExpired:
                 if not query.pop("continue", None):
                     raise
                 items.clear()  # it took too long from page to page: from the start
@@ -179,7 +179,12 @@ class Api:
             query["continue"] = about["continue"]
 
     async def create(
-        self, kind: Kind, namespace: str, document: Mapping[str, Any], *, dry_run: bool = False
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        document: Mapping[str, Any],
+        *,
+        dry_run: bool = False,
     ) -> dict[str, Any]:
         """Return the object as it was made; raises AlreadyExists.
 
@@ -195,7 +200,7 @@ class Api:
         )
 
     async def replace(
-        self, kind: Kind, namespace: str, document: Mapping[str, Any]
+        self, kind: ResourceKind, namespace: str, document: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Write an object as it is here; raises Conflict when its resource version is not the newest."""
         name = document["metadata"]["name"]
@@ -208,7 +213,7 @@ class Api:
         )
 
     async def apply(
-        self, kind: Kind, namespace: str, document: Mapping[str, Any]
+        self, kind: ResourceKind, namespace: str, document: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Make the object, or bring it to what the document says (server-side apply)."""
         return await self._write(
@@ -220,7 +225,9 @@ class Api:
             what=f"patch {kind}",
         )
 
-    async def patch(self, kind: Kind, namespace: str, name: str, change: Any) -> dict[str, Any]:
+    async def patch(
+        self, kind: ResourceKind, namespace: str, name: str, change: Any
+    ) -> dict[str, Any]:
         """Change parts of an object by a JSON merge patch."""
         return await self._write(
             "PATCH",
@@ -232,7 +239,7 @@ class Api:
 
     async def delete(
         self,
-        kind: Kind,
+        kind: ResourceKind,
         namespace: str,
         name: str,
         *,
@@ -255,7 +262,7 @@ class Api:
 
     async def watch(
         self,
-        kind: Kind,
+        kind: ResourceKind,
         namespace: str,
         *,
         selector: str,
@@ -385,7 +392,7 @@ class Api:
 
     # the cluster itself ------------------------------------------------------------------------
     async def allowed(
-        self, verb: str, kind: Kind, namespace: str = "", subresource: str = ""
+        self, verb: str, kind: ResourceKind, namespace: str = "", subresource: str = ""
     ) -> bool:
         """Return whether we may do this (a self-subject access review)."""
         attributes = {
@@ -404,7 +411,7 @@ class Api:
         answer = await self._write("POST", REVIEWS.path(), body=review, what=f"create {REVIEWS}")
         return bool((answer.get("status") or {}).get("allowed"))
 
-    async def serves(self, kind: Kind) -> bool:
+    async def serves(self, kind: ResourceKind) -> bool:
         """Return whether the cluster knows the kind (its custom resource is installed)."""
         try:
             found = await self._call("GET", f"/apis/{kind.group}/{kind.version}", what="discover")

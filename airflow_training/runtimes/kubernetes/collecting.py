@@ -157,7 +157,7 @@ class LogCollector:
             follow=follow,
         )
 
-    def begun(self, run: RunRef) -> list[tuple[InstanceRef, bytes, CollectedOnly]]:
+    def begun(self, run: RunRef) -> list[tuple[InstanceRef, bytes, ArchivedPodLog]]:
         """Return the attempts whose logs somebody began to archive: with their first line, and their logs.
 
         Who did may have been killed, and the pods be gone. Blocks.
@@ -167,14 +167,14 @@ class LogCollector:
             (
                 _ref_of(run, about["attempt"]),
                 about["begins"].encode(),
-                CollectedOnly(
+                ArchivedPodLog(
                     kept.log(uid, most_bytes=self._most_bytes), is_whole=about.get("ended", False)
                 ),
             )
             for uid, about in kept.notes().items()
         ]
 
-    def collected_of(self, ref: InstanceRef) -> tuple[bytes, CollectedOnly] | None:
+    def collected_of(self, ref: InstanceRef) -> tuple[bytes, ArchivedPodLog] | None:
         """Return what somebody on this machine collected of an attempt whose pod is gone. Blocks."""
         found = [each for each in self.begun(ref.run) if identity(each[0]) == identity(ref)]
         return found[0][1:] if found else None
@@ -256,7 +256,7 @@ class LogCollector:
         await _append(collected, list(reader.take(text)))
 
 
-class CollectedOnly:
+class ArchivedPodLog:
     """The log of a pod that is gone: what was collected of it."""
 
     def __init__(self, collected: CollectedLog, *, is_whole: bool) -> None:

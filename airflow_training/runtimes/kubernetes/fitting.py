@@ -12,7 +12,7 @@ from typing import Any
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.runtimes.kubernetes.gangs import pod_requests
 
-__all__ = ["NEVER_FITS", "never_fits", "never_fits_by_words"]
+__all__ = ["NEVER_FITS", "never_fits", "never_fits_by_message"]
 
 NEVER_FITS = "no node could take it, even when empty"
 
@@ -170,7 +170,7 @@ _UNLABELLED = "didn't match Pod's node affinity/selector"
 _INSUFFICIENT = "Insufficient "
 
 
-def never_fits_by_words(said: str) -> str:
+def never_fits_by_message(said: str) -> str:
     """Return why no node could take a pod, by what the scheduler says; "" where it does not say that.
 
     That a node has too little of something may pass, unless it says that the end of other pods would

@@ -18,7 +18,7 @@ from airflow_training.runtimes.kubernetes.api import Api, ApiError, Forbidden, N
 from airflow_training.runtimes.kubernetes.fitting import never_fits
 from airflow_training.runtimes.kubernetes.gangs import KUEUE_QUEUE
 from airflow_training.runtimes.kubernetes.holding import (
-    Holder,
+    GroupStatus,
     by_events,
     by_pod_group,
     by_workload,
@@ -34,11 +34,11 @@ from airflow_training.runtimes.kubernetes.kinds import (
     NODES,
     PODS,
     VOLCANO_GROUPS,
-    Kind,
+    ResourceKind,
 )
 from airflow_training.runtimes.kubernetes.node_watch import NodeWatch
 
-__all__ = ["Holders"]
+__all__ = ["GroupStatuses"]
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ _WAITING = "pendingworkloads"
 Pod = Mapping[str, Any]
 
 
-class Holders:
+class GroupStatuses:
     """What holds the pods of one namespace."""
 
     def __init__(self, api: Api, namespace: str, nodes: NodeWatch | None = None) -> None:
@@ -57,14 +57,14 @@ class Holders:
         self._api = api
         self._namespace = namespace
         self._nodes = nodes
-        self._closed: set[Kind] = set()
+        self._closed: set[ResourceKind] = set()
         """What we may not read, or what is not there."""
         self._specs: dict[str, Mapping[str, Any]] = {}
         """Pod uid -> its whole spec, of those that were looked at."""
 
-    async def of(self, pods: Sequence[Pod]) -> Mapping[str, Holder]:
+    async def of(self, pods: Sequence[Pod]) -> Mapping[str, GroupStatus]:
         """Return pod uid -> why it waits, of those that are known to; raises nothing."""
-        found: dict[str, Holder] = {}
+        found: dict[str, GroupStatus] = {}
         gated = [pod for pod in pods if _is_unplaced(pod) and is_queued(pod) and _is_gated(pod)]
         grouped = [
             pod for pod in pods if _is_unplaced(pod) and group_of(pod) and not is_queued(pod)
@@ -84,7 +84,7 @@ class Holders:
             log.info("what holds pods in %s cannot be read: %s", self._namespace, error)
         return found
 
-    async def _by_workload(self, pods: Sequence[Pod]) -> Mapping[str, Holder]:
+    async def _by_workload(self, pods: Sequence[Pod]) -> Mapping[str, GroupStatus]:
         workloads = {
             each["metadata"]["name"]: each for each in await self._list_first(KUEUE_WORKLOADS)
         }
@@ -114,14 +114,14 @@ class Holders:
                         break
         return found
 
-    async def _by_pod_group(self, pods: Sequence[Pod]) -> Mapping[str, Holder]:
+    async def _by_pod_group(self, pods: Sequence[Pod]) -> Mapping[str, GroupStatus]:
         groups: dict[str, Any] = {}
         for kind in (VOLCANO_GROUPS, COSCHEDULING_GROUPS):
             groups |= {each["metadata"]["name"]: each for each in await self._list(kind)}
         found = {_uid(pod): by_pod_group(groups.get(group_of(pod), {})) for pod in pods}
         return {uid: each for uid, each in found.items() if each is not None}
 
-    async def _by_nodes(self, pods: Sequence[Pod]) -> Mapping[str, Holder]:
+    async def _by_nodes(self, pods: Sequence[Pod]) -> Mapping[str, GroupStatus]:
         """Return which pods no node could ever take; of each role, one pod of each attempt is looked at.
 
         A later one may ask for more memory than the others (`onOutOfMemory`).
@@ -134,11 +134,11 @@ class Holders:
             ref = names.parse_ref(pod)
             alike[ref.run.uid, ref.role, ref.attempt].append(pod)
         self._specs = {uid: self._specs[uid] for uid in map(_uid, pods) if uid in self._specs}
-        found: dict[str, Holder] = {}
+        found: dict[str, GroupStatus] = {}
         for team in alike.values():
             why = never_fits(await self._spec(team[0]), nodes)
             if why:
-                found |= {_uid(pod): Holder(why, reasons.NEVER_FITS) for pod in team}
+                found |= {_uid(pod): GroupStatus(why, reasons.NEVER_FITS) for pod in team}
         return found
 
     async def _spec(self, pod: Pod) -> Mapping[str, Any]:
@@ -147,7 +147,7 @@ class Holders:
             self._specs[_uid(pod)] = whole["spec"]
         return self._specs[_uid(pod)]
 
-    async def _by_events(self, pods: Sequence[Pod]) -> Mapping[str, Holder]:
+    async def _by_events(self, pods: Sequence[Pod]) -> Mapping[str, GroupStatus]:
         events = await self._list(EVENTS, fields=_WARNINGS)
         if not all(map(_is_unplaced, pods)):
             events = [*events, *await self._list(EVENTS, fields=_PULLS)]
@@ -155,7 +155,7 @@ class Holders:
         return {uid: each for uid, each in found.items() if each is not None}
 
     # asking ------------------------------------------------------------------------------------
-    async def _list_first(self, kinds: Iterable[Kind]) -> Sequence[Mapping[str, Any]]:
+    async def _list_first(self, kinds: Iterable[ResourceKind]) -> Sequence[Mapping[str, Any]]:
         """Return the objects of the first version that the cluster serves."""
         for kind in kinds:
             if kind not in self._closed:
@@ -165,7 +165,7 @@ class Holders:
         return ()
 
     async def _list(
-        self, kind: Kind, *, namespace: str | None = None, fields: str = ""
+        self, kind: ResourceKind, *, namespace: str | None = None, fields: str = ""
     ) -> Sequence[Mapping[str, Any]]:
         if kind in self._closed:
             return ()
@@ -173,7 +173,7 @@ class Holders:
         answer = await self._unless_closed(kind, self._api.list(kind, where, fields=fields))
         return () if answer is None else answer[0]
 
-    async def _unless_closed(self, kind: Kind, call: Any) -> Any:
+    async def _unless_closed(self, kind: ResourceKind, call: Any) -> Any:
         try:
             return await call
         except (Forbidden, NotFound) as error:

@@ -12,7 +12,7 @@ from airflow_training.runtimes.kubernetes.gangs import GROUP_LABELS, KUEUE_GROUP
 
 __all__ = [
     "START_SECONDS",
-    "Holder",
+    "GroupStatus",
     "by_events",
     "by_pod_group",
     "by_workload",
@@ -31,7 +31,7 @@ Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class GroupStatus:
     """What holds a pod says of it."""
 
     message: str
@@ -71,25 +71,25 @@ def is_queued(pod: Object) -> bool:
 
 
 # Kueue -------------------------------------------------------------------------------------------
-def by_workload(workload: Object, *, place: str = "") -> Holder | None:
+def by_workload(workload: Object, *, place: str = "") -> GroupStatus | None:
     """Return what the Workload of a group says; None where it holds nothing any more."""
     status = workload.get("status") or {}
     evicted, reserved = _condition(status, "Evicted"), _condition(status, "QuotaReserved")
     if (workload.get("spec") or {}).get("active") is False:
-        why = _words(evicted) or "somebody set spec.active to false"
-        return Holder(
+        why = _message(evicted) or "somebody set spec.active to false"
+        return GroupStatus(
             f"its Workload is deactivated and stays out of the queue: {why}", "Deactivated"
         )
     if _condition(status, "Admitted").get("status") == "True":
         return None
     if reserved.get("status") == "True":
-        return Holder(_checks(status))
+        return GroupStatus(_checks(status))
     said = reserved.get("message") or "it waits in its queue"
     reason = reasons.NEVER_FITS if _is_beyond(said) else ""
     parts = [said, place, _again(status)]
     if evicted.get("status") == "True":
-        parts.insert(0, f"Kueue ended it before: {_words(evicted)}")
-    return Holder("; ".join(filter(None, parts)), reason)
+        parts.insert(0, f"Kueue ended it before: {_message(evicted)}")
+    return GroupStatus("; ".join(filter(None, parts)), reason)
 
 
 def _is_beyond(said: str) -> bool:
@@ -127,7 +127,7 @@ def place_in_queue(pending: Sequence[Object], group: str) -> str:
 
 
 # PodGroups ---------------------------------------------------------------------------------------
-def by_pod_group(group: Object) -> Holder | None:
+def by_pod_group(group: Object) -> GroupStatus | None:
     """Return what a PodGroup (Volcano, coscheduling) says; None where all of it has its place."""
     status = group.get("status") or {}
     phase = status.get("phase") or ""
@@ -135,14 +135,14 @@ def by_pod_group(group: Object) -> Holder | None:
         return None
     refused = _condition(status, "Unschedulable")
     if refused.get("status") == "True" and refused.get("message"):
-        return Holder(f"its gang is {phase or 'Pending'}: {refused['message']}")
+        return GroupStatus(f"its gang is {phase or 'Pending'}: {refused['message']}")
     wanted = (group.get("spec") or {}).get("minMember")
     have = f", {status['scheduled']} of {wanted} placed" if "scheduled" in status else ""
-    return Holder(f"its gang is {phase}{have}") if phase else None
+    return GroupStatus(f"its gang is {phase}{have}") if phase else None
 
 
 # events ------------------------------------------------------------------------------------------
-def by_events(events: Sequence[Object], uid: str) -> Holder | None:
+def by_events(events: Sequence[Object], uid: str) -> GroupStatus | None:
     """Return the newest warning about a pod, else since when its image is pulled."""
     about = [
         each
@@ -152,12 +152,12 @@ def by_events(events: Sequence[Object], uid: str) -> Holder | None:
     warnings = [each for each in about if each.get("type") == "Warning"]
     if warnings:
         newest = max(warnings, key=_event_time)
-        return Holder(f"{newest.get('reason', 'Warning')}: {newest['message']}")
+        return GroupStatus(f"{newest.get('reason', 'Warning')}: {newest['message']}")
     pulling = [each for each in about if each.get("reason") == "Pulling"]
     if not pulling:
         return None
     newest = max(pulling, key=_event_time)
-    return Holder(f"{newest['message']} since {_event_time(newest)}")
+    return GroupStatus(f"{newest['message']} since {_event_time(newest)}")
 
 
 def _event_time(event: Object) -> str:
@@ -172,7 +172,7 @@ def _condition(status: Object, kind: str) -> Object:
     return next(found, {})
 
 
-def _words(condition: Object) -> str:
+def _message(condition: Object) -> str:
     return f"{condition.get('reason', '')}{_after(': ', condition.get('message'))}".strip()
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from airflow_training.runtimes.kubernetes.reasons import is_final
 
-__all__ = ["IMAGES_REFUSED", "refused_twice", "with_earlier_words"]
+__all__ = ["IMAGES_REFUSED", "refused_twice", "with_earlier_message"]
 
 _FIRST, _AGAIN = "ErrImagePull", "ImagePullBackOff"
 IMAGES_REFUSED = "imagesRefused"
 """Of a pod's status as we keep it: container -> the registry's words."""
 
 
-def with_earlier_words(
+def with_earlier_message(
     pod: Mapping[str, Any], before: Mapping[str, Any] | None
 ) -> Mapping[str, Any]:
     """Return a pod with what was said of its images when it was seen `before`."""

@@ -24,7 +24,7 @@ from airflow_training.runtimes.kubernetes.api import (
     NotFound,
 )
 from airflow_training.runtimes.kubernetes.kinds import CONFIG_MAPS, PODS
-from airflow_training.runtimes.kubernetes.logs import LogArchive, WholeLog
+from airflow_training.runtimes.kubernetes.logs import LogArchive, PodLogStream
 from airflow_training.runtimes.kubernetes.observing import is_over, observe
 from airflow_training.runtimes.port import InstanceRef, Outcome, ReleaseAnswer
 
@@ -46,7 +46,9 @@ Keeps = Callable[[Mapping[str, Any]], bool]
 class Whole(Protocol):
     """The log of a pod of a run; `follow`: until it ends, else until now."""
 
-    def __call__(self, run: RunRef, pod: Mapping[str, Any], *, follow: bool = True) -> WholeLog: ...
+    def __call__(
+        self, run: RunRef, pod: Mapping[str, Any], *, follow: bool = True
+    ) -> PodLogStream: ...
 
 
 class Instances:

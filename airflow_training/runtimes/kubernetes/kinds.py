@@ -23,12 +23,12 @@ __all__ = [
     "SERVICE_ACCOUNTS",
     "VOLCANO_GROUPS",
     "VOLCANO_QUEUES",
-    "Kind",
+    "ResourceKind",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ResourceKind:
     """One resource of the API."""
 
     group: str
@@ -48,33 +48,33 @@ class Kind:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
-CONFIG_MAPS = Kind("", "v1", "configmaps")
-EVENTS = Kind("", "v1", "events")
-NAMESPACES = Kind("", "v1", "namespaces", namespaced=False)
-NODES = Kind("", "v1", "nodes", namespaced=False)
-PODS = Kind("", "v1", "pods")
-PODS_OF_ALL = Kind("", "v1", "pods", namespaced=False)
+CONFIG_MAPS = ResourceKind("", "v1", "configmaps")
+EVENTS = ResourceKind("", "v1", "events")
+NAMESPACES = ResourceKind("", "v1", "namespaces", namespaced=False)
+NODES = ResourceKind("", "v1", "nodes", namespaced=False)
+PODS = ResourceKind("", "v1", "pods")
+PODS_OF_ALL = ResourceKind("", "v1", "pods", namespaced=False)
 """To list those of every namespace."""
-RESOURCE_QUOTAS = Kind("", "v1", "resourcequotas")
-SECRETS = Kind("", "v1", "secrets")
-SERVICE_ACCOUNTS = Kind("", "v1", "serviceaccounts")
-SERVICES = Kind("", "v1", "services")
-PRIORITY_CLASSES = Kind("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
-REVIEWS = Kind("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
-VOLCANO_GROUPS = Kind("scheduling.volcano.sh", "v1beta1", "podgroups")
-VOLCANO_QUEUES = Kind("scheduling.volcano.sh", "v1beta1", "queues", namespaced=False)
-COSCHEDULING_GROUPS = Kind("scheduling.x-k8s.io", "v1alpha1", "podgroups")
+RESOURCE_QUOTAS = ResourceKind("", "v1", "resourcequotas")
+SECRETS = ResourceKind("", "v1", "secrets")
+SERVICE_ACCOUNTS = ResourceKind("", "v1", "serviceaccounts")
+SERVICES = ResourceKind("", "v1", "services")
+PRIORITY_CLASSES = ResourceKind("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
+REVIEWS = ResourceKind("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
+VOLCANO_GROUPS = ResourceKind("scheduling.volcano.sh", "v1beta1", "podgroups")
+VOLCANO_QUEUES = ResourceKind("scheduling.volcano.sh", "v1beta1", "queues", namespaced=False)
+COSCHEDULING_GROUPS = ResourceKind("scheduling.x-k8s.io", "v1alpha1", "podgroups")
 KUEUE_LOCAL_QUEUES = (
-    Kind("kueue.x-k8s.io", "v1beta2", "localqueues"),
-    Kind("kueue.x-k8s.io", "v1beta1", "localqueues"),
+    ResourceKind("kueue.x-k8s.io", "v1beta2", "localqueues"),
+    ResourceKind("kueue.x-k8s.io", "v1beta1", "localqueues"),
 )
 """As Kueue 0.15 and newer serve them, and as those before 0.20 do."""
 KUEUE_WORKLOADS = (
-    Kind("kueue.x-k8s.io", "v1beta2", "workloads"),
-    Kind("kueue.x-k8s.io", "v1beta1", "workloads"),
+    ResourceKind("kueue.x-k8s.io", "v1beta2", "workloads"),
+    ResourceKind("kueue.x-k8s.io", "v1beta1", "workloads"),
 )
 KUEUE_WAITING = (
-    Kind("visibility.kueue.x-k8s.io", "v1beta2", "localqueues"),
-    Kind("visibility.kueue.x-k8s.io", "v1beta1", "localqueues"),
+    ResourceKind("visibility.kueue.x-k8s.io", "v1beta2", "localqueues"),
+    ResourceKind("visibility.kueue.x-k8s.io", "v1beta1", "localqueues"),
 )
 """Queues, of which `pendingworkloads` lists what waits in what order."""

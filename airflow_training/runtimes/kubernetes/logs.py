@@ -32,11 +32,11 @@ from airflow_training.runtimes.kubernetes.stamped import (
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
 
 __all__ = [
+    "KeyedThrottle",
     "LogArchive",
     "LogCut",
+    "PodLogStream",
     "Read",
-    "Spaced",
-    "WholeLog",
     "begun_late",
     "followed",
     "read_live",
@@ -61,7 +61,7 @@ _WINDOW_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _ArchiveEntry:
     """What the archive says of one attempt."""
 
     start: int
@@ -71,7 +71,7 @@ class _Kept:
     missing: str = ""
     """What of it could not be kept, and why."""
 
-    def is_more_than(self, other: _Kept) -> bool:
+    def is_more_than(self, other: _ArchiveEntry) -> bool:
         """Return whether it may replace another one of the same log."""
         if not (self.missing and other.missing):
             return bool(other.missing)
@@ -82,7 +82,7 @@ class LogCut(Exception):
     """A pod went while nobody was connected: the end of its log may be missing."""
 
 
-class WholeLog(Protocol):
+class PodLogStream(Protocol):
     """The log of one pod, from its beginning to its end."""
 
     dropped: int
@@ -122,7 +122,7 @@ class LogArchive:
     async def keep(
         self,
         ref: InstanceRef,
-        whole: WholeLog,
+        whole: PodLogStream,
         *,
         reached: asyncio.Event | None = None,
         begins: bytes = b"",
@@ -172,7 +172,9 @@ class LogArchive:
         with contextlib.suppress(OSError):  # then nothing can be kept here, and nothing is
             known = await asyncio.to_thread(self._about, ref)
             if known is None:
-                await asyncio.to_thread(self._write_about, ref, _Kept(0, 0, missing=missing))
+                await asyncio.to_thread(
+                    self._write_about, ref, _ArchiveEntry(0, 0, missing=missing)
+                )
 
     def _can_be_written(self) -> None:
         if self._lost:
@@ -191,7 +193,9 @@ class LogArchive:
         end = await self.read(ref, Cursor(offset=max(0, about.size - limit)), limit=limit)
         return b"" if end is None else end.data
 
-    async def _write(self, ref: InstanceRef, blocks: AsyncIterator[bytes], whole: WholeLog) -> None:
+    async def _write(
+        self, ref: InstanceRef, blocks: AsyncIterator[bytes], whole: PodLogStream
+    ) -> None:
         size, broken = 0, ""
         async with self._half(ref) as half:
             with contextlib.closing(await asyncio.to_thread(_open_for_writing, half)) as target:
@@ -203,11 +207,11 @@ class LogArchive:
                     if not size:
                         raise
                     broken = str(error)
-            kept = _Kept(whole.dropped, whole.dropped + size, missing=broken or whole.cut)
+            kept = _ArchiveEntry(whole.dropped, whole.dropped + size, missing=broken or whole.cut)
             await asyncio.to_thread(self._replace, ref, half, kept)
 
     async def _write_tail(
-        self, ref: InstanceRef, blocks: AsyncIterator[bytes], whole: WholeLog
+        self, ref: InstanceRef, blocks: AsyncIterator[bytes], whole: PodLogStream
     ) -> None:
         size, held, broken = 0, bytearray(), ""
         try:
@@ -220,7 +224,7 @@ class LogArchive:
                 raise
             broken = str(error)
         size += whole.dropped
-        kept = _Kept(size - len(held), size, missing=broken or whole.cut)
+        kept = _ArchiveEntry(size - len(held), size, missing=broken or whole.cut)
         async with self._half(ref) as half:
             with contextlib.closing(await asyncio.to_thread(_open_for_writing, half)) as target:
                 await asyncio.to_thread(target.write, bytes(held))
@@ -236,7 +240,7 @@ class LogArchive:
             await asyncio.to_thread(_remove, half)
             raise
 
-    def _replace(self, ref: InstanceRef, half: str, kept: _Kept) -> None:
+    def _replace(self, ref: InstanceRef, half: str, kept: _ArchiveEntry) -> None:
         """Let what was written be the log, unless somebody has kept as much of it meanwhile."""
         known = self._about(ref)
         if known is not None and not kept.is_more_than(known):
@@ -264,15 +268,15 @@ class LogArchive:
         )
         return LogChunk(data=data, next=place, end=end, missing=missing)
 
-    def _about(self, ref: InstanceRef) -> _Kept | None:
+    def _about(self, ref: InstanceRef) -> _ArchiveEntry | None:
         try:
             with _fsspec().open(self._path(ref, "json"), "rb") as file:
                 known = json.load(file)
         except (FileNotFoundError, json.JSONDecodeError):  # or it is being written just now
             return None
-        return _Kept(known["start"], known["size"], missing=known.get("missing", ""))
+        return _ArchiveEntry(known["start"], known["size"], missing=known.get("missing", ""))
 
-    def _write_about(self, ref: InstanceRef, kept: _Kept) -> None:
+    def _write_about(self, ref: InstanceRef, kept: _ArchiveEntry) -> None:
         about: dict[str, int | str] = {"start": kept.start, "size": kept.size}
         if kept.missing:
             about["missing"] = kept.missing
@@ -294,7 +298,7 @@ def _remove(uri: str) -> None:
         system.rm_file(path)
 
 
-class Spaced:
+class KeyedThrottle:
     """What is done again for the same key after a while only, however often somebody asks."""
 
     def __init__(self, *, seconds: float) -> None:

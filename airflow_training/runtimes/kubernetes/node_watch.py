@@ -12,7 +12,12 @@ from typing import Any
 
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.runtimes.kubernetes.api import Api, ApiError, Expired, Forbidden
+from airflow_training.runtimes.kubernetes.api import (
+    Api,
+    ApiError,
+    Forbidden,
+    ResourceVersionExpired,
+)
 from airflow_training.runtimes.kubernetes.kinds import NODES
 from airflow_training.runtimes.kubernetes.observing import is_over
 from airflow_training.runtimes.kubernetes.unfit import NodeFact, fact_of, rules_for
@@ -87,7 +92,7 @@ class NodeWatch:
                 for name in list(self._nodes):
                     self._put(name, None)  # rights were taken away: what was seen says nothing now
                 return
-            except Expired:
+            except ResourceVersionExpired:
                 self._version = ""
             except (RuntimeUnavailable, ApiError) as error:
                 log.info("nodes cannot be read now: %s", error)

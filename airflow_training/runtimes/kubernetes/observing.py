@@ -17,9 +17,9 @@ from airflow_training.control import reasons
 from airflow_training.control.model import InstanceState, Observation, ProgressReport
 from airflow_training.documents.times import parse_time
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.runtimes.kubernetes.fitting import never_fits_by_words
+from airflow_training.runtimes.kubernetes.fitting import never_fits_by_message
 from airflow_training.runtimes.kubernetes.gangs import GROUP_LABELS, KUEUE_QUEUE, VOLCANO_GROUP
-from airflow_training.runtimes.kubernetes.holding import Holder
+from airflow_training.runtimes.kubernetes.holding import GroupStatus
 from airflow_training.runtimes.kubernetes.image_pulls import IMAGES_REFUSED, refused_twice
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport, with_agent_report
 from airflow_training.runtimes.kubernetes.unfit import NodeFact
@@ -32,8 +32,8 @@ __all__ = [
     "has_run",
     "is_ending",
     "is_over",
-    "look_again_at",
     "observe",
+    "observe_again_at",
     "started_at",
     "trimmed",
 ]
@@ -92,7 +92,7 @@ _NEEDS_PYTHON = (
 )
 
 
-class _Said(NamedTuple):
+class _InstanceStatus(NamedTuple):
     """State, reason and message of an instance."""
 
     state: InstanceState
@@ -101,7 +101,7 @@ class _Said(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _End:
+class _ContainerEnd:
     """How a container ended."""
 
     exit_code: int
@@ -121,7 +121,7 @@ def observe(
     progress: ProgressReport | None = None,
     environment: tuple[str, ...] = (),
     turn: AgentReport | None = None,
-    holder: Holder | None = None,
+    holder: GroupStatus | None = None,
     answers_since: float = 0.0,
     node_fact: NodeFact | None = None,
 ) -> Observation:
@@ -136,12 +136,12 @@ def observe(
     annotations = pod["metadata"].get("annotations") or {}
     own = _training_container(pod)
     end = _end_of(own)
-    said = _explained(_said(pod, own, end, now=now, answers_since=answers_since), holder)
+    said = _explained(_status_of(pod, own, end, now=now, answers_since=answers_since), holder)
     running = said.state == "running" and end is None
     held = said.state == "pending" and said.reason == "WaitingForDependency"
     alive = running or said.state == "pending"
     if node_fact is not None and alive and not held and _says_more(node_fact, said):
-        said = _Said(said.state, *node_fact)
+        said = _InstanceStatus(said.state, *node_fact)
     started = own.get("started", True) is not False
     node = (pod.get("spec") or {}).get("nodeName") or ""
     failed = said.state == "failed"
@@ -169,12 +169,12 @@ def observe(
         progress=progress,
         environment=environment,
         output=_output(end) if said.state == "succeeded" else None,
-        lingers=said.state in ("succeeded", "failed") and _goes_on(pod, own),
+        lingers=said.state in ("succeeded", "failed") and _sidecar_runs(pod, own),
     )
     return with_agent_report(seen, pod, turn)
 
 
-def _says_more(fact: NodeFact, said: _Said) -> bool:
+def _says_more(fact: NodeFact, said: _InstanceStatus) -> bool:
     """Return whether what a node says goes before what the pod does: one that is only cordoned runs on."""
     return fact.reason == reasons.NODE_UNFIT or said.reason in _ALL_WELL
 
@@ -229,7 +229,7 @@ def started_at(pod: Mapping[str, Any]) -> float | None:
     return _epoch(_status(pod).get("startTime"))
 
 
-def look_again_at(
+def observe_again_at(
     pod: Mapping[str, Any], *, now: float, answers_since: float = 0.0
 ) -> float | None:
     """Return when `observe` says something else though the pod stays as it is; None: never."""
@@ -301,51 +301,55 @@ def trimmed(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # state -------------------------------------------------------------------------------------------
-def _said(
+def _status_of(
     pod: Mapping[str, Any],
     own: Mapping[str, Any],
-    end: _End | None,
+    end: _ContainerEnd | None,
     *,
     now: float,
     answers_since: float,
-) -> _Said:
+) -> _InstanceStatus:
     settles_at = _settles_at(pod, end)
     if settles_at is not None and now < settles_at:
-        return _Said("running", "Ending", "its container has ended, the kubelet cleans up")
+        return _InstanceStatus(
+            "running", "Ending", "its container has ended, the kubelet cleans up"
+        )
     if end is not None or is_over(pod):
         return _ended(pod, end)
     lost = _lost(pod)
     if lost:
-        return _Said("unknown", "NodeLost", lost)
+        return _InstanceStatus("unknown", "NodeLost", lost)
     if _is_deleted(pod):
         overdue_at = _overdue_at(pod)
         if overdue_at is None or now < overdue_at:
             why = _disruption(pod, end) or {}
-            return _Said("terminating", why.get("reason") or "Deleted", why.get("message") or "")
+            return _InstanceStatus(
+                "terminating", why.get("reason") or "Deleted", why.get("message") or ""
+            )
         node = pod["spec"]["nodeName"]
         due = pod["metadata"]["deletionTimestamp"]
         message = f"node {node} was to end it by {due} and has not said that it did"
-        return _Said("terminating", reasons.OVERDUE, message)
+        return _InstanceStatus("terminating", reasons.OVERDUE, message)
     if "running" in (own.get("state") or {}):
         died = _helper_that_died(pod, own)
         return (
-            _Said("running", reasons.HELPER_DIED, died)
+            _InstanceStatus("running", reasons.HELPER_DIED, died)
             if died
-            else _Said("running", "Started", _restarts_inside(own))
+            else _InstanceStatus("running", "Started", _restarts_inside(own))
         )
     return _pending(pod, now=now, answers_since=answers_since)
 
 
-def _explained(said: _Said, holder: Holder | None) -> _Said:
+def _explained(said: _InstanceStatus, holder: GroupStatus | None) -> _InstanceStatus:
     """Return what a waiting pod says with the words of what holds it."""
     if holder is None or said.state != "pending" or said.reason not in _EXPLAINED:
         return said
     own = said.message if said.reason in _OWN_WORDS and not holder.reason else ""
     message = "; ".join(filter(None, (own, holder.message)))
-    return _Said(said.state, holder.reason or said.reason, message)
+    return _InstanceStatus(said.state, holder.reason or said.reason, message)
 
 
-def _settles_at(pod: Mapping[str, Any], end: _End | None) -> float | None:
+def _settles_at(pod: Mapping[str, Any], end: _ContainerEnd | None) -> float | None:
     """Return until when the pod may yet say why its container ended; None: it has said all.
 
     A kubelet tells the exit code first. That it was the one who ended the pod (an eviction, the
@@ -359,50 +363,56 @@ def _settles_at(pod: Mapping[str, Any], end: _End | None) -> float | None:
     return end.finished_at + SETTLE_SECONDS
 
 
-def _ended(pod: Mapping[str, Any], end: _End | None) -> _Said:
+def _ended(pod: Mapping[str, Any], end: _ContainerEnd | None) -> _InstanceStatus:
     """Return how an instance ended: exit 0 counts only where nothing told it to end before."""
     status = _status(pod)
     if end is not None and end.reason == "OOMKilled":
         # where a container leaves no message, its kubelet shows the end of its log as one
-        return _Said("failed", "OOMKilled", "it used more memory than its limit")
+        return _InstanceStatus("failed", "OOMKilled", "it used more memory than its limit")
     if status.get("phase") == "Failed" and status.get("reason"):
-        return _Said("failed", status["reason"], status.get("message") or "")
+        return _InstanceStatus("failed", status["reason"], status.get("message") or "")
     disruption = _disruption(pod, end)
     if disruption is not None:
         reason = disruption.get("reason") or disruption["type"]
-        return _Said("failed", reason, disruption.get("message") or "")
+        return _InstanceStatus("failed", reason, disruption.get("message") or "")
     if _was_deleted_before(pod, end):
-        return _Said("failed", "Deleted", "it was deleted before it had ended by itself")
+        return _InstanceStatus("failed", "Deleted", "it was deleted before it had ended by itself")
     if end is not None:
         return _by_container(pod, end)
     if status.get("phase") == "Succeeded":
-        return _Said("succeeded", "Completed")
+        return _InstanceStatus("succeeded", "Completed")
     failed = _failed_init(pod)
     if failed is not None:
         return _init_failure(pod, *failed)
-    return _Said("failed", "Error", status.get("message") or "the pod failed without a reason")
+    return _InstanceStatus(
+        "failed", "Error", status.get("message") or "the pod failed without a reason"
+    )
 
 
-def _by_container(pod: Mapping[str, Any], end: _End) -> _Said:
+def _by_container(pod: Mapping[str, Any], end: _ContainerEnd) -> _InstanceStatus:
     if end.exit_code == 0:
-        return _Said("succeeded", "Completed", str(end.result.get("message") or ""))
+        return _InstanceStatus("succeeded", "Completed", str(end.result.get("message") or ""))
     if _lacks_python(end.message):
-        return _Said("failed", "AgentNeedsPython", _python_advice(pod))
+        return _InstanceStatus("failed", "AgentNeedsPython", _python_advice(pod))
     if end.reason == "Unknown":  # what containerd says of what it finds after the node has booted
-        return _Said("failed", "ContainerStatusUnknown", end.message or "its node has started anew")
+        return _InstanceStatus(
+            "failed", "ContainerStatusUnknown", end.message or "its node has started anew"
+        )
     said = str(end.result.get("message") or "") or end.message
     reason = str(end.result.get("reason") or "") or end.reason or "Error"
-    return _Said("failed", reason, said)
+    return _InstanceStatus("failed", reason, said)
 
 
-def _init_failure(pod: Mapping[str, Any], name: str, end: _End) -> _Said:
+def _init_failure(pod: Mapping[str, Any], name: str, end: _ContainerEnd) -> _InstanceStatus:
     if name == names.AGENT_CONTAINER and _lacks_python(end.message):
-        return _Said("failed", "AgentNeedsPython", _python_advice(pod))
+        return _InstanceStatus("failed", "AgentNeedsPython", _python_advice(pod))
     text = f"init container '{name}' ended with exit code {end.exit_code}"
-    return _Said("failed", end.reason or "Error", f"{text}: {end.message}" if end.message else text)
+    return _InstanceStatus(
+        "failed", end.reason or "Error", f"{text}: {end.message}" if end.message else text
+    )
 
 
-def _pending(pod: Mapping[str, Any], *, now: float, answers_since: float) -> _Said:
+def _pending(pod: Mapping[str, Any], *, now: float, answers_since: float) -> _InstanceStatus:
     scheduled = _condition(pod, "PodScheduled")
     if not (pod.get("spec") or {}).get("nodeName"):
         gates = [each.get("name", "") for each in pod.get("spec", {}).get("schedulingGates") or ()]
@@ -410,19 +420,19 @@ def _pending(pod: Mapping[str, Any], *, now: float, answers_since: float) -> _Sa
             # The server's own words only say that there are gates.
             queue = (pod["metadata"].get("labels") or {}).get(KUEUE_QUEUE)
             waits_for = f"its turn in queue '{queue}'" if queue else ", ".join(gates) or "its gates"
-            return _Said("pending", "SchedulingGated", f"waits for {waits_for}")
+            return _InstanceStatus("pending", "SchedulingGated", f"waits for {waits_for}")
         if scheduled.get("status") == "False":
             reason, message = (
                 scheduled.get("reason") or "Unschedulable",
                 scheduled.get("message") or "",
             )
-            never = never_fits_by_words(message)
+            never = never_fits_by_message(message)
             return (
-                _Said("pending", reasons.NEVER_FITS, never)
+                _InstanceStatus("pending", reasons.NEVER_FITS, never)
                 if never
-                else _Said("pending", reason, message)
+                else _InstanceStatus("pending", reason, message)
             )
-        return _Said("pending", "Scheduling")
+        return _InstanceStatus("pending", "Scheduling")
     stuck = _stuck(pod)
     waited = now - max(_could_start_since(pod, now=now), answers_since)
     if stuck is None and waited >= CANNOT_START_SECONDS:
@@ -431,27 +441,29 @@ def _pending(pod: Mapping[str, Any], *, now: float, answers_since: float) -> _Sa
         return _stuck_says(pod, *stuck, waited=waited)
     if waited >= SLOW_START_SECONDS and _is_idle(pod):
         name = (pod["metadata"].get("annotations") or {}).get(names.CONTAINER, "")
-        return _Said("failed", NOT_STARTED, _NO_REASON.format(name, SLOW_START_SECONDS))
+        return _InstanceStatus("failed", NOT_STARTED, _NO_REASON.format(name, SLOW_START_SECONDS))
     name, init = _current_init(pod)
     if name == names.AGENT_CONTAINER and names.HELD in (pod["metadata"].get("annotations") or {}):
-        return _Said("pending", "WaitingForDependency", "held until what it depends on is there")
+        return _InstanceStatus(
+            "pending", "WaitingForDependency", "held until what it depends on is there"
+        )
     if init:
-        return _Said("pending", "Initializing", f"init container '{name}' runs")
-    return _Said("pending", "Starting")
+        return _InstanceStatus("pending", "Initializing", f"init container '{name}' runs")
+    return _InstanceStatus("pending", "Starting")
 
 
 def _stuck_says(
     pod: Mapping[str, Any], name: str, reason: str, message: str, *, waited: float
-) -> _Said:
+) -> _InstanceStatus:
     """Return a failure where a container can never start, or could not for too long."""
     if _lacks_python(message):
-        return _Said("failed", "AgentNeedsPython", _python_advice(pod))
+        return _InstanceStatus("failed", "AgentNeedsPython", _python_advice(pod))
     refused = refused_twice(pod, name, reason, message)
     message = refused or message
     text = f"container '{name}': {message}" if message else f"container '{name}' cannot start"
     if refused or reason in _NEVER_PASSES or waited >= CANNOT_START_SECONDS:
-        return _Said("failed", reason, text)
-    return _Said("pending", reason, text)
+        return _InstanceStatus("failed", reason, text)
+    return _InstanceStatus("pending", reason, text)
 
 
 def _lost(pod: Mapping[str, Any]) -> str:
@@ -488,7 +500,7 @@ def _restarts_inside(own: Mapping[str, Any]) -> str:
     return f"restarted {count} times inside the pod, last after {reason} ({last.get('exitCode')})"
 
 
-def _goes_on(pod: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+def _sidecar_runs(pod: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
     """Return whether a container goes on beside the training one, so that its pod does not end."""
     beside = [
         each
@@ -537,7 +549,7 @@ def _training_container(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     return next((each for each in found if wanted in (None, each.get("name"))), {})
 
 
-def _end_of(container: Mapping[str, Any]) -> _End | None:
+def _end_of(container: Mapping[str, Any]) -> _ContainerEnd | None:
     """Return how a container ended; None while it has not, or may yet start again."""
     state = container.get("state") or {}
     ended = state.get("terminated")
@@ -549,7 +561,7 @@ def _end_of(container: Mapping[str, Any]) -> _End | None:
     number = ended.get("signal") or result.get("signal")
     if not number and 128 < exit_code <= 128 + 64:
         number = exit_code - 128  # container runtimes report a signal this way
-    return _End(
+    return _ContainerEnd(
         exit_code=exit_code,
         signal=int(number) if number else None,
         reason=ended.get("reason") or "",
@@ -569,7 +581,7 @@ def _result(message: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _disruption(pod: Mapping[str, Any], end: _End | None) -> Mapping[str, Any] | None:
+def _disruption(pod: Mapping[str, Any], end: _ContainerEnd | None) -> Mapping[str, Any] | None:
     """Return the condition by which the platform said that it ends the pod, where it came first.
 
     `TerminationTarget` is Kueue's.
@@ -587,7 +599,7 @@ def _disruption(pod: Mapping[str, Any], end: _End | None) -> Mapping[str, Any] |
     return None
 
 
-def _was_deleted_before(pod: Mapping[str, Any], end: _End | None) -> bool:
+def _was_deleted_before(pod: Mapping[str, Any], end: _ContainerEnd | None) -> bool:
     """Return whether somebody deleted the pod while its container still ran."""
     due = _epoch(pod["metadata"].get("deletionTimestamp"))
     if due is None:
@@ -596,7 +608,7 @@ def _was_deleted_before(pod: Mapping[str, Any], end: _End | None) -> bool:
     return end is None or end.finished_at is None or end.finished_at >= asked
 
 
-def _failed_init(pod: Mapping[str, Any]) -> tuple[str, _End] | None:
+def _failed_init(pod: Mapping[str, Any]) -> tuple[str, _ContainerEnd] | None:
     for each in _statuses(pod, "initContainerStatuses"):
         end = _end_of(each)
         if end is not None and end.exit_code != 0:
@@ -629,7 +641,7 @@ def _stuck(pod: Mapping[str, Any]) -> tuple[str, str, str] | None:
 
 def _not_ready_to_start(pod: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """Return the same for a pod on a node that has not got its volumes and its network yet."""
-    if _condition(pod, _READY_TO_START).get("status") != "False" or _begun(pod):
+    if _condition(pod, _READY_TO_START).get("status") != "False" or _has_started(pod):
         return None
     own = (pod["metadata"].get("annotations") or {}).get(names.CONTAINER, "")
     return own, NOT_READY_TO_START, _NOT_MOUNTED
@@ -642,7 +654,7 @@ def _is_idle(pod: Mapping[str, Any]) -> bool:
     return placed and not ("running" in own or "terminated" in own or _current_init(pod)[1])
 
 
-def _begun(pod: Mapping[str, Any]) -> bool:
+def _has_started(pod: Mapping[str, Any]) -> bool:
     """Return whether any container of a pod has ever run."""
     states = (
         {**(each.get("state") or {}), **(each.get("lastState") or {})}
@@ -683,7 +695,9 @@ def _python_advice(pod: Mapping[str, Any]) -> str:
 
 
 # times and the end -------------------------------------------------------------------------------
-def _exit_code(pod: Mapping[str, Any], end: _End | None, said: _Said) -> int | None:
+def _exit_code(
+    pod: Mapping[str, Any], end: _ContainerEnd | None, said: _InstanceStatus
+) -> int | None:
     if said.state not in ("succeeded", "failed"):
         return None
     if end is not None:
@@ -694,20 +708,20 @@ def _exit_code(pod: Mapping[str, Any], end: _End | None, said: _Said) -> int | N
     return failed[1].exit_code if failed else None
 
 
-def _output(end: _End | None) -> Mapping[str, Any] | None:
+def _output(end: _ContainerEnd | None) -> Mapping[str, Any] | None:
     found = end.result.get("output") if end else None
     if not isinstance(found, dict):
         return None
     return {key: found.get(key) for key in ("uri", "bytes", "digest")}
 
 
-def _started_at(own: Mapping[str, Any], end: _End | None) -> float | None:
+def _started_at(own: Mapping[str, Any], end: _ContainerEnd | None) -> float | None:
     if end is not None:
         return end.started_at
     return _epoch(((own.get("state") or {}).get("running") or {}).get("startedAt"))
 
 
-def _finished_at(pod: Mapping[str, Any], end: _End | None) -> float | None:
+def _finished_at(pod: Mapping[str, Any], end: _ContainerEnd | None) -> float | None:
     if end is not None and end.finished_at is not None:
         return end.finished_at
     failed = _failed_init(pod)
@@ -730,7 +744,7 @@ def _could_start_since(pod: Mapping[str, Any], *, now: float) -> float:
 
 
 def _since(
-    pod: Mapping[str, Any], own: Mapping[str, Any], end: _End | None, *, now: float
+    pod: Mapping[str, Any], own: Mapping[str, Any], end: _ContainerEnd | None, *, now: float
 ) -> float:
     """Return since when it is in its state, as far as the pod tells."""
     deleted = _epoch(pod["metadata"].get("deletionTimestamp"))

@@ -28,7 +28,7 @@ __all__ = [
     "intended_uid",
     "is_ahead",
     "kept_until",
-    "newest_turn",
+    "newest_agent_report",
     "number_of",
     "order_for",
     "ref_of",
@@ -61,7 +61,7 @@ class AgentReport:
     message: str = ""
 
 
-def newest_turn(
+def newest_agent_report(
     records: Iterable[Mapping[str, Any]], pod_uid: str, *, after: AgentReport | None = None
 ) -> AgentReport:
     """Return what the newest of an instance's records says of this pod. `records`: oldest first.

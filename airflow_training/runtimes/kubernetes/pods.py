@@ -22,7 +22,7 @@ from airflow_training.runtimes.kubernetes.observing import CANNOT_START_SECONDS
 from airflow_training.runtimes.kubernetes.pod_attempts import FOR_LOOK_INSIDE, FOR_NEXT_ATTEMPT
 from airflow_training.runtimes.kubernetes.template import template_of
 from airflow_training.runtimes.port import InstanceSpec
-from airflow_training.runtimes.rendering import address_beside
+from airflow_training.runtimes.rendering import sibling_address
 
 __all__ = [
     "ANSWER_BYTES",
@@ -75,7 +75,7 @@ def pod_of(
     pod_spec: dict[str, Any] = {
         key: value for key, value in (template.get("spec") or {}).items() if value not in (None, [])
     }
-    made = _Made(spec, facts, options, pod_spec)
+    made = _PodBuilder(spec, facts, options, pod_spec)
     marks = marks_of(facts.gang, ref.role)
     written = template.get("metadata") or {}
     return {
@@ -207,7 +207,7 @@ def _files_of(pod: Mapping[str, Any]) -> str:
     return ""
 
 
-class _Made:
+class _PodBuilder:
     """One pod in the making."""
 
     def __init__(
@@ -495,7 +495,7 @@ class _Made:
 
 def progress_uri_of(spec: InstanceSpec) -> str:
     """Return where an instance leaves its newest progress beside the job's output."""
-    folder = address_beside(spec.output_uri, "progress")
+    folder = sibling_address(spec.output_uri, "progress")
     return f"{folder}/{spec.ref.role}-{spec.ref.index}.json"
 
 

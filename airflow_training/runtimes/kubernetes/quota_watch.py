@@ -11,7 +11,13 @@ from typing import Any
 
 from airflow_training.control.model import InstanceKey
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.kubernetes.api import Api, ApiError, Expired, Forbidden, NotFound
+from airflow_training.runtimes.kubernetes.api import (
+    Api,
+    ApiError,
+    Forbidden,
+    NotFound,
+    ResourceVersionExpired,
+)
 from airflow_training.runtimes.kubernetes.kinds import RESOURCE_QUOTAS
 from airflow_training.runtimes.kubernetes.quotas import has_more_room
 
@@ -101,7 +107,7 @@ class QuotaWatch:
             try:
                 known = await self._watch(known)
                 pause = _PAUSES[0]
-            except Expired:
+            except ResourceVersionExpired:
                 pass
             except (Forbidden, NotFound) as error:
                 log.info("quotas of %s are not watched: %s", self._namespace, error)

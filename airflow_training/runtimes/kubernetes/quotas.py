@@ -16,7 +16,7 @@ from airflow_training.runtimes.kubernetes.api import Api, ApiError, Forbidden
 from airflow_training.runtimes.kubernetes.gangs import pod_requests, summed, written
 from airflow_training.runtimes.kubernetes.kinds import RESOURCE_QUOTAS
 
-__all__ = ["has_more_room", "needs_together", "shortage", "too_little_left"]
+__all__ = ["exhausted_quota", "has_more_room", "needs_together", "shortage"]
 
 
 def needs_together(job: ResolvedJob) -> Mapping[str, str]:
@@ -43,11 +43,11 @@ async def shortage(api: Api, namespace: str, needs: Mapping[str, str]) -> ApiErr
         quotas, _ = await api.list(RESOURCE_QUOTAS, namespace)
     except ApiError:
         return None
-    said = too_little_left(quotas, needs)
+    said = exhausted_quota(quotas, needs)
     return Forbidden(403, "Forbidden", said) if said else None
 
 
-def too_little_left(quotas: Sequence[Mapping[str, Any]], needs: Mapping[str, str]) -> str:
+def exhausted_quota(quotas: Sequence[Mapping[str, Any]], needs: Mapping[str, str]) -> str:
     """Return which quota has too little left for all of `needs`, as a server says it; "" where none."""
     for quota in quotas:
         spec, status = quota.get("spec") or {}, quota.get("status") or {}

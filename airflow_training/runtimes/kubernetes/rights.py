@@ -43,7 +43,7 @@ from airflow_training.runtimes.kubernetes.kinds import (
     SERVICES,
     VOLCANO_GROUPS,
     VOLCANO_QUEUES,
-    Kind,
+    ResourceKind,
 )
 from airflow_training.runtimes.kubernetes.refusals import field_of, refusal_of
 
@@ -52,7 +52,7 @@ __all__ = [
     "allowed_instances",
     "check_cluster",
     "held_gpus",
-    "namespace_seen",
+    "namespace_visibility",
     "needed_rights",
     "unused_queues",
 ]
@@ -61,10 +61,10 @@ _ONLY_OF_A_QUESTION = "does not support dry run"
 """What a webhook says that does more than to look."""
 _ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
-Right = tuple[Kind, str, str]
+Right = tuple[ResourceKind, str, str]
 """Kind, subresource ("" for the object itself), verb."""
 
-_EVERY_RUN: Mapping[tuple[Kind, str], Sequence[str]] = {
+_EVERY_RUN: Mapping[tuple[ResourceKind, str], Sequence[str]] = {
     (PODS, ""): ("create", "get", "list", "watch", "patch", "delete"),
     (PODS, "log"): ("get",),
     (SERVICES, ""): ("create", "get", "list", "delete"),
@@ -80,11 +80,11 @@ USEFUL_RIGHTS: Sequence[Right] = (
 """What tells in a namespace why pods wait, and what is left of a quota, now and later: nothing fails without."""
 _SECRET_VERBS = ("create", "get", "list", "delete")
 _GROUP_VERBS = ("create", "get", "list", "patch", "delete")
-_GROUP_KINDS: Mapping[str, Kind] = {
+_GROUP_KINDS: Mapping[str, ResourceKind] = {
     "volcano": VOLCANO_GROUPS,
     "coscheduling": COSCHEDULING_GROUPS,
 }
-_GANG_KINDS: Mapping[str, Sequence[Kind]] = {
+_GANG_KINDS: Mapping[str, Sequence[ResourceKind]] = {
     **{gang: (kind,) for gang, kind in _GROUP_KINDS.items()},
     "kueue": KUEUE_LOCAL_QUEUES,
 }
@@ -149,13 +149,13 @@ async def _refusal(api: Api, job: ResolvedJob, role: str, pod: Mapping[str, Any]
     return []
 
 
-async def namespace_seen(api: Api, namespace: str) -> Mapping[str, Any] | str:
+async def namespace_visibility(api: Api, namespace: str) -> Mapping[str, Any] | str:
     """Return a namespace, `missing`, or `hidden` where we may not see whether it is there."""
     return await _look(api, NAMESPACES, "", namespace)
 
 
 async def _namespace(api: Api, job: ResolvedJob) -> list[Problem]:
-    found = await namespace_seen(api, job.namespace)
+    found = await namespace_visibility(api, job.namespace)
     if found == "missing":
         return [
             Problem(
@@ -197,7 +197,7 @@ async def _rights(api: Api, job: ResolvedJob, needed: Sequence[Right]) -> list[P
     ]
 
 
-def _resource(kind: Kind, subresource: str) -> str:
+def _resource(kind: ResourceKind, subresource: str) -> str:
     return f"{kind.plural}/{subresource}" if subresource else kind.plural
 
 
@@ -404,7 +404,7 @@ def _named(job: ResolvedJob, key: str) -> Iterator[tuple[str, str]]:
             yield str(name), role.name
 
 
-async def _look(api: Api, kind: Kind, namespace: str, name: str) -> Mapping[str, Any] | str:
+async def _look(api: Api, kind: ResourceKind, namespace: str, name: str) -> Mapping[str, Any] | str:
     """Return the object, `missing`, or `hidden` where we may not see it."""
     try:
         return await api.get(kind, namespace, name)
@@ -414,7 +414,7 @@ async def _look(api: Api, kind: Kind, namespace: str, name: str) -> Mapping[str,
         return "hidden"
 
 
-async def _names_of(api: Api, kind: Kind, namespace: str) -> Sequence[str]:
+async def _names_of(api: Api, kind: ResourceKind, namespace: str) -> Sequence[str]:
     try:
         found, _ = await api.list(kind, namespace)
     except ApiError:

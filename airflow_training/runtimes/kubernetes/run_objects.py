@@ -26,14 +26,14 @@ from airflow_training.runtimes.kubernetes.kinds import (
     SECRETS,
     SERVICES,
     VOLCANO_GROUPS,
-    Kind,
+    ResourceKind,
 )
 from airflow_training.runtimes.kubernetes.record import check_owner
 from airflow_training.runtimes.kubernetes.services import service_documents
 
 __all__ = ["RunObjects"]
 
-_GROUP_KINDS: Mapping[str, Kind] = {
+_GROUP_KINDS: Mapping[str, ResourceKind] = {
     "volcano": VOLCANO_GROUPS,
     "coscheduling": COSCHEDULING_GROUPS,
 }
@@ -54,7 +54,7 @@ class RunObjects:
         group_kind = _GROUP_KINDS.get(facts.gang.kind)
         if group_kind is not None:
             made += [
-                self._bring_to(group_kind, run, document)
+                self._create_or_resize(group_kind, run, document)
                 for document in gangs.pod_group_documents(facts.gang, run, record_uid=record_uid)
             ]
         if facts.ssh:
@@ -71,7 +71,7 @@ class RunObjects:
         """Make one unless it is there; raises InputError where the name is another's."""
         await self._ensure(CONFIG_MAPS, run, document)
 
-    async def mend_services(self, run: RunRef, facts: RunFacts, *, record_uid: str) -> None:
+    async def repair_services(self, run: RunRef, facts: RunFacts, *, record_uid: str) -> None:
         """Make services again that somebody deleted."""
         found, _ = await self._api.list(SERVICES, run.namespace, selector=names.run_selector(run))
         there = {each["metadata"]["name"] for each in found}
@@ -93,7 +93,7 @@ class RunObjects:
         if with_record:
             await self._api.delete(CONFIG_MAPS, run.namespace, names.record_name(run))
 
-    async def _ensure(self, kind: Kind, run: RunRef, document: Mapping[str, Any]) -> None:
+    async def _ensure(self, kind: ResourceKind, run: RunRef, document: Mapping[str, Any]) -> None:
         """Make an object unless it is there; raises InputError where the name is another's."""
         try:
             await self._api.create(kind, run.namespace, document)
@@ -108,14 +108,16 @@ class RunObjects:
                 raise refused from None
             check_owner(found, run)
 
-    async def _bring_to(self, kind: Kind, run: RunRef, document: Mapping[str, Any]) -> None:
+    async def _create_or_resize(
+        self, kind: ResourceKind, run: RunRef, document: Mapping[str, Any]
+    ) -> None:
         """Make an object, or bring it to the size the job has now."""
         with contextlib.suppress(NotFound):
             found = await self._api.get(kind, run.namespace, document["metadata"]["name"])
             check_owner(found, run)
         await self._api.apply(kind, run.namespace, document)
 
-    async def _delete_all(self, kind: Kind, run: RunRef, *, but: str = "") -> None:
+    async def _delete_all(self, kind: ResourceKind, run: RunRef, *, but: str = "") -> None:
         found, _ = await self._api.list(kind, run.namespace, selector=names.run_selector(run))
         await gather_all(
             self._api.delete(kind, run.namespace, each["metadata"]["name"])

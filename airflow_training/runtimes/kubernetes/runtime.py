@@ -59,7 +59,7 @@ from airflow_training.runtimes.kubernetes.instances import (
     gather_all,
     identity,
 )
-from airflow_training.runtimes.kubernetes.logs import LogArchive, Spaced, read_live
+from airflow_training.runtimes.kubernetes.logs import KeyedThrottle, LogArchive, read_live
 from airflow_training.runtimes.kubernetes.never_kept import never_kept
 from airflow_training.runtimes.kubernetes.node_watch import NodeWatch
 from airflow_training.runtimes.kubernetes.nodes import cluster_view, unfit_pods
@@ -78,7 +78,7 @@ from airflow_training.runtimes.kubernetes.refusals import (
 )
 from airflow_training.runtimes.kubernetes.rights import (
     check_cluster,
-    namespace_seen,
+    namespace_visibility,
     unused_queues,
 )
 from airflow_training.runtimes.kubernetes.run_objects import RunObjects
@@ -172,7 +172,7 @@ class KubernetesRuntime:
         self.log_api = Api(connect, connection, budget_seconds=patience_seconds)
         """Connections of their own: however many logs are read, nothing else waits for one."""
         self._archive = archive
-        self._tried = Spaced(seconds=_TRY_AGAIN_SECONDS)
+        self._tried = KeyedThrottle(seconds=_TRY_AGAIN_SECONDS)
         """Attempts of whose logs a part is archived, and lately no more was to be had."""
         self._collector = LogCollector(
             self.log_api, collected, tail_bytes=archive.tail_bytes, on_end=self._archive_log
@@ -316,7 +316,7 @@ class KubernetesRuntime:
         others = await self._instances.all(run) if facts.numbered else ()
         uid = record["metadata"]["uid"]
         with self._awaiting_room(run), _at_the_document(run):
-            await self._objects.mend_services(run, facts, record_uid=uid)
+            await self._objects.repair_services(run, facts, record_uid=uid)
         short = await self._short_of(run, facts, instances)
         with self._awaiting_room(run), _at_the_document(run):
             options = await self._with_agent(run, instances, record_uid=uid)
@@ -472,7 +472,7 @@ class KubernetesRuntime:
         }
         records = await asyncio.to_thread(self._reports, run_uid, awaited)
         return {
-            uid: turns.newest_turn(records.get(keys[uid], ()), uid, after=known.get(uid))
+            uid: turns.newest_agent_report(records.get(keys[uid], ()), uid, after=known.get(uid))
             for uid in stays
         }
 
@@ -707,7 +707,7 @@ class KubernetesRuntime:
             return await find_orphans(self.api, sought)
         except Forbidden as error:
             namespace = sought.namespace
-            found = await namespace_seen(self.api, namespace)
+            found = await namespace_visibility(self.api, namespace)
             if found == "missing":
                 return []  # what was in it has gone with it, our rights too
             if found == "hidden":

@@ -18,13 +18,13 @@ from airflow_training.control.model import Observation
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.runtimes.kubernetes.api import Api, ApiError, Expired
-from airflow_training.runtimes.kubernetes.holders import Holders
-from airflow_training.runtimes.kubernetes.holding import Holder, is_held
-from airflow_training.runtimes.kubernetes.image_pulls import with_earlier_words
+from airflow_training.runtimes.kubernetes.api import Api, ApiError, ResourceVersionExpired
+from airflow_training.runtimes.kubernetes.holders import GroupStatuses
+from airflow_training.runtimes.kubernetes.holding import GroupStatus, is_held
+from airflow_training.runtimes.kubernetes.image_pulls import with_earlier_message
 from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.runtimes.kubernetes.node_watch import NodeFacts, NodeWatch
-from airflow_training.runtimes.kubernetes.observing import look_again_at, observe, trimmed
+from airflow_training.runtimes.kubernetes.observing import observe, observe_again_at, trimmed
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
 from airflow_training.runtimes.kubernetes.progress import Report, stored_report
 from airflow_training.runtimes.kubernetes.quota_watch import QuotaWatch
@@ -101,9 +101,9 @@ class NamespaceWatch:
         self.quotas = QuotaWatch(
             api, namespace, on_room=lambda run_uid: self._tell(run_uid, RoomMade())
         )
-        self._holders = Holders(api, namespace, nodes)
+        self._holders = GroupStatuses(api, namespace, nodes)
         self._node_facts = NodeFacts(nodes, self._due_if_known)
-        self._held: dict[str, Holder] = {}
+        self._held: dict[str, GroupStatus] = {}
         """Pod uid -> why it waits, as what holds it said last."""
         self._asked: set[str] = set()
         """Uids of the pods that were held when that was asked."""
@@ -164,8 +164,8 @@ class NamespaceWatch:
                 for work in (
                     self._watch_for_ever(),
                     self._read_progress_for_ever(),
-                    self._read_turns_for_ever(),
-                    self._ask_holders_for_ever(),
+                    self._poll_agent_reports(),
+                    self._poll_groups(),
                 )
             )
 
@@ -177,23 +177,23 @@ class NamespaceWatch:
                 items, version = await self._api.list(
                     PODS, self._namespace, selector=self._selector
                 )
-                await self._learn_turns(items)
+                await self._update_agent_reports(items)
                 if self._was_away:
                     self._was_away, self._answers_since = False, self._now()
                 self._replace(items, version)
                 heard_at, pause = time.monotonic(), _PAUSES[0]
                 version, heard_at = await self._watch(version)
                 continue  # a full comparison
-            except Expired:
+            except ResourceVersionExpired:
                 log.info("the watch of %s fell behind; listing again", self._namespace)
             except (RuntimeUnavailable, ApiError) as error:
                 if not isinstance(error, RuntimeUnavailable) or (
                     time.monotonic() - heard_at > self._silent_seconds
                 ):
-                    self._tell_unreachable(error)
+                    self._publish_unreachable(error)
             except Exception as error:
                 log.exception("the watch of %s broke", self._namespace)
-                self._tell_unreachable(RuntimeUnavailable(f"the watch broke: {error!r}"))
+                self._publish_unreachable(RuntimeUnavailable(f"the watch broke: {error!r}"))
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
             pause = min(pause * 2, longest)
 
@@ -209,15 +209,15 @@ class NamespaceWatch:
                     self._reports[pod["metadata"]["uid"]] = found
                     self._due(name)
 
-    async def _read_turns_for_ever(self) -> None:
+    async def _poll_agent_reports(self) -> None:
         while self._turns_of is not None:
             await asyncio.sleep(TURN_SECONDS)
             pods = [pod for pod in self._pods.values() if _runs(pod)]
-            for name in await self._learn_turns(pods):
+            for name in await self._update_agent_reports(pods):
                 if name in self._pods:
                     self._due(name)
 
-    async def _ask_holders_for_ever(self) -> None:
+    async def _poll_groups(self) -> None:
         asked_at = -HOLD_SECONDS
         while True:
             await asyncio.sleep(_HOLD_LOOK_SECONDS)
@@ -228,7 +228,7 @@ class NamespaceWatch:
                 asked_at = time.monotonic()
                 self._asked = uids
                 try:
-                    self._learn_holders(held, await self._holders.of(held))
+                    self._update_groups(held, await self._holders.of(held))
                 except (
                     KeyError,
                     TypeError,
@@ -238,14 +238,16 @@ class NamespaceWatch:
                         "what holds pods in %s is not understood: %r", self._namespace, error
                     )
 
-    def _learn_holders(self, held: Iterable[Mapping[str, Any]], said: Mapping[str, Holder]) -> None:
+    def _update_groups(
+        self, held: Iterable[Mapping[str, Any]], said: Mapping[str, GroupStatus]
+    ) -> None:
         before, self._held = self._held, dict(said)
         for pod in held:
             uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
             if before.get(uid) != said.get(uid) and name in self._pods:
                 self._due(name)
 
-    async def _learn_turns(self, pods: Iterable[Mapping[str, Any]]) -> list[str]:
+    async def _update_agent_reports(self, pods: Iterable[Mapping[str, Any]]) -> list[str]:
         """Ask what the agents of these pods said; return the names of those that said something new."""
         stays = [p for p in pods if names.IN_PLACE in (p["metadata"].get("annotations") or {})]
         if self._turns_of is None or not stays:
@@ -309,7 +311,7 @@ class NamespaceWatch:
             raise RuntimeUnavailable(str(error)) from error
         finally:
             del self._gone_meanwhile[asked]
-        await self._learn_turns(items)
+        await self._update_agent_reports(items)
         for pod in items:
             if pod["metadata"]["uid"] not in gone:
                 self._put(pod)
@@ -360,7 +362,7 @@ class NamespaceWatch:
         """Return what the pod does now where that is news."""
         name = pod["metadata"]["name"]
         known = self._pods.get(name)
-        pod = with_earlier_words(pod, known)
+        pod = with_earlier_message(pod, known)
         if known is not None and _has_node(pod) and not _has_node(known):
             self._held.pop(pod["metadata"]["uid"], None)  # why it had none is over
         try:
@@ -416,7 +418,7 @@ class NamespaceWatch:
         if timer is not None:
             timer.cancel()
         now = self._now()
-        at = look_again_at(self._pods[name], now=now, answers_since=self._answers_since)
+        at = observe_again_at(self._pods[name], now=now, answers_since=self._answers_since)
         if at is not None:
             loop = asyncio.get_running_loop()
             self._timers[name] = loop.call_later(at - now, self._due, name)
@@ -439,7 +441,7 @@ class NamespaceWatch:
         for queue in self._followers.get(run_uid, ()):
             queue.put_nowait(told)
 
-    def _tell_unreachable(self, error: Exception) -> None:
+    def _publish_unreachable(self, error: Exception) -> None:
         self._synced, self._was_away = False, True
         for uid in list(self._followers):
             self._tell(uid, RuntimeUnavailable(str(error)))

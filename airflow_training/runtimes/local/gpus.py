@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.runtimes.clock import steady_now
-from airflow_training.runtimes.local.life import Life, read_attempt_state
+from airflow_training.runtimes.local.life import AgentLiveness, read_attempt_state
 from airflow_training.runtimes.local.node import visible_gpus
 from airflow_training.runtimes.local.paths import is_locked, locked
 from airflow_training.runtimes.local.settle import settle_attempt
@@ -78,7 +78,7 @@ def _holds(claim: Mapping[str, Any] | None) -> bool:
         return False
     folder = AttemptFolder(Path(claim["folder"]))
     standing = read_attempt_state(folder)
-    if standing is None or standing.uid != claim["uid"] or standing.life is Life.MISSING:
+    if standing is None or standing.uid != claim["uid"] or standing.life is AgentLiveness.MISSING:
         # not ordered yet, or no agent has come yet
         young = 0 <= steady_now() - claim["at"] < _START_SECONDS
         return folder.instance.exists() and (young or is_locked(folder.create_lock))

@@ -30,8 +30,8 @@ from airflow_training.runtimes.local.environment import (
 from airflow_training.runtimes.local.gpus import GpuBook
 from airflow_training.runtimes.local.leftovers import end_strays
 from airflow_training.runtimes.local.life import (
+    AgentLiveness,
     AttemptState,
-    Life,
     find_attempt,
     read_attempt_state,
 )
@@ -105,7 +105,7 @@ class Launcher:
                 return Outcome(ref=replace(ref, uid=begun.uid), result="adopted")
             refusal = run.refuse_or_own(ref.run.generation)
             found = None if refusal else find_attempt(run, instance)
-            if found is None or found[1].life is not Life.WAITING or found[1].deleted:
+            if found is None or found[1].life is not AgentLiveness.WAITING or found[1].deleted:
                 return Outcome(ref=ref, result="refused", message=refusal or "nothing waits there")
             if found[1].order.version != VERSION:
                 message = "the agent that waits understands orders of another version"
@@ -121,7 +121,7 @@ class Launcher:
             if problem is not None:
                 return replace(problem, result="refused")  # a new instance may still be made
             give_order(old, found[1].uid, do="restart", attempt=folder.path.name, next=uid)
-            return _begun(folder, replace(ref, uid=uid), inside=old)
+            return _start_outcome(folder, replace(ref, uid=uid), inside=old)
 
     def _plan(self, run: RunFolder, folder: AttemptFolder, spec: InstanceSpec) -> Outcome | None:
         """Return the outcome, or None when all is written down and an agent has to be started."""
@@ -138,10 +138,10 @@ class Launcher:
             if standing is None:
                 continue
             standing = settle_attempt(other, standing)
-            if attempt > wanted and (standing.recorded or standing.life is Life.STARTING):
+            if attempt > wanted and (standing.recorded or standing.life is AgentLiveness.STARTING):
                 return Outcome(ref=ref, result="refused", message="a newer attempt exists")
             if attempt == wanted:
-                exists = standing.life is not Life.MISSING
+                exists = standing.life is not AgentLiveness.MISSING
                 if exists and not standing.deleted:
                     return Outcome(ref=replace(ref, uid=standing.uid), result="adopted")
                 # ordered before, but nobody was started, or not yet: the same object then
@@ -151,7 +151,7 @@ class Launcher:
                     ref=ref,
                     result="refused",
                     reason=WAITING_FOR_OLD_INSTANCE,
-                    message=_still_lives(standing),
+                    message=_is_alive(standing),
                 )
         uid = uid or uuid.uuid4().hex
         return self._write_down(run, folder, spec, uid=uid)
@@ -276,13 +276,15 @@ def _may_have_lived(ref: InstanceRef) -> bool:
     return ref.run.generation > 1 or attempt_of(ref) != (0, 0, 0)
 
 
-def _begun(folder: AttemptFolder, ref: InstanceRef, *, inside: AttemptFolder) -> Outcome:
+def _start_outcome(folder: AttemptFolder, ref: InstanceRef, *, inside: AttemptFolder) -> Outcome:
     """Return what came of the order to begin the attempt in `folder`, once that is known."""
     until = time.monotonic() + _BEGIN_SECONDS
     waits = True
     while waits and time.monotonic() < until:
         old = read_attempt_state(inside)
-        waits = old is not None and old.life is Life.WAITING  # looked at first: it leaves last
+        waits = (
+            old is not None and old.life is AgentLiveness.WAITING
+        )  # looked at first: it leaves last
         standing = read_attempt_state(folder)
         if standing is not None and standing.recorded:
             return Outcome(ref=ref, result="created")
@@ -307,9 +309,9 @@ def _outcome(ref: InstanceRef, folder: AttemptFolder, line: Mapping[str, Any]) -
     return Outcome(ref=ref, result="error", message=message)
 
 
-def _still_lives(standing: AttemptState) -> str:
+def _is_alive(standing: AttemptState) -> str:
     attempt = standing.order.attempt
-    if standing.life is Life.ELSEWHERE:
+    if standing.life is AgentLiveness.ELSEWHERE:
         return f"attempt {attempt} was started on {standing.place}, where we cannot see"
     return f"attempt {attempt} still lives (agent pid {standing.agent.get('pid')})"
 

@@ -16,10 +16,10 @@ from airflow_training.agent.order import Order
 from airflow_training.runtimes.local.paths import RunFolder, attempt_of, is_locked
 from airflow_training.runtimes.port import InstanceRef
 
-__all__ = ["AttemptState", "Life", "find_attempt", "read_attempt_state"]
+__all__ = ["AgentLiveness", "AttemptState", "find_attempt", "read_attempt_state"]
 
 
-class Life(Enum):
+class AgentLiveness(Enum):
     MISSING = "no agent was started, or it left before it recorded itself"
     STARTING = "an agent has the lock and will record itself in a moment"
     ALIVE = "its agent lives here"
@@ -34,7 +34,7 @@ class Life(Enum):
 class AttemptState:
     """One attempt as it is now. `state` and `end` are what its agent wrote."""
 
-    life: Life
+    life: AgentLiveness
     order: Order
     """What its agent was started with."""
     state: Mapping[str, Any]
@@ -53,12 +53,12 @@ class AttemptState:
     @property
     def recorded(self) -> bool:
         """An agent wrote down that it is, or was, there."""
-        return self.life not in (Life.MISSING, Life.STARTING)
+        return self.life not in (AgentLiveness.MISSING, AgentLiveness.STARTING)
 
     @property
     def over(self) -> bool:
         """Nothing of it lives, as far as anybody can know."""
-        return self.life in (Life.ENDED, Life.MISSING)
+        return self.life in (AgentLiveness.ENDED, AgentLiveness.MISSING)
 
     @property
     def agent(self) -> Mapping[str, Any]:
@@ -84,15 +84,15 @@ class AttemptState:
 
 
 @dataclass(frozen=True, slots=True)
-class _Here:
+class _HostIdentity:
     host: str
     boot_id: str
     pid_ns: int
 
 
 @lru_cache(maxsize=1)
-def _here() -> _Here:
-    return _Here(socket.gethostname(), proc.boot_id(), proc.pid_namespace())
+def _here() -> _HostIdentity:
+    return _HostIdentity(socket.gethostname(), proc.boot_id(), proc.pid_namespace())
 
 
 def read_attempt_state(folder: AttemptFolder) -> AttemptState | None:
@@ -109,14 +109,14 @@ def read_attempt_state(folder: AttemptFolder) -> AttemptState | None:
 
     state = own(folder.state)
     if state:
-        life = _life(folder, state)
+        life = _liveness(folder, state)
     else:
-        life = Life.STARTING if is_locked(folder.lock) else Life.MISSING
+        life = AgentLiveness.STARTING if is_locked(folder.lock) else AgentLiveness.MISSING
     end = own(folder.exit)  # after looking for the process: it may just have ended
     if end:
-        alive = life is Life.ALIVE
-        life = Life.WAITING if alive and end.get("in_place") else Life.ENDED
-        life = Life.STAYING if alive and end.get("stays") else life
+        alive = life is AgentLiveness.ALIVE
+        life = AgentLiveness.WAITING if alive and end.get("in_place") else AgentLiveness.ENDED
+        life = AgentLiveness.STAYING if alive and end.get("stays") else life
     return AttemptState(life=life, order=order, state=state, end=end, deletion=own(folder.delete))
 
 
@@ -131,16 +131,16 @@ def find_attempt(run: RunFolder, ref: InstanceRef) -> tuple[AttemptFolder, Attem
     return None
 
 
-def _life(folder: AttemptFolder, state: Mapping[str, Any]) -> Life:
+def _liveness(folder: AttemptFolder, state: Mapping[str, Any]) -> AgentLiveness:
     agent, here = state["agent"], _here()
     if agent["boot_id"] != here.boot_id:
         # the same host after a reboot knows that nothing survived
-        return Life.LOST if agent["host"] == here.host else Life.ELSEWHERE
+        return AgentLiveness.LOST if agent["host"] == here.host else AgentLiveness.ELSEWHERE
     if agent["pid_ns"] == here.pid_ns:
         alive = proc.start_time(agent["pid"]) == agent["start_time"]
-        return Life.ALIVE if alive else Life.LOST
+        return AgentLiveness.ALIVE if alive else AgentLiveness.LOST
     # Another container on the same kernel. Its pids mean nothing here, but its lock does; and a
     # container that came back under its name has lost all its processes.
     if agent["host"] == here.host and not is_locked(folder.lock):
-        return Life.LOST
-    return Life.ELSEWHERE
+        return AgentLiveness.LOST
+    return AgentLiveness.ELSEWHERE

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from airflow_training.control.model import AttemptId, Observation, ProgressReport
-from airflow_training.runtimes.local.life import AttemptState, Life
+from airflow_training.runtimes.local.life import AgentLiveness, AttemptState
 
 __all__ = ["observe"]
 
@@ -21,7 +21,9 @@ def observe(
     port_open: bool = False,
 ) -> Observation | None:
     """Return what to tell about an attempt; None where its object does not exist (any more)."""
-    if standing.life is Life.MISSING or (standing.deleted and standing.life is Life.ENDED):
+    if standing.life is AgentLiveness.MISSING or (
+        standing.deleted and standing.life is AgentLiveness.ENDED
+    ):
         return None
     order, state, end = standing.order, standing.state, standing.end
     now, reason, message = _state(standing)
@@ -48,14 +50,14 @@ def observe(
         environment=environment,
         output=_output(end),
         in_place=_in_place(standing, now),
-        kept=standing.life is Life.STAYING and not standing.deleted,
+        kept=standing.life is AgentLiveness.STAYING and not standing.deleted,
     )
 
 
 def _in_place(standing: AttemptState, state: _State) -> bool:
-    if standing.life is Life.ALIVE:
+    if standing.life is AgentLiveness.ALIVE:
         return state in ("pending", "running") and standing.order.in_place_seconds > 0
-    return standing.life is Life.WAITING and state == "failed"
+    return standing.life is AgentLiveness.WAITING and state == "failed"
 
 
 def _output(end: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -66,14 +68,14 @@ def _output(end: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _state(standing: AttemptState) -> tuple[_State, str, str]:
     """Return (state, reason, message)."""
     state, end = standing.state, standing.end
-    if standing.life in (Life.WAITING, Life.STAYING) and standing.deleted:
+    if standing.life in (AgentLiveness.WAITING, AgentLiveness.STAYING) and standing.deleted:
         return "terminating", "Deleted", ""
-    if standing.life in (Life.ENDED, Life.WAITING, Life.STAYING):
+    if standing.life in (AgentLiveness.ENDED, AgentLiveness.WAITING, AgentLiveness.STAYING):
         ended: _State = "succeeded" if end["reason"] == "Completed" else "failed"
         return ended, end["reason"], end.get("message", "")
-    if standing.life is Life.ELSEWHERE:
+    if standing.life is AgentLiveness.ELSEWHERE:
         return "unknown", "OtherHost", f"it was started on {standing.place}; only there it is known"
-    if standing.life is Life.LOST:
+    if standing.life is AgentLiveness.LOST:
         return "unknown", "AgentLost", "its agent died; looking for what it left behind"
     phase, message = state["phase"], state.get("message", "")
     if standing.deleted or phase == "stopping":

@@ -14,7 +14,7 @@ from airflow_training.runtimes.local.leftovers import find_strays
 from airflow_training.runtimes.local.paths import RunFolder
 from airflow_training.runtimes.local.scan import current
 
-__all__ = ["leftover_problem", "move_aside"]
+__all__ = ["leftover_problem", "quarantine_previous"]
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def leftover_problem(folder: RunFolder, run: RunRef) -> Problem | None:
     return _refusal(folder, f"still lives: {', '.join(living)}") if living else None
 
 
-def move_aside(folder: RunFolder, run: RunRef) -> None:
+def quarantine_previous(folder: RunFolder, run: RunRef) -> None:
     """Set the folder of an earlier run of this id aside; raises InputError where that cannot be."""
     about = read_json(folder.about)
     if about is None or run.submitted_at is None:

@@ -25,8 +25,8 @@ from airflow_training.runtimes.local.gpus import GpuBook
 from airflow_training.runtimes.local.launch import Launcher
 from airflow_training.runtimes.local.leftovers import end_strays
 from airflow_training.runtimes.local.life import (
+    AgentLiveness,
     AttemptState,
-    Life,
     find_attempt,
     read_attempt_state,
 )
@@ -40,7 +40,7 @@ from airflow_training.runtimes.local.paths import (
 )
 from airflow_training.runtimes.local.place import place_here
 from airflow_training.runtimes.local.ports import PortBook
-from airflow_training.runtimes.local.previous_run import leftover_problem, move_aside
+from airflow_training.runtimes.local.previous_run import leftover_problem, quarantine_previous
 from airflow_training.runtimes.local.scan import current
 from airflow_training.runtimes.local.settle import (
     give_order,
@@ -70,7 +70,7 @@ from airflow_training.settings import Settings
 
 __all__ = ["LocalRuntime"]
 
-_KEPT = frozenset({Life.STAYING})
+_KEPT = frozenset({AgentLiveness.STAYING})
 _LOOPBACK = "127.0.0.1"
 _REMOVE_SECONDS = 15.0
 """How much longer than the longest grace `remove` waits for the last process to go."""
@@ -237,11 +237,11 @@ class LocalRuntime:
         """Leave a run out of `due_runs` for so long."""
         await asyncio.to_thread(expiry.schedule_check, self._dir, uid, at=time.time() + seconds)
 
-    async def set_aside(self, run: RunRef) -> None:
+    async def quarantine(self, run: RunRef) -> None:
         """Take a removed run's folder away; raises StillAlive for one that is not ours or lives."""
         await asyncio.to_thread(expiry.set_aside, self._dir, run)
 
-    async def delete_aside(self, uid: str) -> None:
+    async def delete_quarantined(self, uid: str) -> None:
         """Delete what was set aside; raises OSError where something of `uid` stays."""
         await asyncio.to_thread(expiry.delete_aside, self._dir, uid)
 
@@ -251,7 +251,7 @@ class LocalRuntime:
 
     def _prepare(self, run: RunRef, job: ResolvedJob, job_attempt: str) -> Addresses:
         folder = self._folder(run)
-        move_aside(folder, run)
+        quarantine_previous(folder, run)
         folder.make()
         refusal = folder.refuse_or_own(run.generation)
         if refusal:
@@ -372,7 +372,7 @@ class LocalRuntime:
         folder.ports.unlink(missing_ok=True)
         self._ports.release(folder.path, taken)
 
-    def _end(self, run: RunRef, *, spared: Collection[Life]) -> None:
+    def _end(self, run: RunRef, *, spared: Collection[AgentLiveness]) -> None:
         """End every attempt that lives, but those of such a life; raises StillAlive."""
         folder = self._folder(run)
         until = 0.0
@@ -385,7 +385,7 @@ class LocalRuntime:
             if not until:
                 grace = max(each.order.grace_seconds for each in living)
                 until = time.monotonic() + grace + _REMOVE_SECONDS
-            hidden = all(each.life is Life.ELSEWHERE for each in living)
+            hidden = all(each.life is AgentLiveness.ELSEWHERE for each in living)
             if hidden or time.monotonic() > until:
                 raise StillAlive(f"run {run.uid}: {'; '.join(map(_describe, living))}")
             time.sleep(pause)
@@ -395,7 +395,9 @@ class LocalRuntime:
         latest = (current(folder, *key) for key in folder.instances())
         return any(found is not None and found[1].life in _KEPT for found in latest)
 
-    def _standings(self, folder: RunFolder, *, spared: Collection[Life]) -> list[AttemptState]:
+    def _standings(
+        self, folder: RunFolder, *, spared: Collection[AgentLiveness]
+    ) -> list[AttemptState]:
         """Return every attempt but those that are spared, ordering the end of those that live."""
         found = []
         for role, index in folder.instances():
@@ -428,7 +430,7 @@ class LocalRuntime:
 
 def _describe(standing: AttemptState) -> str:
     name = f"{standing.order.role} {standing.order.index}"
-    if standing.life is Life.LOST:
+    if standing.life is AgentLiveness.LOST:
         left = sorted(marked_processes([f"TRAINING_INSTANCE_UID={standing.uid}"]))
         return f"{name} left processes {left} on {standing.place}"
     return f"{name} lives on {standing.place}"

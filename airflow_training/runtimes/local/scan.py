@@ -11,7 +11,7 @@ from airflow_training.agent.newest import NewestProgress
 from airflow_training.control.model import InstanceKey, Observation, ProgressReport
 from airflow_training.control.turnover import ENDED
 from airflow_training.runtimes.local.leftovers import end_strays
-from airflow_training.runtimes.local.life import AttemptState, Life, read_attempt_state
+from airflow_training.runtimes.local.life import AgentLiveness, AttemptState, read_attempt_state
 from airflow_training.runtimes.local.observe import observe
 from airflow_training.runtimes.local.paths import RunFolder, instance_of
 from airflow_training.runtimes.local.ports import listening_ports
@@ -129,7 +129,10 @@ class Scanner:
         return observation
 
     def _attend(self, folder: AttemptFolder, standing: AttemptState) -> None:
-        if standing.life in (Life.ALIVE, Life.WAITING, Life.STAYING) and standing.pids_mean_here:
+        if (
+            standing.life in (AgentLiveness.ALIVE, AgentLiveness.WAITING, AgentLiveness.STAYING)
+            and standing.pids_mean_here
+        ):
             agent = standing.agent
             self.agents[standing.uid] = AgentProcess(
                 instance=folder.instance.name,

@@ -16,7 +16,7 @@ from airflow_training.agent.instance import RECORD_SECONDS
 from airflow_training.agent.notify import notify
 from airflow_training.agent.stacks import DUMP_SECONDS
 from airflow_training.runtimes.clock import steady_now
-from airflow_training.runtimes.local.life import AttemptState, Life, read_attempt_state
+from airflow_training.runtimes.local.life import AgentLiveness, AttemptState, read_attempt_state
 
 __all__ = ["give_order", "kill_leftovers", "order_delete", "settle_attempt", "wake_agent"]
 
@@ -100,7 +100,10 @@ def _ended_by(folder: AttemptFolder, standing: AttemptState) -> float:
 
 def settle_attempt(folder: AttemptFolder, standing: AttemptState) -> AttemptState:
     """Return how the attempt stands after everything was done that this host can do."""
-    if standing.life in (Life.ALIVE, Life.WAITING, Life.STAYING) and standing.deleted:
+    if (
+        standing.life in (AgentLiveness.ALIVE, AgentLiveness.WAITING, AgentLiveness.STAYING)
+        and standing.deleted
+    ):
         patience = float(standing.deletion["grace_seconds"]) + _IMPATIENCE_SECONDS
         if standing.deletion["dump_stacks"]:
             patience += DUMP_SECONDS
@@ -108,7 +111,7 @@ def settle_attempt(folder: AttemptFolder, standing: AttemptState) -> AttemptStat
             agent = standing.agent  # stuck, or stopped by somebody
             proc.kill_exactly(agent["pid"], agent["start_time"], signal.SIGKILL)
         return standing
-    if standing.life is not Life.LOST or kill_leftovers([standing]):
+    if standing.life is not AgentLiveness.LOST or kill_leftovers([standing]):
         return standing
     rebooted = standing.rebooted
     write_json(

@@ -18,14 +18,14 @@ from typing import Any
 from airflow_training.agent.control import connect
 from airflow_training.agent.files import AttemptFolder
 from airflow_training.errors import InputError
-from airflow_training.runtimes.local.life import Life, find_attempt
+from airflow_training.runtimes.local.life import AgentLiveness, find_attempt
 from airflow_training.runtimes.local.paths import RunFolder
 from airflow_training.runtimes.port import InstanceRef, Streams
 from airflow_training.runtimes.terminal import SHELL, raw_terminal, read_stream, write_all
 
 __all__ = ["open_shell"]
 
-_LIVES = frozenset({Life.ALIVE, Life.WAITING, Life.STAYING})
+_LIVES = frozenset({AgentLiveness.ALIVE, AgentLiveness.WAITING, AgentLiveness.STAYING})
 _ANSWER = 1 << 16
 _GONE = 255
 """Exit code of a command whose instance went away, as ssh has it."""
@@ -55,7 +55,7 @@ def _living(run: RunFolder, ref: InstanceRef) -> AttemptFolder:
     if found is None:
         raise _refused(f"there is no instance {name}")
     folder, standing = found
-    if standing.life is Life.ELSEWHERE:
+    if standing.life is AgentLiveness.ELSEWHERE:
         raise _refused(f"{name} is on another machine: {standing.place}")
     if standing.life not in _LIVES:
         raise _refused(f"nothing of {name} lives any more", hint=f"its files are in {folder.path}")

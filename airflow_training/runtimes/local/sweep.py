@@ -8,7 +8,7 @@ from pathlib import Path
 
 from airflow_training.agent.files import read_json
 from airflow_training.documents.resolved import RunRef
-from airflow_training.runtimes.local.life import Life
+from airflow_training.runtimes.local.life import AgentLiveness
 from airflow_training.runtimes.local.paths import RunFolder
 from airflow_training.runtimes.local.scan import current
 
@@ -48,7 +48,7 @@ def _living(run: RunFolder, about: dict[str, str]) -> OrphanProcesses | None:
     names, pids, hosts = [], [], set()
     for role, index in run.instances():
         found = current(run, role, index)
-        if found is not None and not found[1].over and found[1].life is not Life.STAYING:
+        if found is not None and not found[1].over and found[1].life is not AgentLiveness.STAYING:
             names.append(f"{role}-{index}")
             pids.append(int(found[1].agent["pid"]))
             hosts.add(str(found[1].agent["host"]))

@@ -40,7 +40,7 @@ async def watch(
             await asyncio.to_thread(scanner.look, None)
             deaths.attend(scanner.agents)
             yield Snapshot(instances=tuple(scanner.seen.values()))
-            rhythm = _Rhythm(asyncio.get_running_loop().time)
+            rhythm = _PollSchedule(asyncio.get_running_loop().time)
             while True:
                 rung = await doorbell.wait(rhythm.pause(ports=scanner.awaited_ports))
                 look = partial(scanner.look, rung) if rung else rhythm.due(scanner)
@@ -50,7 +50,7 @@ async def watch(
                     yield change
 
 
-class _Rhythm:
+class _PollSchedule:
     """When to look without having been called, and at what."""
 
     def __init__(self, now: Callable[[], float]) -> None:

@@ -23,7 +23,7 @@ import xxhash
 
 from airflow_training.checkpoints.digests import CHUNK, digests_of_chunks
 from airflow_training.checkpoints.group import Group
-from airflow_training.checkpoints.keys import Save, manifest_key
+from airflow_training.checkpoints.keys import SaveId, manifest_key
 from benchmarks.report import figure, heading
 from tests.checkpoints import kills
 from tests.checkpoints.damage import MUTATORS, Subject, assert_found, flip_a_bit, flip_random_bits
@@ -109,7 +109,7 @@ def _damage() -> None:
     figure(
         "bits flipped in shards, markers, manifests, fences", 100, "%", target="all", note="10,000"
     )
-    key = manifest_key(Save(40, 2))
+    key = manifest_key(SaveId(40, 2))
     size = len(subject.objects[key])
     for byte in range(size):
         flip_a_bit(subject, key, byte * 8 + byte % 8)

@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from airflow_training.checkpoints import saver
 from airflow_training.checkpoints.checkpointer import Checkpointer
-from airflow_training.checkpoints.interval import Cost
+from airflow_training.checkpoints.interval import SaveCost
 from benchmarks import recovery_goodput
 from benchmarks.report import figure, heading, median
 from tests.checkpoints.training import broken_off, course
@@ -88,7 +88,7 @@ def stalls(folder: Path) -> None:
 def overhead(folder: Path) -> None:
     """Train for a while with `auto`, and add up what it cost."""
     work = Work()
-    costs: list[Cost] = []
+    costs: list[SaveCost] = []
     collect = saver.Saver._collect
 
     def watched(self: saver.Saver, **more: Any) -> Any:

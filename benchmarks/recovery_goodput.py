@@ -10,14 +10,14 @@ import math
 import random
 
 from airflow_training.checkpoints.interval import (
-    Cost,
+    SaveCost,
     auto_seconds,
     daly_seconds,
     seconds_between_failures,
 )
 from benchmarks.report import figure, heading
 
-COST = Cost(stall_seconds=0.05, slowed_seconds=0.05, total_seconds=2.0)
+COST = SaveCost(stall_seconds=0.05, slowed_seconds=0.05, total_seconds=2.0)
 
 
 def simulate(
@@ -27,7 +27,7 @@ def simulate(
     restart_seconds: float,
     days: float,
     seed: int,
-    cost: Cost = COST,
+    cost: SaveCost = COST,
 ) -> float:
     """Return the share of wall time that went into steps that were kept, 0 to 1.
 
@@ -71,7 +71,7 @@ def goodput(
     return interval_seconds / wall
 
 
-def bound(*, failure_seconds: float, restart_seconds: float, cost: Cost = COST) -> float:
+def bound(*, failure_seconds: float, restart_seconds: float, cost: SaveCost = COST) -> float:
     """Return the most that any fixed interval keeps, by Daly's model."""
     both = cost.stall_seconds + cost.slowed_seconds
     return goodput(

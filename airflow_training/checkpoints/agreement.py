@@ -1,6 +1,6 @@
 """How the processes of a group tell each other what they know, without a network between them.
 
-`Alone` is for one process, `ThroughStore` for several that share nothing but the store. With torch, its own
+`SingleProcessAgreement` is for one process, `StoreAgreement` for several that share nothing but the store. With torch, its own
 process group does the same faster.
 """
 
@@ -16,7 +16,7 @@ from airflow_training.checkpoints.documents import canonical
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.store import ObjectStore, open_store
 
-__all__ = ["Agreement", "Alone", "ThroughStore", "wait_until"]
+__all__ = ["Agreement", "SingleProcessAgreement", "StoreAgreement", "wait_until"]
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Agreement(Protocol):
         """Return the values of all ranks by rank, on every rank."""
 
 
-class Alone:
+class SingleProcessAgreement:
     """The agreement of a single process with itself."""
 
     def broadcast(self, value: Any) -> Any:
@@ -57,7 +57,7 @@ def wait_until(look: Callable[[], T | None], *, seconds: float) -> T | None:
     return found
 
 
-class ThroughStore:
+class StoreAgreement:
     """Small objects under the root of the group; every rank polls for those of the others.
 
     Processes that were started again under the same incarnation must not read what their predecessors left. So they

@@ -21,7 +21,7 @@ from airflow_training.checkpoints.agreement import Agreement
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.records import Manifest
 from airflow_training.checkpoints.saver import ResumePoint, Saver
-from airflow_training.checkpoints.torch_state import NOT_GIVEN, Parts
+from airflow_training.checkpoints.torch_state import NOT_GIVEN, TrainingObjects
 
 if TYPE_CHECKING:
     from airflow_training.checkpoints.torch_boundary import Boundary
@@ -68,7 +68,7 @@ class Checkpointer:
             every: `{"steps": n}`, `{"seconds": s}` or `"auto"`, where no job says it.
             allow_pickle: pickle what has no other form. Whoever can write to the store can then run code here.
         """
-        self._parts = Parts(
+        self._parts = TrainingObjects(
             model=model,
             optimizer=optimizer,
             scheduler=scheduler,
@@ -217,7 +217,7 @@ def distributed() -> tuple[tuple[int, int] | None, Agreement | None]:
     return (dist.get_rank(), dist.get_world_size()), TorchAgreement()
 
 
-def _on_device(parts: Parts) -> bool:
+def _on_device(parts: TrainingObjects) -> bool:
     import torch
 
     return torch.cuda.is_available() and any(

@@ -19,17 +19,17 @@ from airflow_training.checkpoints import reading, resharding, tree
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.records import Manifest
 
-__all__ = ["whole_model", "whole_state", "write_safetensors", "write_torch"]
+__all__ = ["full_model", "full_state", "write_safetensors", "write_torch"]
 
 Tree = Any
 
 
-def whole_model(root: str, manifest: Manifest) -> dict[str, Tree]:
+def full_model(root: str, manifest: Manifest) -> dict[str, Tree]:
     """Return parameters and buffers of the model by name, as its own `state_dict` has them.
 
-    Raises as `whole_state`, and CheckpointError where the state has no model.
+    Raises as `full_state`, and CheckpointError where the state has no model.
     """
-    state = whole_state(root, manifest, sections=("buffers", "model"))
+    state = full_state(root, manifest, sections=("buffers", "model"))
     model = state.get("model")
     if not isinstance(model, dict):
         raise CheckpointError(
@@ -38,7 +38,7 @@ def whole_model(root: str, manifest: Manifest) -> dict[str, Tree]:
     return _joined(model, state.get("buffers", {}).get("model", {}))
 
 
-def whole_state(
+def full_state(
     root: str, manifest: Manifest, *, sections: Collection[str] | None = None
 ) -> dict[str, Tree]:
     """Return the state that all ranks saved together as one tree; tensors on the CPU.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, NoReturn
 
-from airflow_training.checkpoints.agreement import Agreement, Alone, wait_until
+from airflow_training.checkpoints.agreement import Agreement, SingleProcessAgreement, wait_until
 from airflow_training.checkpoints.claiming import claim
 from airflow_training.checkpoints.digests import algorithm
 from airflow_training.checkpoints.documents import canonical, seal, sha256_of, unseal
@@ -27,7 +27,7 @@ from airflow_training.checkpoints.errors import (
 from airflow_training.checkpoints.keys import (
     FAILURES,
     MARKERS,
-    Save,
+    SaveId,
     failure_key,
     fence_key,
     manifest_key,
@@ -35,7 +35,13 @@ from airflow_training.checkpoints.keys import (
     rank_of,
     save_of,
 )
-from airflow_training.checkpoints.records import Fence, Manifest, Marker, ParentCheckpoint, RankPart
+from airflow_training.checkpoints.records import (
+    Fence,
+    Manifest,
+    Marker,
+    ParentCheckpoint,
+    RankShards,
+)
 from airflow_training.checkpoints.reporting import ProcessReporter, newest_environment, own_group
 from airflow_training.checkpoints.shards import (
     DOCUMENT,
@@ -46,7 +52,7 @@ from airflow_training.checkpoints.shards import (
     state_digest,
 )
 from airflow_training.checkpoints.store import ObjectStore, open_store, probe
-from airflow_training.checkpoints.survey import newest_claim, newest_whole, survey
+from airflow_training.checkpoints.survey import newest_claim, newest_valid, survey
 from airflow_training.checkpoints.sweeping import Sweeper
 from airflow_training.checkpoints.verifying import in_parallel, read_manifest, read_state, verify
 
@@ -148,7 +154,7 @@ class Group:
             environment=environment,
         )
         group._start(
-            agreement or Alone(),
+            agreement or SingleProcessAgreement(),
             incarnation=incarnation,
             order=order,
             resume=resume,
@@ -251,7 +257,7 @@ class Group:
     ) -> tuple[Manifest | None, dict[str, str]]:
         """Return the manifest, and what this rank found wrong with its share of it."""
         try:
-            manifest = read_manifest(self.store, Save(base.step, base.generation))
+            manifest = read_manifest(self.store, SaveId(base.step, base.generation))
             mine = range(self.rank, manifest.world, self.world)
             verify(self.store, manifest, ranks=mine, deep=deep)
         except FileNotFoundError:
@@ -331,12 +337,12 @@ class Group:
             self._begin(step)
             self._telling.say("SAVING", step=step)
             try:
-                return self._write(Save(step, self.generation), blobs, document, cursor, rng)
+                return self._write(SaveId(step, self.generation), blobs, document, cursor, rng)
             except (CheckpointError, OSError, TypeError, ValueError) as error:
                 self._give_up(step, error)
 
     def _write(
-        self, save: Save, blobs: Mapping[str, Any], document: Any, cursor: Any, rng: str
+        self, save: SaveId, blobs: Mapping[str, Any], document: Any, cursor: Any, rng: str
     ) -> Marker:
         if DOCUMENT in blobs:
             raise CheckpointError("a blob needs a name that is not empty")
@@ -387,7 +393,7 @@ class Group:
         """Let all ranks know that this one has no part in the save of a step; never raises."""
         self._last_step = max(self._last_step, step)
         self._begin(step)
-        key = failure_key(Save(step, self.generation), self.rank)
+        key = failure_key(SaveId(step, self.generation), self.rank)
         try:
             self._put(key, seal({"rank": self.rank, "reason": reason, "at": time.time()}))
         except (CheckpointError, OSError) as error:
@@ -414,7 +420,7 @@ class Group:
             CheckpointError: the store does not answer.
             StaleGeneration: a later start of this training has taken over; nothing is acknowledged.
         """
-        save = Save(step, self.generation)
+        save = SaveId(step, self.generation)
         try:
             if self.rank == 0:
                 manifest = self._commit(save, deadline)
@@ -435,7 +441,7 @@ class Group:
             self._sweep(manifest)
         return manifest
 
-    def _commit(self, save: Save, deadline: float) -> Manifest | None:
+    def _commit(self, save: SaveId, deadline: float) -> Manifest | None:
         folder = f"{MARKERS}{save}/"
 
         def look() -> list[str] | bool | None:
@@ -478,7 +484,7 @@ class Group:
         self._put(manifest_key(save), content)
         return Manifest.from_bytes(content, what=manifest_key(save))
 
-    def _part(self, save: Save, rank: int) -> tuple[RankPart, Any]:
+    def _part(self, save: SaveId, rank: int) -> tuple[RankShards, Any]:
         """Return what a rank's marker says for the manifest, and its cursor."""
         key = marker_key(save, rank)
         try:
@@ -488,7 +494,7 @@ class Group:
         marker = Marker.from_bytes(content, what=key)
         if (marker.save, marker.rank, marker.world) != (save, rank, self.world):
             raise BadCheckpoint(f"{key} holds the marker of rank {marker.rank} for {marker.save}")
-        part = RankPart(
+        part = RankShards(
             marker=sha256_of(content),
             state=marker.state,
             shards=marker.shards,
@@ -496,7 +502,7 @@ class Group:
         )
         return part, marker.cursor
 
-    def _await_commit(self, save: Save, deadline: float) -> Manifest | None:
+    def _await_commit(self, save: SaveId, deadline: float) -> Manifest | None:
         def look() -> Manifest | bool | None:
             self._refuse_if_stale()
             try:
@@ -512,10 +518,10 @@ class Group:
         self._log_failures(save)
         return None
 
-    def _failures(self, save: Save) -> list[str]:
+    def _failures(self, save: SaveId) -> list[str]:
         return [key for key, _ in self.store.list(f"{FAILURES}{save}/")]
 
-    def _log_failures(self, save: Save) -> None:
+    def _log_failures(self, save: SaveId) -> None:
         for key in self._failures(save):
             note = unseal(self.store.read(key), what=key)
             log.warning(
@@ -533,7 +539,7 @@ class Group:
 
     def _begin(self, step: int) -> None:
         if self.rank == 0:
-            self._sweeper.begun(Save(step, self.generation))
+            self._sweeper.begun(SaveId(step, self.generation))
 
     def _sweep(self, manifest: Manifest) -> None:
         """Delete what need not stay; a save is not undone because this fails."""
@@ -568,7 +574,7 @@ class Group:
 
     def newest(self, *, not_after: int | None = None) -> Manifest | None:
         """Return the newest checkpoint that counts and is whole, all of it read and compared."""
-        manifest, rejected = newest_whole(self.store, not_after=not_after, known=self._verified)
+        manifest, rejected = newest_valid(self.store, not_after=not_after, known=self._verified)
         for step, reason in rejected:
             self._reject(step, reason)
         if manifest is not None:

@@ -25,7 +25,7 @@ from airflow_training.agent.progress import report, section
 from airflow_training.checkpoints.checkpointer import distributed
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.saver import ResumePoint, Saver
-from airflow_training.checkpoints.torch_state import Parts, apply, apply_random, capture
+from airflow_training.checkpoints.torch_state import TrainingObjects, apply, apply_random, capture
 
 __all__ = ["HuggingFaceCheckpoint"]
 
@@ -55,7 +55,7 @@ class HuggingFaceCheckpoint(transformers.TrainerCallback):
         self._found: ResumePoint | None = None
         self._resumed = False
         self._folder = ""
-        self._parts = Parts()
+        self._parts = TrainingObjects()
         self._trainer_state: Any = None
         self._done = 0
         self._random: Mapping[str, Any] | None = None
@@ -94,7 +94,7 @@ class HuggingFaceCheckpoint(transformers.TrainerCallback):
             )
         optimizer = kwargs["optimizer"]
         self._trainer_state = state
-        self._parts = Parts(
+        self._parts = TrainingObjects(
             model=kwargs["model"],
             optimizer=optimizer,
             scheduler=kwargs["lr_scheduler"],

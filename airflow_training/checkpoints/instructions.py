@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_training.checkpoints.errors import CheckpointError
-from airflow_training.checkpoints.interval import Auto, Interval, parse_every
+from airflow_training.checkpoints.interval import AutoInterval, Interval, parse_every
 from airflow_training.checkpoints.reporting import own_group
 
 __all__ = ["Instructions", "by_hand", "from_environment", "rank_and_world"]
@@ -41,7 +41,9 @@ class Instructions:
 
 def by_hand(root: str, every: Any = None) -> Instructions:
     """Return what a script without a controller works with: a folder or address, and `auto`."""
-    return Instructions(root=root, every=parse_every(every) if every is not None else Auto())
+    return Instructions(
+        root=root, every=parse_every(every) if every is not None else AutoInterval()
+    )
 
 
 def from_environment() -> Instructions | None:

@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 from airflow_training.checkpoints.errors import CheckpointError
 
 __all__ = [
-    "Auto",
-    "Cost",
-    "EverySeconds",
-    "EverySteps",
+    "AutoInterval",
     "Interval",
+    "SaveCost",
+    "StepInterval",
+    "TimeInterval",
     "auto_seconds",
     "daly_seconds",
     "fits_in_grace",
@@ -49,25 +49,25 @@ MARGIN = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class EverySteps:
+class StepInterval:
     steps: int
 
 
 @dataclass(frozen=True, slots=True)
-class EverySeconds:
+class TimeInterval:
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Auto:
+class AutoInterval:
     pass
 
 
-Interval: TypeAlias = EverySteps | EverySeconds | Auto
+Interval: TypeAlias = StepInterval | TimeInterval | AutoInterval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class SaveCost:
     """What one save took, in seconds: training stood still, steps were slower, until it was committed."""
 
     stall_seconds: float
@@ -77,7 +77,7 @@ class Cost:
 
 def parse_every(given: Interval | Mapping[str, Any] | str) -> Interval:
     """Return the interval of `{"steps": 500}`, `{"seconds": 600}`, `{"auto": True}` or `"auto"`."""
-    if isinstance(given, EverySteps | EverySeconds | Auto):
+    if isinstance(given, StepInterval | TimeInterval | AutoInterval):
         return given
     document = {"auto": True} if given == "auto" else given
     if isinstance(document, Mapping) and len(document) == 1:
@@ -86,11 +86,11 @@ def parse_every(given: Interval | Mapping[str, Any] | str) -> Interval:
             isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
         )
         if kind == "auto" and value is True:
-            return Auto()
+            return AutoInterval()
         if kind == "seconds" and number:
-            return EverySeconds(float(value))
+            return TimeInterval(float(value))
         if kind == "steps" and number and value == int(value):
-            return EverySteps(int(value))
+            return StepInterval(int(value))
     raise CheckpointError(
         f'every: {given!r} is none of {{"steps": n}}, {{"seconds": s}} and "auto", n and s above 0'
     )
@@ -125,7 +125,7 @@ def seconds_between_failures(*, trained_seconds: float, failures: int) -> float:
     return (PRIOR_SECONDS + trained_seconds) / (1 + failures)
 
 
-def auto_seconds(cost: Cost | None, *, mean_seconds: float) -> float:
+def auto_seconds(cost: SaveCost | None, *, mean_seconds: float) -> float:
     """Return the seconds from one save to the next.
 
     Daly's optimum for what a save costs. The caps bind where they ask for more, as does the time that

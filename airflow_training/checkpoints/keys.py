@@ -16,7 +16,7 @@ __all__ = [
     "MANIFESTS",
     "MARKERS",
     "SHARDS",
-    "Save",
+    "SaveId",
     "claim_key",
     "claimed_generation",
     "failure_key",
@@ -45,7 +45,7 @@ _SAVE = re.compile(
 )
 
 
-class Save(NamedTuple):
+class SaveId(NamedTuple):
     """One attempt at a checkpoint: a step in a generation."""
 
     step: int
@@ -65,23 +65,23 @@ def fence_key(generation: int) -> str:
     return f"{FENCES}{generation:08d}.json"
 
 
-def shard_key(digest: str, size: int, save: Save) -> str:
+def shard_key(digest: str, size: int, save: SaveId) -> str:
     """Return the key of a shard that this save is the first to hold."""
     hexadecimal = digest.partition(":")[2]
     return f"{SHARDS}{hexadecimal[:2]}/{hexadecimal}-{size}-{save}"
 
 
-def marker_key(save: Save, rank: int) -> str:
+def marker_key(save: SaveId, rank: int) -> str:
     """Return the key of a rank's marker."""
     return f"{MARKERS}{save}/{rank:05d}.json"
 
 
-def failure_key(save: Save, rank: int) -> str:
+def failure_key(save: SaveId, rank: int) -> str:
     """Return the key of a rank's note that it has no part in a save."""
     return f"{FAILURES}{save}/{rank:05d}.json"
 
 
-def manifest_key(save: Save) -> str:
+def manifest_key(save: SaveId) -> str:
     """Return the key of the manifest of a save."""
     return f"{MANIFESTS}{save}.json"
 
@@ -98,14 +98,14 @@ def fenced_generation(key: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def save_of(key: str) -> Save | None:
+def save_of(key: str) -> SaveId | None:
     """Return the save that a manifest, marker, failure note or shard belongs to; None for other keys."""
     found = _SAVE.fullmatch(key)
     if found is None:
         return None
     step = found["step"] or found["step_"] or found["step__"]
     generation = found["generation"] or found["generation_"] or found["generation__"]
-    return Save(int(step), int(generation))
+    return SaveId(int(step), int(generation))
 
 
 def rank_of(key: str) -> int:

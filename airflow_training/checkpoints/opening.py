@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from airflow_training.checkpoints import reading
-from airflow_training.checkpoints.agreement import Agreement, Alone, ThroughStore
+from airflow_training.checkpoints.agreement import Agreement, SingleProcessAgreement, StoreAgreement
 from airflow_training.checkpoints.documents import sha256_of
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.group import Group
@@ -70,8 +70,8 @@ def open_group(
 def agreement_of(told: Instructions, *, rank: int, world: int) -> Agreement:
     """Return how ranks reach each other that have nothing but the store."""
     if world == 1:
-        return Alone()
-    return ThroughStore(told.root, rank=rank, world=world, incarnation=told.incarnation)
+        return SingleProcessAgreement()
+    return StoreAgreement(told.root, rank=rank, world=world, incarnation=told.incarnation)
 
 
 def open_configured_group(

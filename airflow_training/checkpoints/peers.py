@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-__all__ = ["Copy", "FromStore", "PeerState", "choose", "newest_orders"]
+__all__ = ["CopyFromPeer", "PeerState", "RestoreFromStore", "choose", "newest_orders"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class PeerState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class CopyFromPeer:
     """Those without the state get it from one that has it."""
 
     step: int
@@ -51,34 +51,36 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class FromStore:
+class RestoreFromStore:
     """All ranks restore the newest checkpoint."""
 
     why: str
 
 
-def choose(everyone: Sequence[PeerState]) -> Copy | FromStore:
+def choose(everyone: Sequence[PeerState]) -> CopyFromPeer | RestoreFromStore:
     """Return where the ranks go on from, by rank what each of them says; the same on every rank."""
     holding = {rank: each.step for rank, each in enumerate(everyone) if each.step is not None}
     if not holding:
         reasons = sorted({each.why for each in everyone if each.why})
-        return FromStore("; ".join(["no rank holds a whole state", *reasons]))
+        return RestoreFromStore("; ".join(["no rank holds a whole state", *reasons]))
     source = min(holding)
     first, step = everyone[source], holding[source]
     if apart := [rank for rank in holding if holding[rank] != step]:
-        return FromStore(
+        return RestoreFromStore(
             f"rank {source} holds step {step}, rank {apart[0]} step {holding[apart[0]]}"
         )
     for rank in holding:
         if different := _differing(first.sections, everyone[rank].sections):
-            return FromStore(f"ranks {source} and {rank} hold different {', '.join(different)}")
+            return RestoreFromStore(
+                f"ranks {source} and {rank} hold different {', '.join(different)}"
+            )
     newest = newest_orders(each.orders for each in everyone)
     limit = newest.get("not_after")
     heard = any(_age(everyone[rank].orders) == _age(newest) for rank in holding)
     if limit is not None and step > limit and not heard:
-        return FromStore(f"the job goes back to step {limit}")
+        return RestoreFromStore(f"the job goes back to step {limit}")
     newcomers = tuple(rank for rank in range(len(everyone)) if rank not in holding)
-    return Copy(step=step, source=source, newcomers=newcomers)
+    return CopyFromPeer(step=step, source=source, newcomers=newcomers)
 
 
 def newest_orders(orders: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:

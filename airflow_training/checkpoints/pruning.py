@@ -14,7 +14,7 @@ from airflow_training.checkpoints.keys import (
     MANIFESTS,
     MARKERS,
     SHARDS,
-    Save,
+    SaveId,
     claimed_generation,
     fenced_generation,
     save_of,
@@ -42,7 +42,7 @@ class PruneResult:
 class Surplus:
     """What need not stay, and what this was found by."""
 
-    saves: tuple[Save, ...] = ()
+    saves: tuple[SaveId, ...] = ()
     """Their manifests go."""
     orphans: tuple[str, ...] = ()
     """Keys of what then belongs to no checkpoint."""

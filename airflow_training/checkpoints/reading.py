@@ -16,7 +16,7 @@ from airflow_training.checkpoints.keys import MANIFESTS, MARKERS, save_of
 from airflow_training.checkpoints.pruning import PruneResult
 from airflow_training.checkpoints.records import Manifest
 from airflow_training.checkpoints.store import ObjectStore, open_store
-from airflow_training.checkpoints.survey import newest_whole, survey
+from airflow_training.checkpoints.survey import newest_valid, survey
 from airflow_training.checkpoints.verifying import read_state, stream_state
 from airflow_training.checkpoints.verifying import verify as _verify
 
@@ -128,7 +128,7 @@ def newest(
     """
     store = open_store(root)
     if deep:
-        return newest_whole(store, not_after=not_after)[0]
+        return newest_valid(store, not_after=not_after)[0]
     manifests = survey(store).lineage.manifests
     return next((m for m in manifests if not_after is None or m.step <= not_after), None)
 
@@ -141,7 +141,7 @@ def newest_and_rejected(
     A step is None where a document is damaged that several checkpoints rest on.
     """
     store = open_store(root)
-    manifest, rejected = newest_whole(store, not_after=not_after)
+    manifest, rejected = newest_valid(store, not_after=not_after)
     found: list[Rejected] = [*rejected, *_illegible(survey(store).bad, manifest, not_after)]
     return manifest, sorted(found, key=lambda each: -1 if each[0] is None else each[0])
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from airflow_training.checkpoints.documents import canonical, seal, sha256_of, unseal
 from airflow_training.checkpoints.errors import BadCheckpoint
-from airflow_training.checkpoints.keys import Save
+from airflow_training.checkpoints.keys import SaveId
 from airflow_training.checkpoints.shards import ShardObject
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "Manifest",
     "Marker",
     "ParentCheckpoint",
-    "RankPart",
+    "RankShards",
     "full_bitmap",
     "root_digest",
 ]
@@ -28,7 +28,7 @@ FORMAT = 1
 _Record = TypeVar("_Record")
 
 
-class _Sealed:
+class _DigestedRecord:
     """A record with a document of its own: its fields, but for the digest of that document."""
 
     __slots__ = ()
@@ -56,7 +56,7 @@ class ParentCheckpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim(_Sealed):
+class Claim(_DigestedRecord):
     """From now on no older generation commits. Says who came, before it is known from where it goes on."""
 
     generation: int
@@ -66,7 +66,7 @@ class Claim(_Sealed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fence(_Sealed):
+class Fence(_DigestedRecord):
     """The start of a generation: what it goes on from, for good."""
 
     generation: int
@@ -81,7 +81,7 @@ class Fence(_Sealed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Marker(_Sealed):
+class Marker(_DigestedRecord):
     """One rank has brought its part of a save to the store, whole."""
 
     step: int
@@ -98,12 +98,12 @@ class Marker(_Sealed):
     """Digest of the newest record of what its instance had around it; see `telling`."""
 
     @property
-    def save(self) -> Save:
-        return Save(self.step, self.generation)
+    def save(self) -> SaveId:
+        return SaveId(self.step, self.generation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankPart:
+class RankShards:
     """What a manifest says of one rank."""
 
     marker: str
@@ -119,7 +119,7 @@ class RankPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest(_Sealed):
+class Manifest(_DigestedRecord):
     """A committed checkpoint: with this document it exists, without it there is none."""
 
     step: int
@@ -131,7 +131,7 @@ class Manifest(_Sealed):
     """Digest of the fence of its generation."""
     parent: str | None
     """Digest of the manifest before it."""
-    ranks: tuple[RankPart, ...]
+    ranks: tuple[RankShards, ...]
     cursor: Any
     """That of rank 0; each rank's own is in its marker."""
     code: str
@@ -141,8 +141,8 @@ class Manifest(_Sealed):
     """Of the document itself; empty only before it was written."""
 
     @property
-    def save(self) -> Save:
-        return Save(self.step, self.generation)
+    def save(self) -> SaveId:
+        return SaveId(self.step, self.generation)
 
     @property
     def world(self) -> int:
@@ -190,7 +190,7 @@ def full_bitmap(world: int) -> str:
     return f"{(1 << world) - 1:x}"
 
 
-def root_digest(step: int, ranks: Sequence[RankPart]) -> str:
+def root_digest(step: int, ranks: Sequence[RankShards]) -> str:
     """Return the digest over (rank, step, bytes, digest) of all ranks' states."""
     return sha256_of(
         canonical([[rank, step, part.size, part.state] for rank, part in enumerate(ranks)])

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ProcessReporter", "newest_environment", "own_group", "tell_rejected"]
+__all__ = ["ProcessReporter", "newest_environment", "own_group", "report_rejected"]
 
 _VERIFIED_KEPT = 4
 _REJECTED_KEPT = 8
@@ -85,7 +85,7 @@ class ProcessReporter:
         _append({"subtask": {**self._newest, **rejected}})
 
 
-def tell_rejected(rejected: Sequence[tuple[int | None, str]]) -> None:
+def report_rejected(rejected: Sequence[tuple[int | None, str]]) -> None:
     """Tell of (step, why) of checkpoints that were not restored, for a process without a reporter."""
     if rejected:
         newest = rejected[-_REJECTED_KEPT:]

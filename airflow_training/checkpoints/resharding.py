@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from airflow_training.checkpoints import tree
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.records import Manifest
-from airflow_training.checkpoints.records import RankPart as RankPart
+from airflow_training.checkpoints.records import RankShards as RankPart
 from airflow_training.checkpoints.torch_state import shard_of
 from airflow_training.checkpoints.tree import Shard
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from airflow_training.checkpoints.keys import Save, save_of
+from airflow_training.checkpoints.keys import SaveId, save_of
 from airflow_training.checkpoints.records import Manifest
 
 __all__ = ["FEWEST", "retained_manifests", "unreferenced_keys"]
@@ -26,7 +26,7 @@ def retained_manifests(
 
 
 def unreferenced_keys(
-    keys: Iterable[str], *, kept: Iterable[Manifest], left: Iterable[Save], newest: Save
+    keys: Iterable[str], *, kept: Iterable[Manifest], left: Iterable[SaveId], newest: SaveId
 ) -> list[str]:
     """Return which shards, markers and failure notes belong to no checkpoint any more.
 

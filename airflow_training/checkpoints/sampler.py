@@ -125,7 +125,7 @@ class ResumableSampler:
         """Count one more step as consumed; for loops that cannot go through `batches`."""
         self._counted = True
         self._consumed += self._step_size(self.length - self._consumed)
-        self._turn_epoch()
+        self._advance_epoch()
 
     def state_dict(self) -> dict[str, int | bool]:
         """Return the cursor, and what it is valid for; the same on all ranks.
@@ -161,7 +161,7 @@ class ResumableSampler:
         self._epoch = int(state["epoch"])
         self._consumed = int(state["consumed"])
         self._handed_out = self._counted = False
-        self._turn_epoch()
+        self._advance_epoch()
 
     def _check_place(self) -> None:
         if not 0 <= self.rank < self.world:
@@ -198,6 +198,6 @@ class ResumableSampler:
         # sample have none to leave, so some ranks take two.
         return left - self.world if left >= 2 * self.world else left
 
-    def _turn_epoch(self) -> None:
+    def _advance_epoch(self) -> None:
         if self._step_size(self.length - self._consumed) == 0:
             self._epoch, self._consumed = self._epoch + 1, 0

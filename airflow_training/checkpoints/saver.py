@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from airflow_training.agent.progress import report_checkpoint, section
 from airflow_training.checkpoints import reading, tree
-from airflow_training.checkpoints.agreement import Agreement, Alone
+from airflow_training.checkpoints.agreement import Agreement, SingleProcessAgreement
 from airflow_training.checkpoints.documents import canonical, sha256_of
 from airflow_training.checkpoints.errors import CheckpointError, StaleGeneration
 from airflow_training.checkpoints.group import Group
@@ -31,10 +31,10 @@ from airflow_training.checkpoints.instructions import (
     rank_and_world,
 )
 from airflow_training.checkpoints.interval import (
-    Auto,
-    Cost,
-    EverySeconds,
-    EverySteps,
+    AutoInterval,
+    SaveCost,
+    StepInterval,
+    TimeInterval,
     auto_seconds,
     fits_in_grace,
     grace_needed,
@@ -132,7 +132,7 @@ class Saver:
         self._running: _PendingSave | None = None
         self._reserving: threading.Thread | None = None
         self._termination = Termination(self._told.grace_seconds if self._told else 0.0)
-        self._cost: Cost | None = None
+        self._cost: SaveCost | None = None
         self._saved = self._completed = self._next_look = 0
         self._boundary_at = self._saved_at = 0.0
         self._look_seconds = math.inf
@@ -148,7 +148,9 @@ class Saver:
         if self._agreement is None:
             told = self._told
             self._agreement = (
-                Alone() if told is None else agreement_of(told, rank=self.rank, world=self.world)
+                SingleProcessAgreement()
+                if told is None
+                else agreement_of(told, rank=self.rank, world=self.world)
             )
         return self._agreement
 
@@ -254,7 +256,7 @@ class Saver:
         self._pace.step(time.monotonic() - self._boundary_at, saving=self._running is not None)
         every = self._told.every
         # a loop may make several steps from one boundary to the next
-        due = isinstance(every, EverySteps) and completed // every.steps > before // every.steps
+        due = isinstance(every, StepInterval) and completed // every.steps > before // every.steps
         if completed >= self._next_look:
             due |= self._look(completed, capture)
         if due:
@@ -328,9 +330,9 @@ class Saver:
 
     def _is_due(self, now: float) -> bool:
         every = self._told.every if self._told else None
-        if isinstance(every, EverySeconds):
+        if isinstance(every, TimeInterval):
             return now - self._saved_at >= every.seconds
-        return isinstance(every, Auto) and now - self._saved_at >= self._auto_seconds()
+        return isinstance(every, AutoInterval) and now - self._saved_at >= self._auto_seconds()
 
     def _auto_seconds(self) -> float:
         return auto_seconds(self._cost, mean_seconds=self._mean_seconds())
@@ -419,17 +421,17 @@ class Saver:
             self._saved = running.step
             first, self._cost = (
                 self._cost is None,
-                Cost(
+                SaveCost(
                     stall_seconds=running.stall_seconds,
                     slowed_seconds=slowed,
                     total_seconds=running.ended - running.started,
                 ),
             )
             if first:
-                self._tell_cost(self._cost)
+                self._report_cost(self._cost)
         return running.manifest
 
-    def _tell_cost(self, cost: Cost) -> None:
+    def _report_cost(self, cost: SaveCost) -> None:
         both = cost.stall_seconds + cost.slowed_seconds
         mean = self._mean_seconds()
         log.info(

@@ -13,7 +13,7 @@ from typing import Any
 from airflow_training.checkpoints.digests import digest_of, digests_of_chunks
 from airflow_training.checkpoints.documents import canonical, sha256_of
 from airflow_training.checkpoints.errors import CheckpointError
-from airflow_training.checkpoints.keys import Save, shard_key
+from airflow_training.checkpoints.keys import SaveId, shard_key
 
 __all__ = ["DOCUMENT", "ShardObject", "as_bytes", "cut", "digested", "state_digest"]
 
@@ -84,7 +84,7 @@ def _section(name: str) -> str:
     return name.partition("/")[0]
 
 
-def digested(parts: Sequence[Part], *, save: Save, algorithm: str) -> ShardObject:
+def digested(parts: Sequence[Part], *, save: SaveId, algorithm: str) -> ShardObject:
     """Return the shard that holds these parts, under the key it has where this save is the first to hold it."""
     chunks = digests_of_chunks((view for _, view in parts), name=algorithm)
     size = sum(len(view) for _, view in parts)

@@ -21,7 +21,7 @@ from airflow_training.checkpoints.records import Fence, Manifest
 from airflow_training.checkpoints.store import ObjectStore
 from airflow_training.checkpoints.verifying import in_parallel, persistently, read_manifest, verify
 
-__all__ = ["Survey", "generations", "newest_claim", "newest_whole", "survey"]
+__all__ = ["Survey", "generations", "newest_claim", "newest_valid", "survey"]
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ def survey(store: ObjectStore) -> Survey:
     )
 
 
-def newest_whole(
+def newest_valid(
     store: ObjectStore, *, not_after: int | None = None, known: Collection[str] = ()
 ) -> tuple[Manifest | None, list[tuple[int, str]]]:
     """Return the newest checkpoint that counts and is whole, all of it read, and (step, why) of newer ones that are not.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from airflow_training.checkpoints import pruning
-from airflow_training.checkpoints.keys import MANIFESTS, Save, marker_key, save_of
+from airflow_training.checkpoints.keys import MANIFESTS, SaveId, marker_key, save_of
 from airflow_training.checkpoints.records import Manifest
 from airflow_training.checkpoints.retention import retained_manifests, unreferenced_keys
 from airflow_training.checkpoints.store import ObjectStore
@@ -32,9 +32,9 @@ class Sweeper:
         self._known: tuple[Manifest, ...] | None = None
         """All that there is, newest first; None: look at everything."""
         self._commits = 0
-        self._begun: set[Save] = set()
+        self._begun: set[SaveId] = set()
 
-    def begun(self, save: Save) -> None:
+    def begun(self, save: SaveId) -> None:
         """Take note that objects of a save may be there; it may fail, and leave them."""
         self._begun.add(save)
 

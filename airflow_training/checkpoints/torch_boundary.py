@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from airflow_training.checkpoints import torch_state
-from airflow_training.checkpoints.torch_state import NOT_GIVEN, Parts
+from airflow_training.checkpoints.torch_state import NOT_GIVEN, TrainingObjects
 
 __all__ = ["Boundary"]
 
@@ -27,7 +27,7 @@ _WATCHED = ("model", "optimizer", "ema")
 class Boundary:
     """The last step boundary of the living objects in `parts`."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: TrainingObjects) -> None:
         """Watch the optimizers from now on; nothing is marked yet."""
         self._parts = parts
         self._passing = replace(parts, files=(), **dict.fromkeys(_WATCHED, NOT_GIVEN))
@@ -64,7 +64,7 @@ class Boundary:
         """Say that the state is about to be changed into another one."""
         self._step, self._changed_by = None, why
 
-    def go_back(self) -> tuple[int | None, str]:
+    def roll_back(self) -> tuple[int | None, str]:
         """Bring the state back to the boundary; return its steps, or None and why it is lost."""
         for tensor in self._parameters():
             tensor.grad = None  # of a step that is begun again

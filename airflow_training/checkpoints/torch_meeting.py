@@ -17,13 +17,13 @@ import torch.distributed as dist
 
 from airflow_training.checkpoints.errors import CheckpointError
 
-__all__ = ["Meeting"]
+__all__ = ["Rendezvous"]
 
 _NUMBER = "group"
 _LOOK_SECONDS = 0.02
 
 
-class Meeting:
+class Rendezvous:
     """The address of a job with static ranks: `MASTER_ADDR`, `MASTER_PORT`, `RANK` and `WORLD_SIZE`."""
 
     def __init__(self) -> None:

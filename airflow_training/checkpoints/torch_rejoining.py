@@ -15,16 +15,22 @@ from dataclasses import dataclass, replace
 import torch.distributed as dist
 
 from airflow_training.checkpoints import torch_state, tree
-from airflow_training.checkpoints.agreement import Agreement, Alone
+from airflow_training.checkpoints.agreement import Agreement, SingleProcessAgreement
 from airflow_training.checkpoints.documents import sha256_of
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.instructions import rank_and_world
-from airflow_training.checkpoints.peers import Copy, FromStore, PeerState, choose, newest_orders
+from airflow_training.checkpoints.peers import (
+    CopyFromPeer,
+    PeerState,
+    RestoreFromStore,
+    choose,
+    newest_orders,
+)
 from airflow_training.checkpoints.sampler import ResumableSampler
 from airflow_training.checkpoints.saver import Saver
 from airflow_training.checkpoints.torch_agreement import TorchAgreement
 from airflow_training.checkpoints.torch_boundary import Boundary
-from airflow_training.checkpoints.torch_state import Parts
+from airflow_training.checkpoints.torch_state import TrainingObjects
 from airflow_training.checkpoints.torch_transfer import TreeOutline, transfer_state
 
 __all__ = ["RejoinResult", "rejoin_ranks"]
@@ -46,7 +52,7 @@ class RejoinResult:
 
 
 def rejoin_ranks(
-    parts: Parts, saver: Saver, boundary: Boundary, *, allow_pickle: bool = False
+    parts: TrainingObjects, saver: Saver, boundary: Boundary, *, allow_pickle: bool = False
 ) -> RejoinResult:
     """Let every rank have the state that the survivors hold; all ranks call it. See `Checkpointer.rejoin`."""
     (rank, world), agreement = _group_of_now()
@@ -59,7 +65,7 @@ def rejoin_ranks(
     saver.follow(newest_orders(each.orders for each in everyone))
     trained = [number for number, each in enumerate(everyone) if each.began]
     chosen = choose(everyone)
-    if isinstance(chosen, FromStore):
+    if isinstance(chosen, RestoreFromStore):
         why = chosen.why
     elif not saver.take_over(chosen.step):
         why = f"there is a newer one than the state after step {chosen.step} that ranks still hold"
@@ -85,20 +91,22 @@ def rejoin_ranks(
 def _group_of_now() -> tuple[tuple[int, int], Agreement]:
     if dist.is_available() and dist.is_initialized():
         world = dist.get_world_size()
-        return (dist.get_rank(), world), TorchAgreement() if world > 1 else Alone()
+        return (dist.get_rank(), world), TorchAgreement() if world > 1 else SingleProcessAgreement()
     rank, world = rank_and_world()
     if world > 1:
         raise CheckpointError(
             f"rejoin() needs torch.distributed: rank {rank} of {world} calls init_process_group first"
         )
-    return (rank, world), Alone()
+    return (rank, world), SingleProcessAgreement()
 
 
-def _look(parts: Parts, saver: Saver, boundary: Boundary) -> tuple[PeerState, TreeOutline | None]:
+def _look(
+    parts: TrainingObjects, saver: Saver, boundary: Boundary
+) -> tuple[PeerState, TreeOutline | None]:
     """Go back to the last step boundary; return what this rank holds, and a copy of it to give away."""
     nothing = PeerState(began=boundary.began, orders=saver.orders)
     try:
-        step, why = boundary.go_back()
+        step, why = boundary.roll_back()
         if step is None:
             return replace(nothing, why=why), None
         captured = torch_state.capture(parts)
@@ -119,7 +127,12 @@ def _look(parts: Parts, saver: Saver, boundary: Boundary) -> tuple[PeerState, Tr
 
 
 def _from_source(
-    chosen: Copy, given: PeerState, *, rank: int, state: TreeOutline | None, agreement: Agreement
+    chosen: CopyFromPeer,
+    given: PeerState,
+    *,
+    rank: int,
+    state: TreeOutline | None,
+    agreement: Agreement,
 ) -> TreeOutline | None:
     """Return the state on a newcomer, None where a rank has it; raises ValueError on all where it came damaged."""
     if not chosen.newcomers:

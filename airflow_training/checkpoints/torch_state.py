@@ -1,6 +1,6 @@
 """The state of PyTorch training as a tree, and back into the living objects. Imports torch inside functions only.
 
-`Parts` is what the user gave. `capture` returns references, nothing is copied; `apply` changes the objects in
+`TrainingObjects` is what the user gave. `capture` returns references, nothing is copied; `apply` changes the objects in
 place. Tensors that are split over ranks (DTensor, so FSDP2 and tensor parallel) are captured as this rank's
 `Shard`; `apply` is given them as the ranks need them now, see `resharding`.
 """
@@ -21,7 +21,7 @@ from airflow_training.checkpoints.tree import Shard
 
 __all__ = [
     "NOT_GIVEN",
-    "Parts",
+    "TrainingObjects",
     "apply",
     "apply_random",
     "capture",
@@ -35,12 +35,12 @@ __all__ = [
 Tree: TypeAlias = Any
 
 
-class _NotGiven:
+class _Unset:
     def __repr__(self) -> str:
         return "not given"
 
 
-NOT_GIVEN: Any = _NotGiven()
+NOT_GIVEN: Any = _Unset()
 """Default of each part: `None` says that there is none, and is not warned of."""
 
 _DEVICES = ("cuda", "xpu", "npu", "mlu", "mps")
@@ -56,7 +56,7 @@ _MEANS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class TrainingObjects:
     """What is saved: objects with `state_dict` and `load_state_dict`, or lists and dicts of such objects.
 
     `extra` is a dict that is changed in place on restoring: values, such objects, or random generators of
@@ -78,7 +78,7 @@ class Parts:
         return {k: v for k, v in named.items() if v is not None and v is not NOT_GIVEN}
 
 
-def missing_arguments(parts: Parts) -> list[str]:
+def missing_arguments(parts: TrainingObjects) -> list[str]:
     """Return what was not given, each with what it would keep."""
     absent = [name for name in _MEANS if getattr(parts, name) is NOT_GIVEN]
     driven = any(
@@ -89,7 +89,7 @@ def missing_arguments(parts: Parts) -> list[str]:
     return [f"{name}: found none given, {_MEANS[name]}{notes.get(name, '')}" for name in absent]
 
 
-def capture(parts: Parts) -> dict[str, Tree]:
+def capture(parts: TrainingObjects) -> dict[str, Tree]:
     """Return the whole state but `step`, by section; tensors are those of the living objects."""
     state: dict[str, Tree] = {}
     buffers: dict[str, Tree] = {}
@@ -107,7 +107,7 @@ def capture(parts: Parts) -> dict[str, Tree]:
     return dict(sorted(state.items()))
 
 
-def apply(parts: Parts, state: Mapping[str, Tree]) -> None:
+def apply(parts: TrainingObjects, state: Mapping[str, Tree]) -> None:
     """Put a captured state into the objects; random numbers are `apply_random`'s, and come last.
 
     Raises `CheckpointError`, which names the part, where state and objects do not fit together.
@@ -129,7 +129,7 @@ def apply(parts: Parts, state: Mapping[str, Tree]) -> None:
             _write_file(Path(path), content)
 
 
-def templates(parts: Parts) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def templates(parts: TrainingObjects) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yield path in the captured state and living tensor, for all that may be split over ranks.
 
     The state of an optimizer does not exist before its first step: it is split as its parameter is.

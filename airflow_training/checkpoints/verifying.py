@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from airflow_training.checkpoints.digests import digest_of, digests_of_chunks
 from airflow_training.checkpoints.documents import sha256_of
 from airflow_training.checkpoints.errors import BadCheckpoint
-from airflow_training.checkpoints.keys import Save, manifest_key, marker_key
+from airflow_training.checkpoints.keys import SaveId, manifest_key, marker_key
 from airflow_training.checkpoints.records import Manifest
 from airflow_training.checkpoints.shards import DOCUMENT, ShardObject
 from airflow_training.checkpoints.store import ObjectStore
@@ -73,7 +73,7 @@ def _reads_another(store: ObjectStore, key: str) -> bool:
     return False
 
 
-def read_manifest(store: ObjectStore, save: Save) -> Manifest:
+def read_manifest(store: ObjectStore, save: SaveId) -> Manifest:
     """Return the manifest of a save; raises BadCheckpoint, FileNotFoundError or OSError."""
     key = manifest_key(save)
     content = persistently(store, key, lambda: store.read(key))

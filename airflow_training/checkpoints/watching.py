@@ -27,7 +27,7 @@ from airflow_training.checkpoints import reading
 from airflow_training.checkpoints.errors import CheckpointError, StoreRefused
 from airflow_training.checkpoints.group import Group
 from airflow_training.checkpoints.records import Manifest
-from airflow_training.checkpoints.reporting import tell_rejected
+from airflow_training.checkpoints.reporting import report_rejected
 
 __all__ = ["WatchedFolder", "has_complete_save", "main", "restore_folder", "snapshot"]
 
@@ -141,7 +141,7 @@ class WatchedFolder:
             manifest = self._group.base
         elif resume["kind"] != "none":
             manifest, rejected = reading.newest_and_rejected(root, not_after=resume["not_after"])
-            tell_rejected(rejected)  # a group tells it by itself
+            report_rejected(rejected)  # a group tells it by itself
         self._last_step = -1 if manifest is None else manifest.step
         if not restores:
             return None

@@ -217,7 +217,7 @@ def export(
     )
     place = _place_of(where)
     root, manifest = _chosen(place, step)
-    state = (exporting.whole_state if everything else exporting.whole_model)(root, manifest)
+    state = (exporting.full_state if everything else exporting.full_model)(root, manifest)
     if chosen is ModelFormat.torch:
         exporting.write_torch(state, file)
     else:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from airflow_training.checkpoints import reading
 from airflow_training.checkpoints.documents import canonical, seal, sha256_of, unseal
 from airflow_training.checkpoints.group import Group
-from airflow_training.checkpoints.keys import Save, fence_key, manifest_key, marker_key
+from airflow_training.checkpoints.keys import SaveId, fence_key, manifest_key, marker_key
 from airflow_training.checkpoints.records import Manifest
 from airflow_training.checkpoints.survey import survey
 from tests.checkpoints.groups import assert_is_state_of, open_group, train_together
@@ -273,7 +273,7 @@ def manifest_duplicated_as_a_newer_one(
     subject: Subject, objects: dict[str, bytes], rng: random.Random
 ) -> Iterable[int]:
     copied = objects[manifest_key(subject.manifests[_any_step(rng)].save)]
-    objects[manifest_key(Save(50 + rng.randrange(50), rng.choice([1, 2, 3])))] = copied
+    objects[manifest_key(SaveId(50 + rng.randrange(50), rng.choice([1, 2, 3])))] = copied
     return ()
 
 
@@ -282,10 +282,10 @@ def extra_manifest_of_another_training(
     subject: Subject, objects: dict[str, bytes], rng: random.Random
 ) -> Iterable[int]:
     """It would be the newest, and is whole in itself with all that it names."""
-    other = copy.deepcopy(unseal(objects[manifest_key(Save(40, 2))], what="it"))
+    other = copy.deepcopy(unseal(objects[manifest_key(SaveId(40, 2))], what="it"))
     other |= {"step": 50, "number": 5, "fence": sha256_of(rng.randbytes(8))}
     states = [[r, 50, sum(s["size"] for s in p["shards"]), p["state"]] for r, p in enumerate(other["ranks"])]  # fmt: skip
-    objects[manifest_key(Save(50, 2))] = seal(
+    objects[manifest_key(SaveId(50, 2))] = seal(
         {**other, "root_digest": sha256_of(canonical(states))}
     )
     return ()

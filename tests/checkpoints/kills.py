@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from airflow_training.checkpoints.agreement import ThroughStore
+from airflow_training.checkpoints.agreement import StoreAgreement
 from airflow_training.checkpoints.group import Group
 from airflow_training.checkpoints.store import Data, LocalStore, ObjectStore, _pieces, open_store
 from tests.checkpoints.groups import assert_is_state_of, save
@@ -105,7 +105,7 @@ def live(root: str, *, life: int, rank: int, world: int, tell: int, store: Objec
         os.write(tell, f"{what} {step}\n".encode())
 
     incarnation = f"0.0.{life}"
-    agreement = ThroughStore(root, rank=rank, world=world, incarnation=incarnation, seconds=20)
+    agreement = StoreAgreement(root, rank=rank, world=world, incarnation=incarnation, seconds=20)
     group = Group.open(
         store,
         rank=rank,

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from airflow_training.checkpoints.agreement import Alone, ThroughStore
+from airflow_training.checkpoints.agreement import SingleProcessAgreement, StoreAgreement
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.store import open_store
 from tests.checkpoints.groups import by_ranks
 
 
-def ranks(root: str, world: int, **options: Any) -> list[ThroughStore]:
-    return [ThroughStore(root, rank=rank, world=world, **options) for rank in range(world)]
+def ranks(root: str, world: int, **options: Any) -> list[StoreAgreement]:
+    return [StoreAgreement(root, rank=rank, world=world, **options) for rank in range(world)]
 
 
-def talk(all_ranks: list[ThroughStore]) -> list[tuple[object, ...]]:
+def talk(all_ranks: list[StoreAgreement]) -> list[tuple[object, ...]]:
     def one(rank: int) -> tuple[object, ...]:
         mine = all_ranks[rank]
         first = mine.gather({"rank": rank})
@@ -27,8 +27,8 @@ def talk(all_ranks: list[ThroughStore]) -> list[tuple[object, ...]]:
 
 
 def test_one_process_agrees_with_itself():
-    assert Alone().broadcast(1) == 1
-    assert Alone().gather(1) == [1]
+    assert SingleProcessAgreement().broadcast(1) == 1
+    assert SingleProcessAgreement().gather(1) == [1]
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])

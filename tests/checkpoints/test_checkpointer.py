@@ -19,7 +19,7 @@ from airflow_training.checkpoints import reading, torch_state, tree
 from airflow_training.checkpoints.checkpointer import Checkpointer
 from airflow_training.checkpoints.errors import CheckpointError, StaleGeneration
 from airflow_training.checkpoints.group import Group
-from airflow_training.checkpoints.torch_state import Parts, capture
+from airflow_training.checkpoints.torch_state import TrainingObjects, capture
 from tests.checkpoints.training import Training
 from tests.waiting import PATIENCE
 
@@ -112,7 +112,7 @@ def test_each_omitted_piece_of_state_is_caught(mutate, whole, half_way, tmp_path
     shutil.copytree(root, tmp_path / "root")
     right = torch_state.apply
 
-    def wrong(parts: Parts, state: dict[str, Any]) -> None:
+    def wrong(parts: TrainingObjects, state: dict[str, Any]) -> None:
         if mutate is not None:
             # as bytes, not as references to what is about to be changed
             mutate(state, tree.decode(*tree.encode(capture(parts))))
@@ -245,7 +245,9 @@ def test_several_models_and_optimizers_are_one_checkpoint(tmp_path):
     first.save(0)
     new = parts()
     Checkpointer(**new, root=tmp_path).restore()
-    assert not list(tree.differences(capture(Parts(**old)), capture(Parts(**new))))
+    assert not list(
+        tree.differences(capture(TrainingObjects(**old)), capture(TrainingObjects(**new)))
+    )
 
 
 def test_listed_files_and_context_come_back(tmp_path):

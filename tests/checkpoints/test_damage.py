@@ -8,7 +8,7 @@ import pytest
 
 from airflow_training.checkpoints import reading
 from airflow_training.checkpoints.group import Group
-from airflow_training.checkpoints.keys import Save, fence_key, manifest_key
+from airflow_training.checkpoints.keys import SaveId, fence_key, manifest_key
 from airflow_training.checkpoints.store import open_store
 from tests.checkpoints.damage import (
     MUTATORS,
@@ -46,7 +46,7 @@ def test_every_flipped_bit_is_found(subject, flips):
     "every", [pytest.param(23, id="sample"), pytest.param(1, id="all", marks=pytest.mark.soak)]
 )
 def test_a_flip_in_any_byte_of_a_manifest_is_found(subject, every):
-    key = manifest_key(Save(40, 2))
+    key = manifest_key(SaveId(40, 2))
     for byte in range(0, len(subject.objects[key]), every):
         flip_a_bit(subject, key, byte * 8 + byte % 8)
 

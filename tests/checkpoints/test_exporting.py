@@ -16,8 +16,8 @@ from airflow_training.checkpoints import reading
 from airflow_training.checkpoints.checkpointer import Checkpointer
 from airflow_training.checkpoints.errors import BadCheckpoint, CheckpointError
 from airflow_training.checkpoints.exporting import (
-    whole_model,
-    whole_state,
+    full_model,
+    full_state,
     write_safetensors,
     write_torch,
 )
@@ -66,7 +66,7 @@ def saved(
 
 
 def test_a_model_that_was_split_over_ranks_is_whole_again(tmp_path: Path):
-    model = whole_model(*saved(tmp_path / "ckpt", split))
+    model = full_model(*saved(tmp_path / "ckpt", split))
     assert list(model) == ["0.weight", "0.bias", "mean"]
     assert torch.equal(model["0.weight"], WHOLE)
     assert torch.equal(model["0.bias"], BIAS)
@@ -88,7 +88,7 @@ def test_what_is_exported_is_what_the_model_itself_would_save(tmp_path: Path):
         saver.restore()
         manifest = saver.save(0)
     assert manifest is not None
-    exported = whole_model(str(tmp_path / "ckpt"), manifest)
+    exported = full_model(str(tmp_path / "ckpt"), manifest)
     assert list(exported) == list(model.state_dict())
     assert all(torch.equal(exported[key], value) for key, value in model.state_dict().items())
 
@@ -96,7 +96,7 @@ def test_what_is_exported_is_what_the_model_itself_would_save(tmp_path: Path):
 def test_safetensors_hold_every_tensor_and_say_where_they_are_from(tmp_path: Path):
     root, manifest = saved(tmp_path / "ckpt", split)
     file = tmp_path / "all.safetensors"
-    write_safetensors(whole_state(root, manifest), file, about=reading.reference(root, manifest))
+    write_safetensors(full_state(root, manifest), file, about=reading.reference(root, manifest))
     with safe_open(file, "pt") as opened:
         about = opened.metadata()
         assert torch.equal(opened.get_tensor("optimizer.state.0.exp_avg"), WHOLE * 2)
@@ -109,7 +109,7 @@ def test_safetensors_hold_every_tensor_and_say_where_they_are_from(tmp_path: Pat
 
 def test_torch_loads_the_file_without_running_code(tmp_path: Path):
     file = tmp_path / "all.pt"
-    write_torch(whole_state(*saved(tmp_path / "ckpt", split)), file)
+    write_torch(full_state(*saved(tmp_path / "ckpt", split)), file)
     state = torch.load(file, weights_only=True)
     assert torch.equal(state["model"]["0.weight"], WHOLE)
     assert state["optimizer"]["param_groups"][0]["betas"] == (0.9, 0.99)
@@ -117,7 +117,7 @@ def test_torch_loads_the_file_without_running_code(tmp_path: Path):
 
 
 def test_a_state_of_arrays_needs_no_torch_names(tmp_path: Path):
-    state = whole_state(
+    state = full_state(
         *saved(tmp_path / "ckpt", lambda _: {"weights": numpy.arange(3), "step": 9}, world=1)
     )
     file = tmp_path / "all.safetensors"
@@ -130,19 +130,19 @@ def test_a_state_of_arrays_needs_no_torch_names(tmp_path: Path):
 def test_a_state_without_a_model_says_what_it_has(tmp_path: Path):
     place = saved(tmp_path / "ckpt", lambda _: {"weights": numpy.arange(3), "step": 9}, world=1)
     with pytest.raises(CheckpointError, match="has no part called model: export all"):
-        whole_model(*place)
+        full_model(*place)
 
 
 def test_stages_of_a_pipeline_are_not_taken_for_a_whole_model(tmp_path: Path):
     place = saved(tmp_path / "ckpt", lambda rank: {"model": {f"{rank}.weight": WHOLE}})
     with pytest.raises(CheckpointError, match="different models"):
-        whole_model(*place)
+        full_model(*place)
 
 
 def test_a_part_that_is_missing_leaves_no_hole(tmp_path: Path):
     place = saved(tmp_path / "ckpt", lambda _: {"model": {"weight": rows(WHOLE, 0)}})
     with pytest.raises(CheckpointError, match=r"only parts of model\.weight"):
-        whole_model(*place)
+        full_model(*place)
 
 
 def test_what_was_pickled_is_not_loaded_and_does_not_hold_the_model_back(tmp_path: Path):
@@ -152,9 +152,9 @@ def test_what_was_pickled_is_not_loaded_and_does_not_hold_the_model_back(tmp_pat
         world=1,
         allow_pickle=True,
     )
-    assert torch.equal(whole_model(*place)["weight"], WHOLE)
+    assert torch.equal(full_model(*place)["weight"], WHOLE)
     with pytest.raises(CheckpointError, match="was pickled"):
-        whole_state(*place)
+        full_state(*place)
 
 
 def test_what_is_damaged_is_not_exported(tmp_path: Path):
@@ -164,4 +164,4 @@ def test_what_is_damaged_is_not_exported(tmp_path: Path):
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(BadCheckpoint):
-        whole_model(root, manifest)
+        full_model(root, manifest)

@@ -21,7 +21,13 @@ from airflow_training.checkpoints.errors import (
     StoreRefused,
 )
 from airflow_training.checkpoints.group import Group
-from airflow_training.checkpoints.keys import Save, failure_key, fence_key, manifest_key, marker_key
+from airflow_training.checkpoints.keys import (
+    SaveId,
+    failure_key,
+    fence_key,
+    manifest_key,
+    marker_key,
+)
 from airflow_training.checkpoints.reachable import find_problem
 from airflow_training.checkpoints.records import Manifest
 from tests.checkpoints.groups import (
@@ -604,9 +610,9 @@ def test_what_others_deleted_or_left_meanwhile_is_noticed():
     group = Group.open(store, keep=4)
     train(group, 10, 20, 30, 40)
     reading.prune(store, keep=2)
-    stray = manifest_key(Save(5, 0))
+    stray = manifest_key(SaveId(5, 0))
     store.create(stray, b"left by a process that was replaced")
-    store.create(failure_key(Save(20, 1), 3), b"late")
+    store.create(failure_key(SaveId(20, 1), 3), b"late")
     train(group, 50, 60)
     assert [m.step for m in history_of(group)] == [60, 50, 40, 30]
     assert stray not in store.objects

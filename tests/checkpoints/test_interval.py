@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.interval import (
-    Auto,
-    Cost,
-    EverySeconds,
-    EverySteps,
+    AutoInterval,
+    SaveCost,
+    StepInterval,
+    TimeInterval,
     auto_seconds,
     daly_seconds,
     fits_in_grace,
@@ -25,18 +25,18 @@ from airflow_training.checkpoints.pace import StepPace
 from benchmarks.recovery_goodput import bound, goodput, simulate
 
 
-def cost(stall: float = 0.1, slowed: float = 0.0, total: float = 1.0) -> Cost:
-    return Cost(stall_seconds=stall, slowed_seconds=slowed, total_seconds=total)
+def cost(stall: float = 0.1, slowed: float = 0.0, total: float = 1.0) -> SaveCost:
+    return SaveCost(stall_seconds=stall, slowed_seconds=slowed, total_seconds=total)
 
 
 @pytest.mark.parametrize(
     ("given_", "meant"),
     [
-        ({"steps": 500}, EverySteps(500)),
-        ({"seconds": 600}, EverySeconds(600.0)),
-        ({"auto": True}, Auto()),
-        ("auto", Auto()),
-        (EverySteps(5), EverySteps(5)),
+        ({"steps": 500}, StepInterval(500)),
+        ({"seconds": 600}, TimeInterval(600.0)),
+        ({"auto": True}, AutoInterval()),
+        ("auto", AutoInterval()),
+        (StepInterval(5), StepInterval(5)),
     ],
 )
 def test_an_interval_is_read(given_, meant):

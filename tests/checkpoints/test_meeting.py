@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from airflow_training.checkpoints.errors import CheckpointError
-from airflow_training.checkpoints.torch_meeting import Meeting
+from airflow_training.checkpoints.torch_meeting import Rendezvous
 from tests.ports import free_port
 from tests.waiting import PATIENCE
 
@@ -26,7 +26,7 @@ def meet(rank: int, port: int, *, dies: bool) -> None:
     """Sum ones over three ranks; who is left after one has died does so again with whoever comes."""
     torch.set_num_threads(1)
     os.environ |= dict(zip(NAMES, ("127.0.0.1", str(port), str(rank), "3"), strict=True))
-    meeting = Meeting()
+    meeting = Rendezvous()
     while not together(meeting, dies=dies):
         meeting.leave()
 
@@ -34,10 +34,10 @@ def meet(rank: int, port: int, *, dies: bool) -> None:
 def come(rank: int, port: int) -> None:
     """Sum ones over three ranks that meet at the first try."""
     os.environ |= dict(zip(NAMES, ("127.0.0.1", str(port), str(rank), "3"), strict=True))
-    assert together(Meeting(), dies=False)
+    assert together(Rendezvous(), dies=False)
 
 
-def together(meeting: Meeting, *, dies: bool) -> bool:
+def together(meeting: Rendezvous, *, dies: bool) -> bool:
     """Return whether all ranks were there to the end."""
     try:
         meeting.form("gloo", seconds=SECONDS)
@@ -113,4 +113,4 @@ def test_what_a_meeting_needs_is_named(monkeypatch):
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(CheckpointError, match="MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE"):
-        Meeting()
+        Rendezvous()

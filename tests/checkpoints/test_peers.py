@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_training.checkpoints.peers import Copy, FromStore, PeerState, choose
+from airflow_training.checkpoints.peers import CopyFromPeer, PeerState, RestoreFromStore, choose
 
 
 def rank(step: int | None, *, model: str = "a", order: int = 1, **more: Any) -> PeerState:
@@ -21,39 +21,47 @@ NEW = rank(None, order=2)
 @pytest.mark.parametrize(
     ("everyone", "expected"),
     [
-        pytest.param([rank(7), rank(7), NEW], Copy(step=7, source=0, newcomers=(2,)), id="one-new"),
         pytest.param(
-            [NEW, rank(7)], Copy(step=7, source=1, newcomers=(0,)), id="a-single-one-holds"
+            [rank(7), rank(7), NEW], CopyFromPeer(step=7, source=0, newcomers=(2,)), id="one-new"
         ),
-        pytest.param([rank(7), rank(7)], Copy(step=7, source=0, newcomers=()), id="nobody-new"),
-        pytest.param([rank(0), NEW], Copy(step=0, source=0, newcomers=(1,)), id="nothing-done-yet"),
+        pytest.param(
+            [NEW, rank(7)], CopyFromPeer(step=7, source=1, newcomers=(0,)), id="a-single-one-holds"
+        ),
+        pytest.param(
+            [rank(7), rank(7)], CopyFromPeer(step=7, source=0, newcomers=()), id="nobody-new"
+        ),
+        pytest.param(
+            [rank(0), NEW], CopyFromPeer(step=0, source=0, newcomers=(1,)), id="nothing-done-yet"
+        ),
         pytest.param(
             [rank(None, began=True, why="lost"), rank(7)],
-            Copy(step=7, source=1, newcomers=(0,)),
+            CopyFromPeer(step=7, source=1, newcomers=(0,)),
             id="a-survivor-without-a-whole-state-is-as-new",
         ),
-        pytest.param([NEW, NEW], FromStore("no rank holds a whole state"), id="all-new"),
+        pytest.param([NEW, NEW], RestoreFromStore("no rank holds a whole state"), id="all-new"),
         pytest.param(
-            [rank(None, why="lost"), NEW], FromStore("no rank holds a whole state; lost"), id="lost"
+            [rank(None, why="lost"), NEW],
+            RestoreFromStore("no rank holds a whole state; lost"),
+            id="lost",
         ),
         pytest.param(
             [rank(7), rank(8), NEW],
-            FromStore("rank 0 holds step 7, rank 1 step 8"),
+            RestoreFromStore("rank 0 holds step 7, rank 1 step 8"),
             id="a-step-apart",
         ),
         pytest.param(
             [rank(7), rank(7), rank(7, model="b")],
-            FromStore("ranks 0 and 2 hold different model"),
+            RestoreFromStore("ranks 0 and 2 hold different model"),
             id="no-majority-counts",
         ),
         pytest.param(
             [rank(7), rank(None, order=2, not_after=4)],
-            FromStore("the job goes back to step 4"),
+            RestoreFromStore("the job goes back to step 4"),
             id="the-job-steps-back",
         ),
         pytest.param(
             [rank(7, order=2, not_after=4), rank(None, order=2, not_after=4)],
-            Copy(step=7, source=0, newcomers=(1,)),
+            CopyFromPeer(step=7, source=0, newcomers=(1,)),
             id="the-survivor-has-stepped-back-already",
         ),
     ],

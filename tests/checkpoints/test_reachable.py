@@ -15,7 +15,7 @@ import pytest
 
 from airflow_training.agent.preflight import Preflight
 from airflow_training.checkpoints.errors import StoreRefused
-from airflow_training.checkpoints.keys import Save, manifest_key
+from airflow_training.checkpoints.keys import SaveId, manifest_key
 from airflow_training.checkpoints.reachable import find_problem
 from airflow_training.control.readiness import required_hardware
 from tests.builders import job, role
@@ -49,7 +49,7 @@ class Closed(DictStore):
         raise PermissionError(13, "Permission denied")
 
 
-NEWEST = manifest_key(Save(9, 1))
+NEWEST = manifest_key(SaveId(9, 1))
 
 
 def test_a_store_that_takes_and_gives_is_left_as_it_was():

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_training.checkpoints.keys import Save, failure_key, manifest_key, marker_key, shard_key
-from airflow_training.checkpoints.records import Manifest, RankPart
+from airflow_training.checkpoints.keys import (
+    SaveId,
+    failure_key,
+    manifest_key,
+    marker_key,
+    shard_key,
+)
+from airflow_training.checkpoints.records import Manifest, RankShards
 from airflow_training.checkpoints.retention import retained_manifests, unreferenced_keys
 from airflow_training.checkpoints.shards import ShardObject
 
@@ -19,7 +25,7 @@ def manifest(number: int, *, generation: int = 1, shards: tuple[str, ...] = ()) 
         base=None,
         fence="",
         parent=None,
-        ranks=(RankPart(marker="", state="", shards=made),),
+        ranks=(RankShards(marker="", state="", shards=made),),
         cursor=None,
         code="",
         environment="",
@@ -43,11 +49,11 @@ def test_the_newest_and_every_nth_stay(keep, keep_every, expected):
     assert [m.number for m in stay] == expected
 
 
-def shard(save: Save) -> str:
+def shard(save: SaveId) -> str:
     return shard_key("xxh3:abcd", 10, save)
 
 
-KEPT, OLD, FAILED, NEXT = Save(40, 2), Save(20, 2), Save(30, 2), Save(50, 2)
+KEPT, OLD, FAILED, NEXT = SaveId(40, 2), SaveId(20, 2), SaveId(30, 2), SaveId(50, 2)
 
 
 @pytest.mark.parametrize(
@@ -55,10 +61,10 @@ KEPT, OLD, FAILED, NEXT = Save(40, 2), Save(20, 2), Save(30, 2), Save(50, 2)
     [
         pytest.param(shard(KEPT), True, id="shard-no-manifest-names"),
         pytest.param(shard(OLD), True, id="shard-of-a-deleted-checkpoint"),
-        pytest.param(shard(Save(10, 1)), False, id="old-shard-that-is-still-needed"),
+        pytest.param(shard(SaveId(10, 1)), False, id="old-shard-that-is-still-needed"),
         pytest.param(shard(NEXT), False, id="shard-of-a-save-in-progress"),
-        pytest.param(shard(Save(10, 3)), False, id="shard-of-a-newer-generation"),
-        pytest.param(shard(Save(90, 1)), True, id="shard-of-an-older-generation"),
+        pytest.param(shard(SaveId(10, 3)), False, id="shard-of-a-newer-generation"),
+        pytest.param(shard(SaveId(90, 1)), True, id="shard-of-an-older-generation"),
         pytest.param(shard(FAILED), False, id="shard-of-a-damaged-checkpoint"),
         pytest.param(marker_key(KEPT, 0), False, id="marker-that-is-needed"),
         pytest.param(marker_key(OLD, 0), True, id="marker-of-a-deleted-checkpoint"),
@@ -70,14 +76,14 @@ KEPT, OLD, FAILED, NEXT = Save(40, 2), Save(20, 2), Save(30, 2), Save(50, 2)
     ],
 )
 def test_only_what_belongs_to_no_checkpoint_goes(key, goes):
-    needed = manifest(4, generation=2, shards=(shard(Save(10, 1)),))
+    needed = manifest(4, generation=2, shards=(shard(SaveId(10, 1)),))
     assert unreferenced_keys([key], kept=[needed], left={FAILED}, newest=KEPT) == (
         [key] if goes else []
     )
 
 
 def test_keys_are_read_as_they_are_written():
-    save = Save(123_456_789_012_345, 7)
+    save = SaveId(123_456_789_012_345, 7)
     assert str(save) == "123456789012345-00000007"
     for key in (shard(save), marker_key(save, 16_383), failure_key(save, 0)):
         assert unreferenced_keys([key], kept=[], left=[], newest=save) == [key]

@@ -16,8 +16,8 @@ from torch.distributed.tensor import DTensor
 from airflow_training.checkpoints import reading, tree
 from airflow_training.checkpoints.checkpointer import Checkpointer
 from airflow_training.checkpoints.errors import CheckpointError
-from airflow_training.checkpoints.exporting import whole_state
-from airflow_training.checkpoints.torch_state import Parts, capture
+from airflow_training.checkpoints.exporting import full_state
+from airflow_training.checkpoints.torch_state import TrainingObjects, capture
 from tests.checkpoints.training import Rank, digest_of, noted, processes
 
 pytestmark = pytest.mark.e2e
@@ -77,7 +77,7 @@ def go_on(me: Rank, steps: int, seed: int) -> None:
         training.step()
         checkpointer.step(step)
     checkpointer.close()
-    me.note(whole=training.whole(), own=digest_of(capture(Parts(**training.given()))))
+    me.note(whole=training.whole(), own=digest_of(capture(TrainingObjects(**training.given()))))
     me.leave()
 
 
@@ -108,7 +108,7 @@ def test_another_number_of_ranks_has_the_same_whole_state(before, after, tmp_pat
 def test_what_ranks_saved_apart_can_be_put_together_without_them(tmp_path):
     assert processes(go_on, 4, tmp_path, 3, 0) == [0] * 4
     root = str(tmp_path / "root")
-    state = whole_state(root, reading.find(root, step=3))
+    state = full_state(root, reading.find(root, step=3))
     assert (
         digest_of({k: state[k] for k in ("model", "optimizer")}) == noted(tmp_path, 0)[-1]["whole"]
     )
@@ -165,7 +165,7 @@ def test_fsdp1_is_refused_with_what_to_use():
         pass
 
     with pytest.raises(CheckpointError, match=r"use torch\.distributed\.fsdp\.fully_shard"):
-        capture(Parts(model=nn.Sequential(FullyShardedDataParallel())))
+        capture(TrainingObjects(model=nn.Sequential(FullyShardedDataParallel())))
 
 
 def test_shards_are_named_in_the_document():

@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from airflow_training.checkpoints import reading, tree
 from airflow_training.checkpoints.checkpointer import Checkpointer
-from airflow_training.checkpoints.torch_state import Parts, capture
+from airflow_training.checkpoints.torch_state import TrainingObjects, capture
 from tests.ports import free_port
 from tests.waiting import PATIENCE
 
@@ -128,7 +128,7 @@ class Training:
 
     def digest(self) -> str:
         """Return the digest of the full state."""
-        return digest_of(capture(Parts(**self.given())))
+        return digest_of(capture(TrainingObjects(**self.given())))
 
 
 def digest_of(state: Any) -> str:

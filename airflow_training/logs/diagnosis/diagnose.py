@@ -15,7 +15,7 @@ from airflow_training.logs.diagnosis import facts as seen
 from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause
 from airflow_training.logs.diagnosis.clocks import skews
 from airflow_training.logs.diagnosis.collectives import mismatches
-from airflow_training.logs.diagnosis.diverged import beside_what_ended_it, diverged
+from airflow_training.logs.diagnosis.diverged import as_hints_beside_the_cause, diverged
 from airflow_training.logs.diagnosis.elastic import first_rank_of
 from airflow_training.logs.diagnosis.evidence import Incident, events_of
 from airflow_training.logs.diagnosis.markers import GAP
@@ -29,9 +29,9 @@ from airflow_training.logs.diagnosis.ordering import (
 from airflow_training.logs.diagnosis.situation import in_situation
 from airflow_training.logs.diagnosis.stalled import StalledRank, is_running, stalled
 from airflow_training.logs.diagnosis.stopped import (
-    first_to_leave,
+    first_to_exit,
     stopped_by_facts,
-    told_to_stop,
+    stopped_by_signal,
     without_orders,
 )
 from airflow_training.logs.diagnosis.weighing import BESIDE_AN_EXCEPTION, WeightedEvent, weigh
@@ -88,13 +88,13 @@ def _diagnose(
         events = _without_guesses(events, catalogue)
     else:
         events = [each for each in events if not each.survived]
-        stopped = told_to_stop(scans, events)
+        stopped = stopped_by_signal(scans, events)
         events = list(without_orders(events, stopped))
-        events += first_to_leave(scans, stopped, catalogue) if not events else ()
+        events += first_to_exit(scans, stopped, catalogue) if not events else ()
     events += mismatches(events, catalogue)
     told = {each.cause.id for each in events if each.kind == "cause"}
     lost = [each for each in lost if told.isdisjoint(each.cause.yields_to)]
-    events += beside_what_ended_it(lost, only_followed(events))
+    events += as_hints_beside_the_cause(lost, only_followed(events))
     first_rank = first_rank_of(scans)
     weighed = weigh(only_followed(events), first_rank=first_rank)
     if not failures and not any(_ends_a_run(each) for each in weighed):

@@ -11,10 +11,10 @@ import numpy as np
 from airflow_training.logs.diagnosis.catalogue import Catalogue
 from airflow_training.logs.diagnosis.evidence import Incident
 from airflow_training.logs.diagnosis.ordering import OVER_PEERS
-from airflow_training.logs.health.losses import is_aside, is_training_loss
+from airflow_training.logs.health.losses import is_evaluation, is_training_loss
 from airflow_training.logs.model import FileScan, Finding, Series
 
-__all__ = ["beside_what_ended_it", "diverged"]
+__all__ = ["as_hints_beside_the_cause", "diverged"]
 
 _NAN_LOSS = "nan-loss"
 _LOSS, _GRADIENTS = "loss", "grad_norm"
@@ -62,7 +62,7 @@ def diverged(
             cause=cause,
             signature="",
             kind="cause",
-            confidence=_ASIDE if _is_aside(each.metric) else _OF_LOSS,
+            confidence=_ASIDE if _is_evaluation(each.metric) else _OF_LOSS,
             survivable=False,
             log=log,
             rank=each.rank,
@@ -73,11 +73,11 @@ def diverged(
         )
 
 
-def beside_what_ended_it(
+def as_hints_beside_the_cause(
     lost: Sequence[Incident], events: Sequence[Incident]
 ) -> Sequence[Incident]:
     """Return the lost losses, as no more than hints where something else is known to have ended the run."""
-    stopped = any(each.cause.id == _NAN_LOSS and _tells_the_end(each) for each in events)
+    stopped = any(each.cause.id == _NAN_LOSS and _reports_the_end(each) for each in events)
     if stopped or not any(_ended_it(each, events) for each in events):
         return lost
     return [replace(each, kind="hint") for each in lost]
@@ -85,7 +85,7 @@ def beside_what_ended_it(
 
 def _ended_it(event: Incident, events: Sequence[Incident]) -> bool:
     """Return whether an event is an error that ended the process and that no lost loss leads to."""
-    if event.cause.id in _FOLLOWS or event.cause.id == _NAN_LOSS or not _tells_the_end(event):
+    if event.cause.id in _FOLLOWS or event.cause.id == _NAN_LOSS or not _reports_the_end(event):
         return False
     if (
         event.cause.id in OVER_PEERS
@@ -94,7 +94,7 @@ def _ended_it(event: Incident, events: Sequence[Incident]) -> bool:
     return event.raised or event.cause.category in _ENDS
 
 
-def _tells_the_end(event: Incident) -> bool:
+def _reports_the_end(event: Incident) -> bool:
     sure = event.confidence >= _SURE and not (event.guess or event.survived)
     return event.kind == "cause" and sure and (event.raised or not event.survivable)
 
@@ -134,14 +134,14 @@ def _is_lost(series: Series) -> bool:
     return bool((~np.isfinite(last) | (last == 0)).any())
 
 
-def _is_aside(metric: str) -> bool:
-    return metric == _GRADIENTS or is_aside(metric)
+def _is_evaluation(metric: str) -> bool:
+    return metric == _GRADIENTS or is_evaluation(metric)
 
 
 def _order(finding: Finding) -> tuple[float, bool, int]:
     """Return what orders findings: by step, and of one step the loss first."""
     step = math.inf if finding.step is None else finding.step
-    return step, _is_aside(finding.metric), finding.line or 0
+    return step, _is_evaluation(finding.metric), finding.line or 0
 
 
 def _evidence(finding: Finding, scan: FileScan | None) -> str:

@@ -14,10 +14,10 @@ from airflow_training.logs.diagnosis.ranks import rank_in
 from airflow_training.logs.diagnosis.tracebacks import (
     Chain,
     chains,
+    final_exception,
     innermost_frame,
     innermost_frames,
     is_source_line,
-    last_words,
 )
 from airflow_training.logs.model import FileScan, Hit
 
@@ -121,14 +121,14 @@ def events_of(
     scan: FileScan, *, log: int, catalogue: Catalogue, skew_seconds: float = 0.0
 ) -> list[Incident]:
     """Return what the log of one file says, in its order."""
-    life = _Life(scan)
+    life = _HealthyUntil(scan)
     by_rank: dict[int | None, list[Hit]] = defaultdict(list)
     for hit in scan.hits:
         by_rank[hit.rank].append(hit)
     found: list[Incident] = []
     for hits in by_rank.values():
         shown = chains(hits)
-        bare = last_words(hits, shown)
+        bare = final_exception(hits, shown)
         if bare is not None:
             shown.append(bare)
         ignored = [each for each in shown if each.ignored]
@@ -169,7 +169,7 @@ def _known(
     for hit in hits:
         if hit.signature in MARKERS or is_source_line(hit):
             continue
-        if _ANNOUNCED.search(hit.text) and _told_again(hit, hits):
+        if _ANNOUNCED.search(hit.text) and _is_repeated(hit, hits):
             continue
         signature = catalogue.signatures[hit.signature]
         cause = catalogue.causes[hit.signature.partition("/")[0]]
@@ -237,7 +237,7 @@ def _column(found: re.Match[str] | None) -> int:
     return found.start() if found is not None else 0
 
 
-def _told_again(hit: Hit, hits: Iterable[Hit]) -> bool:
+def _is_repeated(hit: Hit, hits: Iterable[Hit]) -> bool:
     """Return whether a later line says the same."""
     return any(each.signature == hit.signature and each.line > hit.line for each in hits)
 
@@ -397,7 +397,7 @@ def _trained_until(points: Iterable[tuple[int, float]]) -> int:
     return 0
 
 
-class _Life:
+class _HealthyUntil:
     """Until where in a log the run was alive and well."""
 
     def __init__(self, scan: FileScan) -> None:

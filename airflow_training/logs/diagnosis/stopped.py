@@ -9,7 +9,7 @@ from airflow_training.logs.diagnosis.evidence import Incident
 from airflow_training.logs.diagnosis.markers import NORMAL_END
 from airflow_training.logs.model import FileScan, InstanceFact
 
-__all__ = ["first_to_leave", "stopped_by_facts", "told_to_stop", "without_orders"]
+__all__ = ["first_to_exit", "stopped_by_facts", "stopped_by_signal", "without_orders"]
 
 _UNKNOWN = "unknown"
 _CONFIDENCE = 0.6
@@ -28,7 +28,7 @@ def stopped_by_facts(
     }
 
 
-def told_to_stop(scans: Sequence[FileScan], events: Iterable[Incident]) -> Collection[int]:
+def stopped_by_signal(scans: Sequence[FileScan], events: Iterable[Incident]) -> Collection[int]:
     """Return the logs that tell of a signal and nothing else, where another log tells of nothing at all."""
     told: dict[int, list[Incident]] = {number: [] for number in range(len(scans))}
     for event in events:
@@ -55,7 +55,7 @@ def _is_order(event: Incident) -> bool:
     return event.guess or event.cause.id in (_UNKNOWN, "user-interrupt")
 
 
-def first_to_leave(
+def first_to_exit(
     scans: Sequence[FileScan], stopped: Collection[int], catalogue: Catalogue
 ) -> Iterator[Incident]:
     """Yield, where logs are of `stopped` instances, the end of each other one that does not say it went well."""

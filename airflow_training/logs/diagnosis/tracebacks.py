@@ -16,10 +16,10 @@ __all__ = [
     "Chain",
     "RaisedException",
     "chains",
+    "final_exception",
     "innermost_frame",
     "innermost_frames",
     "is_source_line",
-    "last_words",
 ]
 
 Link = Literal["first", "cause", "handling", "inner"]
@@ -173,7 +173,7 @@ def chains(hits: Iterable[Hit]) -> list[Chain]:
     return [Chain(raised=each) for each in done]
 
 
-def last_words(hits: Sequence[Hit], shown: Iterable[Chain]) -> Chain | None:
+def final_exception(hits: Sequence[Hit], shown: Iterable[Chain]) -> Chain | None:
     """Return the exception without a traceback with which a log ends, None where it does not.
 
     `shown`: the tracebacks of the same hits.

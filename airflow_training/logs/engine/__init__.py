@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from airflow_training.logs.engine.columns import OpenTable
 from airflow_training.logs.engine.formats import Formats
-from airflow_training.logs.engine.index import WORTH_BYTES, Index
+from airflow_training.logs.engine.index import WORTH_BYTES, ScanIndex
 from airflow_training.logs.engine.patterns import Pattern
-from airflow_training.logs.engine.scanning import Machine, lent_machine, machine_for
+from airflow_training.logs.engine.scanning import Machine, borrowed_machine, machine_for
 from airflow_training.logs.engine.stretches import (
     SHARED_BYTES,
     StretchFindings,
@@ -71,7 +71,7 @@ def scan_files(
                 source = open_log(str(source))
                 stack.callback(source.close)
             logs.append((origin, source))
-        index = Index(signatures, formats) if remember else None
+        index = ScanIndex(signatures, formats) if remember else None
         return _scan_open(logs, signatures, formats, index, processes or usable_processes())
 
 
@@ -96,7 +96,7 @@ def _scan_open(
     logs: Sequence[tuple[Origin, Source]],
     signatures: Sequence[Pattern],
     formats: Formats | None,
-    index: Index | None,
+    index: ScanIndex | None,
     processes: int,
 ) -> tuple[FileScan, ...]:
     whole: dict[int, StretchFindings] = {}
@@ -116,7 +116,7 @@ def _scan_open(
         ends = borders(source, start, size, processes)
         items += [_Item(number, *each, finished=own is None) for each in ends]
         items[-len(ends)] = items[-len(ends)]._replace(table=table)
-    with lent_machine(signatures, formats, size=total) as machine:
+    with borrowed_machine(signatures, formats, size=total) as machine:
 
         def work(item: _Item) -> StretchFindings:
             origin, source = logs[item.log]

@@ -51,7 +51,7 @@ def automaton_for(
     if not small:
         with contextlib.suppress(ImportError):
             return Re2(signatures, anchors)
-    return Plain(signatures, anchors)
+    return LiteralAutomaton(signatures, anchors)
 
 
 @lru_cache(maxsize=2)
@@ -98,7 +98,7 @@ def _options(re2: Any) -> Any:
     return options
 
 
-class Plain:
+class LiteralAutomaton:
     """Each literal looked for by itself: needs nothing, is ready at once."""
 
     def __init__(self, signatures: Sequence[Pattern], anchors: Sequence[str]) -> None:

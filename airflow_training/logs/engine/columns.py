@@ -53,7 +53,11 @@ class RowLayouts:
         if parsed is None:
             return None
         layout = layout_of(bare, parsed)
-        if self._count < _MOST_LAYOUTS and not layout.tells_time and layout.read(bare) is not None:
+        if (
+            self._count < _MOST_LAYOUTS
+            and not layout.has_timestamp
+            and layout.read(bare) is not None
+        ):
             self._known.setdefault(key, []).insert(0, layout)
             self._count += 1
         return layout, layout.read_spans(bare)

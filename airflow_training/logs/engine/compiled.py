@@ -81,7 +81,7 @@ _EXACT = np.array([10.0**power for power in range(23)])
 
 
 @numba.njit(cache=True)
-def _word(data: Any, start: Any, end: Any) -> Any:
+def _load_word(data: Any, start: Any, end: Any) -> Any:
     """Return nan or an infinity and where it ends; -1 if it is neither."""
     position = start
     sign = 1.0
@@ -140,7 +140,7 @@ def number(data: Any, start: Any, end: Any) -> Any:
         exponent = first - position
         count += position - first
     if count == 0:
-        return _word(data, start, end)
+        return _load_word(data, start, end)
     if position + 1 < end and (byte_at(data, position) | 32) == 101:
         place = position + 1
         less = False
@@ -185,7 +185,7 @@ def _days(year: Any, month: Any) -> Any:
 
 
 @numba.njit(cache=True, error_model="numpy")
-def moment(data: Any, start: Any, end: Any) -> Any:
+def timestamp(data: Any, start: Any, end: Any) -> Any:
     """Return seconds since 1970 of a date with a time, and where it ends; -1 if it is not certain."""
     if start + 19 > end:
         return 0.0, -1
@@ -376,7 +376,7 @@ def read(
                 return 0
             position += size
         elif kind == TIME:
-            seconds, position = moment(data, position, end)
+            seconds, position = timestamp(data, position, end)
             if position < 0:
                 return 0
             _put_double(row_address, 0, seconds)

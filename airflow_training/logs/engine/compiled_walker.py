@@ -11,10 +11,10 @@ import numpy as np
 from airflow_training.logs.engine import compiled
 from airflow_training.logs.engine.layouts import LineLayout
 from airflow_training.logs.engine.learning import may_match
-from airflow_training.logs.engine.needs import Needs, needs_of
+from airflow_training.logs.engine.needs import RequiredTexts, needs_of
 from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.rows import Rows
-from airflow_training.logs.engine.walking import Rest, WalkResult
+from airflow_training.logs.engine.walking import UnparsedLines, WalkResult
 
 _OPERATIONS = {
     "number": compiled.NUMBER,
@@ -54,7 +54,7 @@ class CompiledWalker:
         compiled.letters(address_of(b"a"), 0, 1)
 
     @cached_property
-    def needs(self) -> Needs:
+    def needs(self) -> RequiredTexts:
         """Return what signatures need in a line."""
         return needs_of(tuple(self.signatures))
 
@@ -67,7 +67,7 @@ class CompiledWalker:
         self.scales = np.empty(0, dtype=np.float64)
         self.texts = np.empty(0, dtype=np.uint8)
 
-    def learn(self, line: bytes, layout: LineLayout) -> None:
+    def register_layout(self, line: bytes, layout: LineLayout) -> None:
         """Read lines of the layout from now on."""
         key = int(compiled.letters(address_of(line), 0, len(line)))
         bucket = key % compiled.SPREAD
@@ -116,8 +116,8 @@ class CompiledWalker:
         return WalkResult(
             consumed,
             line,
-            Rest(memoryview(self.rest)[:size], self.runs[:runs].tolist),
-            Rest(memoryview(self.aside)[:aside_size], self.aside_runs[:aside_runs].tolist),
+            UnparsedLines(memoryview(self.rest)[:size], self.runs[:runs].tolist),
+            UnparsedLines(memoryview(self.aside)[:aside_size], self.aside_runs[:aside_runs].tolist),
             tuple(self._grouped(self.rows[:rows])),
             full=bool(full),
         )

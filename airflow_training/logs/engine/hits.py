@@ -19,7 +19,7 @@ LONGEST_TEXT = 2000
 _Key = tuple[str, "int | None"]
 
 
-class Hits:
+class HitList:
     """Hits of one stretch of a log, added in order."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Hits:
             if hit.offset >= offset:
                 self._bare.add((key, -1))
 
-    def append(self, later: Hits, *, lines_before: int) -> None:
+    def append(self, later: HitList, *, lines_before: int) -> None:
         """Take over the hits of the next stretch, whose lines count from `lines_before`."""
         for key, count in later.counts.items():
             self.counts[key] = self.counts.get(key, 0) + count

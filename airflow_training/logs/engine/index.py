@@ -31,7 +31,7 @@ class IndexEntry:
     found: StretchFindings
 
 
-class Index:
+class ScanIndex:
     """The logs that were scanned for the same things."""
 
     def __init__(self, signatures: Sequence[Pattern], formats: Formats | None) -> None:

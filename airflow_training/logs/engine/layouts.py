@@ -71,7 +71,7 @@ class LineLayout:
     """Of the pieces, in the line that the layout was learned from."""
 
     @property
-    def tells_time(self) -> bool:
+    def has_timestamp(self) -> bool:
         """Return whether one of the pieces is the time of the line."""
         return any(piece.kind == "time" for piece in self.pieces)
 

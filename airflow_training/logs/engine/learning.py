@@ -10,7 +10,7 @@ from airflow_training.logs.engine.cleaning import clean
 from airflow_training.logs.engine.columns import RowLayouts
 from airflow_training.logs.engine.formats import Formats, ParsedLineLike
 from airflow_training.logs.engine.layouts import LineLayout, LineValues, layout_of, letters, masked
-from airflow_training.logs.engine.needs import Needs
+from airflow_training.logs.engine.needs import RequiredTexts
 from airflow_training.logs.engine.prefixes import has_wrong_date
 
 MOST_LAYOUTS = 4096
@@ -94,14 +94,16 @@ class LayoutTable:
         row = layout.read_spans(line)
         # a date that is one would fit into the layout of one that does not exist, and be lost; and a layout that does
         # not fit its own line would be learned at every such line
-        if (layout.tells_time or not has_wrong_date(clean(line))) and layout.read(line) is not None:
+        if (layout.has_timestamp or not has_wrong_date(clean(line))) and layout.read(
+            line
+        ) is not None:
             known = self._layouts.setdefault(letters(line), [])
             if len(known) < MOST_ALIKE:
                 self.new.append((line, layout))
                 known.insert(0, layout)
         return layout, row
 
-    def notice(self, line: bytes) -> None:
+    def observe_line(self, line: bytes) -> None:
         """Take any line of the log: lines without metrics that come again and again are learned too."""
         mask = masked(line)
         if mask in self._noticed:
@@ -113,7 +115,7 @@ class LayoutTable:
         self._noticed.add(mask)
 
 
-class Reach:
+class MatchMask:
     """Which texts may stand in lines of a layout, in any case: one bit for each place in it."""
 
     def __init__(self, line: bytes, layout: LineLayout) -> None:
@@ -153,11 +155,11 @@ def _in_piece(kind: str, learned: bytes) -> bytes:
     return _IN_PIECE.get(kind, _IN_NUMBERS) + letters
 
 
-def may_match(line: bytes, layout: LineLayout, needs: Needs) -> bool:
+def may_match(line: bytes, layout: LineLayout, needs: RequiredTexts) -> bool:
     """Return whether a signature may match a line of the layout, learned from `line`, whatever its (finite) numbers are."""
     if b"\x1b" in line:
         return True  # what signatures see has no colours, what the layout says has
-    reach = Reach(line, layout)
+    reach = MatchMask(line, layout)
     own = frozenset(letters(line.lower()))
     there = {
         number

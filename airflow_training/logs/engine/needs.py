@@ -14,7 +14,7 @@ from airflow_training.logs.engine.patterns import Pattern
 _Ways = Sequence[Sequence[Sequence[str]]]
 
 
-class Needs:
+class RequiredTexts:
     """The texts that some signatures need, in lower case."""
 
     def __init__(self, ways: _Ways) -> None:
@@ -44,18 +44,18 @@ class Needs:
 
 
 @lru_cache(maxsize=2)
-def needs_of(signatures: tuple[Pattern, ...]) -> Needs:
+def needs_of(signatures: tuple[Pattern, ...]) -> RequiredTexts:
     """Return what some signatures need; taking hundreds of patterns apart lasts a tenth of a second."""
     wanted = [(each.pattern, each.ignore_case) for each in signatures]
     digest = hashlib.sha256(repr((code(), wanted)).encode()).hexdigest()
     name = f"needs-{digest[:32]}"
     known = cached(name)
     if known is not None:
-        return Needs(json.loads(known))
+        return RequiredTexts(json.loads(known))
     ways = [
         [[text.lower().decode("latin-1") for text in texts] for texts in way]
         for each in signatures
         for way in each.required
     ]
     keep(name, json.dumps(ways).encode())
-    return Needs(ways)
+    return RequiredTexts(ways)

@@ -48,7 +48,7 @@ _TIME = re.compile(
 )
 
 
-class Prefix(NamedTuple):
+class LinePrefix(NamedTuple):
     """What stands before a line; spans are bytes of the line."""
 
     rank: int | None = None
@@ -60,7 +60,7 @@ class Prefix(NamedTuple):
     time_span: tuple[int, int] | None = None
 
 
-def prefix(line: bytes) -> Prefix:
+def prefix(line: bytes) -> LinePrefix:
     """Return what stands before `line`, which holds neither ANSI sequences nor line ends.
 
     Of several ranks the innermost counts: `worker-1 | [rank11]:` is rank 11.
@@ -86,7 +86,7 @@ def prefix(line: bytes) -> Prefix:
         written = _TIME.match(head, position + (head[position : position + 1] == b" "))
         if written is not None and (seconds := _seconds(written)) is not None:
             time, time_span = seconds, (written.start("y"), written.end())
-    return Prefix(rank, time, position, rank_span, time_span)
+    return LinePrefix(rank, time, position, rank_span, time_span)
 
 
 def time_of(text: bytes) -> float | None:

@@ -14,14 +14,14 @@ from airflow_training.logs.engine.formats import (
     Builder,
     Formats,
 )
-from airflow_training.logs.engine.hits import Hits, text_around
+from airflow_training.logs.engine.hits import HitList, text_around
 from airflow_training.logs.engine.layouts import LineLayout, LineValues
 from airflow_training.logs.engine.learning import LayoutTable
 from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.prefixes import prefix
 from airflow_training.logs.engine.rows import Rows, as_rows
-from airflow_training.logs.engine.walking import PlainWalker, Rest, Walker
-from airflow_training.logs.engine.wrapped import Joined, join_wrapped, may_wrap
+from airflow_training.logs.engine.walking import PlainWalker, UnparsedLines, Walker
+from airflow_training.logs.engine.wrapped import JoinedRecords, join_wrapped, may_wrap
 from airflow_training.logs.model import Hit, Origin
 
 BLOCK_BYTES = 1 << 20
@@ -52,22 +52,22 @@ class Machine:
         self.walker = walker
         self.learned = LayoutTable(formats)
 
-    def notice(self, rest: bytearray | memoryview) -> None:
+    def observe_line(self, rest: bytearray | memoryview) -> None:
         """Look at some lines of the rest of a block: which come again and again?"""
         data = bytes(rest)
         for place in range(0, len(data), max(1, len(data) // NOTICED)):
             start = data.rfind(b"\n", 0, place) + 1
             end = data.find(b"\n", place)
             if 0 < end - start <= LONGEST_METRIC_LINE:
-                self.learned.notice(data[start:end])
+                self.learned.observe_line(data[start:end])
 
-    def teach(self) -> None:
+    def share_layouts(self) -> None:
         """Let the walker know what was learned since the last time."""
         if self.learned.full:
             self.learned.forget()
             self.walker.forget()
         for line, layout in self.learned.new:
-            self.walker.learn(line, layout)
+            self.walker.register_layout(line, layout)
         self.learned.new.clear()
 
 
@@ -96,7 +96,7 @@ _SPARE: dict[bool, Machine] = {}
 
 
 @contextlib.contextmanager
-def lent_machine(
+def borrowed_machine(
     signatures: Sequence[Pattern], formats: Formats | None, *, size: int | None
 ) -> Iterator[Machine]:
     """Lend a machine as of `machine_for`: the last one of this process if it is for the same, as it knows layouts already.
@@ -134,13 +134,13 @@ class StretchScan:
         """Line ends before that, as the walker saw them,"""
         self._ends_before = 0
         """and those in records that were joined."""
-        self._joined = Joined(0)
+        self._joined = JoinedRecords(0)
         """Of the block."""
         self.table = table
         """That the block before ended in."""
         self._heads: list[tuple[int, int]] = []
         """Where the lines that name columns begin and end in the block."""
-        self.hits = Hits()
+        self.hits = HitList()
         self.builder: Builder | None = (
             None if machine.formats is None else machine.formats.builder(carry)
         )
@@ -149,7 +149,7 @@ class StretchScan:
         """Take the next `size` bytes and return how many are done with; the others come again with more behind them."""
         done = 0
         base = self.offset
-        self._joined, self._heads = Joined(size), []
+        self._joined, self._heads = JoinedRecords(size), []
         lines_before = self._walked
         if self.builder is not None and self._may_wrap(block, size):
             self._joined = join_wrapped(block, size, complete=complete)
@@ -165,8 +165,8 @@ class StretchScan:
             self._walked = walked.line
             much = len(walked.rest.data) * WORTH_LEARNING > walked.consumed - done
             if much and self.machine.walker.learns:
-                self.machine.notice(walked.rest.data)
-            self.machine.teach()
+                self.machine.observe_line(walked.rest.data)
+            self.machine.share_layouts()
             if not walked.full:
                 break
             done = walked.consumed
@@ -187,7 +187,7 @@ class StretchScan:
         """Line ends before the first byte that was not taken yet."""
         return self._walked + self._ends_before
 
-    def _line_at(self, place: Place) -> int:
+    def _line_at(self, place: LineLocation) -> int:
         """Return the number of the line at a place of the block."""
         return place.line + 1 + self._ends_before + bisect_left(self._joined.ends, place.offset)
 
@@ -201,7 +201,7 @@ class StretchScan:
             lines = lines + before + self._ends_before
         return replace(rows, offsets=rows.offsets + base, lines=lines)
 
-    def _look(self, rest: Rest, block: bytearray, base: int, *, metrics: bool) -> None:
+    def _look(self, rest: UnparsedLines, block: bytearray, base: int, *, metrics: bool) -> None:
         if not len(rest.data):
             return
         found = self.machine.automaton.candidates(rest.data, anchors=metrics)
@@ -210,11 +210,11 @@ class StretchScan:
         data = bytes(rest.data)
         runs = rest.runs()
         for number in found.signatures:
-            self._hits(self.machine.signatures[number], data, Places(data, runs), base)
+            self._hits(self.machine.signatures[number], data, LineLocator(data, runs), base)
         if found.anchors:
-            self._metrics(found.anchors, data, Places(data, runs), block, base)
+            self._metrics(found.anchors, data, LineLocator(data, runs), block, base)
 
-    def _hits(self, pattern: Pattern, rest: bytes, places: Places, base: int) -> None:
+    def _hits(self, pattern: Pattern, rest: bytes, places: LineLocator, base: int) -> None:
         for start, end in _lines_with(pattern, rest):
             text = rest[start:end]
             if pattern.compiled.search(text) is None:
@@ -236,7 +236,7 @@ class StretchScan:
             )
 
     def _metrics(
-        self, anchors: Sequence[int], rest: bytes, places: Places, block: bytearray, base: int
+        self, anchors: Sequence[int], rest: bytes, places: LineLocator, block: bytearray, base: int
     ) -> None:
         learned, builder = self.machine.learned, self.builder
         if builder is None:
@@ -297,7 +297,7 @@ class StretchScan:
             as_rows(layout, each).add_to(builder, rank=self.origin.rank)
 
 
-class Place:
+class LineLocation:
     """Where a line of the rest stands in its block."""
 
     __slots__ = ("end", "line", "offset")
@@ -310,7 +310,7 @@ class Place:
         """Where it ends in the block; -1: it is as long there as in the rest."""
 
 
-class Places:
+class LineLocator:
     """Finds where lines of the rest stand in their block; asked in order, as line ends are counted on the way."""
 
     def __init__(self, rest: bytes, runs: Sequence[Sequence[int]]) -> None:
@@ -321,7 +321,7 @@ class Places:
         self.position = 0
         self.line = 0
 
-    def of(self, start: int) -> Place:
+    def of(self, start: int) -> LineLocation:
         """Return where the line that starts at `start` in the rest stands."""
         number = bisect_right(self.starts, start) - 1
         begin, offset, line, end = self.runs[number]
@@ -329,7 +329,7 @@ class Places:
             self.run, self.position, self.line = number, begin, line
         self.line += self.rest.count(b"\n", self.position, start)
         self.position = start
-        return Place(offset + start - begin, self.line, end)
+        return LineLocation(offset + start - begin, self.line, end)
 
 
 def _lines_with(pattern: Pattern, rest: bytes) -> Iterator[tuple[int, int]]:

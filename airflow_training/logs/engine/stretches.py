@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from airflow_training.logs.engine.columns import OpenTable
 from airflow_training.logs.engine.formats import Builder
-from airflow_training.logs.engine.hits import Hits
+from airflow_training.logs.engine.hits import HitList
 from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine, StretchScan
 from airflow_training.logs.engine.surroundings import AFTER_BYTES, MOST_LINES
 from airflow_training.logs.engine.surroundings import first_time as time_in
@@ -31,7 +31,7 @@ _FIRST_BLOCKS = 65_536
 class StretchFindings:
     """What is in one stretch. It can be pickled."""
 
-    hits: Hits
+    hits: HitList
     builder: Builder | None
     size: int
     ends: int
@@ -71,7 +71,7 @@ def _line_start(source: Source, offset: int, size: int) -> int:
     return size
 
 
-class Recent:
+class RecentBytes:
     """The last bytes that were read of a log that cannot be read back cheaply."""
 
     def __init__(self, offset: int) -> None:
@@ -108,7 +108,7 @@ def scan_stretch(
     is left out. `table`: that is open, as what comes before says. Raises LogUnreadable.
     """
     stretch = StretchScan(origin, machine, offset=start, carry=carry, table=table)
-    recent = None if isinstance(source, LocalFile) else Recent(start)
+    recent = None if isinstance(source, LocalFile) else RecentBytes(start)
     fill = _filler(source, end)
     block = bytearray(BLOCK_BYTES)
     view = memoryview(block)

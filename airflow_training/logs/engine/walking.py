@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from airflow_training.logs.engine.rows import Rows
 
 
-class Rest(NamedTuple):
+class UnparsedLines(NamedTuple):
     """Parts of lines that are still to be looked at, cleaned, each with a line end."""
 
     data: bytearray | memoryview
@@ -21,7 +21,7 @@ class Rest(NamedTuple):
     """Where stretches of it come from: see `compiled.walk`."""
 
 
-_NOTHING = Rest(bytearray(), list)
+_NOTHING = UnparsedLines(bytearray(), list)
 
 
 @dataclass
@@ -32,9 +32,9 @@ class WalkResult:
     """Where in the block it stopped: at the beginning of a part."""
     line: int
     """Line ends before that."""
-    rest: Rest
+    rest: UnparsedLines
     """What is no row."""
-    aside: Rest
+    aside: UnparsedLines
     """Rows that signatures may match."""
     rows: Sequence[Rows] = ()
     full: bool = False
@@ -47,7 +47,7 @@ class Walker(Protocol):
     learns: bool
     """Whether lines are read faster once their layout is known."""
 
-    def learn(self, line: bytes, layout: LineLayout) -> None:
+    def register_layout(self, line: bytes, layout: LineLayout) -> None:
         """Read lines of the layout from now on."""
 
     def forget(self) -> None:
@@ -64,7 +64,7 @@ class PlainWalker:
 
     learns = False
 
-    def learn(self, line: bytes, layout: LineLayout) -> None:
+    def register_layout(self, line: bytes, layout: LineLayout) -> None:
         """Do nothing: rows are read by the layouts themselves."""
 
     def forget(self) -> None:
@@ -86,7 +86,7 @@ class PlainWalker:
             if data and data[-1] != 10:
                 data.append(10)
             return WalkResult(
-                consumed, line + ends, Rest(data, lambda: [(0, start, line, -1)]), _NOTHING
+                consumed, line + ends, UnparsedLines(data, lambda: [(0, start, line, -1)]), _NOTHING
             )
         rest = bytearray()
         runs = []
@@ -94,7 +94,7 @@ class PlainWalker:
             runs.append((len(rest), start + first, line + before, start + last))
             rest += clean(bytes(data[first:last]))
             rest.append(10)
-        return WalkResult(consumed, line + ends, Rest(rest, lambda: runs), _NOTHING)
+        return WalkResult(consumed, line + ends, UnparsedLines(rest, lambda: runs), _NOTHING)
 
 
 def short(data: bytearray) -> bool:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["Joined", "join_wrapped", "may_wrap"]
+__all__ = ["JoinedRecords", "join_wrapped", "may_wrap"]
 
 _INDENTED = b"\n         "
 """In every such record; quick to look for."""
@@ -24,7 +24,7 @@ _OTHER = (b"Traceback", b'File "')
 _MOST_LINES = 12
 
 
-class Joined(NamedTuple):
+class JoinedRecords(NamedTuple):
     """What was joined of a block."""
 
     size: int
@@ -46,13 +46,13 @@ def may_wrap(block: bytearray, size: int) -> bool:
     return block.find(_LEVEL, 0, size) >= 0
 
 
-def join_wrapped(block: bytearray, size: int, *, complete: bool) -> Joined:
+def join_wrapped(block: bytearray, size: int, *, complete: bool) -> JoinedRecords:
     """Make one line of each record in `block[:size]`, in place and of the same length; `complete`: nothing follows."""
     ends: list[int] = []
     for record in _records(block, size):
         if not record.closed and not complete:
             full = record.start == 0 and size == len(block)  # nothing more could be read behind it
-            return Joined(size if full else record.start, tuple(ends))
+            return JoinedRecords(size if full else record.start, tuple(ends))
         first = record.ends[0] if record.ends else size
         if len(record.ends) > 1 and _is_training(block, record):
             place = _PLACE.search(block, record.message, first)
@@ -61,7 +61,7 @@ def join_wrapped(block: bytearray, size: int, *, complete: bool) -> Joined:
             for end in record.ends[:-1]:
                 block[end] = 32
             ends += record.ends[:-1]
-    return Joined(size, tuple(ends))
+    return JoinedRecords(size, tuple(ends))
 
 
 def _ends_with_head(block: bytearray, size: int) -> bool:

@@ -14,7 +14,7 @@ from airflow_training.logs.model import Finding, Series
 if TYPE_CHECKING:
     from airflow_training.logs.model import Bools, Floats
 
-__all__ = ["is_aside", "is_training_loss", "not_finite", "plateaus", "spikes"]
+__all__ = ["is_evaluation", "is_training_loss", "not_finite", "plateaus", "spikes"]
 
 _LASTING = 3
 """Not-finite values in a row: mixed precision overflows once in a while and skips the step."""
@@ -39,14 +39,14 @@ _WARM_UP = 0.1
 """Of the reports: the steep beginning says nothing about spikes."""
 
 
-def is_aside(metric: str) -> bool:
+def is_evaluation(metric: str) -> bool:
     """Return whether a metric is of an evaluation."""
     return _ASIDE.search(metric) is not None
 
 
 def is_training_loss(metric: str) -> bool:
     """Return whether a metric is a loss, or a part of it, that the run trains with."""
-    return _LOSS.search(metric) is not None and not is_aside(metric)
+    return _LOSS.search(metric) is not None and not is_evaluation(metric)
 
 
 def not_finite(ranks: Sequence[Rank]) -> list[Finding]:
@@ -69,7 +69,7 @@ def _not_finite(name: str, series: Series, bad: Bools) -> list[Finding]:
     value = float(series.values[at])
     message = f"{name} is {value} {'from here on' if bad[-1] else f'{bad.sum()} times'}"
     trained = name == "grad_norm" or bool(_LOSS.search(name))
-    never = at == 0 and is_aside(name)  # of an evaluation that has no samples
+    never = at == 0 and is_evaluation(name)  # of an evaluation that has no samples
     severity = "error" if bad[-1] and trained and not never else "warning"
     return [finding_at(series, at, kind="nan", message=message, severity=severity)]
 

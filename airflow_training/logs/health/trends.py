@@ -30,7 +30,7 @@ _PERFECT = (0.99, 99.0)
 def rising_losses(ranks: Sequence[Rank]) -> list[Finding]:
     """Return losses that were never better than at their beginning, and rose beyond noise."""
     found = []
-    for series, values in _told(ranks, ("loss", "eval_loss")):
+    for series, values in _described(ranks, ("loss", "eval_loss")):
         parts = [float(np.median(part)) for part in np.array_split(values, 5)]
         rise = parts[-1] - parts[0]
         rises = all(a < b for a, b in pairwise(parts))
@@ -46,7 +46,7 @@ def rising_losses(ranks: Sequence[Rank]) -> list[Finding]:
 def unchanged_accuracies(ranks: Sequence[Rank]) -> list[Finding]:
     """Return accuracies that have not changed beyond their noise since the beginning."""
     found = []
-    for series, values in _told(ranks, ("accuracy", "eval_accuracy")):
+    for series, values in _described(ranks, ("accuracy", "eval_accuracy")):
         level = float(np.median(values))
         perfect = _PERFECT[0] <= level <= 1.0 or level >= _PERFECT[1]
         if not perfect and abs(_trend(values)) < _UNCHANGED:
@@ -57,7 +57,7 @@ def unchanged_accuracies(ranks: Sequence[Rank]) -> list[Finding]:
     return found
 
 
-def _told(ranks: Sequence[Rank], names: Sequence[str]) -> Iterator[tuple[Series, Floats]]:
+def _described(ranks: Sequence[Rank], names: Sequence[str]) -> Iterator[tuple[Series, Floats]]:
     """Yield the series of these names that say enough, with their finite values."""
     for rank in ranks:
         for name in names:

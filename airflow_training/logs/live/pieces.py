@@ -19,7 +19,7 @@ from airflow_training.logs.metrics.thinning import representative_rows
 from airflow_training.logs.model import Origin, Series
 from airflow_training.logs.reading.memory import BytesLog
 
-__all__ = ["LogPiece", "Value", "scan_piece"]
+__all__ = ["LogPiece", "ReportedMetric", "scan_piece"]
 
 _MOST_VALUES = 500
 """Of one metric of one rank in one piece; of more, the extremes stay."""
@@ -37,7 +37,7 @@ _WHOLE = frozenset({"step", "total_steps", "samples"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
+class ReportedMetric:
     """A value of a metric. `at`: UTC seconds since 1970."""
 
     name: str
@@ -58,7 +58,7 @@ class LogPiece:
     """What the next piece depends on,"""
     held: Mapping[str, Any] = field(default_factory=dict)
     """and the times that wait to be understood, and the table that may go on."""
-    values: tuple[Value, ...] = ()
+    values: tuple[ReportedMetric, ...] = ()
     progress: Mapping[str, Any] = field(default_factory=dict)
     """`step`, `total_steps`, `epoch`, `samples`, `time`: the newest of each; empty: none."""
     last_at: float = 0.0
@@ -143,7 +143,9 @@ def _told(table: OpenTable | None) -> Mapping[str, Any]:
     return {"table": {"line": table.line.decode("latin-1"), "others": table.others}}
 
 
-def _understood(values: Sequence[Value], times: HeldTimes, *, over: bool) -> tuple[Value, ...]:
+def _understood(
+    values: Sequence[ReportedMetric], times: HeldTimes, *, over: bool
+) -> tuple[ReportedMetric, ...]:
     """Return the values of which it is known what they are."""
     bare = [
         BareTime(rank=each.rank, at=each.at, step=each.step, value=each.value)
@@ -151,7 +153,7 @@ def _understood(values: Sequence[Value], times: HeldTimes, *, over: bool) -> tup
         if each.name == _BARE_TIME
     ]
     told = [
-        Value(name=name, at=each.at, step=each.step, value=each.value, rank=each.rank)
+        ReportedMetric(name=name, at=each.at, step=each.step, value=each.value, rank=each.rank)
         for name, each in times.take(bare, over=over)
     ]
     return (*(each for each in values if each.name != _BARE_TIME), *told)
@@ -197,7 +199,7 @@ def _rows(series: Sequence[Series], *, since: int) -> Iterator[_Row]:
 
 def _timed(
     rows: Sequence[_Row], *, done: int, end: int, last_at: float, earliest: float, now: float
-) -> tuple[tuple[Value, ...], float]:
+) -> tuple[tuple[ReportedMetric, ...], float]:
     """Return the rows with times that grow from line to line."""
     found = []
     line, at = -1, last_at
@@ -209,7 +211,7 @@ def _timed(
             line, at = row.offset, max(at + _TICK, guess if math.isnan(row.time) else row.time)
         step = int(row.step) if math.isfinite(row.step) else None
         rank = None if row.rank < 0 else row.rank
-        found.append(Value(name=row.metric, at=at, step=step, value=row.value, rank=rank))
+        found.append(ReportedMetric(name=row.metric, at=at, step=step, value=row.value, rank=rank))
     return tuple(found), at
 
 

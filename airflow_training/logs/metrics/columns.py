@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from airflow_training.logs.metrics.any_program import is_measure
-from airflow_training.logs.metrics.names import COUNTERS, RESULTS, Meaning, meaning
+from airflow_training.logs.metrics.names import COUNTERS, RESULTS, MetricMeaning, meaning
 from airflow_training.logs.metrics.numbers import NUMBER
 from airflow_training.logs.metrics.slots import ParsedLine, Slot, conversion
 
@@ -44,7 +44,7 @@ _ASIDE = frozenset({"time", "remaining", "eta", "dur", "duration", "remaining ti
 class Columns:
     """What stands below such a line."""
 
-    meanings: tuple[Meaning, ...]
+    meanings: tuple[MetricMeaning, ...]
     by_comma: bool
 
     def read(self, line: bytes) -> ParsedLine | None:
@@ -95,9 +95,9 @@ def columns_of(line: bytes) -> Columns | None:
     return Columns(meanings, by_comma)
 
 
-def _meaning(name: str) -> Meaning:
+def _meaning(name: str) -> MetricMeaning:
     if name.lower().replace("_", " ") in _ASIDE:
-        return Meaning("", known=False)
+        return MetricMeaning("", known=False)
     return meaning("epoch" if name == "E" else name)
 
 

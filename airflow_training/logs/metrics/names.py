@@ -10,7 +10,7 @@ from functools import cache
 from airflow_training.logs.metrics import packaged
 from airflow_training.logs.metrics.numbers import UNITS
 
-__all__ = ["CLOCK", "COUNTERS", "RESULTS", "Meaning", "meaning", "normal", "spelled"]
+__all__ = ["CLOCK", "COUNTERS", "RESULTS", "MetricMeaning", "meaning", "normal", "spelled"]
 
 CLOCK = "clock"
 """Scope of a time that may be that of a step, or since the start: its series tells."""
@@ -37,7 +37,7 @@ _STEP = re.compile(r"batch|step|iter|iteration", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class MetricMeaning:
     """What a name stands for."""
 
     metric: str
@@ -67,16 +67,16 @@ def spelled() -> Mapping[str, tuple[str, str]]:
     return table
 
 
-def meaning(name: str, own: Mapping[str, str] | None = None) -> Meaning:
+def meaning(name: str, own: Mapping[str, str] | None = None) -> MetricMeaning:
     """Return what a name stands for; `own` has names of one format, by normal spelling."""
     for candidate, unit in _readings(name):
         key = normal(candidate)
         if own and key in own:
-            return Meaning(own[key], known=True, unit=unit)
+            return MetricMeaning(own[key], known=True, unit=unit)
         if key in spelled():
             metric, scope = spelled()[key]
-            return Meaning(metric, known=True, scope=scope, unit=unit)
-    return Meaning(name.lower(), known=False)
+            return MetricMeaning(metric, known=True, scope=scope, unit=unit)
+    return MetricMeaning(name.lower(), known=False)
 
 
 def _readings(name: str) -> list[tuple[str, str]]:

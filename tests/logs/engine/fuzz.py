@@ -15,7 +15,7 @@ from pathlib import Path
 
 from airflow_training.logs.diagnosis.catalogue import load
 from airflow_training.logs.diagnosis.scanning import patterns
-from airflow_training.logs.engine.automaton import Automaton, Hyperscan, Plain, Re2
+from airflow_training.logs.engine.automaton import Automaton, Hyperscan, LiteralAutomaton, Re2
 from airflow_training.logs.engine.compiled_walker import CompiledWalker
 from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine
 from airflow_training.logs.engine.stretches import as_scan, scan_stretch
@@ -81,7 +81,7 @@ def main(minutes: float, seed: int) -> int:
         (Hyperscan(signatures, anchors), CompiledWalker(signatures, size=BLOCK_BYTES)),
         (Hyperscan(signatures, anchors), PlainWalker()),
         (Re2(signatures, anchors), PlainWalker()),
-        (Plain(signatures, anchors), PlainWalker()),
+        (LiteralAutomaton(signatures, anchors), PlainWalker()),
     ]
     end = time.monotonic() + minutes * 60
     rounds = 0

@@ -10,7 +10,7 @@ import numpy as np
 from airflow_training.logs.engine import Formats, Pattern
 from airflow_training.logs.engine.automaton import anchor_literals
 from airflow_training.logs.engine.cleaning import clean, kept_bytes, parts
-from airflow_training.logs.engine.hits import Hits, text_around
+from airflow_training.logs.engine.hits import HitList, text_around
 from airflow_training.logs.engine.layouts import LayoutPiece, value
 from airflow_training.logs.engine.prefixes import prefix
 from airflow_training.logs.engine.wrapped import join_wrapped
@@ -20,7 +20,7 @@ from airflow_training.logs.model import FileScan, Hit, Origin
 def scan(
     data: bytes, *, signatures: Sequence[Pattern], formats: Formats, origin: Origin
 ) -> FileScan:
-    hits = Hits()
+    hits = HitList()
     builder = formats.builder()
     literals = [text.lower() for text in anchor_literals(tuple(formats.anchors()))]
     whole = bytearray(data)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_training.logs.engine.automaton import Automaton, Hyperscan, Plain, Re2
+from airflow_training.logs.engine.automaton import Automaton, Hyperscan, LiteralAutomaton, Re2
 from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine
 from airflow_training.logs.engine.stretches import as_scan, scan_stretch
 from airflow_training.logs.engine.walking import PlainWalker, Walker
@@ -32,7 +32,7 @@ def automaton(name: str) -> Automaton:
         return Hyperscan(SIGNATURES, FORMATS.anchors())
     if name == "re2":
         return Re2(SIGNATURES, FORMATS.anchors())
-    return Plain(SIGNATURES, FORMATS.anchors())
+    return LiteralAutomaton(SIGNATURES, FORMATS.anchors())
 
 
 def walker(name: str) -> Walker:

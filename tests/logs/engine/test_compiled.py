@@ -104,7 +104,7 @@ def test_nan_is_a_number():
 def test_times_are_read_as_python_reads_them(moment, form, zone):
     text = moment.strftime(form)
     text = text if text.endswith("Z") else text + zone
-    seconds, end = read(compiled.moment, text)
+    seconds, end = read(compiled.timestamp, text)
     if end >= 0:
         assert end == len(text)
         expected = time_of(text.encode())
@@ -118,7 +118,7 @@ def test_times_are_read_as_python_reads_them(moment, form, zone):
     "text", ["2024-02-30 10:00:00", "2024-13-01 10:00:00", "2024-01-01 25:00:00"]
 )
 def test_times_that_do_not_exist_are_left_to_python(text):
-    assert read(compiled.moment, text)[1] == -1
+    assert read(compiled.timestamp, text)[1] == -1
 
 
 @pytest.mark.parametrize(

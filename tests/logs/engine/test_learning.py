@@ -7,7 +7,7 @@ import re
 import pytest
 
 from airflow_training.logs.engine import Pattern
-from airflow_training.logs.engine.automaton import Plain
+from airflow_training.logs.engine.automaton import LiteralAutomaton
 from airflow_training.logs.engine.layouts import layout_of
 from airflow_training.logs.engine.learning import LayoutTable, may_match
 from airflow_training.logs.engine.needs import needs_of
@@ -65,7 +65,7 @@ def test_a_signature_in_a_number_is_found_among_thousands_of_such_lines():
     lines[19_000] = b"worker 7 of 64: exit code 137"
     data = b"\n".join(lines) + b"\n"
     walker = CompiledWalker(signatures, size=BLOCK_BYTES)
-    machine = Machine(signatures, None, automaton=Plain(signatures, ()), walker=walker)
+    machine = Machine(signatures, None, automaton=LiteralAutomaton(signatures, ()), walker=walker)
     found = scan_stretch(machine, Origin(file="x"), Dribble(data, [65_536]), 0, None)
     assert found.ends == len(lines)
     assert [hit.line for hit in found.hits.kept()] == [19_001]

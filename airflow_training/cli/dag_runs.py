@@ -70,12 +70,12 @@ def stop_dag_run(
     wait_seconds: float,
     output: OutputFormat,
 ) -> None:
-    """Ask for the end of every run, and see to it; raises InputError as `_known_runs` does.
+    """Ask for the end of every run, and see to it; raises InputError as `_stored_runs` does.
 
     First it is written down that the DAG run was stopped, so that nothing of it begins later.
     """
     store = open_store()
-    source = _known_runs(store, dag_id, run_id, source=source)[0].key.source
+    source = _stored_runs(store, dag_id, run_id, source=source)[0].key.source
     store.save_stop(source, dag_id=dag_id, run_id=run_id, reason=reason, by=by)
     # a run that was stored before that was written down is among them now
     runs = _runs(store, dag_id, run_id, source=source)
@@ -104,9 +104,9 @@ def stop_dag_run(
 
 
 def show_dag_run(dag_id: str, run_id: str, *, source: str, output: OutputFormat) -> None:
-    """Say in one line how far the runs are; raises InputError as `_known_runs` does."""
+    """Say in one line how far the runs are; raises InputError as `_stored_runs` does."""
     store = open_store()
-    runs = _known_runs(store, dag_id, run_id, source=source)
+    runs = _stored_runs(store, dag_id, run_id, source=source)
     found = store.overviews([each.uid for each in runs])
     restarts = sum(len(each.entry.restarts) for each in found.values())
     states = Counter(each.state for each in runs)
@@ -119,7 +119,7 @@ def show_dag_run(dag_id: str, run_id: str, *, source: str, output: OutputFormat)
     print(f"{ended} of {counted(len(runs), 'run')} ended: {_counts(states)}{told}")
 
 
-def _known_runs(store: Store, dag_id: str, run_id: str, *, source: str) -> Sequence[RunRecord]:
+def _stored_runs(store: Store, dag_id: str, run_id: str, *, source: str) -> Sequence[RunRecord]:
     """Return the runs of a DAG run; raises InputError where there are none, or of several deployments."""
     known = _runs(store, dag_id, run_id, source=source)
     if not known:

@@ -29,7 +29,7 @@ def upgrade(output: OutputOption = OutputFormat.table) -> None:
 
     url = settings().sql_alchemy_conn
     store.upgrade(url)
-    _tell(*store.check(url), output=output)
+    _print(*store.check(url), output=output)
 
 
 @app.command()
@@ -41,7 +41,7 @@ def check(output: OutputOption = OutputFormat.table) -> None:
     from airflow_training.state import store
 
     current, newest = store.check(settings().sql_alchemy_conn)
-    _tell(current, newest, output=output)
+    _print(current, newest, output=output)
     if current != newest:
         if _is_newer(current, newest):
             note("next: pip install --upgrade airflow-training")
@@ -68,7 +68,7 @@ def prune(
         print(f"deleted {counted(deleted, 'run')}")
 
 
-def _tell(current: str | None, newest: str, *, output: OutputFormat) -> None:
+def _print(current: str | None, newest: str, *, output: OutputFormat) -> None:
     if output is OutputFormat.json:
         print_json({"revision": current, "newest": newest, "current": current == newest})
     else:

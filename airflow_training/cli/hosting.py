@@ -22,7 +22,7 @@ from airflow_training.registered import HERE, SIMULATED
 
 if TYPE_CHECKING:
     from airflow_training.cli.live import EventPrinter
-    from airflow_training.cli.start import Start
+    from airflow_training.cli.start import StartRequest
     from airflow_training.control.model import JobState
     from airflow_training.runtimes.clock import Clock
     from airflow_training.runtimes.port import Runtime
@@ -49,7 +49,7 @@ def import_host_modules() -> None:
     importlib.import_module(adapter_of(HERE).module)
 
 
-def host(start: Start, *, settings: Settings) -> str:
+def host(start: StartRequest, *, settings: Settings) -> str:
     """Run a job to its end in this process, print its status, return its state."""
     from airflow_training.admission.launch import (
         check_runtime,
@@ -112,7 +112,7 @@ def host(start: Start, *, settings: Settings) -> str:
                 note(f"run {record.key.run_id} of job {record.job} on {record.runtime}")
             if pages is not None:
                 view.say(f"its page: {pages.address(record.uid)}")
-                pages.serve_beside()
+                pages.serve_in_background()
             hosting = _host(
                 store,
                 runtime,

@@ -21,7 +21,7 @@ from airflow_training.cli.log_targets import (
 )
 from airflow_training.cli.logs_diagnose import diagnose
 from airflow_training.cli.logs_metrics import metrics
-from airflow_training.cli.moments import moment
+from airflow_training.cli.moments import parse_moment
 from airflow_training.cli.output import OutputFormat, fail, note, print_json
 from airflow_training.cli.run_logs import find_logs
 from airflow_training.control.model import AttemptId
@@ -91,8 +91,8 @@ def show(
 ) -> None:
     """Print logs to stdout, byte for byte: one instance of a run (--role), files, or all of them merged."""
     now = time.time()
-    after = None if since is None else moment(since, option="--since", now=now)
-    before = None if until is None else moment(until, option="--until", now=now)
+    after = None if since is None else parse_moment(since, option="--since", now=now)
+    before = None if until is None else parse_moment(until, option="--until", now=now)
     by_time = after is not None or before is not None
     if (follow or last is not None) and (merge or by_time):
         option = "--follow" if follow else "--tail"

@@ -89,7 +89,7 @@ def diagnose(
             del document["gaps"]
         print_json(document)
     else:
-        print("\n".join([*_told(found, catalogue), *_incomplete(found)]))
+        print("\n".join([*_described(found, catalogue), *_incomplete(found)]))
     check_whole({each.source.name: each.missing for each in logs})
 
 
@@ -107,7 +107,7 @@ def _until(scans: Sequence[FileScan], facts: Sequence[InstanceFact]) -> Mapping[
     return {scan.origin.file: max(times) for scan in scans}
 
 
-def _told(found: Diagnosis, catalogue: Catalogue) -> Iterator[str]:
+def _described(found: Diagnosis, catalogue: Catalogue) -> Iterator[str]:
     """Yield the answer for people, what matters most first."""
     if found.healthy:
         yield "healthy: nothing in these logs says that the run failed"

@@ -17,7 +17,7 @@ from airflow_training.settings import load_settings
 if TYPE_CHECKING:
     import typer
 
-    from airflow_training.cli.start import Start, TakeUp
+    from airflow_training.cli.start import ResumeOpenRuns, StartRequest
 
 __all__ = ["build", "main"]
 
@@ -144,7 +144,7 @@ def _run(words: Sequence[str]) -> None:
     try:
         start = _understand(words)
         from airflow_training.cli.hosting import host, import_host_modules
-        from airflow_training.cli.start import TakeUp
+        from airflow_training.cli.start import ResumeOpenRuns
 
         import_host_modules()
     except KeyboardInterrupt:
@@ -152,7 +152,7 @@ def _run(words: Sequence[str]) -> None:
         sys.exit(EXIT_BAD_INPUT)
     gc.freeze()
     gc.enable()
-    if isinstance(start, TakeUp):
+    if isinstance(start, ResumeOpenRuns):
         from airflow_training.cli.unfinished_runs import drive_unfinished_runs
 
         succeeded = drive_unfinished_runs(start, settings=load_settings())
@@ -163,8 +163,8 @@ def _run(words: Sequence[str]) -> None:
         sys.exit(EXIT_FAILED)
 
 
-def _understand(words: Sequence[str]) -> Start | TakeUp:
-    started: list[Start | TakeUp] = []
+def _understand(words: Sequence[str]) -> StartRequest | ResumeOpenRuns:
+    started: list[StartRequest | ResumeOpenRuns] = []
     try:
         build(words)(list(words), prog_name=PROGRAM, obj=started)
     except SystemExit as end:

@@ -8,7 +8,7 @@ from datetime import timezone
 from airflow_training.cli.output import fail
 from airflow_training.documents.times import parse_time
 
-__all__ = ["age_seconds", "moment"]
+__all__ = ["age_seconds", "parse_moment"]
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
@@ -21,7 +21,7 @@ def age_seconds(text: str, *, option: str) -> float:
     return seconds
 
 
-def moment(text: str, *, option: str, now: float) -> float:
+def parse_moment(text: str, *, option: str, now: float) -> float:
     """Return epoch seconds of an ISO 8601 time (UTC unless it names a zone) or of an age.
 
     Raises InputError.

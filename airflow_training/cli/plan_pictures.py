@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.cli.picture_files import new_figure, save_figure
-from airflow_training.cli.plan_schedule import Box, timeline
+from airflow_training.cli.plan_schedule import TimelineBox, timeline
 from airflow_training.planning.answers.text import bytes_text, seconds_text, strategy_text
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _time(axes: Axes, plan: Mapping[str, Any]) -> None:
     axes.set_title(f"a step: {seconds_text(plan['step_time_s'])} ({spread})", fontsize=10)
     axes.set_xlabel("seconds")
     axes.margins(x=0.18)
-    _tidy(axes)
+    _style_axes(axes)
 
 
 def _memory(axes: Axes, plan: Mapping[str, Any]) -> None:
@@ -103,7 +103,7 @@ def _memory(axes: Axes, plan: Mapping[str, Any]) -> None:
     axes.set_title(f"memory of a device: {bytes_text(plan['peak_memory_bytes'])}", fontsize=10)
     axes.set_xlabel("GiB")
     axes.legend(fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.2), frameon=False)
-    _tidy(axes)
+    _style_axes(axes)
 
 
 def _pipeline(axes: Axes, plan: Mapping[str, Any]) -> None:
@@ -124,10 +124,10 @@ def _pipeline(axes: Axes, plan: Mapping[str, Any]) -> None:
     axes.set_xlabel("seconds")
     if stages <= _MOST_STAGES:
         axes.set_yticks(range(stages))
-    _tidy(axes)
+    _style_axes(axes)
 
 
-def _box(axes: Axes, box: Box, *, numbered: bool) -> None:
+def _box(axes: Axes, box: TimelineBox, *, numbered: bool) -> None:
     colour = _FORWARD if box.forward else _BACKWARD
     shade = 1.0 - 0.35 * (box.chunk % 3) / 2
     width = box.end - box.begin
@@ -153,7 +153,7 @@ def _box(axes: Axes, box: Box, *, numbered: bool) -> None:
         )
 
 
-def _tidy(axes: Axes) -> None:
+def _style_axes(axes: Axes) -> None:
     axes.tick_params(labelsize=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Box", "timeline"]
+__all__ = ["TimelineBox", "timeline"]
 
 _PIPELINED = ("compute", "recompute", "launch", "accumulation", "tp", "cp", "ep", "pp")
 """Parts of a breakdown that are spent inside the passes of micro-batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class TimelineBox:
     """One pass of one micro-batch over what a stage holds (a chunk of it, when interleaved)."""
 
     stage: int
@@ -24,7 +24,7 @@ class Box:
     end: float
 
 
-def timeline(plan: Mapping[str, Any]) -> tuple[list[Box], int, int]:
+def timeline(plan: Mapping[str, Any]) -> tuple[list[TimelineBox], int, int]:
     """Return the boxes of a plan, how many micro-batches they show, and how many there are.
 
     Every stage takes the time of the slowest one, less where it has fewer layers: what a plan
@@ -94,7 +94,7 @@ def _played(
     times: Mapping[tuple[int, bool], float],
     *,
     chunks: int,
-) -> list[Box]:
+) -> list[TimelineBox]:
     """Return when each pass runs if every stage works as soon as it can."""
     stages = len(orders)
     done: dict[tuple[int, Pass], float] = {}
@@ -114,7 +114,7 @@ def _played(
                 begin = max(free[stage], ready)
                 end = begin + times[stage, forward]
                 boxes.append(
-                    Box(
+                    TimelineBox(
                         stage=stage,
                         chunk=chunk,
                         micro_batch=micro_batch,

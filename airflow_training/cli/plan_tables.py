@@ -26,7 +26,7 @@ def search_lines(found: Document) -> list[str]:
         *_plans(found["plans"]),
         "",
         f"{found['evaluated']:,} candidates in {found['seconds']:.2f} s",
-        *_learned(found["measurements"]),
+        *_calibrated(found["measurements"]),
         *(f"warning: {each}" for each in found["warnings"]),
     ]
 
@@ -57,7 +57,7 @@ def explained_lines(found: Document) -> list[str]:
             f" (this one {found['slower_than_best']:+.1%})",
             "",
         ]
-    if learned := _learned(found["measurements"]):
+    if learned := _calibrated(found["measurements"]):
         lines += [*learned, ""]
     if found["rejected"]:
         lines += ["against the best, with the best of all else", *_families(found["rejected"]), ""]
@@ -77,7 +77,7 @@ def calibrated_lines(
     ]
 
 
-def _learned(measurements: Document) -> list[str]:
+def _calibrated(measurements: Document) -> list[str]:
     """Return what runs of the same model on such nodes measured, where they did."""
     return [f"measured {correction_text(measurements)}"] if "factor" in measurements else []
 

@@ -150,7 +150,7 @@ def search(
     if requests is not None:
         from airflow_training.planning.answers.requests import answers
 
-        _refuse_beside_input(model=model, cluster=cluster, plot=plot)
+        _refuse_with_input(model=model, cluster=cluster, plot=plot)
         documents = (document for _, document in read_lines(requests))
         pricing = pricing_of(constants)
         answered = list(answers(documents, pricing=pricing, clock=time.perf_counter))
@@ -159,7 +159,7 @@ def search(
         return
     from airflow_training.cli.plan_tables import search_lines
 
-    asked = _asked(locals())
+    asked = _constraints(locals())
     found = _search(asked.question(), top_k=top_k)
     target.show(found, search_lines(found))
     _draw(plot, found["plans"][0])
@@ -188,7 +188,7 @@ def explain(
     """
     from airflow_training.cli.plan_tables import explained_lines
 
-    asked = _asked(locals())
+    asked = _constraints(locals())
     question = asked.question()
     found = _search(question, top_k=1)
     (best,) = found.pop("plans")
@@ -268,7 +268,7 @@ def schema() -> None:
     print_json(cluster_schema())
 
 
-def _asked(typed: Mapping[str, Any]) -> Options:
+def _constraints(typed: Mapping[str, Any]) -> Options:
     """Return what `search` and `explain` are both told, by the names of their parameters."""
     return Options(**{each.name: typed[each.name] for each in dataclasses.fields(Options)})
 
@@ -312,7 +312,7 @@ def _estimated(question: PlanQuestion, split: Mapping[str, Any]) -> dict[str, An
     return plan_document(question.pricing.estimate(workload, question.cluster, strategy))
 
 
-def _refuse_beside_input(**given: object) -> None:
+def _refuse_with_input(**given: object) -> None:
     """Raise InputError for options that a file of requests leaves no room for."""
     for name, value in given.items():
         if value:

@@ -25,7 +25,7 @@ from airflow_training.cli.documents import (
     run_variables,
 )
 from airflow_training.cli.output import OutputFormat, fail
-from airflow_training.cli.start import Start, TakeUp
+from airflow_training.cli.start import ResumeOpenRuns, StartRequest
 from airflow_training.documents.resolved import RunKey
 from airflow_training.registered import HERE, SIMULATED
 
@@ -96,7 +96,7 @@ def run(
     if all_open:
         if file or template or from_run or run_id or base_dir:
             raise fail("--open", "takes up all open runs: it names none", code="conflict")
-        ctx.obj.append(TakeUp(output=output))
+        ctx.obj.append(ResumeOpenRuns(output=output))
         return
     wanted = JobReference(
         file=file, template=template, from_run=from_run, job=job, base_dir=base_dir
@@ -153,7 +153,7 @@ class JobReference:
         single: bool = False,
         as_json: bool = False,
         output: OutputFormat = OutputFormat.table,
-    ) -> Start:
+    ) -> StartRequest:
         """Return the run to host, after all checks; raises InputError."""
         from airflow_training.admission.check import check_text
         from airflow_training.admission.single import single_text
@@ -192,7 +192,7 @@ class JobReference:
 
             names = [role.name for role in job.roles]
             check_roles(load_script(simulate), names, path=str(simulate))
-        return Start(
+        return StartRequest(
             job=job if simulate is None else dataclasses.replace(job, runtime=SIMULATED),
             warnings=(*chosen.warnings, *more),
             key=key,
@@ -201,7 +201,7 @@ class JobReference:
             output=output,
         )
 
-    def _read(self) -> _Source:
+    def _read(self) -> _JobText:
         from airflow_training.admission.job_templates import find_template
         from airflow_training.documents.loading import dump_yaml, read_file
 
@@ -209,14 +209,14 @@ class JobReference:
             store = open_store()
             record = store.find_run(self.from_run)
             old = store.job(record.uid)
-            return _Source(
+            return _JobText(
                 text=dump_yaml(dict(old.document)),
                 path=f"run {record.key.run_id}",
                 base_dir=old.base_dir,
                 params=old.variables.get("params") or {},
             )
         path = self.file or find_template(self.template, folder=settings().templates_folder)
-        return _Source(text=read_file(path), path=str(path), base_dir=str(path.resolve().parent))
+        return _JobText(text=read_file(path), path=str(path), base_dir=str(path.resolve().parent))
 
 
 def _hot_started(job: ResolvedJob, key: RunKey) -> tuple[ResolvedJob, Sequence[Problem]]:
@@ -258,7 +258,7 @@ def _planner(key: RunKey, *, job: str, simulate: Path | None) -> Planner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
+class _JobText:
     """A document, and what belongs to where it came from."""
 
     text: str

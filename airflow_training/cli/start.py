@@ -9,11 +9,11 @@ from airflow_training.cli.output import OutputFormat
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.errors import Problem
 
-__all__ = ["Start", "TakeUp"]
+__all__ = ["ResumeOpenRuns", "StartRequest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StartRequest:
     """What the command line asked for, after all checks."""
 
     job: ResolvedJob
@@ -30,7 +30,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeUp:
+class ResumeOpenRuns:
     """Every open run is to be driven on."""
 
     output: OutputFormat

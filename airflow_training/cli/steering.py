@@ -60,7 +60,7 @@ def scale(
     check_replicas(job, role, replicas, most=settings().max_replicas)
     _confirm_loss(record, job, "scale", yes=yes)
     number = store.add_request(record.uid, "scale", role=role, replicas=replicas, by=_user())
-    _asked(store, record, "scale", number, output=output)
+    _confirmed(store, record, "scale", number, output=output)
 
 
 def pause(
@@ -70,14 +70,14 @@ def pause(
     store, record = _living(run)
     _confirm_loss(record, store.job(record.uid), "pause", yes=yes)
     number = store.add_request(record.uid, "pause", by=_user())
-    _asked(store, record, "pause", number, output=output, then="resume")
+    _confirmed(store, record, "pause", number, output=output, then="resume")
 
 
 def resume(run: RunArgument, output: OutputOption = OutputFormat.table) -> None:
     """Let a paused run go on."""
     store, record = _living(run)
     number = store.add_request(record.uid, "resume", by=_user())
-    _asked(store, record, "resume", number, output=output)
+    _confirmed(store, record, "resume", number, output=output)
 
 
 def kill(
@@ -138,7 +138,7 @@ def kill(
                 on_event=lambda event: note(event_line(event, as_json=False)),
             )
         )
-    _asked(store, record, kind, number, output=output, then="events")
+    _confirmed(store, record, kind, number, output=output, then="events")
 
 
 def _end_kept(text: str, *, reason: str, wait: float, output: OutputFormat) -> bool:
@@ -242,7 +242,7 @@ def _confirm_loss(record: RunRecord, job: ResolvedJob, verb: str, *, yes: bool) 
     typer.confirm(f"{message}. Go on?", abort=True, err=True)
 
 
-def _asked(
+def _confirmed(
     store: Store,
     record: RunRecord,
     kind: str,

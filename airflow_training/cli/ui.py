@@ -85,6 +85,6 @@ class Pages:
         finally:
             self._listener.close()
 
-    def serve_beside(self) -> None:
+    def serve_in_background(self) -> None:
         """Serve until this process ends; returns at once."""
         threading.Thread(target=self.serve, name="training-pages", daemon=True).start()

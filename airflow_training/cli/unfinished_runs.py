@@ -15,7 +15,7 @@ from airflow_training.control.model import TERMINAL_JOB_STATES, Event
 from airflow_training.registered import SIMULATED
 
 if TYPE_CHECKING:
-    from airflow_training.cli.start import TakeUp
+    from airflow_training.cli.start import ResumeOpenRuns
     from airflow_training.settings import Settings
     from airflow_training.state.store import RunRecord, Store
 
@@ -37,7 +37,7 @@ def find_unfinished_runs(store: Store, *, controller: str) -> list[RunRecord]:
     ]
 
 
-def drive_unfinished_runs(asked: TakeUp, *, settings: Settings) -> bool:
+def drive_unfinished_runs(asked: ResumeOpenRuns, *, settings: Settings) -> bool:
     """Drive all open runs to their ends; return whether all of them succeeded.
 
     A run that another process drives is waited for. SIGINT and SIGTERM end this process only: the

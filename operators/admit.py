@@ -28,13 +28,13 @@ from airflow_training.triggers.access import open_store, run_key, runtime_of
 if TYPE_CHECKING:
     from airflow_training.admission.plan.job_plan import JobPlan
 
-__all__ = ["Admitted", "admit", "refuse_stopped", "template_variables"]
+__all__ = ["AdmittedRun", "admit", "refuse_stopped", "template_variables"]
 
 Origin = Literal["file", "form"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admitted:
+class AdmittedRun:
     """What `plan` made."""
 
     uid: str
@@ -60,7 +60,7 @@ def admit(
     dag: Any,
     group_id: str,
     origin: Origin = "file",
-) -> Admitted:
+) -> AdmittedRun:
     """Check the job with everything known now, store the run, queue it and begin it if it may.
 
     A run that is there already is left as it is, unless this is a later try of `plan`: then it
@@ -115,7 +115,7 @@ def admit(
         )
         if not again:
             refuse_stopped(store, key)
-    return Admitted(
+    return AdmittedRun(
         uid=key.uid,
         job=resolved.name,
         roles=roles,

@@ -17,7 +17,7 @@ from airflow_training.operators.failing import failure
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-__all__ = ["StartsInTriggerer", "task_name"]
+__all__ = ["TriggererStartMixin", "task_name"]
 
 
 def task_name(group_id: str, name: str) -> str:
@@ -25,7 +25,7 @@ def task_name(group_id: str, name: str) -> str:
     return f"{group_id}.{name}" if group_id else name
 
 
-class StartsInTriggerer:
+class TriggererStartMixin:
     """Mixin for operators whose work is a trigger; a worker is needed only for some ends.
 
     Comes before the operator class; the operator calls `start_in_triggerer` at the end of its

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_training.compiler.source import JobSource
-    from airflow_training.operators.admit import Admitted
+    from airflow_training.operators.admit import AdmittedRun
 
 __all__ = ["PlanFormOperator", "PlanOperator"]
 
@@ -76,7 +76,7 @@ class PlanOperator(BaseOperator):
         self.log.info("run %s of job %s %s", admitted.uid, admitted.job, stands)
         return admitted.reference()
 
-    def admit(self, context: Context) -> Admitted:
+    def admit(self, context: Context) -> AdmittedRun:
         """Create the run; raises InputError."""
         from airflow_training.operators.admit import admit
 
@@ -105,7 +105,7 @@ class PlanFormOperator(PlanOperator):
         context["ti"].xcom_push(key="reference", value=reference)
         return list(reference["roles"])
 
-    def admit(self, context: Context) -> Admitted:
+    def admit(self, context: Context) -> AdmittedRun:
         """Create the run of the job that the form names; raises InputError."""
         from airflow_training.compiler.form import job_of_form
         from airflow_training.operators.admit import admit

@@ -7,12 +7,12 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_training.operators.deferred import StartsInTriggerer
+from airflow_training.operators.deferred import TriggererStartMixin
 
 __all__ = ["ReconcileOperator"]
 
 
-class ReconcileOperator(StartsInTriggerer, BaseOperator):
+class ReconcileOperator(TriggererStartMixin, BaseOperator):
     """Drives one run to its end; fails exactly when the job did not succeed.
 
     A retry takes over what is alive. It takes no worker: its trigger waits in a triggerer.

@@ -6,12 +6,12 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_training.operators.deferred import StartsInTriggerer
+from airflow_training.operators.deferred import TriggererStartMixin
 
 __all__ = ["MappedRoleOperator", "RoleOperator"]
 
 
-class RoleOperator(StartsInTriggerer, BaseOperator):
+class RoleOperator(TriggererStartMixin, BaseOperator):
     """Asks for one role and follows it; fails only when the role and the job both failed.
 
     A task of yours before it holds the role back until it has ended. It takes no worker: its

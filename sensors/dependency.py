@@ -6,12 +6,12 @@ from typing import Any
 
 from airflow.sdk import BaseSensorOperator
 
-from airflow_training.operators.deferred import StartsInTriggerer
+from airflow_training.operators.deferred import TriggererStartMixin
 
 __all__ = ["DependencySensor"]
 
 
-class DependencySensor(StartsInTriggerer, BaseSensorOperator):
+class DependencySensor(TriggererStartMixin, BaseSensorOperator):
     """Ends when `role` no longer waits for `upstream`, by the job's own conditions.
 
     It shows what the loop itself waits for, and asks for the role where nobody has. It takes no

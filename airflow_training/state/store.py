@@ -425,7 +425,7 @@ class Store:
         """Append an event, unless the story has one of the same reason with the same data."""
         with self._db.write() as connection:
             story.lock(connection, uid)
-            if not story.is_told(connection, uid, event):
+            if not story.has_event(connection, uid, event):
                 story.add_events(connection, uid, [event])
 
     def events(

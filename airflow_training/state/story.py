@@ -85,7 +85,7 @@ def _event_row(uid: str, seq: int, event: Event) -> Mapping[str, Any]:
     }
 
 
-def is_told(connection: Connection, uid: str, event: Event) -> bool:
+def has_event(connection: Connection, uid: str, event: Event) -> bool:
     """Return whether the story has an event of this reason with this data."""
     row = _event_row(uid, 0, event)
     wanted = (EventRow.run == uid, EventRow.reason == row["reason"])

@@ -11,7 +11,7 @@ from airflow_training import airflow_compat
 from airflow_training.airflow_compat import GetTaskStates, TaskStatesResult
 from airflow_training.errors import TrainingError
 
-__all__ = ["LOST", "OVER", "DagRunGoneError", "TaskStates", "ask_states"]
+__all__ = ["LOST", "OVER", "DagRunGoneError", "TaskStates", "fetch_task_states"]
 
 OVER = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 """States in which a task has no future; every other one, None too, has."""
@@ -46,7 +46,7 @@ def _spelled(task_id: str, map_index: int) -> str:
     return task_id if map_index < 0 else f"{task_id}_{map_index}"
 
 
-async def ask_states(ti: Any, task_ids: Sequence[str]) -> TaskStates:
+async def fetch_task_states(ti: Any, task_ids: Sequence[str]) -> TaskStates:
     """Return the states of `ti` and of other tasks of its DAG run.
 
     Raises DagRunGoneError where Airflow knows none of them, ConnectionError where it does not answer.

@@ -12,7 +12,12 @@ from airflow_training.operators.deferred import task_name
 from airflow_training.state.store import RunState, Store
 from airflow_training.supervise.hub import get_hub
 from airflow_training.triggers.access import open_store, run_key
-from airflow_training.triggers.airflow_state import OVER, DagRunGoneError, TaskStates, ask_states
+from airflow_training.triggers.airflow_state import (
+    OVER,
+    DagRunGoneError,
+    TaskStates,
+    fetch_task_states,
+)
 
 __all__ = ["NO_RUN", "GroupTrigger", "lease_is_stale"]
 
@@ -98,7 +103,7 @@ class GroupTrigger(BaseTrigger):
 
     async def ask(self, *task_ids: str) -> TaskStates:
         """Return the states of tasks, and of this one, as Airflow has them; raises DagRunGoneError."""
-        return await ask_states(self.ti, task_ids)
+        return await fetch_task_states(self.ti, task_ids)
 
     async def request(
         self, store: Store, uid: str, kind: RequestKind, *, role: str = "", reason: str = ""
@@ -108,7 +113,7 @@ class GroupTrigger(BaseTrigger):
         await asyncio.to_thread(store.add_request, uid, kind, role=role, reason=reason, by=by)
         get_hub(store).notify(uid)
 
-    async def over_before_it_began(self, state: RunState) -> str | None:
+    async def ended_before_start(self, state: RunState) -> str | None:
         """Return the state in which Airflow ended this task before a triggerer took it up.
 
         Airflow's triggerer stands still for seconds when it is first asked anything, so a task
@@ -117,9 +122,9 @@ class GroupTrigger(BaseTrigger):
         age = await get_hub(open_store()).now() - state.record.submitted_at
         if self.ti.try_number == 1 and age < _FRESH_SECONDS:
             return None
-        return await self.taken_away()
+        return await self.ended_in_airflow()
 
-    async def taken_away(self) -> str | None:
+    async def ended_in_airflow(self) -> str | None:
         """Return the state in which this task is over for Airflow, None while it has a future.
 
         A trigger is also cancelled when a stalled triggerer lost it, or when the task was

@@ -87,7 +87,7 @@ class FollowingTrigger(GroupTrigger):
 
         Cleared or moved, it has a future; marked successful, only the watching ends.
         """
-        state = await self.taken_away()
+        state = await self.ended_in_airflow()
         if state in (None, "success"):
             return
         why = f"{self.ti.task_id} was set to {state}"

@@ -145,26 +145,26 @@ class LiveLog:
     async def _follow(self, waits: Iterator[float]) -> None:
         for seconds in waits:
             await asyncio.sleep(seconds)
-            await self._tell_news()
+            await self._log_updates()
 
-    async def _tell_news(self) -> None:
+    async def _log_updates(self) -> None:
         try:
             state = await asyncio.to_thread(self.state)
-            await self.tell_progress(state)
-            await self.tell_lines(state)
+            await self.log_progress(state)
+            await self.log_lines(state)
         except (
             Exception
         ) as error:  # of the store, or whatever the runtime of another package raises
             log.debug("no news of %s: %s", self._role, error, exc_info=True)
 
-    async def tell_progress(self, state: RunState) -> None:
+    async def log_progress(self, state: RunState) -> None:
         """Tell how far the role is, where that has changed."""
         line = await asyncio.to_thread(self._progress_line, state)
         if line and line != self._progress:
             self._tell(logging.INFO, line)
             self._progress = line
 
-    async def tell_lines(self, state: RunState) -> None:
+    async def log_lines(self, state: RunState) -> None:
         """Tell what the role's first instance has printed since the last time, as far as it fits."""
         entry = state.ledger.instances[self._role, 0]
         if entry.state != "running":

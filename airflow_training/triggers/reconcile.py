@@ -55,7 +55,7 @@ class ReconcileTrigger(GroupTrigger):
         if state is None:
             yield self.failure(NO_RUN)
             return
-        over = await self.over_before_it_began(state)
+        over = await self.ended_before_start(state)
         if over is not None:
             yield await self._end_unbegun(store, uid, f"{self.ti.task_id} is {over}")
             return
@@ -152,7 +152,7 @@ class ReconcileTrigger(GroupTrigger):
     # the end of the trigger ----------------------------------------------------------------------
     async def on_kill(self) -> None:
         """Stop the job, but only when Airflow confirms that this task is over."""
-        state = await self.taken_away()
+        state = await self.ended_in_airflow()
         if state is None:
             self.log.info("reconcile has a future elsewhere; the training is left alone")
             return

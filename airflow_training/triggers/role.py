@@ -73,7 +73,7 @@ class RoleTrigger(FollowingTrigger):
                     yield TaskFailedEvent()
                     return
                 if epoch is None:
-                    if await self.over_before_it_began(state) is not None:
+                    if await self.ended_before_start(state) is not None:
                         yield TaskFailedEvent()  # Airflow has ended the task; nobody hears this
                         return
                     epoch = await self._begin(store, state)
@@ -107,7 +107,7 @@ class RoleTrigger(FollowingTrigger):
         role = state.ledger.roles[self.role]
         cause = state.ledger.job.root_cause or {}
         if cause.get("role") == self.role and cause.get("index") is not None:
-            await story.tell_tail(self.role, cause["index"], cause.get("attempt") or 0)
+            await story.log_tail(self.role, cause["index"], cause.get("attempt") or 0)
             text = "\n".join(cause_lines(cause))
             for line in wrap_lines(f"root cause: {text}"):
                 self.log.error("%s", line)

@@ -66,19 +66,19 @@ class EventLogger:
                 self._store.events, self._uid, after=self._seq, role=self._role, limit=_PAGE
             )
             for stored in page:
-                await self._tell_one(stored)
+                await self._log_event(stored)
             if len(page) < _PAGE:
                 return
 
-    async def _tell_one(self, stored: StoredEvent) -> None:
+    async def _log_event(self, stored: StoredEvent) -> None:
         event = stored.event
         if event.reason != STARTED:
             self._tell(_LEVELS[event.level], line_of(event))
         if event.reason in _FAILURES and event.index is not None:
-            await self.tell_tail(event.role, event.index, event.attempt or 0)
+            await self.log_tail(event.role, event.index, event.attempt or 0)
         self._seq = stored.seq
 
-    async def tell_tail(self, role: str, index: int, attempt: int) -> None:
+    async def log_tail(self, role: str, index: int, attempt: int) -> None:
         """Tell the last lines of one attempt, once."""
         if self._tail is None or (role, index, attempt) in self._told_tails:
             return

@@ -31,15 +31,13 @@ from airflow_training.web.instance_usage import InstanceUsage
 __all__ = [
     "ACTIONS",
     "COMMAND_LINE",
+    "ActionAnswer",
+    "ActionConflict",
     "ActionName",
-    "ActionRefused",
     "ActionRequest",
-    "ActionTaken",
-    "AgainOffer",
-    "AgainRequest",
-    "AgainTaken",
     "BandAnswer",
     "CheckRequest",
+    "CurrentUser",
     "Detail",
     "EventPage",
     "HeatMapAnswer",
@@ -49,9 +47,11 @@ __all__ = [
     "LogLine",
     "LogPage",
     "LossPage",
-    "Me",
     "NextError",
     "Phrase",
+    "RerunAnswer",
+    "RerunOffer",
+    "RerunRequest",
     "SearchEnd",
     "SeriesAnswer",
     "SeriesPage",
@@ -64,8 +64,8 @@ __all__ = [
     "event",
     "mark_of",
     "phrase_of",
-    "seen_of",
     "summary",
+    "version_of",
 ]
 
 COMMAND_LINE = "~"
@@ -89,7 +89,7 @@ ActionName = Literal["pause", "resume", "stop", "kill", "scale"]
 ACTIONS: tuple[ActionName, ...] = get_args(ActionName)
 
 
-class Me(BaseModel):
+class CurrentUser(BaseModel):
     """Who asks, and whom."""
 
     user: str
@@ -377,7 +377,7 @@ class ActionRequest(BaseModel):
     reason: str = Field("", max_length=1000)
 
 
-class ActionRefused(BaseModel):
+class ActionConflict(BaseModel):
     """What is, instead of what the user saw."""
 
     detail: str
@@ -386,12 +386,12 @@ class ActionRefused(BaseModel):
     actions: list[ActionName]
 
 
-class ActionTaken(BaseModel):
+class ActionAnswer(BaseModel):
     request: int
     action: ActionName
 
 
-class AgainOffer(BaseModel):
+class RerunOffer(BaseModel):
     """Whether the job can be started again from here."""
 
     possible: bool
@@ -399,7 +399,7 @@ class AgainOffer(BaseModel):
     """Why not."""
 
 
-class AgainRequest(BaseModel):
+class RerunRequest(BaseModel):
     step: int | None = Field(None, ge=0)
     """Of the checkpoint to go on from; None: from the beginning."""
     document: str | None = Field(None, max_length=MOST_CHARACTERS)
@@ -410,7 +410,7 @@ class CheckRequest(BaseModel):
     document: str = Field(max_length=MOST_CHARACTERS)
 
 
-class AgainTaken(BaseModel):
+class RerunAnswer(BaseModel):
     """The new run, which may not be there yet."""
 
     dag: str
@@ -422,7 +422,7 @@ def phrase_of(run: RunOverview) -> Phrase:
     """Return in words where a run is. What is first in this order counts."""
     entry = run.entry
     if entry.state in TERMINAL_JOB_STATES and entry.drained:
-        return _end_in_words(entry)
+        return _end_phrase(entry)
     if entry.state == "Stopped" or run.stop_requested:
         return "received the stop command"
     if run.record.tombstone and entry.state not in TERMINAL_JOB_STATES:
@@ -442,7 +442,7 @@ def phrase_of(run: RunOverview) -> Phrase:
     return "sent" if entry.condition == "Submitted" else "sending it to the cluster"
 
 
-def _end_in_words(entry: JobEntry) -> Phrase:
+def _end_phrase(entry: JobEntry) -> Phrase:
     if entry.state == "Succeeded":
         return "succeeded"
     if entry.state == "Stopped":
@@ -465,13 +465,13 @@ def dag_of(record: RunRecord) -> str:
     return record.key.dag_id or COMMAND_LINE
 
 
-def seen_of(run: RunOverview) -> str:
+def version_of(run: RunOverview) -> str:
     """Return the mark of what a user sees of a run: another one after each thing somebody asked."""
     return f"{run.mark.epoch}.{run.mark.request}"
 
 
 def mark_of(seen: str) -> RunMark | None:
-    """Return what `seen_of` made a text of; None for any other text."""
+    """Return what `version_of` made a text of; None for any other text."""
     found = re.fullmatch(r"([0-9]{1,9})\.([0-9]{1,9})", seen, re.ASCII)
     return None if found is None else RunMark(int(found[1]), int(found[2]))
 
@@ -528,7 +528,7 @@ def detail(
     return Detail(
         summary=summary(run, framework=state.job.framework),
         status=status,
-        seen=seen_of(run),
+        seen=version_of(run),
         held=run.held,
         restarts=Restarts(
             used=Budget(state.job, entry).spent, allowed=state.job.restart.max_restarts

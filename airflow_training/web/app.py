@@ -68,10 +68,10 @@ def add_routes(
             module.router, prefix="/api", dependencies=[Depends(rights.authenticate)]
         )
     app.include_router(static_files.router)
-    app.add_exception_handler(TrainingError, _told)
+    app.add_exception_handler(TrainingError, _error_response)
 
 
-def _told(_: Request, error: Exception) -> JSONResponse:
+def _error_response(_: Request, error: Exception) -> JSONResponse:
     """Return what a TrainingError says, as FastAPI returns its own errors."""
     code = next(code for kind, code in _CODES if isinstance(error, kind))
     return JSONResponse({"detail": str(error)}, status_code=code)

@@ -23,19 +23,19 @@ from airflow_training.supervise.waiting import is_set_within
 from airflow_training.web.answers import ACTIONS, Detail
 from airflow_training.web.details import load_detail, usage_of
 
-__all__ = ["DetailSnapshot", "Feed", "Feeds", "feeds_of"]
+__all__ = ["DetailSnapshot", "RunFeed", "RunFeeds", "feeds_of"]
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
 
-_feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Feeds]] = WeakKeyDictionary()
+_feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, RunFeeds]] = WeakKeyDictionary()
 
 
-def feeds_of(store: Store) -> Feeds:
+def feeds_of(store: Store) -> RunFeeds:
     """Return the feeds of the running event loop for this store."""
     feeds = _feeds.setdefault(asyncio.get_running_loop(), {})
-    return feeds.setdefault(store.url, Feeds(store))
+    return feeds.setdefault(store.url, RunFeeds(store))
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class DetailSnapshot:
 
 
 @dataclass
-class Feed:
+class RunFeed:
     """The newest look at one run, for all who follow it."""
 
     readers: int = 0
@@ -80,22 +80,22 @@ class Feed:
         return await is_set_within(self.changed, seconds)
 
 
-class Feeds:
+class RunFeeds:
     """The feeds of one server, on its event loop. They begin with the first reader, and end with the last."""
 
     def __init__(self, store: Store, *, poll_seconds: float = POLL_SECONDS) -> None:
         self._store = store
         self._poll_seconds = poll_seconds
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, RunFeed] = {}
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
 
     @contextlib.asynccontextmanager
-    async def following(self, uid: str) -> AsyncIterator[Feed]:
+    async def following(self, uid: str) -> AsyncIterator[RunFeed]:
         """Open the feed of a run, which others may have open too."""
         feed = self._feeds.get(uid)
         if feed is None:
-            feed = self._feeds[uid] = Feed()
+            feed = self._feeds[uid] = RunFeed()
             self._wake.set()
         feed.readers += 1
         if self._task is None or self._task.done():

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Look(Generic[T]):
+class _CachedRun(Generic[T]):
     value: T
     good_until: float
 
@@ -32,7 +32,7 @@ class RunCache(Generic[T]):
         """`look`: called with the uid of a run."""
         self._look = look
         self._lock = threading.Lock()
-        self._looks: OrderedDict[str, _Look[T]] = OrderedDict()
+        self._looks: OrderedDict[str, _CachedRun[T]] = OrderedDict()
 
     def of(self, uid: str) -> T:
         """Return what a look at the run gives, as of a moment ago at most."""
@@ -44,7 +44,7 @@ class RunCache(Generic[T]):
         value = self._look(uid)
         now = steady_now()
         with self._lock:
-            self._looks[uid] = _Look(value, good_until=now + (now - begun) / _SHARE)
+            self._looks[uid] = _CachedRun(value, good_until=now + (now - begun) / _SHARE)
             self._looks.move_to_end(uid)
             while len(self._looks) > _RUNS:
                 self._looks.popitem(last=False)

@@ -158,7 +158,7 @@ async def test_each_line_is_told_once(running: Scene, monkeypatch: pytest.Monkey
     live = listening(running, told)
     heard: list[Sequence[str]] = []
     for _ in range(3):
-        await live.tell_lines(live.state())
+        await live.log_lines(live.state())
         heard.append([*told])
         told.clear()
     assert heard == [["worker-0 | one", "worker-0 | two"], [], ["worker-0 | three"]]
@@ -167,13 +167,13 @@ async def test_each_line_is_told_once(running: Scene, monkeypatch: pytest.Monkey
 async def test_progress_is_told_when_it_has_changed(running: Scene):
     told: list[str] = []
     live = listening(running, told)
-    await live.tell_progress(live.state())
+    await live.log_progress(live.state())
     line = {"step": 30, "total_steps": 90, "metrics": {"loss": 0.5}}
     running.store.save_progress(running.uid, {("worker", 0): line, ("gone", 0): {"step": 1}})
-    await live.tell_progress(live.state())
-    await live.tell_progress(live.state())
+    await live.log_progress(live.state())
+    await live.log_progress(live.state())
     running.store.save_progress(running.uid, {("worker", 1): {"step": 20}})
-    await live.tell_progress(live.state())
+    await live.log_progress(live.state())
     first = "progress: worker-0 step 30 of 90, loss 0.5"
     assert told == [
         f"{first}; 1 of 2 instances report",
@@ -188,7 +188,7 @@ async def test_of_a_role_that_does_not_run_no_log_is_read(
     runtime = Tails()
     monkeypatch.setattr(live_log, "runtime_of", lambda job: runtime)
     live = listening(scene, [])
-    await live.tell_lines(live.state())
+    await live.log_lines(live.state())
     assert runtime.asked == 0
 
 

@@ -16,7 +16,7 @@ import pytest
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.state.store import Store, open_store
 from airflow_training.web.api.live import stream
-from airflow_training.web.live import Feeds
+from airflow_training.web.live import RunFeeds
 from tests.state.samples import an_event
 from tests.waiting import PATIENCE
 from tests.web.conftest import a_run
@@ -54,7 +54,7 @@ def anyio_backend() -> str:
 
 def following(store: Any, uid: str, **options: Any) -> AsyncGenerator[str, None]:
     options = {"seen": "", "may_act": True, "seconds": PATIENCE, **options}
-    return stream(Feeds(store, poll_seconds=0.05), uid, **options)
+    return stream(RunFeeds(store, poll_seconds=0.05), uid, **options)
 
 
 async def detail(events: AsyncIterator[str]) -> tuple[str, Any]:
@@ -101,7 +101,7 @@ async def test_who_may_not_act_is_offered_nothing(store: CountingStore):
 
 async def test_many_pages_share_one_look(store: CountingStore):
     run = a_run()
-    feeds = Feeds(store, poll_seconds=3600)  # type: ignore[arg-type]  # what they use of it
+    feeds = RunFeeds(store, poll_seconds=3600)  # type: ignore[arg-type]  # what they use of it
     pages = [stream(feeds, run.uid, seen="", may_act=True, seconds=PATIENCE) for _ in range(200)]
     told = await asyncio.wait_for(asyncio.gather(*(detail(page) for page in pages)), PATIENCE)
     assert len({each for each, _ in told}) == 1
@@ -113,7 +113,7 @@ async def test_many_pages_share_one_look(store: CountingStore):
 
 async def test_nobody_looks_when_nobody_follows(store: CountingStore):
     run = a_run()
-    feeds = Feeds(store, poll_seconds=0.01)  # type: ignore[arg-type]  # what they use of it
+    feeds = RunFeeds(store, poll_seconds=0.01)  # type: ignore[arg-type]  # what they use of it
     page = stream(feeds, run.uid, seen="", may_act=True, seconds=PATIENCE)
     await asyncio.wait_for(detail(page), PATIENCE)
     await page.aclose()

@@ -9,7 +9,7 @@ import pytest
 from airflow_training.control.model import JobEntry
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.records import RunMark, RunOverview, RunRecord
-from airflow_training.web.answers import Phrase, actions_of, mark_of, phrase_of, seen_of
+from airflow_training.web.answers import Phrase, actions_of, mark_of, phrase_of, version_of
 
 
 def overview(state: Any, condition: str = "", **fields: Any) -> RunOverview:
@@ -109,8 +109,8 @@ def test_what_was_seen_changes_with_each_request_and_epoch():
         for last in (0, 1, 11)
         for epoch in (0, 1, 11)
     ]
-    assert len({seen_of(run) for run in runs}) == len(runs)
-    assert [mark_of(seen_of(run)) for run in runs] == [run.mark for run in runs]
+    assert len({version_of(run) for run in runs}) == len(runs)
+    assert [mark_of(version_of(run)) for run in runs] == [run.mark for run in runs]
 
 
 @pytest.mark.parametrize(

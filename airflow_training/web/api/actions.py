@@ -19,7 +19,7 @@ from airflow_training.state.store import RunRecord, Store, open_store
 from airflow_training.supervise.cleanup import drive_to_end
 from airflow_training.supervise.role_checks import check_replicas
 from airflow_training.web import answers
-from airflow_training.web.answers import ActionRefused, ActionRequest, ActionTaken
+from airflow_training.web.answers import ActionAnswer, ActionConflict, ActionRequest
 from airflow_training.web.rights import RunDep, UserDep, act, from_own_page, may_act_on, rights_of
 
 __all__ = ["router"]
@@ -34,8 +34,8 @@ router = APIRouter()
 @router.post(
     "/dags/{dag}/trainings/{uid}/actions",
     status_code=202,
-    response_model=ActionTaken,
-    responses={409: {"model": ActionRefused}},
+    response_model=ActionAnswer,
+    responses={409: {"model": ActionConflict}},
     dependencies=[Depends(act), Depends(from_own_page)],
 )
 def take_action(
@@ -64,7 +64,7 @@ def take_action(
     here = rights_of(request).standalone and run.runtime != SIMULATED
     if asked.action in STOPS and here:
         background.add_task(_end, request, store, run)
-    return ActionTaken(request=number, action=asked.action)
+    return ActionAnswer(request=number, action=asked.action)
 
 
 def _recorded(
@@ -109,9 +109,9 @@ def _refused(store: Store, run: RunRecord) -> JSONResponse:
     now = store.overviews([run.uid])[run.uid]
     phrase, actions = answers.phrase_of(now), answers.actions_of(now)
     can = f"it can {', '.join(actions)}" if actions else "nothing can be asked of it"
-    told = ActionRefused(
+    told = ActionConflict(
         detail=f"the training has changed since you looked: {phrase}; {can}",
-        seen=answers.seen_of(now),
+        seen=answers.version_of(now),
         phrase=phrase,
         actions=actions,
     )

@@ -21,10 +21,10 @@ from airflow_training.state.store import RunRecord, Store, open_store
 from airflow_training.web import answers
 from airflow_training.web.answers import (
     COMMAND_LINE,
-    AgainOffer,
-    AgainRequest,
-    AgainTaken,
     CheckRequest,
+    RerunAnswer,
+    RerunOffer,
+    RerunRequest,
 )
 from airflow_training.web.document_check import CheckAnswer, DocumentCheck, check_document
 from airflow_training.web.new_runs import NewRuns, resume_of
@@ -47,12 +47,12 @@ _PATH = "/dags/{dag}/trainings/{uid}/again"
 
 
 @router.get(_PATH, dependencies=[Depends(read)])
-def offer(request: Request, run: RunDep, user: UserDep) -> AgainOffer:
+def offer(request: Request, run: RunDep, user: UserDep) -> RerunOffer:
     """Return whether the user may start the run's job again from here, and why not."""
     why = _new_runs(request).refusal(run)
     if not why and not rights_of(request).may(user, "submit", run.key.dag_id or None):
         why = "you may not start runs of this DAG"
-    return AgainOffer(possible=not why, why=why)
+    return RerunOffer(possible=not why, why=why)
 
 
 @router.post(
@@ -64,9 +64,9 @@ async def run_again(
     request: Request,
     run: RunDep,
     user: UserDep,
-    asked: AgainRequest,
+    asked: RerunRequest,
     idempotency_key: Annotated[str, Header(min_length=1, max_length=128)],
-) -> AgainTaken:
+) -> RerunAnswer:
     """Begin a new run of the job; `step`: from the run's checkpoint of this step.
 
     `document`: of another job, 422 with what is wrong with it where something is.
@@ -92,11 +92,11 @@ async def run_again(
         data={"action": "again", "by": user.name, "run_id": key.run_id},
     )
     await asyncio.to_thread(store.add_event_once, run.uid, event)
-    return AgainTaken(dag=key.dag_id or COMMAND_LINE, run_id=key.run_id, uid=key.uid)
+    return RerunAnswer(dag=key.dag_id or COMMAND_LINE, run_id=key.run_id, uid=key.uid)
 
 
 async def _begin_document(
-    request: Request, run: RunRecord, user: User, asked: AgainRequest, idempotency_key: str
+    request: Request, run: RunRecord, user: User, asked: RerunRequest, idempotency_key: str
 ) -> RunKey:
     """Begin a run of the document, unless it has mistakes: then InputError says them."""
     document = asked.document or ""

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from airflow_training.runtimes.clock import steady_now
 from airflow_training.state.store import open_store
-from airflow_training.web.live import Feeds, feeds_of
+from airflow_training.web.live import RunFeeds, feeds_of
 from airflow_training.web.rights import RunDep, may_act_on, read
 
 __all__ = ["router", "stream"]
@@ -42,7 +42,7 @@ async def live(
 
 
 async def stream(
-    feeds: Feeds,
+    feeds: RunFeeds,
     uid: str,
     *,
     seen: str,

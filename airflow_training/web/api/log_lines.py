@@ -68,7 +68,7 @@ _indexes = LineIndexes()
 
 
 @dataclass
-class _Opened:
+class _OpenLogFile:
     log: NewestLog
     source: Source
     offset: int
@@ -143,7 +143,7 @@ def _open(
     places: dict[str, tuple[int, int, float]],
     *,
     loop: asyncio.AbstractEventLoop,
-) -> Iterator[list[_Opened]]:
+) -> Iterator[list[_OpenLogFile]]:
     with contextlib.ExitStack() as stack:
         opened = []
         for each in newest:
@@ -154,11 +154,11 @@ def _open(
                 offset, at = 0, each.begun
             if offset:
                 source.read(0, 1)  # whether offsets are what its cursors are
-            opened.append(_Opened(each, source, offset, at))
+            opened.append(_OpenLogFile(each, source, offset, at))
         yield opened
 
 
-def _forward(opened: list[_Opened], severity: Severity) -> LinePage:
+def _forward(opened: list[_OpenLogFile], severity: Severity) -> LinePage:
     first = _cursor(opened)
     size = _window_size(opened)
     found: list[LogLine] = []
@@ -185,7 +185,7 @@ def _forward(opened: list[_Opened], severity: Severity) -> LinePage:
     )
 
 
-def _backward(opened: list[_Opened], severity: Severity, *, from_end: bool) -> LinePage:
+def _backward(opened: list[_OpenLogFile], severity: Severity, *, from_end: bool) -> LinePage:
     last = _cursor(opened)
     size = _window_size(opened)
     found: list[LogLine] = []
@@ -216,7 +216,7 @@ def _backward(opened: list[_Opened], severity: Severity, *, from_end: bool) -> L
     return LinePage(lines=found, before=_cursor(opened), after=last, begins=begins, eof=False)
 
 
-def _window_size(opened: Sequence[_Opened]) -> int:
+def _window_size(opened: Sequence[_OpenLogFile]) -> int:
     return min(_LARGEST_WINDOW, max(_LEAST_WINDOW, _WINDOWS_BYTES // max(1, len(opened))))
 
 
@@ -225,7 +225,7 @@ def _enough(found: Sequence[LogLine], severity: Severity, until: float) -> bool:
 
 
 def _told(
-    page: Sequence[MergedLine], opened: Sequence[_Opened], severity: Severity
+    page: Sequence[MergedLine], opened: Sequence[_OpenLogFile], severity: Severity
 ) -> list[LogLine]:
     texts = [
         each.line.line.data[:_LINE_BYTES].decode(errors="replace").rstrip("\r\n") for each in page
@@ -252,7 +252,7 @@ def _told(
     ]
 
 
-def _cursor(opened: Sequence[_Opened]) -> str:
+def _cursor(opened: Sequence[_OpenLogFile]) -> str:
     places = {
         each.log.instance.name: (each.log.ref.attempt, each.offset, each.time) for each in opened
     }

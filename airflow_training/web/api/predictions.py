@@ -51,7 +51,7 @@ IndexQuery = Annotated[int, Query(ge=0)]
 
 
 @dataclass(frozen=True)
-class _Chosen:
+class _PredictionPath:
     """A file of an instance that the run has; whether it exists is not known yet."""
 
     place: PredictionStore
@@ -90,14 +90,14 @@ def predictions(
 
 def _chosen(
     request: Request, run: RunDep, role: RoleQuery, index: IndexQuery, name: NameQuery
-) -> _Chosen:
+) -> _PredictionPath:
     place, instances = _place(request, run.uid)
     if place is None or (role, index) not in instances or not NAME.fullmatch(name):
         raise _absent(name)
-    return _Chosen(place, (role, index), name)
+    return _PredictionPath(place, (role, index), name)
 
 
-ChosenDep = Annotated[_Chosen, Depends(_chosen)]
+ChosenDep = Annotated[_PredictionPath, Depends(_chosen)]
 
 
 @router.get("/dags/{dag}/trainings/{uid}/predictions/table")
@@ -156,7 +156,7 @@ def _place(request: Request, uid: str) -> tuple[PredictionStore | None, list[Ins
     return place, sorted(instances)
 
 
-def _parquet_lines(chosen: _Chosen) -> tuple[bytes, bool]:
+def _parquet_lines(chosen: _PredictionPath) -> tuple[bytes, bool]:
     """Return a Parquet file's first rows as JSON lines, and whether there are more."""
     with tempfile.TemporaryFile() as file, _parquet:
         for block in chosen.blocks():

@@ -15,10 +15,10 @@ from airflow_training.web import answers
 from airflow_training.web.answers import (
     ACTIONS,
     COMMAND_LINE,
+    CurrentUser,
     Detail,
     EventPage,
     LossPage,
-    Me,
     Summary,
     SummaryPage,
 )
@@ -42,9 +42,9 @@ router = APIRouter()
 
 
 @router.get("/me", dependencies=[Depends(known)])
-def me(request: Request, user: UserDep) -> Me:
+def me(request: Request, user: UserDep) -> CurrentUser:
     """Return who asks, and what answers."""
-    return Me(
+    return CurrentUser(
         user=user.name,
         standalone=rights_of(request).standalone,
         version=airflow_training.__version__,

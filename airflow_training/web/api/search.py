@@ -31,7 +31,7 @@ _THREADS = ThreadPoolExecutor(4, thread_name_prefix="training-search")
 router = APIRouter(dependencies=[Depends(read_logs)])
 
 
-class _Cancelled(Exception):
+class _SearchCancelled(Exception):
     """Nobody waits for hits any more."""
 
 
@@ -95,7 +95,7 @@ class _Hits:
                     end = SearchEnd(more=True)
                     break
                 self._tell(hit)
-        except _Cancelled:
+        except _SearchCancelled:
             return
         except (TrainingError, OSError) as error:
             end = SearchEnd(problem=str(error))
@@ -107,7 +107,7 @@ class _Hits:
 
     def _check(self) -> None:
         if self._cancelled.is_set():
-            raise _Cancelled
+            raise _SearchCancelled
 
     def _matches(self) -> Iterator[LogHit]:
         role, index = self._wanted

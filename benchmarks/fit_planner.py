@@ -19,27 +19,29 @@ import numpy.typing as npt
 
 from airflow_training.planning.cost import constants
 from airflow_training.planning.cost.constants import TimeConstants
-from airflow_training.planning.cost.refining import Free, fit, predicted, value
+from airflow_training.planning.cost.refining import FreeConstant, fit, predicted, value
 from benchmarks.planner_rows import DATA, Row, by_set, calibration
 
 FREE = (
-    Free(name="matmul_efficiency", low=0.6, high=1.0, spread=0.1),
-    Free(name="k_half", low=10.0, high=400.0, spread=0.5),
-    Free(name="wave_quantisation", low=0.01, high=1.0, spread=0.5),
-    Free(name="attention.A100", low=0.3, high=0.75, spread=0.15),
-    Free(name="attention.H", low=0.2, high=0.75, spread=0.15),
-    Free(name="attention_backward", low=0.4, high=1.0, spread=0.15),
-    Free(name="bandwidth_efficiency", low=0.4, high=0.95, spread=0.15),
-    Free(name="kernel_seconds", low=1e-6, high=6e-6, spread=0.3),
-    Free(name="overlap_order", low=1.5, high=8.0, spread=0.4),
-    Free(name="optimizer_passes", low=1.0, high=4.0, spread=0.3),
-    Free(name="overlap_contention", low=0.02, high=0.8, spread=0.5),
-    Free(name="network_efficiency", low=0.3, high=1.0, spread=0.2),
-    Free(name="straggling", low=0.002, high=0.06, spread=0.3),
-    Free(name="runtime_host_seconds.megatron-deepspeed", low=1e-6, high=1e-3, spread=1.0),
-    Free(name="runtime_handover_seconds.deepspeed-pipeline", low=1e-4, high=0.2, spread=3.0),
-    Free(name="runtime_factors.fsdp", low=0.9, high=1.5, spread=0.2),
-    Free(name="runtime_factors.nanotron", low=0.9, high=1.5, spread=0.2),
+    FreeConstant(name="matmul_efficiency", low=0.6, high=1.0, spread=0.1),
+    FreeConstant(name="k_half", low=10.0, high=400.0, spread=0.5),
+    FreeConstant(name="wave_quantisation", low=0.01, high=1.0, spread=0.5),
+    FreeConstant(name="attention.A100", low=0.3, high=0.75, spread=0.15),
+    FreeConstant(name="attention.H", low=0.2, high=0.75, spread=0.15),
+    FreeConstant(name="attention_backward", low=0.4, high=1.0, spread=0.15),
+    FreeConstant(name="bandwidth_efficiency", low=0.4, high=0.95, spread=0.15),
+    FreeConstant(name="kernel_seconds", low=1e-6, high=6e-6, spread=0.3),
+    FreeConstant(name="overlap_order", low=1.5, high=8.0, spread=0.4),
+    FreeConstant(name="optimizer_passes", low=1.0, high=4.0, spread=0.3),
+    FreeConstant(name="overlap_contention", low=0.02, high=0.8, spread=0.5),
+    FreeConstant(name="network_efficiency", low=0.3, high=1.0, spread=0.2),
+    FreeConstant(name="straggling", low=0.002, high=0.06, spread=0.3),
+    FreeConstant(name="runtime_host_seconds.megatron-deepspeed", low=1e-6, high=1e-3, spread=1.0),
+    FreeConstant(
+        name="runtime_handover_seconds.deepspeed-pipeline", low=1e-4, high=0.2, spread=3.0
+    ),
+    FreeConstant(name="runtime_factors.fsdp", low=0.9, high=1.5, spread=0.2),
+    FreeConstant(name="runtime_factors.nanotron", low=0.9, high=1.5, spread=0.2),
 )
 """What is fitted: a constant for each runtime, the others physical. `spread` is how well the prior is
 known."""

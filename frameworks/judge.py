@@ -22,11 +22,11 @@ from airflow_training.frameworks.pods import environment_problems
 from airflow_training.frameworks.registry import LoadedFramework
 from airflow_training.frameworks.templates import FrameworkTemplateError, holds
 
-__all__ = ["Facts", "judge"]
+__all__ = ["FrameworkFacts", "judge"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class FrameworkFacts:
     """What is known of a job once it is laid beside its framework."""
 
     framework: FrameworkSpec
@@ -77,7 +77,7 @@ class Facts:
 
 def judge(
     job: TrainingJob, loaded: LoadedFramework, *, runtime: str
-) -> tuple[Facts, list[Problem]]:
+) -> tuple[FrameworkFacts, list[Problem]]:
     """Return the facts of a job and everything its framework refuses."""
     spec, framework = job.spec, loaded.framework.spec
     problems = unknown_roles(job, loaded) + _required_roles(job, loaded) + _sizes(job, loaded)
@@ -101,7 +101,7 @@ def _facts(
     *,
     parameters: Mapping[str, Any],
     runtime: str,
-) -> Facts:
+) -> FrameworkFacts:
     definitions = {
         # unchecked: the name of a role was judged with the document
         role.name: framework.role(role.name) or RoleDefinition.model_construct(name=role.name)
@@ -113,7 +113,7 @@ def _facts(
         role.min_replicas is not None or role.max_replicas is not None for role in roles
     )
     none_of_any = {role.name: 0 for role in framework.roles}
-    return Facts(
+    return FrameworkFacts(
         framework=framework,
         parameters=parameters,
         definitions=definitions,

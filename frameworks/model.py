@@ -33,18 +33,18 @@ ExitCode = Annotated[int, Field(ge=1, le=255)]
 EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
-class _Frozen(Model):
+class _FrozenModel(Model):
     model_config = ConfigDict(frozen=True, validate_assignment=False)
 
 
-class PortDefinition(_Frozen):
+class PortDefinition(_FrozenModel):
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=15)]
     container_port: Annotated[int, Field(ge=1, le=65535)]
     yields: bool = False
     """Left out where the job declares ports of its own."""
 
 
-class DependencyDefault(_Frozen):
+class DependencyDefault(_FrozenModel):
     """A default `dependsOn` entry; left out where the job does not have that role."""
 
     role: DnsLabel
@@ -54,7 +54,7 @@ class DependencyDefault(_Frozen):
     answer: Literal["Auto", "List", "Confirmation"] = "Auto"
 
 
-class RoleDefinition(_Frozen):
+class RoleDefinition(_FrozenModel):
     """One role the framework knows. The order in the document is the order of ranks."""
 
     name: DnsLabel
@@ -77,7 +77,7 @@ class RoleDefinition(_Frozen):
     """Merged over `template` on that runtime."""
 
 
-class _Conditional(_Frozen):
+class _Conditional(_FrozenModel):
     roles: Many[DnsLabel] = Field(default_factory=list)
     """Only for these; empty: for all."""
     when: str = ""
@@ -101,18 +101,18 @@ class FileDefinition(_Conditional):
     """Written from the addresses that are live when the instance is released."""
 
 
-class ExitCodeDefinition(_Frozen):
+class ExitCodeDefinition(_FrozenModel):
     retryable: Many[ExitCode] = Field(default_factory=list)
     permanent: Many[ExitCode] = Field(default_factory=list)
 
 
-class SuccessDefault(_Frozen):
+class SuccessDefault(_FrozenModel):
     operator: Literal["All", "Any"] = "All"
     target_roles: Many[DnsLabel] = Field(default_factory=list)
     """Those the job has; where it has none of them (or none are named), every tracked role."""
 
 
-class RuleDefault(_Frozen):
+class RuleDefault(_FrozenModel):
     name: str
     action: RuleAction
     on_classes: Many[FailureClass] = Field(default_factory=list)
@@ -121,17 +121,17 @@ class RuleDefault(_Frozen):
     target_roles: Many[DnsLabel] = Field(default_factory=list)
 
 
-class FailureDefault(_Frozen):
+class FailureDefault(_FrozenModel):
     operator: Literal["All", "Any"] = "Any"
     target_roles: Many[DnsLabel] = Field(default_factory=list)
     rules: Many[RuleDefault] = Field(default_factory=list)
 
 
-class RestartDefault(_Frozen):
+class RestartDefault(_FrozenModel):
     scope: RestartScope = "Instance"
 
 
-class ElasticDefinition(_Frozen):
+class ElasticDefinition(_FrozenModel):
     """Which roles may change in number while the others go on, and with what."""
 
     roles: Many[DnsLabel]
@@ -140,11 +140,11 @@ class ElasticDefinition(_Frozen):
     scope: RestartScope = "Instance"
 
 
-class FrameworkMetadata(_Frozen):
+class FrameworkMetadata(_FrozenModel):
     name: DnsLabel
 
 
-class FrameworkSpec(_Frozen):
+class FrameworkSpec(_FrozenModel):
     description: str = ""
     container: DnsLabel = "main"
     ports: Many[PortDefinition] = Field(default_factory=list)
@@ -195,7 +195,7 @@ class FrameworkSpec(_Frozen):
         return self
 
 
-class Framework(_Frozen):
+class Framework(_FrozenModel):
     """A framework as its author writes it."""
 
     api_version: Literal["airflow-training/v1"]

@@ -21,7 +21,7 @@ from airflow_training.settings import Settings, frameworks_folder, load_settings
 
 __all__ = [
     "ENTRY_POINT_GROUP",
-    "Listed",
+    "FrameworkListing",
     "LoadedFramework",
     "builtin_names",
     "check_file",
@@ -57,7 +57,7 @@ class LoadedFramework:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class FrameworkListing:
     """One line of `frameworks list`."""
 
     name: str
@@ -184,7 +184,7 @@ def builtin_names() -> frozenset[str]:
     return frozenset(path.stem for path in _HERE.glob("*.yaml"))
 
 
-def list_frameworks(*, settings: Settings | None = None) -> Sequence[Listed]:
+def list_frameworks(*, settings: Settings | None = None) -> Sequence[FrameworkListing]:
     """Return all frameworks that `find` knows, sorted by name, broken ones with their mistakes."""
     settings = settings or load_settings()
     places: dict[str, tuple[Path | None, Origin]] = {}
@@ -197,16 +197,18 @@ def list_frameworks(*, settings: Settings | None = None) -> Sequence[Listed]:
     return [_listed(name, path, origin) for name, (path, origin) in sorted(places.items())]
 
 
-def _listed(name: str, path: Path | None, origin: Origin) -> Listed:
+def _listed(name: str, path: Path | None, origin: Origin) -> FrameworkListing:
     if path is None:
         broken = Problem(code="bad_reference", field="", message="the package names no file")
-        return Listed(name=name, origin=origin, location="", problems=(broken,))
+        return FrameworkListing(name=name, origin=origin, location="", problems=(broken,))
     try:
         loaded = _from_file(path, origin=origin, expected=name)
     except InputError as error:
-        return Listed(name=name, origin=origin, location=str(path), problems=error.problems)
+        return FrameworkListing(
+            name=name, origin=origin, location=str(path), problems=error.problems
+        )
     description = loaded.framework.spec.description
-    return Listed(name=name, origin=origin, location=str(path), description=description)
+    return FrameworkListing(name=name, origin=origin, location=str(path), description=description)
 
 
 def _folder_files(folder: Path) -> Sequence[Path]:

@@ -22,12 +22,12 @@ from airflow_training.frameworks.ranks import Numbering, chief_role, data_files,
 from airflow_training.frameworks.templates import FrameworkTemplateError
 from airflow_training.frameworks.templates import render as render_framework
 
-__all__ = ["InstancePlace", "Reachable", "RenderedFiles", "Rendering"]
+__all__ = ["InstancePlace", "RenderedFiles", "Rendering", "SupportsAddress"]
 
 INSTANCE_DIR = "$(TRAINING_INSTANCE_DIR)"
 
 
-class Reachable(Protocol):
+class SupportsAddress(Protocol):
     """What is needed of an address; `runtimes.port.Address` is one."""
 
     @property
@@ -61,7 +61,7 @@ class Rendering:
     place: InstancePlace
     run_id: str
     prefix: str
-    addresses: Mapping[str, Sequence[Reachable]]
+    addresses: Mapping[str, Sequence[SupportsAddress]]
     replicas: Mapping[str, int]
     """Sizes of now, of every role."""
     live: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -215,13 +215,13 @@ class Rendering:
             "live": lambda role: list(self.live.get(role, ())),
         }
 
-    def _reach(self, role: str, index: int) -> Reachable:
+    def _reach(self, role: str, index: int) -> SupportsAddress:
         known = self.addresses.get(role, ())
         if not 0 <= index < len(known):
             raise IndexError(f"there is no {role} {index}")
         return known[index]
 
-    def _all(self, role: str) -> Sequence[Reachable]:
+    def _all(self, role: str) -> Sequence[SupportsAddress]:
         size = self.replicas.get(role, 0)
         return [self._reach(role, index) for index in range(size)]
 
@@ -260,7 +260,7 @@ class _Zero(dict[str, int]):
         return 0
 
 
-def _text(address: Reachable) -> str:
+def _text(address: SupportsAddress) -> str:
     port = next(iter(address.ports.values()), None)
     return address.host if port is None else f"{address.host}:{port}"
 

@@ -36,7 +36,7 @@ from airflow_training.errors import Problem
 from airflow_training.frameworks.defaults import Default, list_defaults
 from airflow_training.frameworks.dependencies import dependencies_of
 from airflow_training.frameworks.exit_codes import TABLES
-from airflow_training.frameworks.judge import Facts, judge
+from airflow_training.frameworks.judge import FrameworkFacts, judge
 from airflow_training.frameworks.model import ExitCodeDefinition as FrameworkExitCodes
 from airflow_training.frameworks.model import (
     FrameworkSpec,
@@ -137,7 +137,7 @@ def resolve(
 # --- environment and files ----------------------------------------------------------------------
 
 
-def _environment(role: str, facts: Facts, template: Mapping[str, Any]) -> dict[str, str]:
+def _environment(role: str, facts: FrameworkFacts, template: Mapping[str, Any]) -> dict[str, str]:
     """Return name -> template of what the framework sets in this role."""
     container = training_container(template, facts.framework)
     users = {entry.get("name") for entry in container_env(container)}
@@ -148,7 +148,7 @@ def _environment(role: str, facts: Facts, template: Mapping[str, Any]) -> dict[s
     }
 
 
-def _files(role: str, facts: Facts) -> tuple[FileTemplate, ...]:
+def _files(role: str, facts: FrameworkFacts) -> tuple[FileTemplate, ...]:
     return tuple(
         FileTemplate(
             path=file.path,
@@ -168,7 +168,7 @@ def _assemble(
     job: TrainingJob,
     loaded: LoadedFramework,
     *,
-    facts: Facts,
+    facts: FrameworkFacts,
     roles: tuple[ResolvedRole, ...],
     runtime: str,
     variables: Mapping[str, Any],

@@ -56,7 +56,7 @@ def make_layout(
     resolution = _resolve(job, document, request, runtime=runtime, variables=variables)
     adapter = adapter_of(runtime)
     problems = [*resolution.problems, *_options_problems(adapter, resolution.job)]
-    goes_to = request.goes_to(job)
+    goes_to = request.selected_runtime(job)
     if adapter.name == goes_to:
         problems += adapter.refused_names(resolution.job)
     resolved, startup = resolution.job, None

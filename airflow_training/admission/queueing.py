@@ -18,7 +18,7 @@ from airflow_training.errors import InputError, Problem
 from airflow_training.runtimes.port import ClusterSnapshot, Runtime
 from airflow_training.state.store import Store
 
-__all__ = ["QueueTurn", "check_fits", "queued_ledger", "role_resources", "wanted_resources"]
+__all__ = ["QueueTurn", "check_fits", "queued_ledger", "requested_resources", "role_resources"]
 
 
 def role_resources(job: ResolvedJob) -> Mapping[str, Mapping[str, str]]:
@@ -35,7 +35,7 @@ def _resources_of(role: ResolvedRole) -> Mapping[str, str]:
     return {}
 
 
-def wanted_resources(job: ResolvedJob) -> Mapping[str, float]:
+def requested_resources(job: ResolvedJob) -> Mapping[str, float]:
     """Return what all instances ask for together: `cpu` in cores, `memory` in bytes, GPUs."""
     wants: dict[str, float] = {}
     for role in job.roles:
@@ -76,7 +76,7 @@ def check_fits(job: ResolvedJob, view: ClusterSnapshot) -> None:
             f" this machine has {_amount(name, offered.get(name, 0.0))}",
             hint="ask for less, run fewer replicas, or use a larger machine",
         )
-        for name, wanted in sorted(wanted_resources(job).items())
+        for name, wanted in sorted(requested_resources(job).items())
         if wanted > offered.get(name, 0.0)
     ]
     if problems:
@@ -111,11 +111,11 @@ class QueueTurn:
     uid: str
     max_running_jobs: int
 
-    async def has_come(self) -> bool:
+    async def try_start(self) -> bool:
         """Take the run off the queue if it may start now; raises RuntimeUnavailable."""
         free = wants = None
         if self.runtime.capabilities.shares_machine:
-            wants = wanted_resources(self.job)
+            wants = requested_resources(self.job)
             free = _free(await self.runtime.cluster_view()) if wants else None
         return await asyncio.to_thread(
             self.store.try_start,

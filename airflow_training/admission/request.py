@@ -42,9 +42,9 @@ class AdmissionRequest:
 
     def runtime_of(self, job: TrainingJob) -> str:
         """Return the runtime that a job is laid out for; it may be a name that no runtime has."""
-        return self.runtime or self.shown_on or self.goes_to(job)
+        return self.runtime or self.shown_on or self.selected_runtime(job)
 
-    def goes_to(self, job: TrainingJob) -> str:
+    def selected_runtime(self, job: TrainingJob) -> str:
         """Return where a job would run."""
         return self.runtime or job.spec.runtime.name or self.settings.default_runtime
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow_training.documents.times import parse_time
 
-__all__ = ["DATE_NAMES", "METHODS", "PARTS", "ask", "format_problem", "part"]
+__all__ = ["DATE_NAMES", "METHODS", "PARTS", "call_method", "format_problem", "part"]
 
 DATE_NAMES = frozenset({"logical_date", "data_interval_start", "data_interval_end"})
 """Names whose values are dates."""
@@ -53,7 +53,7 @@ def part(text: str, name: str) -> int:
     return PARTS[name](_read(text))
 
 
-def ask(text: str, method: str, args: Sequence[Any]) -> Any:
+def call_method(text: str, method: str, args: Sequence[Any]) -> Any:
     """Return what one of METHODS says about a date; raises ValueError for a text that is none."""
     return METHODS[method][2](_read(text), *args)
 

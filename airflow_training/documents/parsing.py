@@ -129,7 +129,7 @@ def parse(
         else:
             job, raw, found, warnings = parse_data(loaded.data, overrides=overrides, params=params)
         if job is not None:
-            found += _taken_name(job.metadata.name, names)
+            found += _duplicate_name(job.metadata.name, names)
             names.add(job.metadata.name)
         documents.append(
             ParsedDocument(
@@ -153,7 +153,7 @@ def parse(
     return documents
 
 
-def _taken_name(name: str, names: Collection[str]) -> list[Problem]:
+def _duplicate_name(name: str, names: Collection[str]) -> list[Problem]:
     if name not in names:
         return []
     message = "another job of this file has this name"

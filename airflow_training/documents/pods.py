@@ -85,11 +85,11 @@ def without_malformed_pods(data: Any, problems: Iterable[Problem]) -> Any:
     legible = copy.deepcopy(data)
     for loc in malformed:
         if loc:
-            _take_out(legible, loc)
+            _remove(legible, loc)
     return legible
 
 
-def _take_out(data: Any, loc: Loc) -> None:
+def _remove(data: Any, loc: Loc) -> None:
     """Remove a key; an item of a list becomes empty, so that the others stay where they are."""
     *parents, last = loc
     with contextlib.suppress(KeyError, IndexError, TypeError):  # taken out with what is around it

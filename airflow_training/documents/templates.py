@@ -340,7 +340,7 @@ def _of_date(part: Reference, value: Any) -> Any:
             f"{part.name} has no value in this run: one triggered by hand or by an asset has no dates"
         )
     if part.method:
-        return dates.ask(str(value), part.method, part.args or ())
+        return dates.call_method(str(value), part.method, part.args or ())
     return dates.part(str(value), str(part.path[0]))
 
 

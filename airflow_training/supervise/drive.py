@@ -163,7 +163,7 @@ class Drive:
         raised: the next holder tries again.
         """
         await asyncio.to_thread(self._load)
-        if self._queued and not await self._turn().has_come():
+        if self._queued and not await self._turn().try_start():
             return False
         until = self._now() + _FIRST_SECONDS
         async with self._background() as background:
@@ -278,7 +278,7 @@ class Drive:
         while not any(request.kind in STOPS for request in self._wanted()):
             self._wake.clear()
             try:
-                if await turn.has_come():
+                if await turn.try_start():
                     return
                 if self.ledger.job.state != "Queued":
                     ledger, events = queued_ledger(self.ledger, now=self._now())

@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 
 from airflow_training.planning.reshard.distribution import Distribution
-from airflow_training.planning.reshard.steps import Step
+from airflow_training.planning.reshard.steps import ReshardStep
 
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 INTEGERS = np.iinfo(np.int64)
@@ -79,7 +79,7 @@ def collect(tensor: Sharded) -> np.ndarray:
     return wholes[0]
 
 
-def perform(step: Step, tensor: Sharded) -> tuple[Sharded, int]:
+def perform(step: ReshardStep, tensor: Sharded) -> tuple[Sharded, int]:
     """Run one step; return the tensor as it lies then, and the elements that devices received."""
     before, mesh = tensor.distribution, step.source.mesh
     assert before.mesh == mesh
@@ -89,7 +89,7 @@ def perform(step: Step, tensor: Sharded) -> tuple[Sharded, int]:
     return run.get(step.kind, fetch)(step, tensor)
 
 
-def peers(step: Step, device: int) -> Iterable[int]:
+def peers(step: ReshardStep, device: int) -> Iterable[int]:
     """Return the devices that this one may receive from in a step of this kind."""
     mesh = step.source.mesh
     if step.kind == "slice":
@@ -100,7 +100,7 @@ def peers(step: Step, device: int) -> Iterable[int]:
     return next(group for group in groups if device in group)
 
 
-def fetch(step: Step, tensor: Sharded) -> tuple[Sharded, int]:
+def fetch(step: ReshardStep, tensor: Sharded) -> tuple[Sharded, int]:
     """slice, all_gather, all_to_all, send_recv: put a part together from what peers hold."""
     after = Sharded(tensor.shape, step.target, {})
     received = 0
@@ -125,7 +125,7 @@ def fetch(step: Step, tensor: Sharded) -> tuple[Sharded, int]:
     return after, received
 
 
-def mask(step: Step, tensor: Sharded) -> tuple[Sharded, int]:
+def mask(step: ReshardStep, tensor: Sharded) -> tuple[Sharded, int]:
     """Pad each part with the neutral element; of equal replicas only the first keeps its value."""
     after = Sharded(tensor.shape, step.target, {})
     mesh = step.source.mesh
@@ -139,7 +139,7 @@ def mask(step: Step, tensor: Sharded) -> tuple[Sharded, int]:
     return after, 0
 
 
-def reduce_scatter(step: Step, tensor: Sharded) -> tuple[Sharded, int]:
+def reduce_scatter(step: ReshardStep, tensor: Sharded) -> tuple[Sharded, int]:
     after = Sharded(tensor.shape, step.target, {})
     received = 0
     for device in step.target.mesh.devices:
@@ -152,7 +152,7 @@ def reduce_scatter(step: Step, tensor: Sharded) -> tuple[Sharded, int]:
     return after, received
 
 
-def all_reduce(step: Step, tensor: Sharded) -> tuple[Sharded, int]:
+def all_reduce(step: ReshardStep, tensor: Sharded) -> tuple[Sharded, int]:
     """Run a ring: n - 1 rounds reduce one chunk per device, n - 1 rounds hand the sums round."""
     combine = COMBINE[step.source.reduction]
     after = Sharded(tensor.shape, step.target, {})

@@ -8,7 +8,7 @@ import numpy as np
 
 from airflow_training.planning.view.cluster import Device
 from airflow_training.planning.view.plan import StrategyTable
-from airflow_training.planning.view.program import Parameters, Piece, Program, Sharding
+from airflow_training.planning.view.program import Parameters, Program, ProgramPiece, Sharding
 
 __all__ = ["candidates", "device", "piece", "program"]
 
@@ -34,9 +34,9 @@ def piece(
     working: float = 0.0,
     boundary: float = 0.0,
     shared_with: str = "",
-) -> Piece:
+) -> ProgramPiece:
     """Return a piece without work; it keeps half in selective mode and a tenth in full mode."""
-    return Piece(
+    return ProgramPiece(
         name=name,
         repeat=repeat,
         work=(),
@@ -47,7 +47,7 @@ def piece(
     )
 
 
-def program(*pieces: Piece) -> Program:
+def program(*pieces: ProgramPiece) -> Program:
     return Program(name="by hand", sharding=Sharding(), pieces=pieces)
 
 

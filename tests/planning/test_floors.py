@@ -10,14 +10,14 @@ import pytest
 from airflow_training.planning import cost
 from airflow_training.planning.search import space, table
 from airflow_training.planning.search.constraints import Constraints
-from airflow_training.planning.search.layer_split import Stages, layer_splits
-from airflow_training.planning.search.objectives import Time
+from airflow_training.planning.search.layer_split import StageSeconds, layer_splits
+from airflow_training.planning.search.objectives import TimeObjective
 from airflow_training.planning.search.paces import (
+    layer_mode_of,
     least_score,
     least_seconds,
     most_layers,
     paces_of,
-    way_of,
 )
 from airflow_training.planning.search.searching import MODEL, question_of
 from airflow_training.planning.sources.documents import parse_cluster, parse_model
@@ -104,7 +104,7 @@ def test_no_arrangement_on_several_kinds_beats_its_bound(seed, hidden):
     workload = Workload(
         view=gpt(hidden=hidden, layers=10, heads=16), global_batch=48, precision="fp16"
     )
-    question = question_of(workload, cluster, FREE, Time())
+    question = question_of(workload, cluster, FREE, TimeObjective())
     splits = space.stage_splits(space.limits_of(workload, cluster), FREE, widest=4)
     modes = space.modes(FREE)
     known = paces_of(question, splits, modes, MODEL)
@@ -116,9 +116,9 @@ def test_no_arrangement_on_several_kinds_beats_its_bound(seed, hidden):
         order = random.integers(len(kinds), size=stages)
         rows = space.expand(replace(table.take(splits, number), pp=np.array([stages])), modes)
         rows = table.take(rows, rows.sequence_parallel == rows.sequence_parallel[-1])
-        columns = number * table.size(known.ways) + way_of(rows, known.ways)
+        columns = number * table.size(known.ways) + layer_mode_of(rows, known.ways)
         passes = workload.global_batch // (rows.dp * rows.micro_batch)
-        pipeline = Stages(
+        pipeline = StageSeconds(
             layers=known.layers[order, :, columns[0]],
             before=float(known.before[order[0], columns[0]]),
             after=float(known.after[order[-1], columns[0]]),

@@ -14,8 +14,8 @@ from airflow_training.planning.view.naming import name_dimensions
 from airflow_training.planning.view.program import (
     Compute,
     Number,
-    Piece,
     Program,
+    ProgramPiece,
     Sharding,
     Transfer,
 )
@@ -55,7 +55,7 @@ MIXTRAL = TransformerModel(
 )
 
 
-def piece(program: Program, name: str) -> Piece:
+def piece(program: Program, name: str) -> ProgramPiece:
     return next(piece for piece in program.pieces if piece.name == name)
 
 

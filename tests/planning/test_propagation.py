@@ -13,7 +13,7 @@ from airflow_training.planning.reshard.distribution import Mesh
 from airflow_training.planning.reshard.propagation import OperatorPlacement, complete
 from airflow_training.planning.view.building import ViewBuilder
 from airflow_training.planning.view.computation import Operator
-from airflow_training.planning.view.labels import Labels, Seed, resolve_labels
+from airflow_training.planning.view.labels import AxisSeed, Labels, resolve_labels
 from airflow_training.planning.view.rules import rule_of
 from airflow_training.planning.view.training import with_backward
 from tests.examples import examples
@@ -87,7 +87,7 @@ def test_completing_what_is_complete_changes_nothing(problem):
     rules = rules_of(view)
     once = resolve_labels(view, rules, mesh.axes, seeds)
     known = [
-        Seed(name, axis, dim, 9)
+        AxisSeed(name, axis, dim, 9)
         for axis, labels in once.items()
         for name, dim in labels.tensors.items()
     ]
@@ -108,7 +108,7 @@ def test_the_axes_of_a_mesh_do_not_disturb_each_other(problem):
 def test_a_backward_pass_mirrors_the_forward_pass():
     view = with_backward(networks.mlp(8, 12, 6, 4, batch=6))
     known = {operator.name: operator for operator in view.operators}
-    seeds = [Seed("w0", "tp", 1), Seed("x", "dp", 0)]
+    seeds = [AxisSeed("w0", "tp", 1), AxisSeed("x", "dp", 0)]
     for labels in resolve_labels(view, rules_of(view), ("dp", "tp"), seeds).values():
         for name, factor in labels.operators.items():
             of = known[name].of
@@ -122,7 +122,7 @@ def test_a_backward_pass_mirrors_the_forward_pass():
 
 def test_columns_then_rows_cost_one_reduction():
     view = networks.mlp(8, 12, 6, batch=4)
-    done = complete(view, Mesh.of({"tp": 2}), [Seed("w0", "tp", 1)])
+    done = complete(view, Mesh.of({"tp": 2}), [AxisSeed("w0", "tp", 1)])
     assert done.tensors["b0"].dims == (("tp",),)
     assert done.tensors["w1"].dims == (("tp",), ())
     (reshard,) = done.reshards
@@ -139,7 +139,7 @@ def test_a_split_that_leaves_a_sum_is_the_last_resort():
     out = build.tensor("out", (("", 4), ("", 8)))
     build.operator("product", "matmul", (a, b), (out,), equation="mk,kn->mn")
     build.unit("all")
-    seeds = [Seed("a", "tp", 1), Seed("out", "tp", 0)]
+    seeds = [AxisSeed("a", "tp", 1), AxisSeed("out", "tp", 0)]
     done = complete(build.view(), Mesh.of({"tp": 2}), seeds)
     assert [(r.tensor, r.target.dims) for r in done.reshards] == [("a", (("tp",), ()))]
 
@@ -155,14 +155,14 @@ def test_a_sum_of_partial_sums_is_reduced_once():
         build.operator(f"fc{name}", "matmul", (x, weight), (name,), equation="bm,mn->bn")
     build.operator("total", "sum_of", parts, (build.tensor("total", dims),))
     build.unit("all")
-    done = complete(build.view(), Mesh.of({"tp": 2}), [Seed("x", "tp", 1)])
+    done = complete(build.view(), Mesh.of({"tp": 2}), [AxisSeed("x", "tp", 1)])
     assert [(r.tensor, r.source.partial) for r in done.reshards] == [("total", ("tp",))]
 
 
 def test_another_placement_alone_sends_and_receives():
     view = networks.mlp(8, 12, 6, batch=4)
     near, far = Mesh.of({"dp": 2}), Mesh.of({"dp": 2}, first=2)
-    done = complete(view, near, [Seed("x", "dp", 0)], placement={"head": far})
+    done = complete(view, near, [AxisSeed("x", "dp", 0)], placement={"head": far})
     (reshard,) = [r for r in done.reshards if r.tensor == "relu0"]
     assert (reshard.source.mesh, reshard.target.mesh) == (near, far)
     assert replace(reshard.source, mesh=far) == reshard.target
@@ -175,13 +175,13 @@ def test_another_placement_alone_sends_and_receives():
 
 def test_slices_may_be_uneven():
     view = networks.mlp(8, 10, 6, batch=4)
-    done = complete(view, Mesh.of({"tp": 4}), [Seed("w0", "tp", 1)])
+    done = complete(view, Mesh.of({"tp": 4}), [AxisSeed("w0", "tp", 1)])
     assert done.tensors["y0"].slices((4, 10), 1) == (3, 3, 2, 2)
 
 
 def test_faster_devices_take_larger_slices():
     view = networks.mlp(8, 10, 6, batch=4)
-    seeds = [Seed("w0", "tp", 1)]
+    seeds = [AxisSeed("w0", "tp", 1)]
     done = complete(view, Mesh.of({"tp": 3}), seeds, shares={"tp": (3, 1, 1)})
     assert done.tensors["y0"].slices((4, 10), 1) == (6, 2, 2)
     assert [r.tensor for r in done.reshards] == ["y1"], "all that is split is split alike"
@@ -206,7 +206,7 @@ def test_loops_and_branches_are_laid_open():
         Operator(name="loop", kind="while_loop", inputs=(x,), outputs=(y,), count=3.0, bodies=body)
     )
     build.unit("all")
-    done = complete(build.view(), Mesh.of({"dp": 2}), [Seed("x", "dp", 0)])
+    done = complete(build.view(), Mesh.of({"dp": 2}), [AxisSeed("x", "dp", 0)])
     assert done.tensors["y"].dims == (("dp",), ())
     assert not done.warnings
     assert not done.reshards
@@ -219,7 +219,7 @@ def test_query_heads_stay_with_their_keys():
         build.tensor(name, (("batch", 1), ("sequence", 4), ("heads", heads), ("head", 2)))
     build.operator("core", "attention", ("q", "k", "v"), ("out",))
     build.unit("all")
-    done = complete(build.view(), Mesh.of({"tp": 2}), [Seed("k", "tp", 2)])
+    done = complete(build.view(), Mesh.of({"tp": 2}), [AxisSeed("k", "tp", 2)])
     (placed,) = [step for step in done.steps if isinstance(step, OperatorPlacement)]
     assert placed.inputs[0].slices((1, 4, 12, 2), 2) == (8, 4)
     assert placed.inputs[1].slices((1, 4, 3, 2), 2) == (2, 1)
@@ -228,11 +228,11 @@ def test_query_heads_stay_with_their_keys():
 @pytest.mark.parametrize(
     ("seeds", "words"),
     [
-        ([Seed("w00", "tp", 1)], ["tensor: no such tensor: 'w00'", "did you mean 'w0'"]),
-        ([Seed("w0", "tq", 1)], ["axis: the mesh has no such axis: 'tq'", "allowed: tp"]),
-        ([Seed("w0", "tp", 2)], ["dim: w0 has dimensions 0 to 1: 2"]),
+        ([AxisSeed("w00", "tp", 1)], ["tensor: no such tensor: 'w00'", "did you mean 'w0'"]),
+        ([AxisSeed("w0", "tq", 1)], ["axis: the mesh has no such axis: 'tq'", "allowed: tp"]),
+        ([AxisSeed("w0", "tp", 2)], ["dim: w0 has dimensions 0 to 1: 2"]),
         (
-            [Seed("w0", "tp", 0), Seed("w0", "tp", 1)],
+            [AxisSeed("w0", "tp", 0), AxisSeed("w0", "tp", 1)],
             ["dim: tp is to split dimension 0 of w0 too: 1"],
         ),
     ],
@@ -260,7 +260,7 @@ def test_a_placement_needs_a_unit_and_the_same_axes():
 
 def test_labels_hold_for_any_size_of_the_mesh():
     view = networks.mlp(8, 12, 6)
-    seeds = [Seed("w0", "tp", 1)]
+    seeds = [AxisSeed("w0", "tp", 1)]
     small, large = (complete(view, Mesh.of({"tp": n}), seeds) for n in (2, 4))
     for name, tensor in small.tensors.items():
         assert replace(tensor, mesh=large.tensors[name].mesh) == large.tensors[name]

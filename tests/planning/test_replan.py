@@ -15,7 +15,7 @@ from airflow_training.planning.answers.replan import ReplanDecision, RestartCost
 from airflow_training.planning.reshard.relayout import relayout
 from airflow_training.planning.search import search
 from airflow_training.planning.search.constraints import parse as parse_constraints
-from airflow_training.planning.search.objectives import Money
+from airflow_training.planning.search.objectives import MoneyObjective
 from airflow_training.planning.search.searching import MODEL
 from airflow_training.planning.sources.documents import parse_cluster
 from airflow_training.planning.view.changes import changes
@@ -160,14 +160,14 @@ def test_it_moves_only_if_the_job_ends_earlier(steps_left, steps_lost, restart_s
 
 def test_money_decides_where_the_objective_is_money():
     priced = cluster(4, price_per_device_hour=2.0)
-    cheapest = found(WORKLOAD, priced, objective=Money()).strategy
+    cheapest = found(WORKLOAD, priced, objective=MoneyObjective()).strategy
     assert cheapest.devices < best(4).devices, "fewer devices lose less in communication"
     job = running(best(4), steps_left=10**6)
-    decision = decide(job, priced, objective=Money())
+    decision = decide(job, priced, objective=MoneyObjective())
     assert decision.action == "move"
     assert decision.plan.strategy == cheapest
     assert decision.saved_seconds < 0, "it takes longer, and costs less"
-    late = decide(replace(job, steps_left=1), priced, objective=Money())
+    late = decide(replace(job, steps_left=1), priced, objective=MoneyObjective())
     assert late.action == "stay"
 
 

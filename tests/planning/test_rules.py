@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from airflow_training.planning.reshard.distribution import Mesh
-from airflow_training.planning.reshard.propagation import OperatorPlacement, Seed, complete
+from airflow_training.planning.reshard.propagation import AxisSeed, OperatorPlacement, complete
 from airflow_training.planning.view.computation import (
     ComputationView,
     Operator,
@@ -102,7 +102,7 @@ def test_a_split_operator_computes_what_the_whole_one_does(case, shares):
     seen: set[str] = set()
     for one, other in product(places, places):
         mesh = Mesh.of({"a": 2, "b": 3})
-        seeds = (Seed(one[0], "a", one[1]), Seed(other[0], "b", other[1]))
+        seeds = (AxisSeed(one[0], "a", one[1]), AxisSeed(other[0], "b", other[1]))
         (placed,) = [
             s
             for s in complete(view, mesh, seeds, shares=shares).steps
@@ -127,7 +127,7 @@ def test_every_kind_is_tested_here_or_named_as_untested():
 
 
 def test_an_unknown_operator_runs_whole_and_warns():
-    done = complete(view_of(FOURIER), Mesh.of({"a": 2}), [Seed("x0", "a", 0)])
+    done = complete(view_of(FOURIER), Mesh.of({"a": 2}), [AxisSeed("x0", "a", 0)])
     (placed,) = [step for step in done.steps if isinstance(step, OperatorPlacement)]
     assert placed.inputs[0].dims == ((), ())
     assert placed.outputs[0].dims == ((), ())
@@ -145,7 +145,7 @@ def test_users_teach_it_a_kind_of_their_own(monkeypatch):
             inputs=(("row", "wave"),), outputs=(("row", "wave"),), whole=frozenset({"wave"})
         )
 
-    done = complete(view_of(FOURIER), Mesh.of({"a": 2}), [Seed("x0", "a", 0)])
+    done = complete(view_of(FOURIER), Mesh.of({"a": 2}), [AxisSeed("x0", "a", 0)])
     assert not done.warnings
     assert not done.reshards
     assert done.tensors["y0"].dims == (("a",), ())

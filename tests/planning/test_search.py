@@ -23,7 +23,7 @@ from tests.planning.standin import Toy, cluster, device
 GPT = TransformerModel(hidden=1024, layers=4, heads=8, seq=1024, vocab=50304)
 
 
-def answer(toy: Toy, on, *, rules=None, objective=objectives.Time(), top_k=3):  # noqa: B008 - frozen
+def answer(toy: Toy, on, *, rules=None, objective=objectives.TimeObjective(), top_k=3):  # noqa: B008 - frozen
     return search(
         toy.workload,
         on,
@@ -118,7 +118,7 @@ def test_where_nothing_fits_a_larger_quota_is_offered():
 
 def test_money_prefers_fewer_devices_and_the_front_has_both_ends():
     toy, on = Toy(layer_flops=1e13), cluster(4, 8, price_per_device_hour=2.0)
-    fast, cheap = answer(toy, on), answer(toy, on, objective=objectives.Money())
+    fast, cheap = answer(toy, on), answer(toy, on, objective=objectives.MoneyObjective())
     assert cheap.plans[0].strategy.devices < fast.plans[0].strategy.devices
     assert cheap.plans[0].price_per_step < fast.plans[0].price_per_step
     seconds = [plan.step_seconds for plan in fast.front]
@@ -130,9 +130,9 @@ def test_money_prefers_fewer_devices_and_the_front_has_both_ends():
 
 def test_a_budget_is_kept_or_the_error_says_what_is_enough():
     toy, on = Toy(layer_flops=1e13), cluster(4, 8, price_per_device_hour=2.0)
-    cheapest = answer(toy, on, objective=objectives.Money()).plans[0].price_per_step
+    cheapest = answer(toy, on, objective=objectives.MoneyObjective()).plans[0].price_per_step
     step = toy.global_batch * toy.sequence
-    goal = objectives.Tokens(tokens=step * 1000.0, budget=cheapest * 1050)
+    goal = objectives.TokenObjective(tokens=step * 1000.0, budget=cheapest * 1050)
     plan = answer(toy, on, objective=goal).plans[0]
     assert plan.price_per_step * 1000 <= goal.budget
     with pytest.raises(InputError, match="tokens are within the budget"):
@@ -141,14 +141,14 @@ def test_a_budget_is_kept_or_the_error_says_what_is_enough():
 
 def test_money_without_prices_asks_for_them():
     with pytest.raises(InputError, match="price_per_device_hour"):
-        answer(Toy(), cluster(), objective=objectives.Money())
+        answer(Toy(), cluster(), objective=objectives.MoneyObjective())
 
 
 def test_spot_restarts_favour_fewer_devices():
     toy = Toy(layer_flops=1e13)
     on = cluster(4, 8, spot_price_per_device_hour=1.0, spot_restarts_per_device_hour=0.1)
     steady = answer(toy, on).plans[0].strategy.devices
-    spot = objectives.Time(purchase="spot", restart_seconds=1000.0)
+    spot = objectives.TimeObjective(purchase="spot", restart_seconds=1000.0)
     assert answer(toy, on, objective=spot).plans[0].strategy.devices < steady
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from airflow_training.planning.search import heterogeneous, homogeneous, objectives, prices, table
 from airflow_training.planning.search import search as searched
 from airflow_training.planning.search.constraints import Constraints, parse
-from airflow_training.planning.search.layer_split import StageLayers, Stages, layer_splits
+from airflow_training.planning.search.layer_split import StageLayers, StageSeconds, layer_splits
 from airflow_training.planning.sources.clusters import parse_cluster
 from airflow_training.planning.view.cluster import ClusterView
 from airflow_training.planning.view.plan import StrategyTable, Workload
@@ -62,8 +62,8 @@ def question(toy: Toy, on: ClusterView, rules: Constraints = FREE) -> homogeneou
         workload=toy.workload,
         cluster=on,
         constraints=rules,
-        objective=objectives.Time(),
-        rates=prices.rates(on, objectives.Time()),
+        objective=objectives.TimeObjective(),
+        rates=prices.rates(on, objectives.TimeObjective()),
     )
 
 
@@ -179,9 +179,9 @@ def test_a_large_cluster_is_searched_as_well_as_with_its_sizes_pinned():
     assert free.plans[0].step_seconds <= pinned.plans[0].step_seconds * 1.01
 
 
-def stages(*seconds: float, layers: int, before: float = 0, after: float = 0) -> Stages:
+def stages(*seconds: float, layers: int, before: float = 0, after: float = 0) -> StageSeconds:
     each = np.repeat(np.asarray(seconds)[:, None], layers, axis=1)
-    return Stages(layers=each, before=before, after=after)
+    return StageSeconds(layers=each, before=before, after=after)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from airflow_training.planning.search.constraints import Constraints, parse
 from tests.examples import examples
 from tests.planning.standin import Toy, cluster
 
-FREE, TIME = Constraints(), objectives.Time()
+FREE, TIME = Constraints(), objectives.TimeObjective()
 
 toys = st.builds(
     Toy,
@@ -45,7 +45,7 @@ wishes = st.fixed_dictionaries(
         "devices": st.sampled_from([{"max": 4}, {"min": 2}]),
     },
 )
-goals = st.sampled_from([objectives.Time(), objectives.Money()])
+goals = st.sampled_from([objectives.TimeObjective(), objectives.MoneyObjective()])
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -142,7 +142,7 @@ def scored(toy: Toy, on, rows, objective):
     seconds = toy.step_seconds(toy.workload, on, rows)
     devices = table.devices(rows)
     money = seconds * devices * (on.groups[0].price_per_device_hour or 1) / 3600
-    score = money if isinstance(objective, objectives.Money) else seconds
+    score = money if isinstance(objective, objectives.MoneyObjective) else seconds
     fits = toy.memory_bytes(toy.workload, on, rows) <= on.groups[0].device.memory_bytes
     return np.where(fits, score, np.inf), seconds, money, devices, fits
 
@@ -182,6 +182,6 @@ def test_bounds_cut_most_of_a_large_space_and_not_its_best():
     wish = {"devices": 32}
     found = search(toy, on, rules=parse(wish), top_k=3)
     rows = everything(toy, on, wish)
-    score, *_ = scored(toy, on, rows, objectives.Time())
+    score, *_ = scored(toy, on, rows, objectives.TimeObjective())
     assert found.score == pytest.approx(np.sort(score)[:3])
     assert found.priced < table.size(rows) * 0.75

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from airflow_training.planning.reshard.distribution import Mesh
 from airflow_training.planning.view.building import ViewBuilder
 from airflow_training.planning.view.computation import ComputationView
-from airflow_training.planning.view.labels import Seed
+from airflow_training.planning.view.labels import AxisSeed
 
 SIZES = st.sampled_from([1, 2, 3, 4, 5, 6])
 ROWS = 5
@@ -221,7 +221,7 @@ def views(draw: st.DrawFn) -> tuple[ComputationView, tuple[str, ...]]:
 
 
 @st.composite
-def partial_annotations(draw: st.DrawFn, view: ComputationView, mesh: Mesh) -> tuple[Seed, ...]:
+def partial_annotations(draw: st.DrawFn, view: ComputationView, mesh: Mesh) -> tuple[AxisSeed, ...]:
     """Return splits (and refusals of splits) of some tensors."""
     pairs = [(name, axis) for name in view.tensors for axis in mesh.axes]
     chosen = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=6))
@@ -229,5 +229,5 @@ def partial_annotations(draw: st.DrawFn, view: ComputationView, mesh: Mesh) -> t
     for name, axis in chosen:
         rank = len(view.tensors[name].shape)
         dim = draw(st.integers(-1, rank - 1))
-        seeds.append(Seed(name, axis, None if dim < 0 else dim, draw(st.integers(0, 1))))
+        seeds.append(AxisSeed(name, axis, None if dim < 0 else dim, draw(st.integers(0, 1))))
     return tuple(seeds)

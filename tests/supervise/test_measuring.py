@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_training.admission.plan.history import history_of
-from airflow_training.admission.plan.replan import Situation, replan_run
+from airflow_training.admission.plan.replan import ReplanInput, replan_run
 from airflow_training.control.model import (
     InstanceEntry,
     JobEntry,
@@ -167,7 +167,9 @@ async def test_a_run_that_plans_again_knows_what_it_measured(lab, stage):
         checkpoint=ResolvedCheckpoint(every=SaveEverySeconds(60)),
     )
     verdict = replan_run(
-        Situation(job=changed, machines=ClusterSnapshot(nodes=()), step=10_000, launch_seconds=0.0),
+        ReplanInput(
+            job=changed, machines=ClusterSnapshot(nodes=()), step=10_000, launch_seconds=0.0
+        ),
         before=job.plan.cluster_view,
         history=history_of(stage.store),
     )

@@ -54,4 +54,4 @@ async def test_a_run_starts_when_what_it_asks_for_is_free(stage, limits, free, s
     turn = QueueTurn(
         store=stage.store, runtime=Machine(**free), job=wanted, uid=uid, max_running_jobs=0
     )
-    assert await turn.has_come() is starts
+    assert await turn.try_start() is starts

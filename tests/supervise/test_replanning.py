@@ -17,8 +17,8 @@ from airflow_training.admission.check import AdmissionResponse, check_text
 from airflow_training.admission.plan.follow import adaptive_plan
 from airflow_training.admission.plan.history import NO_HISTORY, History
 from airflow_training.admission.plan.replan import (
+    ReplanInput,
     ReplanVerdict,
-    Situation,
     replan_run,
     steps_at_risk,
 )
@@ -559,7 +559,7 @@ def after_change(
 ) -> ReplanVerdict:
     assert job.plan is not None
     return replan_run(
-        Situation(job=job, machines=ClusterSnapshot(nodes=()), **situation),
+        ReplanInput(job=job, machines=ClusterSnapshot(nodes=()), **situation),
         before=job.plan.cluster_view,
         history=history,
     )

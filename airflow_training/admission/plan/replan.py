@@ -37,7 +37,7 @@ from airflow_training.planning.sources.documents import parse_strategy
 from airflow_training.planning.view.changes import changes
 from airflow_training.runtimes.port import ClusterSnapshot as Machines
 
-__all__ = ["ReplanVerdict", "Situation", "read_current_cluster", "replan_run", "steps_at_risk"]
+__all__ = ["ReplanInput", "ReplanVerdict", "read_current_cluster", "replan_run", "steps_at_risk"]
 
 LAUNCH_SECONDS = 60.0
 """What stopping and starting takes in a run that has not shown it yet."""
@@ -46,7 +46,7 @@ READ_BYTES_PER_SECOND = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class ReplanInput:
     """A run at the moment at which its cluster changed."""
 
     job: ResolvedJob
@@ -86,7 +86,7 @@ def read_current_cluster(
 
 
 def replan_run(
-    situation: Situation, *, before: Mapping[str, Any], history: History
+    situation: ReplanInput, *, before: Mapping[str, Any], history: History
 ) -> ReplanVerdict:
     """Return what a run does now that its cluster is no more what it was in the document `before`.
 
@@ -165,7 +165,7 @@ def _at_size(job: ResolvedJob, replicas: Mapping[str, int]) -> ResolvedJob:
 
 
 def _running(
-    situation: Situation, plan: ResolvedPlan, measurements: Mapping[str, Any]
+    situation: ReplanInput, plan: ResolvedPlan, measurements: Mapping[str, Any]
 ) -> RunningJob:
     # the plan is from before the run measured anything
     then = plan.measured_factor
@@ -181,7 +181,7 @@ def _running(
     )
 
 
-def _moving(situation: Situation) -> RestartCost:
+def _moving(situation: ReplanInput) -> RestartCost:
     known = situation.launch_seconds
     return RestartCost(
         restart_seconds=LAUNCH_SECONDS if known is None else known,

@@ -14,7 +14,7 @@ from airflow_training.documents.words import counted
 from airflow_training.errors import InputError
 from airflow_training.planning.reshard.relayout import Relayout, relayout
 from airflow_training.planning.search.constraints import Constraints
-from airflow_training.planning.search.objectives import Money, Objective
+from airflow_training.planning.search.objectives import MoneyObjective, Objective
 from airflow_training.planning.search.pricing import Pricing
 from airflow_training.planning.search.searching import FASTEST, FREE, MODEL, search
 from airflow_training.planning.view.cluster import ClusterView
@@ -184,7 +184,7 @@ def _weighed(
     read = relayout(workload.view, running.strategy, best.strategy)
     cost = _cost(running, best, moving, read)
     saved = (staying.step_seconds - best.step_seconds) * running.steps_left
-    if isinstance(objective, Money):
+    if isinstance(objective, MoneyObjective):
         # At list prices, both: the search's plan may be priced as spot.
         stays = _money(staying)
         moves = _money(pricing.estimate(workload, cluster, best.strategy))

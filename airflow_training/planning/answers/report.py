@@ -6,7 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from airflow_training.planning.view.plan import BreakdownLine, Estimate, Rejected, SearchResult
+from airflow_training.planning.view.plan import (
+    BreakdownLine,
+    Estimate,
+    RejectedStrategy,
+    SearchResult,
+)
 from airflow_training.planning.view.strategy import Strategy
 
 __all__ = ["answer_document", "estimate_document", "plan_document", "strategy_document"]
@@ -71,7 +76,7 @@ def _parts(parts: Sequence[BreakdownLine]) -> list[dict[str, Any]]:
     return [{"name": each.name, "value": each.value, "origin": each.origin} for each in parts]
 
 
-def _rejected(each: Rejected) -> dict[str, Any]:
+def _rejected(each: RejectedStrategy) -> dict[str, Any]:
     return {
         "family": dict(each.family),
         "candidates": each.candidates,

@@ -111,7 +111,7 @@ def algorithms(
 
     Arguments as in `seconds`.
     """
-    way = _Way.of(group, protocol or frozen())
+    way = _LinkPath.of(group, protocol or frozen())
     payload = np.asarray(payload_bytes, dtype=float)
     # nodes without a NIC reach each other at a rate of 0: never, and at once with nothing to say
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -119,7 +119,9 @@ def algorithms(
     return {name: np.where(np.isnan(time), 0.0, time) for name, time in times.items()}
 
 
-def _algorithms(collective: Collective, payload: Number, way: _Way) -> Mapping[Algorithm, Number]:
+def _algorithms(
+    collective: Collective, payload: Number, way: _LinkPath
+) -> Mapping[Algorithm, Number]:
     if collective == "all_reduce":
         return _all_reduce(payload, way)
     if collective in ("all_gather", "reduce_scatter"):
@@ -131,7 +133,7 @@ def _algorithms(collective: Collective, payload: Number, way: _Way) -> Mapping[A
     return {"pairwise": way.message(payload)}
 
 
-def _all_reduce(payload: Number, way: _Way) -> Mapping[Algorithm, Number]:
+def _all_reduce(payload: Number, way: _LinkPath) -> Mapping[Algorithm, Number]:
     times: dict[Algorithm, Number] = {"ring": way.ring(payload, rounds=2)}
     if way.spreads.any():
         times["tree"] = np.where(way.spreads, way.tree(payload), np.inf)
@@ -148,7 +150,7 @@ def _all_reduce(payload: Number, way: _Way) -> Mapping[Algorithm, Number]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
+class _LinkPath:
     """What bytes meet on their way through a group. Rates are bytes per second of one node or rank."""
 
     group: RankGroup
@@ -166,7 +168,7 @@ class _Way:
     hop_outside: float
 
     @classmethod
-    def of(cls, group: RankGroup, protocol: Protocol) -> _Way:
+    def of(cls, group: RankGroup, protocol: Protocol) -> _LinkPath:
         nodes = np.asarray(group.nodes, dtype=float)
         spreads = nodes > 1
         nic = group.nic

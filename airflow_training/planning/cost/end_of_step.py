@@ -27,7 +27,7 @@ Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _ReplicatedParameters:
     """Parameters of each stage that the same mesh axes replicate: (layouts, stages)."""
 
     over: tuple[MeshAxis, ...]
@@ -99,7 +99,7 @@ def _ranks(layouts: ShardingTable, over: tuple[MeshAxis, ...]) -> tuple[Array, A
     return ranks / layouts.ep, stride * layouts.ep
 
 
-def _replicated(pipeline: Pipeline) -> list[_Held]:
+def _replicated(pipeline: Pipeline) -> list[_ReplicatedParameters]:
     """Return the parameters of each stage, once for every set of axes that replicates some.
 
     Weights that two pieces of one stage share are held and updated once.
@@ -121,7 +121,9 @@ def _replicated(pipeline: Pipeline) -> list[_Held]:
                 elements + pipeline.layouts.of_sharding(held.elements)[:, None] * here,
                 update + pipeline.layouts.of_sharding(share)[:, None] * here,
             )
-    return [_Held(over, elements, update) for over, (elements, update) in sums.items()]
+    return [
+        _ReplicatedParameters(over, elements, update) for over, (elements, update) in sums.items()
+    ]
 
 
 def _tied_seconds(

@@ -20,7 +20,7 @@ from airflow_training.planning.cost.model_states import bytes_per_parameter
 from airflow_training.planning.cost.piece_memory import PieceMemory, kept_memory
 from airflow_training.planning.view.cluster import Device
 from airflow_training.planning.view.plan import StrategyTable
-from airflow_training.planning.view.program import Piece, Program
+from airflow_training.planning.view.program import Program, ProgramPiece
 from airflow_training.planning.view.stages import boundaries, expanded, layer_span
 from airflow_training.planning.view.strategy import Overlap, Precision, Schedule
 
@@ -135,7 +135,7 @@ def stage_memory(
     return {name: np.stack([parts[name] for parts in found]) for name in PARTS}
 
 
-def stage_counts(pieces: Sequence[Piece], starts: Counts) -> Counts:
+def stage_counts(pieces: Sequence[ProgramPiece], starts: Counts) -> Counts:
     """Return how many copies of each piece each stage holds, shape (stages, pieces)."""
     units = expanded(pieces)
     return np.stack(

@@ -17,8 +17,8 @@ from airflow_training.planning.view.computation import Phase
 from airflow_training.planning.view.program import (
     Compute,
     MeshAxis,
-    Piece,
     Program,
+    ProgramPiece,
     Recompute,
     Transfer,
 )
@@ -29,7 +29,7 @@ PARTS = ("compute", "recompute", "launch", "tp", "cp", "ep")
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
+class PassMode:
     """How a pass runs, whatever its sizes."""
 
     recompute: Recompute
@@ -60,7 +60,7 @@ class _OperationTime:
 
 def passes(
     program: Program,
-    modes: Sequence[Mode],
+    modes: Sequence[PassMode],
     *,
     rows: int,
     nodes: NodeGroup,
@@ -83,7 +83,7 @@ def passes(
 
 
 def _priced(
-    piece: Piece,
+    piece: ProgramPiece,
     program: Program,
     *,
     rows: int,
@@ -126,7 +126,7 @@ def _priced(
 
 
 def _add(
-    works: Sequence[_OperationTime], mode: Mode, forward: Array, backward: Array
+    works: Sequence[_OperationTime], mode: PassMode, forward: Array, backward: Array
 ) -> tuple[float, float]:
     """Add works to the parts of both passes; return how many launches each pass has."""
     launched = {"forward": 0.0, "backward": 0.0}

@@ -11,7 +11,13 @@ import numpy.typing as npt
 
 from airflow_training.planning.cost.model_states import BytesPerParameter, model_states
 from airflow_training.planning.view.plan import StrategyTable
-from airflow_training.planning.view.program import Number, Parameters, Piece, Program, Recompute
+from airflow_training.planning.view.program import (
+    Number,
+    Parameters,
+    Program,
+    ProgramPiece,
+    Recompute,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -122,7 +128,7 @@ def _whole(
     return weights + np.where(candidates.zero >= 2, elements * each.weights, 0.0)
 
 
-def _by_mode(piece: Piece, candidates: StrategyTable, n: int) -> Floats:
+def _by_mode(piece: ProgramPiece, candidates: StrategyTable, n: int) -> Floats:
     modes = np.stack([_column(piece.saved_bytes[mode], n) for mode in _MODES])
     return modes[candidates.recompute, np.arange(n)]
 

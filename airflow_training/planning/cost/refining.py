@@ -40,7 +40,7 @@ class StepTiming:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Free:
+class FreeConstant:
     """A constant that a fit may move: `matmul_efficiency`, or `runtime_factors.fsdp`."""
 
     name: str
@@ -51,9 +51,9 @@ class Free:
 
 
 USUAL = (
-    Free(name="matmul_efficiency", low=0.3, high=1.0, spread=0.1),
-    Free(name="bandwidth_efficiency", low=0.2, high=1.0, spread=0.1),
-    Free(name="network_efficiency", low=0.1, high=1.0, spread=0.2),
+    FreeConstant(name="matmul_efficiency", low=0.3, high=1.0, spread=0.1),
+    FreeConstant(name="bandwidth_efficiency", low=0.2, high=1.0, spread=0.1),
+    FreeConstant(name="network_efficiency", low=0.1, high=1.0, spread=0.2),
 )
 """What differs between clusters of the same devices: clocks, power, network."""
 
@@ -68,7 +68,8 @@ def refine(rows: Sequence[StepTiming], constants: TimeConstants) -> TimeConstant
         return constants
     runtimes = sorted({row.workload.runtime for row in rows})
     factors = (
-        Free(name=f"runtime_factors.{name}", low=0.5, high=3.0, spread=0.2) for name in runtimes
+        FreeConstant(name=f"runtime_factors.{name}", low=0.5, high=3.0, spread=0.2)
+        for name in runtimes
     )
     return fit(rows, constants, (*USUAL, *factors))
 
@@ -76,7 +77,7 @@ def refine(rows: Sequence[StepTiming], constants: TimeConstants) -> TimeConstant
 def fit(
     rows: Sequence[StepTiming],
     constants: TimeConstants,
-    free: Sequence[Free],
+    free: Sequence[FreeConstant],
     *,
     predict: Callable[[Sequence[StepTiming], TimeConstants], Array] | None = None,
 ) -> TimeConstants:

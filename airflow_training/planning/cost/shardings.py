@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from airflow_training.planning.cost.constants import TimeConstants
 from airflow_training.planning.cost.group import group_of
-from airflow_training.planning.cost.passes import Mode, Passes, passes
+from airflow_training.planning.cost.passes import Passes, PassMode, passes
 from airflow_training.planning.cost.table_cache import Shardings, codes_of, shardings
 from airflow_training.planning.cost.tables import OVERLAP, RECOMPUTE, distinct
 from airflow_training.planning.view.cluster import NodeGroup
@@ -22,7 +22,7 @@ Rows = npt.NDArray[np.int64]
 
 
 MODES = tuple(
-    Mode(recompute, overlapped) for recompute in RECOMPUTE for overlapped in (False, True)
+    PassMode(recompute, overlapped) for recompute in RECOMPUTE for overlapped in (False, True)
 )
 """Passes are priced in all of them, mode after mode: the places that `LoweringGroup.of_row` counts."""
 _ALL = OVERLAP.index("all")

@@ -20,7 +20,7 @@ from airflow_training.planning.view.computation import ComputationView
 from airflow_training.planning.view.lowering import lower
 from airflow_training.planning.view.plan import StrategyTable
 from airflow_training.planning.view.program import Number, Program, Sharding
-from airflow_training.planning.view.splitting import Same
+from airflow_training.planning.view.splitting import IdentityKey
 
 Codes = npt.NDArray[np.int64]
 
@@ -82,7 +82,9 @@ class _Slot:
 
 
 @lru_cache(maxsize=_PROGRAMS)
-def _slot(_view: Same, _split: tuple[tuple[bool, bool], ...], _modes: tuple[bool, str]) -> _Slot:
+def _slot(
+    _view: IdentityKey, _split: tuple[tuple[bool, bool], ...], _modes: tuple[bool, str]
+) -> _Slot:
     return _Slot()
 
 
@@ -101,7 +103,7 @@ def shardings(
     split = [size > 1 for size in _sizes(codes)[:3]]
     # where some split an axis and some do not, the program is another one than where all do
     axes = tuple((bool(on.any()), bool(on.all())) for on in split)
-    slot = _slot(Same(view), axes, (sequence_parallel, precision))
+    slot = _slot(IdentityKey(view), axes, (sequence_parallel, precision))
     known = slot.kept
     if known is not None:
         if np.isin(codes, known.codes, assume_unique=True).all():

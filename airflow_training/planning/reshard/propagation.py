@@ -16,12 +16,12 @@ from airflow_training.planning.reshard.distribution import Distribution, Mesh, e
 from airflow_training.planning.reshard.reshard import Path, reshard
 from airflow_training.planning.view.computation import ComputationView, Operator
 from airflow_training.planning.view.control_flow import inline_bodies
-from airflow_training.planning.view.labels import Seed, resolve_labels
+from airflow_training.planning.view.labels import AxisSeed, resolve_labels
 from airflow_training.planning.view.layouts import Layout, Layouts, layouts
 from airflow_training.planning.view.rules import OperatorRule, rule_of
 from airflow_training.planning.view.symbols import BYTES
 
-__all__ = ["DistributedView", "OperatorPlacement", "Reshard", "Seed", "complete"]
+__all__ = ["AxisSeed", "DistributedView", "OperatorPlacement", "Reshard", "complete"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class DistributedView:
 def complete(
     view: ComputationView,
     mesh: Mesh,
-    seeds: Iterable[Seed],
+    seeds: Iterable[AxisSeed],
     *,
     placement: Mapping[str, Mesh] | None = None,
     shares: Mapping[str, Sequence[int]] | None = None,
@@ -244,7 +244,7 @@ def _homes(view: ComputationView, meshes: Mapping[str, Mesh], mesh: Mesh) -> dic
 def _check(
     view: ComputationView,
     mesh: Mesh,
-    seeds: tuple[Seed, ...],
+    seeds: tuple[AxisSeed, ...],
     placement: Mapping[str, Mesh],
     shares: Mapping[str, Sequence[int]],
 ) -> None:

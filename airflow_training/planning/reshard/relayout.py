@@ -16,7 +16,7 @@ import numpy.typing as npt
 from airflow_training.planning.reshard.distribution import Distribution, Mesh
 from airflow_training.planning.view.computation import ComputationView
 from airflow_training.planning.view.lowering import lower, split_parameters
-from airflow_training.planning.view.program import Piece, Sharding
+from airflow_training.planning.view.program import ProgramPiece, Sharding
 from airflow_training.planning.view.stages import boundaries
 from airflow_training.planning.view.strategy import Strategy
 from airflow_training.planning.view.weights import SplitParameter
@@ -124,7 +124,7 @@ class _Split:
         return _overlaps(bounds, bounds)
 
 
-def _stages_of_units(pieces: Sequence[Piece], strategy: Strategy) -> Counts:
+def _stages_of_units(pieces: Sequence[ProgramPiece], strategy: Strategy) -> Counts:
     """Return the stage of every unit; chunks of virtual stages are dealt out in turn."""
     given = strategy.stage_layers
     chunks = strategy.pp * strategy.virtual_stages if given is None else len(given)

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from airflow_training.planning.reshard.distribution import Distribution, even_slices
-from airflow_training.planning.reshard.steps import Shape, Step, steps_from, still_to_receive
+from airflow_training.planning.reshard.steps import ReshardStep, Shape, steps_from, still_to_receive
 from airflow_training.planning.view.computation import Tensor
 
 Cost = tuple[int, int]
@@ -26,7 +26,7 @@ Cost = tuple[int, int]
 class Path:
     """Steps from one distribution to another; none where nothing changes."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ReshardStep, ...]
     """What all devices together receive in them is the least that there is."""
 
 
@@ -42,11 +42,11 @@ def reshard(
 
 
 @lru_cache(maxsize=65536)
-def cheapest(shape: Shape, source: Distribution, target: Distribution) -> tuple[Step, ...]:
+def cheapest(shape: Shape, source: Distribution, target: Distribution) -> tuple[ReshardStep, ...]:
     """Return the steps of the cheapest path (A*); both ends in their normal spelling."""
     nothing = (0, 0)
     best: dict[Distribution, Cost] = {source: nothing}
-    came: dict[Distribution, Step] = {}
+    came: dict[Distribution, ReshardStep] = {}
     order = count()
     queue = [(nothing, next(order), nothing, source)]
     while queue:
@@ -62,7 +62,7 @@ def cheapest(shape: Shape, source: Distribution, target: Distribution) -> tuple[
                 came[step.target] = step
                 hoped = (reached[0] + still_to_receive(step.target, target, shape), reached[1])
                 heappush(queue, (hoped, next(order), reached, step.target))
-    path: list[Step] = []
+    path: list[ReshardStep] = []
     state = target
     while state != source:
         path.append(came[state])
@@ -70,7 +70,7 @@ def cheapest(shape: Shape, source: Distribution, target: Distribution) -> tuple[
     return tuple(reversed(path))
 
 
-def _effort(step: Step) -> int:
+def _effort(step: ReshardStep) -> int:
     """On one mesh sending piece by piece is the last resort: collectives that move as little are faster."""
     if step.kind in {"slice", "mask"}:
         return 1

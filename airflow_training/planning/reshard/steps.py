@@ -22,7 +22,7 @@ Counts: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ReshardStep:
     """One step of a reshard, with what it moves in elements of the tensor, and in bytes."""
 
     kind: StepKind
@@ -52,7 +52,7 @@ class Step:
         return self.element_bytes * self.payload
 
 
-def steps_from(state: Distribution, target: Distribution, shape: Shape) -> Iterator[Step]:
+def steps_from(state: Distribution, target: Distribution, shape: Shape) -> Iterator[ReshardStep]:
     """Yield every step out of `state` that can be of use on the way to `target`."""
     yield from _gathers_and_exchanges(state, target, shape)
     yield from _slices(state, target, shape)
@@ -88,7 +88,7 @@ def still_to_receive(state: Distribution, target: Distribution, shape: Shape) ->
 
 def _gathers_and_exchanges(
     state: Distribution, target: Distribution, shape: Shape
-) -> Iterator[Step]:
+) -> Iterator[ReshardStep]:
     """Only the last axes of a dimension: the others' slices are not contiguous in a group."""
     for dim, axes in enumerate(state.dims):
         for kept in range(len(axes)):
@@ -101,20 +101,20 @@ def _gathers_and_exchanges(
                         yield _move("all_to_all", moved, state, split, shape)
 
 
-def _slices(state: Distribution, target: Distribution, shape: Shape) -> Iterator[Step]:
+def _slices(state: Distribution, target: Distribution, shape: Shape) -> Iterator[ReshardStep]:
     for axis in state.replicated:
         for dim in range(len(shape)):
             for split in _splits(state, target, dim, (axis,), shape):
                 yield _move("slice", (axis,), state, split, shape)
 
 
-def _reductions(state: Distribution, target: Distribution, shape: Shape) -> Iterator[Step]:
+def _reductions(state: Distribution, target: Distribution, shape: Shape) -> Iterator[ReshardStep]:
     """What a ring receives: n - 1 terms of a device's part, and the n - 1 other parts to gather."""
     local = _elements(state, shape)
     for count in range(1, len(state.partial) + 1):
         for axes in combinations(state.partial, count):
             n = state.mesh.size(*axes)
-            yield Step(
+            yield ReshardStep(
                 kind="all_reduce",
                 axes=axes,
                 source=state,
@@ -129,7 +129,7 @@ def _reductions(state: Distribution, target: Distribution, shape: Shape) -> Iter
         for dim in range(len(shape)):
             for split in _scatters(reduced, target, dim, axis, shape):
                 part = _elements(split, shape)
-                yield Step(
+                yield ReshardStep(
                     kind="reduce_scatter",
                     axes=(axis,),
                     source=state,
@@ -150,7 +150,7 @@ def _scatters(
             yield from _splits(state, target, dim, (axis, *sharing), shape)
 
 
-def _masks(state: Distribution, target: Distribution, shape: Shape) -> Iterator[Step]:
+def _masks(state: Distribution, target: Distribution, shape: Shape) -> Iterator[ReshardStep]:
     """A part becomes a term: padded with the reduction's neutral element, on all but one replica."""
     if state.mesh != target.mesh or (state.partial and state.reduction != target.reduction):
         return
@@ -246,7 +246,7 @@ def _move(
     source: Distribution,
     target: Distribution,
     shape: Shape,
-) -> Step:
+) -> ReshardStep:
     """Return a step in which each device receives just what it lacks; a local one if that is nothing."""
     lacked = _lacked(source, target, shape)
     received = int(lacked.sum())
@@ -257,7 +257,7 @@ def _move(
     if kind in {"all_gather", "all_to_all"}:
         whole = target if kind == "all_gather" else source
         payload = int(_elements(whole, shape).max())
-    return Step(
+    return ReshardStep(
         kind=kind,
         axes=axes,
         source=source,
@@ -270,8 +270,8 @@ def _move(
 
 def _local(
     kind: StepKind, axes: tuple[str, ...], source: Distribution, target: Distribution
-) -> Step:
-    return Step(
+) -> ReshardStep:
+    return ReshardStep(
         kind=kind, axes=axes, source=source, target=target, received=0, busiest=0.0, payload=0
     )
 

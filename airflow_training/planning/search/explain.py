@@ -7,18 +7,18 @@ from collections.abc import Mapping
 import numpy as np
 
 from airflow_training.planning.search import table
-from airflow_training.planning.search.objectives import Money, Objective
-from airflow_training.planning.search.ranking import Family
-from airflow_training.planning.view.plan import Rejected
+from airflow_training.planning.search.objectives import MoneyObjective, Objective
+from airflow_training.planning.search.ranking import StrategyFamily
+from airflow_training.planning.view.plan import RejectedStrategy
 
 
 def rejected(
-    families: Mapping[tuple[str, int], Family],
+    families: Mapping[tuple[str, int], StrategyFamily],
     *,
     best: Mapping[str, int | str | bool],
     best_score: float,
     objective: Objective,
-) -> list[Rejected]:
+) -> list[RejectedStrategy]:
     """Return a line per value of a dimension that the best plan does not have, nearest first.
 
     Args:
@@ -37,22 +37,25 @@ def rejected(
 
 
 def _line(
-    label: Mapping[str, int | str | bool], family: Family, best_score: float, objective: Objective
-) -> Rejected:
+    label: Mapping[str, int | str | bool],
+    family: StrategyFamily,
+    best_score: float,
+    objective: Objective,
+) -> RejectedStrategy:
     score = min(family.best, family.floor)
     if np.isfinite(score):
-        return Rejected(
+        return RejectedStrategy(
             family=label,
             candidates=family.candidates,
-            reason="money" if isinstance(objective, Money) else "time",
+            reason="money" if isinstance(objective, MoneyObjective) else "time",
             by=max(score / best_score - 1.0, 0.0),
             at_least=family.floor < family.best,
         )
     if np.isfinite(family.over_budget):
-        return Rejected(
+        return RejectedStrategy(
             family=label, candidates=family.candidates, reason="money", by=family.over_budget
         )
-    return Rejected(
+    return RejectedStrategy(
         family=label, candidates=family.candidates, reason="memory", by=family.excess_bytes
     )
 

@@ -20,17 +20,17 @@ from airflow_training.planning.search import space, table
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.counts import splits_well
 from airflow_training.planning.search.homogeneous import SearchProblem
-from airflow_training.planning.search.layer_split import StageLayers, Stages, layer_splits
+from airflow_training.planning.search.layer_split import StageLayers, StageSeconds, layer_splits
 from airflow_training.planning.search.paces import (
-    Paces,
+    PassTimes,
     busiest_seconds,
+    layer_mode_of,
     least_score,
     least_seconds,
     most_layers,
     paces_of,
-    way_of,
 )
-from airflow_training.planning.search.prices import Scores
+from airflow_training.planning.search.prices import ObjectiveScores
 from airflow_training.planning.search.pricing import MemoryFloors, Pricing
 from airflow_training.planning.search.ranking import RankedStrategy, distinct
 from airflow_training.planning.view.plan import StrategyTable
@@ -87,7 +87,7 @@ class _SearchInputs:
     pricing: Pricing
     splits: StrategyTable
     modes: StrategyTable
-    paces: Paces
+    paces: PassTimes
     floors: MemoryFloors
 
 
@@ -171,7 +171,7 @@ class _SearchProgress:
         one = table.take(self.splits, slice(split, split + 1))
         one = replace(one, pp=np.asarray([int(stages.sum())]))
         rows = space.expand(one, self.modes)
-        of_way = way_of(rows, self.paces.ways)
+        of_way = layer_mode_of(rows, self.paces.ways)
         columns = split * table.size(self.paces.ways) + of_way
         each = table.take(one, np.zeros(table.size(rows), dtype=np.int64))
         many = np.repeat(stages[None], table.size(rows), axis=0)
@@ -209,7 +209,7 @@ class _SearchProgress:
 
     def _arrange(self, rows: StrategyTable, column: int, order: Sequence[int]) -> None:
         """Price the rows on the best layers for this order of groups, as far as memory allows."""
-        stages = Stages(
+        stages = StageSeconds(
             layers=np.stack([self.paces.layers[group, :, column] for group in order]),
             before=float(self.paces.before[order[0], column]),
             after=float(self.paces.after[order[-1], column]),
@@ -284,7 +284,9 @@ class _SearchProgress:
             if order[before] == order[stage]
         )
 
-    def _scores(self, rows: StrategyTable, seconds: Floats, order: Sequence[int]) -> Scores:
+    def _scores(
+        self, rows: StrategyTable, seconds: Floats, order: Sequence[int]
+    ) -> ObjectiveScores:
         width = (rows.tp * rows.cp * rows.dp)[:, None].astype(np.float64)
         on_group = np.bincount(order, minlength=len(self.question.cluster.groups))
         return self.question.scores_of(seconds, width * on_group[None, :])
@@ -292,7 +294,7 @@ class _SearchProgress:
     def _keep(
         self,
         rows: StrategyTable,
-        scores: Scores,
+        scores: ObjectiveScores,
         spare: Floats,
         layers: tuple[int, ...],
         names: tuple[str, ...],

@@ -11,7 +11,12 @@ from airflow_training.planning.cost.tables import distinct
 from airflow_training.planning.search import space, table
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.objectives import Objective
-from airflow_training.planning.search.prices import Rates, Scores, scores, tokens_per_sample
+from airflow_training.planning.search.prices import (
+    ObjectiveScores,
+    Rates,
+    scores,
+    tokens_per_sample,
+)
 from airflow_training.planning.search.pricing import Pricing
 from airflow_training.planning.search.ranking import Ranking
 from airflow_training.planning.view.cluster import ClusterView
@@ -49,11 +54,11 @@ class SearchProblem:
     def memory_bytes(self) -> float:
         return self.cluster.groups[0].device.memory_bytes
 
-    def scores(self, rows: StrategyTable, seconds: Floats) -> Scores:
+    def scores(self, rows: StrategyTable, seconds: Floats) -> ObjectiveScores:
         """Return how steps of so many seconds count, on the first group of nodes."""
         return self.scores_of(seconds, table.devices(rows)[:, None].astype(np.float64))
 
-    def scores_of(self, seconds: Floats, devices: Floats) -> Scores:
+    def scores_of(self, seconds: Floats, devices: Floats) -> ObjectiveScores:
         """Return how steps of so many seconds count; `devices` has a column per group."""
         return scores(
             self.objective,

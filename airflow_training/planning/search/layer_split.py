@@ -22,7 +22,7 @@ class StageLayers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stages:
+class StageSeconds:
     """Seconds that each stage would take for each layer, forward and backward."""
 
     layers: Floats
@@ -34,7 +34,11 @@ class Stages:
 
 
 def layer_splits(
-    stages: Stages, *, micro_batches: int, most: int = 1, too_big: Collection[StageLayers] = ()
+    stages: StageSeconds,
+    *,
+    micro_batches: int,
+    most: int = 1,
+    too_big: Collection[StageLayers] = (),
 ) -> list[tuple[int, ...]]:
     """Return layers per stage that may be the best, the most promising first; none: nothing fits.
 
@@ -78,7 +82,7 @@ def layer_splits(
     return sorted(found, key=lambda split: (found[split], split))[:most]
 
 
-def _run_seconds(stages: Stages, too_big: Collection[StageLayers]) -> Floats:
+def _run_seconds(stages: StageSeconds, too_big: Collection[StageLayers]) -> Floats:
     """Return the seconds of every run of layers on every stage: (stages, begin, end); inf: it cannot be."""
     count, layers = stages.layers.shape
     ends = np.concatenate([np.zeros((count, 1)), np.cumsum(stages.layers, axis=1)], axis=1)

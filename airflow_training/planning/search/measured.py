@@ -121,7 +121,7 @@ def _knowing(
         seconds = pricing.step_seconds(workload, cluster, table)
         for step in in_tables:
             same = _of_split(table, step.strategy) & (table.zero == step.strategy.zero)
-            if _lies_on(step.strategy, cluster) and same.any():
+            if _runs_on(step.strategy, cluster) and same.any():
                 worked_out = pricing.estimate(workload, cluster, _alone(step.strategy)).step_seconds
                 # also other spellings of this plan: modes that change nothing in it
                 equal = np.isclose(seconds, worked_out, rtol=_EQUAL, atol=0.0)
@@ -132,7 +132,7 @@ def _knowing(
         workload: Workload, cluster: ClusterView, ways: StrategyTable
     ) -> Callable[[StrategyTable], Floats]:
         bound = pricing.floors(workload, cluster, ways)
-        here = [step for step in in_tables if _lies_on(step.strategy, cluster)]
+        here = [step for step in in_tables if _runs_on(step.strategy, cluster)]
 
         def least(table: StrategyTable) -> Floats:
             seconds = bound(table)
@@ -154,7 +154,7 @@ def _of_split(table: StrategyTable, strategy: Strategy) -> npt.NDArray[np.bool_]
     return same
 
 
-def _lies_on(strategy: Strategy, cluster: ClusterView) -> bool:
+def _runs_on(strategy: Strategy, cluster: ClusterView) -> bool:
     """Return whether the equal nodes of a table are those of a strategy."""
     names = {group.name for group in cluster.groups}
     return strategy.stage_devices is None or set(strategy.stage_devices) == names

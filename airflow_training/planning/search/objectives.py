@@ -14,7 +14,7 @@ Purchase = Literal["on_demand", "spot"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Time:
+class TimeObjective:
     """Fewest seconds per step."""
 
     purchase: Purchase = "on_demand"
@@ -24,7 +24,7 @@ class Time:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Money:
+class MoneyObjective:
     """Least money per step."""
 
     purchase: Purchase = "on_demand"
@@ -32,7 +32,7 @@ class Money:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens:
+class TokenObjective:
     """Least time until so many tokens were trained on, for no more than a budget."""
 
     tokens: float
@@ -41,7 +41,7 @@ class Tokens:
     restart_seconds: float = 900.0
 
 
-Objective: TypeAlias = Time | Money | Tokens
+Objective: TypeAlias = TimeObjective | MoneyObjective | TokenObjective
 
 
 def parse(document: Any, *, where: str = "objective") -> Objective:
@@ -54,7 +54,7 @@ def parse(document: Any, *, where: str = "objective") -> Objective:
     """
     names = ("time", "money")
     if document in ("time", "money"):
-        return Time() if document == "time" else Money()
+        return TimeObjective() if document == "time" else MoneyObjective()
     if not isinstance(document, Mapping):
         raise InputError.of(
             code="not_allowed",
@@ -81,15 +81,15 @@ def parse(document: Any, *, where: str = "objective") -> Objective:
         ]
     if problems:
         raise InputError(problems)
-    rest = float(document.get("restart_seconds", Time().restart_seconds))
+    rest = float(document.get("restart_seconds", TimeObjective().restart_seconds))
     if by == "tokens":
-        return Tokens(
+        return TokenObjective(
             tokens=float(document["tokens"]),
             budget=float(document["budget"]),
             purchase=purchase,
             restart_seconds=rest,
         )
-    kind = Time if by == "time" else Money
+    kind = TimeObjective if by == "time" else MoneyObjective
     return kind(purchase=purchase, restart_seconds=rest)
 
 

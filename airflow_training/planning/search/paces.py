@@ -26,7 +26,7 @@ _STAGES_APART = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paces:
+class PassTimes:
     """Seconds of passes, forward and backward together."""
 
     ways: StrategyTable
@@ -50,7 +50,7 @@ class Paces:
 
 def paces_of(
     question: SearchProblem, splits: StrategyTable, modes: StrategyTable, pricing: Pricing
-) -> Paces:
+) -> PassTimes:
     """Return the paces of every split on every kind of node of the cluster."""
     flags = np.stack([modes.sequence_parallel, modes.recompute, modes.overlap == space.ALL])
     ways = table.take(modes, np.unique(flags, axis=1, return_index=True)[1])
@@ -68,7 +68,7 @@ def paces_of(
     layers = each[:, begin:end]
     weight = layers[0] / layers[0].sum(axis=0)
     least, greatest = _backward_share(each, back, begin, end)
-    return Paces(
+    return PassTimes(
         ways=ways,
         layers=layers,
         before=each[:, :begin].sum(axis=1),
@@ -96,7 +96,7 @@ def _backward_share(each: Floats, back: Floats, begin: int, end: int) -> tuple[F
     return np.min(shares, axis=(0, 1)), np.max(shares, axis=(0, 1))
 
 
-def way_of(rows: StrategyTable, ways: StrategyTable) -> Ints:
+def layer_mode_of(rows: StrategyTable, ways: StrategyTable) -> Ints:
     """Return which way each row runs its layers."""
     same = (
         (rows.sequence_parallel[:, None] == ways.sequence_parallel[None])
@@ -106,7 +106,7 @@ def way_of(rows: StrategyTable, ways: StrategyTable) -> Ints:
     return np.asarray(np.argmax(same, axis=1), dtype=np.int64)
 
 
-def busiest_seconds(paces: Paces, columns: Ints, stages: Ints, passes: Ints) -> Floats:
+def busiest_seconds(paces: PassTimes, columns: Ints, stages: Ints, passes: Ints) -> Floats:
     """Return what the slowest stage takes at least for all micro-batches, quickly: (units,).
 
     Layers are taken to divide as one likes, `stages` are those on each group: (units, groups).
@@ -115,7 +115,7 @@ def busiest_seconds(paces: Paces, columns: Ints, stages: Ints, passes: Ints) -> 
 
 
 def least_seconds(
-    paces: Paces, columns: Ints, stages: Ints, passes: Ints, most_layers: Floats
+    paces: PassTimes, columns: Ints, stages: Ints, passes: Ints, most_layers: Floats
 ) -> Floats:
     """Return what passes take at least in any arrangement of each unit: (units,).
 
@@ -165,7 +165,7 @@ def least_score(
 ) -> Floats:
     """Return the scores of passes of at least so many seconds, with what replicas add at least."""
     groups = question.cluster.groups
-    slowest_first = sorted(range(len(groups)), key=lambda group: _way_out(groups[group]))
+    slowest_first = sorted(range(len(groups)), key=lambda group: _output_transfer(groups[group]))
     slowest = np.argmax(stages[:, slowest_first] > 0, axis=1)
     least = np.empty_like(seconds)
     for place in np.unique(slowest):
@@ -198,7 +198,7 @@ def most_layers(
     return np.asarray(found)
 
 
-def _shared(paces: Paces, columns: Ints, stages: Ints) -> Floats:
+def _shared(paces: PassTimes, columns: Ints, stages: Ints) -> Floats:
     """Return the least seconds of the slowest stage where layers divide as one likes."""
     whole = paces.whole[:, columns]
     # embedding and head, as if they were layers too
@@ -234,5 +234,5 @@ def _once(whole: Floats, held: Floats, room: Floats) -> Floats:
     return np.asarray(seconds)
 
 
-def _way_out(group: NodeGroup) -> float:
+def _output_transfer(group: NodeGroup) -> float:
     return np.inf if group.nic is None else group.nic.bandwidth * group.nics_per_node

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from airflow_training.errors import InputError, Problem
-from airflow_training.planning.search.objectives import Money, Objective, Tokens
+from airflow_training.planning.search.objectives import MoneyObjective, Objective, TokenObjective
 from airflow_training.planning.view.cluster import ClusterView
 from airflow_training.planning.view.computation import ComputationView
 
@@ -40,7 +40,7 @@ def rates(cluster: ClusterView, objective: Objective) -> Rates:
         for group in cluster.groups
     ]
     key = "spot_price_per_device_hour" if spot else "price_per_device_hour"
-    if None in prices and (spot or isinstance(objective, Money | Tokens)):
+    if None in prices and (spot or isinstance(objective, MoneyObjective | TokenObjective)):
         raise InputError(
             [
                 Problem(
@@ -64,7 +64,7 @@ def rates(cluster: ClusterView, objective: Objective) -> Rates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
+class ObjectiveScores:
     """How a table of step times on some devices counts."""
 
     wall_seconds: Floats
@@ -84,18 +84,18 @@ def scores(
     step_seconds: Floats,
     devices: Floats,
     tokens_per_step: float,
-) -> Scores:
+) -> ObjectiveScores:
     """Return the scores of steps; `devices` has a column per group: shape (rows, groups)."""
     wall = _wall_seconds(objective, step_seconds, devices @ rates.restarts)
     money = wall * (devices @ rates.price) / _HOUR
     score, over = wall, np.zeros_like(wall)
-    if isinstance(objective, Money):
+    if isinstance(objective, MoneyObjective):
         score = money
-    elif isinstance(objective, Tokens):
+    elif isinstance(objective, TokenObjective):
         steps = objective.tokens / tokens_per_step
         over = np.maximum(money * steps / objective.budget - 1.0, 0.0)
         score = np.where(over > 0, np.inf, wall * steps)
-    return Scores(wall_seconds=wall, money=money, score=score, over_budget=over)
+    return ObjectiveScores(wall_seconds=wall, money=money, score=score, over_budget=over)
 
 
 def _wall_seconds(objective: Objective, step_seconds: Floats, restarts_per_hour: Floats) -> Floats:

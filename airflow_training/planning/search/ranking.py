@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from airflow_training.planning.search import table
-from airflow_training.planning.search.prices import Scores
+from airflow_training.planning.search.prices import ObjectiveScores
 from airflow_training.planning.view.plan import StrategyTable
 
 Floats = npt.NDArray[np.float64]
@@ -67,7 +67,7 @@ def distinct(plans: Sequence[RankedStrategy]) -> list[RankedStrategy]:
 
 
 @dataclass(slots=True)
-class Family:
+class StrategyFamily:
     """What is known of all strategies with one value of one dimension."""
 
     candidates: int = 0
@@ -80,7 +80,7 @@ class Family:
     over_budget: float = np.inf
     """Least share by which one that fits was beyond the budget."""
 
-    def join(self, other: Family) -> None:
+    def join(self, other: StrategyFamily) -> None:
         """Take in what is known of the same family elsewhere."""
         self.candidates += other.candidates
         for key in ("best", "floor", "excess_bytes", "over_budget"):
@@ -99,7 +99,9 @@ class Ranking:
     spare_bytes: Floats = field(default_factory=lambda: np.zeros(0))
     fastest: dict[int, tuple[float, float, StrategyTable]] = field(default_factory=dict)
     """By device count: wall seconds, money and the row."""
-    families: dict[tuple[str, int], Family] = field(default_factory=lambda: defaultdict(Family))
+    families: dict[tuple[str, int], StrategyFamily] = field(
+        default_factory=lambda: defaultdict(StrategyFamily)
+    )
     priced: int = 0
 
     @property
@@ -116,7 +118,7 @@ class Ranking:
                 best[count] = seconds
         return best[devices]
 
-    def add(self, rows: StrategyTable, scores: Scores, spare_bytes: Floats) -> None:
+    def add(self, rows: StrategyTable, scores: ObjectiveScores, spare_bytes: Floats) -> None:
         """Take in rows that fit, with their prices and what they leave of a device's memory."""
         self.priced += table.size(rows)
         over = np.where(scores.over_budget > 0, scores.over_budget, np.inf)
@@ -131,7 +133,7 @@ class Ranking:
             self.note(rows, excess_bytes=excess_bytes)
 
     def note(self, rows: StrategyTable, **found: Floats) -> None:
-        """Remember of every family how near its rows came: numbers by the names of `Family`."""
+        """Remember of every family how near its rows came: numbers by the names of `StrategyFamily`."""
         for name in table.COLUMNS:
             column = np.asarray(getattr(rows, name), dtype=np.int64)
             for key, numbers in found.items():
@@ -158,7 +160,7 @@ class Ranking:
         self.rows = table.take(rows, order)
         self.score, self.spare_bytes = score[order], spare_bytes[order]
 
-    def _keep_fastest(self, rows: StrategyTable, scores: Scores) -> None:
+    def _keep_fastest(self, rows: StrategyTable, scores: ObjectiveScores) -> None:
         seconds, devices = scores.wall_seconds, table.devices(rows)
         for count in np.unique(devices):
             here = np.flatnonzero(devices == count)

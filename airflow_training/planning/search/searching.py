@@ -19,11 +19,11 @@ from airflow_training.planning.search.contradictions import contradiction
 from airflow_training.planning.search.explain import rejected
 from airflow_training.planning.search.heterogeneous import rank_arranged
 from airflow_training.planning.search.homogeneous import SearchProblem
-from airflow_training.planning.search.objectives import Objective, Time, Tokens
+from airflow_training.planning.search.objectives import Objective, TimeObjective, TokenObjective
 from airflow_training.planning.search.placement import placement
 from airflow_training.planning.search.pricing import Pricing
 from airflow_training.planning.search.quota import within_quota
-from airflow_training.planning.search.ranking import Family, RankedStrategy, distinct
+from airflow_training.planning.search.ranking import RankedStrategy, StrategyFamily, distinct
 from airflow_training.planning.search.smallest import first_fit, smallest
 from airflow_training.planning.view.cluster import ClusterView, NodeGroup
 from airflow_training.planning.view.plan import Estimate, SearchResult, StrategyTable, Workload
@@ -32,7 +32,7 @@ from airflow_training.planning.view.strategy import Strategy
 
 _GIB = 2.0**30
 FREE = Constraints()
-FASTEST = Time()
+FASTEST = TimeObjective()
 MODEL = pricing_with(FROZEN)
 
 
@@ -84,12 +84,12 @@ def search(
 
 
 @dataclass(slots=True)
-class _Found:
+class _SearchOutcome:
     """What the searches over equal nodes and over arrangements of stages found together."""
 
     plans: list[RankedStrategy] = field(default_factory=list)
     fastest: list[RankedStrategy] = field(default_factory=list)
-    families: dict[tuple[str, int], Family] = field(default_factory=dict)
+    families: dict[tuple[str, int], StrategyFamily] = field(default_factory=dict)
     evaluated: int = 0
     priced: int = 0
     warnings: list[str] = field(default_factory=list)
@@ -99,8 +99,8 @@ class _Found:
         return scores[top_k - 1] if len(scores) >= top_k else np.inf
 
 
-def _find(question: SearchProblem, top_k: int, pricing: Pricing) -> _Found:
-    found = _Found()
+def _find(question: SearchProblem, top_k: int, pricing: Pricing) -> _SearchOutcome:
+    found = _SearchOutcome()
     groups = question.cluster.groups
     lists = any(key in question.constraints.rules for key in ("stage_layers", "stage_devices"))
     if not lists:
@@ -113,7 +113,7 @@ def _find(question: SearchProblem, top_k: int, pricing: Pricing) -> _Found:
 
 
 def _search_group(
-    question: SearchProblem, group: NodeGroup, found: _Found, top_k: int, pricing: Pricing
+    question: SearchProblem, group: NodeGroup, found: _SearchOutcome, top_k: int, pricing: Pricing
 ) -> None:
     """Search one group of equal nodes by itself."""
     alone = question_of(
@@ -151,11 +151,11 @@ def _search_group(
     ]
     found.priced += ranking.priced
     for key, family in ranking.families.items():
-        found.families.setdefault(key, Family()).join(family)
+        found.families.setdefault(key, StrategyFamily()).join(family)
 
 
 def _search_arrangements(
-    question: SearchProblem, found: _Found, top_k: int, pricing: Pricing, least_kinds: int
+    question: SearchProblem, found: _SearchOutcome, top_k: int, pricing: Pricing, least_kinds: int
 ) -> None:
     """Search layers and kinds of nodes of every stage."""
     arranged = rank_arranged(
@@ -281,7 +281,7 @@ def _known_groups(cluster: ClusterView, constraints: Constraints) -> None:
         raise InputError(problems)
 
 
-def _nothing(question: SearchProblem, found: _Found, pricing: Pricing) -> InputError:
+def _nothing(question: SearchProblem, found: _SearchOutcome, pricing: Pricing) -> InputError:
     """Return the error for a search in which nothing fits, or nothing is within the budget."""
     if not found.evaluated:
         return contradiction(
@@ -289,7 +289,7 @@ def _nothing(question: SearchProblem, found: _Found, pricing: Pricing) -> InputE
         )
     families = found.families.values()
     over = min((family.over_budget for family in families), default=np.inf)
-    if isinstance(question.objective, Tokens) and np.isfinite(over):
+    if isinstance(question.objective, TokenObjective) and np.isfinite(over):
         return _over_budget(question.objective, over)
     devices, group = question.cluster.devices, question.cluster.groups[0]
     missing = min((family.excess_bytes for family in families), default=np.inf)
@@ -304,7 +304,7 @@ def _nothing(question: SearchProblem, found: _Found, pricing: Pricing) -> InputE
     )
 
 
-def _over_budget(objective: Tokens, over: float) -> InputError:
+def _over_budget(objective: TokenObjective, over: float) -> InputError:
     enough = objective.budget * (1 + over)
     return InputError.of(
         code="over_budget",

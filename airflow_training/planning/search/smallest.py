@@ -17,14 +17,14 @@ _ROWS = 16_384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Smallest:
+class SmallestFit:
     """The fewest devices that hold the model, and a strategy on them."""
 
     devices: int
     row: StrategyTable
 
 
-def smallest(question: SearchProblem, *, pricing: Pricing) -> Smallest | None:
+def smallest(question: SearchProblem, *, pricing: Pricing) -> SmallestFit | None:
     """Return the smallest cluster that would fit, at most 4,096 times as large; None: there is none.
 
     The device counts that are tried are those of `counts.device_counts`.
@@ -38,7 +38,7 @@ def smallest(question: SearchProblem, *, pricing: Pricing) -> Smallest | None:
                 one = _with_nodes(question, count // group.devices_per_node)
                 row = _fit_on(one, pricing)
                 if row is not None:
-                    return Smallest(devices=count, row=row)
+                    return SmallestFit(devices=count, row=row)
         tried = whole.cluster.devices
     return None
 

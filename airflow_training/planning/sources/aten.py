@@ -49,7 +49,7 @@ def arguments(node: fx.Node) -> tuple[Any, ...]:
     return node.args
 
 
-class Scribe:
+class GraphWriter:
     """Writes one graph: tensors and operators get the names of its nodes."""
 
     def __init__(
@@ -175,7 +175,7 @@ class Scribe:
     def body(self, node: fx.Node, part: fx.Node) -> ComputationView:
         """Return the view of a branch or of a loop's body."""
         graph = getattr(self.module, str(part.target))
-        inside = Scribe(graph, self.dtype, self.trips, self.probabilities)
+        inside = GraphWriter(graph, self.dtype, self.trips, self.probabilities)
         given: list[tuple[str, TensorKind]] = [
             (own.name, "input") for own in graph.graph.nodes if own.op == "placeholder"
         ]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from airflow_training.planning.sources.aten import Scribe, arguments, converts, name_of
+from airflow_training.planning.sources.aten import GraphWriter, arguments, converts, name_of
 from airflow_training.planning.sources.aten_shapes import order_of
 
 LETTERS = "abcdefghijlmopqrstuvwxyz"
@@ -24,7 +24,7 @@ WHOLE = ("selective", "full")
 
 
 @converts("linear")
-def _linear(scribe: Scribe, node: fx.Node) -> None:
+def _linear(scribe: GraphWriter, node: fx.Node) -> None:
     inputs = scribe.inputs(node)
     rows = LETTERS[: len(scribe.shape(inputs[0])) - 1]
     bias = ",n" if len(inputs) > 2 else ""
@@ -33,16 +33,16 @@ def _linear(scribe: Scribe, node: fx.Node) -> None:
 
 
 @converts("mm", "bmm", "matmul", "mv", "dot", "vdot")
-def _matmul(scribe: Scribe, node: fx.Node) -> None:
+def _matmul(scribe: GraphWriter, node: fx.Node) -> None:
     _product(scribe, node, arguments(node)[0], arguments(node)[1])
 
 
 @converts("addmm", "baddbmm")
-def _addmm(scribe: Scribe, node: fx.Node) -> None:
+def _addmm(scribe: GraphWriter, node: fx.Node) -> None:
     _product(scribe, node, arguments(node)[1], arguments(node)[2], arguments(node)[0])
 
 
-def _product(scribe: Scribe, node: fx.Node, left: Any, right: Any, bias: Any = None) -> None:
+def _product(scribe: GraphWriter, node: fx.Node, left: Any, right: Any, bias: Any = None) -> None:
     """Write a product of the last dimension of `left` with the last but one of `right`."""
     (one,), (other, order) = scribe.of(left), _untransposed(scribe, right)
     first, second = scribe.shape(one), [scribe.shape(other)[i] for i in order]
@@ -81,7 +81,7 @@ def _letter(shape: Sequence[int], batch: str, dims: Sequence[int], place: int, s
     return batch[at] if shape[at] == dims[place] else next(spare)
 
 
-def _untransposed(scribe: Scribe, node: Any) -> tuple[str, tuple[int, ...]]:
+def _untransposed(scribe: GraphWriter, node: Any) -> tuple[str, tuple[int, ...]]:
     """Return a tensor and the order of its dimensions; a transposed parameter as it was before."""
     if name_of(node.target) in {"permute", "t", "transpose"} and node.op == "call_function":
         (source,) = scribe.inputs(node)
@@ -93,7 +93,7 @@ def _untransposed(scribe: Scribe, node: Any) -> tuple[str, tuple[int, ...]]:
 
 
 @converts("einsum")
-def _einsum(scribe: Scribe, node: fx.Node) -> None:
+def _einsum(scribe: GraphWriter, node: fx.Node) -> None:
     equation = str(arguments(node)[0]).replace(" ", "")
     left, arrow, _ = equation.partition("->")
     terms = left.split(",")
@@ -105,7 +105,7 @@ def _einsum(scribe: Scribe, node: fx.Node) -> None:
 
 
 @converts("convolution")
-def _convolution(scribe: Scribe, node: fx.Node) -> None:
+def _convolution(scribe: GraphWriter, node: fx.Node) -> None:
     if arguments(node)[6]:
         _unknown(scribe, node)
         return
@@ -113,7 +113,7 @@ def _convolution(scribe: Scribe, node: fx.Node) -> None:
 
 
 @converts("layer_norm", "rms_norm")
-def _norm(scribe: Scribe, node: fx.Node) -> None:
+def _norm(scribe: GraphWriter, node: fx.Node) -> None:
     rank = len(arguments(node)[1])
     inputs = scribe.inputs(node)
     scribe.operator(node.name, "norm", inputs, [scribe.result(node)], rank=rank)
@@ -126,7 +126,7 @@ def _norm(scribe: Scribe, node: fx.Node) -> None:
     "native_batch_norm",
     "cudnn_batch_norm",
 )
-def _batch_norm(scribe: Scribe, node: fx.Node) -> None:
+def _batch_norm(scribe: GraphWriter, node: fx.Node) -> None:
     """Write it without its running statistics, which nothing waits for."""
     inputs = [
         name
@@ -138,19 +138,19 @@ def _batch_norm(scribe: Scribe, node: fx.Node) -> None:
 
 
 @converts("group_norm")
-def _group_norm(scribe: Scribe, node: fx.Node) -> None:
+def _group_norm(scribe: GraphWriter, node: fx.Node) -> None:
     scribe.operator(node.name, "group_norm", scribe.inputs(node), [scribe.result(node)])
 
 
 @converts("_softmax", "_log_softmax")
-def _softmax(scribe: Scribe, node: fx.Node) -> None:
+def _softmax(scribe: GraphWriter, node: fx.Node) -> None:
     scribe.operator(
         node.name, "softmax", scribe.inputs(node), [scribe.result(node)], dim=arguments(node)[1]
     )
 
 
 @converts("scaled_dot_product_attention")
-def _attention(scribe: Scribe, node: fx.Node) -> None:
+def _attention(scribe: GraphWriter, node: fx.Node) -> None:
     """Write q, k and v of (batch, heads, sequence, head); other ranks have no rule."""
     query, key, value = scribe.inputs(node)[:3]
     shape = scribe.shape(query)
@@ -173,13 +173,13 @@ def _attention(scribe: Scribe, node: fx.Node) -> None:
 
 
 @converts("embedding")
-def _embedding(scribe: Scribe, node: fx.Node) -> None:
+def _embedding(scribe: GraphWriter, node: fx.Node) -> None:
     table, numbers = scribe.inputs(node)
     scribe.operator(node.name, "embedding", (numbers, table), [scribe.result(node)])
 
 
 @converts("cross_entropy_loss", "nll_loss_forward", "nll_loss")
-def _cross_entropy(scribe: Scribe, node: fx.Node) -> None:
+def _cross_entropy(scribe: GraphWriter, node: fx.Node) -> None:
     """Write a loss per row, and its mean."""
     logits, labels = scribe.inputs(node)[:2]
     shape = scribe.shape(logits)
@@ -206,7 +206,7 @@ def _cross_entropy(scribe: Scribe, node: fx.Node) -> None:
     "sum", "mean", "amax", "amin", "max", "min", "var", "var_mean", "prod", "argmax", "argmin",
     "any", "all", "logsumexp", "linalg_vector_norm",
 )  # fmt: skip
-def _reduce(scribe: Scribe, node: fx.Node) -> None:
+def _reduce(scribe: GraphWriter, node: fx.Node) -> None:
     inputs = scribe.inputs(node)
     if len(inputs) > 1:
         _pointwise(scribe, node)
@@ -223,7 +223,7 @@ def _reduce(scribe: Scribe, node: fx.Node) -> None:
 
 
 @converts("native_dropout")
-def _dropout(scribe: Scribe, node: fx.Node) -> None:
+def _dropout(scribe: GraphWriter, node: fx.Node) -> None:
     scribe.operator(
         node.name, "elementwise", scribe.inputs(node), scribe.results(node), function="dropout"
     )
@@ -235,7 +235,7 @@ def _dropout(scribe: Scribe, node: fx.Node) -> None:
     "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_bilinear2d",
     "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d",
 )  # fmt: skip
-def _pool(scribe: Scribe, node: fx.Node) -> None:
+def _pool(scribe: GraphWriter, node: fx.Node) -> None:
     (source,) = scribe.inputs(node)
     before, result = scribe.shape(source), scribe.result(node)
     after = scribe.shape(result)
@@ -256,7 +256,7 @@ def _numbers(kernel: Any, shape: Sequence[int]) -> list[int]:
 
 
 @converts("pointwise")
-def _pointwise(scribe: Scribe, node: fx.Node) -> None:
+def _pointwise(scribe: GraphWriter, node: fx.Node) -> None:
     """Write any function of single elements: torch marks them."""
     inputs = scribe.inputs(node)
     function = name_of(node.target)
@@ -266,7 +266,7 @@ def _pointwise(scribe: Scribe, node: fx.Node) -> None:
 
 
 @converts("cond")
-def _cond(scribe: Scribe, node: fx.Node) -> None:
+def _cond(scribe: GraphWriter, node: fx.Node) -> None:
     """Write the branches; the condition itself is the last input, which no branch reads."""
     condition, *branches, operands = arguments(node)
     names = [name for source in operands for name in scribe.of(source)]
@@ -284,7 +284,7 @@ def _cond(scribe: Scribe, node: fx.Node) -> None:
 
 
 @converts("while_loop")
-def _while_loop(scribe: Scribe, node: fx.Node) -> None:
+def _while_loop(scribe: GraphWriter, node: fx.Node) -> None:
     """Write the body; the test is a comparison of numbers, which costs nothing beside it."""
     names = [name for part in arguments(node)[2:] for source in part for name in scribe.of(source)]
     scribe.operator(
@@ -298,7 +298,7 @@ def _while_loop(scribe: Scribe, node: fx.Node) -> None:
 
 
 @converts("scan")
-def _scan(scribe: Scribe, node: fx.Node) -> None:
+def _scan(scribe: GraphWriter, node: fx.Node) -> None:
     combine, carried, sequences, *more = arguments(node)
     names = [
         name
@@ -319,7 +319,7 @@ def _scan(scribe: Scribe, node: fx.Node) -> None:
 
 
 @converts("unknown")
-def _unknown(scribe: Scribe, node: fx.Node) -> None:
+def _unknown(scribe: GraphWriter, node: fx.Node) -> None:
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor):
         outputs: tuple[str, ...] = (scribe.result(node),)

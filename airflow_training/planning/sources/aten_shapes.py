@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import fx
 
-from airflow_training.planning.sources.aten import Scribe, arguments, converts, name_of
+from airflow_training.planning.sources.aten import GraphWriter, arguments, converts, name_of
 
 
 @converts("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten")
-def _reshape(scribe: Scribe, node: fx.Node) -> None:
+def _reshape(scribe: GraphWriter, node: fx.Node) -> None:
     (source,) = scribe.inputs(node)
     if scribe.shape(source) == tuple(node.meta["val"].shape):
         scribe.alias(node, source)
@@ -19,7 +19,7 @@ def _reshape(scribe: Scribe, node: fx.Node) -> None:
 
 
 @converts("clone", "contiguous", "detach", "alias", "lift_fresh_copy", "_to_copy", "to")
-def _copy(scribe: Scribe, node: fx.Node) -> None:
+def _copy(scribe: GraphWriter, node: fx.Node) -> None:
     source = scribe.inputs(node)[0]
     if scribe.tensors[source].dtype == scribe.type_of(node.meta["val"].dtype):
         scribe.alias(node, source)
@@ -28,7 +28,7 @@ def _copy(scribe: Scribe, node: fx.Node) -> None:
 
 
 @converts("permute", "transpose", "t")
-def _transpose(scribe: Scribe, node: fx.Node) -> None:
+def _transpose(scribe: GraphWriter, node: fx.Node) -> None:
     order = order_of(node)
     scribe.operator(node.name, "transpose", scribe.inputs(node), [scribe.result(node)], order=order)
 
@@ -46,7 +46,7 @@ def order_of(node: fx.Node) -> tuple[int, ...]:
 
 
 @converts("expand")
-def _expand(scribe: Scribe, node: fx.Node) -> None:
+def _expand(scribe: GraphWriter, node: fx.Node) -> None:
     (source,) = scribe.inputs(node)
     if scribe.shape(source) == tuple(node.meta["val"].shape):
         scribe.alias(node, source)
@@ -55,13 +55,13 @@ def _expand(scribe: Scribe, node: fx.Node) -> None:
 
 
 @converts("cat")
-def _concatenate(scribe: Scribe, node: fx.Node) -> None:
+def _concatenate(scribe: GraphWriter, node: fx.Node) -> None:
     dim = arguments(node)[1] if len(arguments(node)) > 1 else 0
     scribe.operator(node.name, "concatenate", scribe.inputs(node), [scribe.result(node)], dim=dim)
 
 
 @converts("split", "split_with_sizes", "chunk", "tensor_split")
-def _split(scribe: Scribe, node: fx.Node) -> None:
+def _split(scribe: GraphWriter, node: fx.Node) -> None:
     dim: Any = arguments(node)[2] if len(arguments(node)) > 2 else node.kwargs.get("dim", 0)
     (source,) = scribe.inputs(node)
     rank = len(scribe.shape(source))
@@ -71,14 +71,14 @@ def _split(scribe: Scribe, node: fx.Node) -> None:
     scribe.operator(node.name, "split", [source], outputs, dim=dim, interleaved=mixed)
 
 
-def _is_linear(scribe: Scribe, name: str) -> bool:
+def _is_linear(scribe: GraphWriter, name: str) -> bool:
     """Return whether a tensor is the product of something with a parameter."""
     makers = (op for op in scribe.operators if name in op.outputs and op.kind == "matmul")
     return any(scribe.tensors[own].kind == "parameter" for op in makers for own in op.inputs[1:2])
 
 
 @converts("slice")
-def _slice(scribe: Scribe, node: fx.Node) -> None:
+def _slice(scribe: GraphWriter, node: fx.Node) -> None:
     (source,) = scribe.inputs(node)
     if scribe.shape(source) == tuple(node.meta["val"].shape):
         scribe.alias(node, source)
@@ -88,7 +88,7 @@ def _slice(scribe: Scribe, node: fx.Node) -> None:
 
 
 @converts("select")
-def _select(scribe: Scribe, node: fx.Node) -> None:
+def _select(scribe: GraphWriter, node: fx.Node) -> None:
     (source,), dim = scribe.inputs(node), int(arguments(node)[1])
     shape = list(scribe.shape(source))
     shape[dim] = 1

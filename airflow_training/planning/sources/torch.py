@@ -48,14 +48,14 @@ def trace(
             "torch_missing", "tracing a module needs torch", "pip install torch"
         ) from error
     from airflow_training.planning.sources import aten_operators  # noqa: F401 - registers them
-    from airflow_training.planning.sources.aten import Scribe
+    from airflow_training.planning.sources.aten import GraphWriter
 
     if not isinstance(module, torch.nn.Module):
         message = f"{type(module).__name__} is no torch.nn.Module"
         raise _error("bad_module", message, "give an instance, not the class")
     graph, given = _traced(torch, module, tuple(example_inputs))
     dtype = next((p.dtype for p in module.parameters() if p.dtype.is_floating_point), torch.float32)
-    scribe = Scribe(graph, dtype, trips or {}, probabilities or {})
+    scribe = GraphWriter(graph, dtype, trips or {}, probabilities or {})
     return cut_into_units(scribe.view(type(module).__name__, given))
 
 

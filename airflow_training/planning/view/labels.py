@@ -24,7 +24,7 @@ LAST_RESORT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Seed:
+class AxisSeed:
     """A known part of the answer: mesh axis `axis` splits dimension `dim` of a tensor.
 
     `dim` None: it splits no dimension of it. What a seed says holds; the priority is that of what follows
@@ -50,7 +50,7 @@ def resolve_labels(
     view: ComputationView,
     rules: Mapping[str, OperatorRule],
     axes: Sequence[str],
-    seeds: Iterable[Seed],
+    seeds: Iterable[AxisSeed],
 ) -> dict[str, Labels]:
     """Return the labels of every mesh axis.
 
@@ -62,7 +62,7 @@ def resolve_labels(
 
     """
     graph = _Graph(view, rules)
-    given: dict[str, list[Seed]] = {axis: [] for axis in axes}
+    given: dict[str, list[AxisSeed]] = {axis: [] for axis in axes}
     for seed in seeds:
         if seed.axis in given:
             given[seed.axis].append(seed)
@@ -114,7 +114,7 @@ class _Graph:
             if operator.of:
                 self.gradients[operator.of].append(position)
 
-    def resolve_labels(self, seeds: Iterable[Seed]) -> Labels:
+    def resolve_labels(self, seeds: Iterable[AxisSeed]) -> Labels:
         known: dict[str, int | None] = {}
         tensors: dict[str, int] = {}
         operators: dict[int, str] = {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from airflow_training.planning.view.computation import ComputationView, Operator, Tensor
 from airflow_training.planning.view.labels import Labels
 from airflow_training.planning.view.rules import OperatorRule
-from airflow_training.planning.view.symbols import Box, Extent, TensorMemory
+from airflow_training.planning.view.symbols import Box, DimensionSize, TensorMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def points(
         for factor, size, axis in zip(box, tensor.shape, tensor.axes, strict=True):
             known = sizes.get(factor, (0, False))
             sizes[factor] = max(known[0], size), known[1] or scales(axis)
-    return tuple(Extent(*sizes[factor], split.get(factor, ())) for factor in factors)
+    return tuple(DimensionSize(*sizes[factor], split.get(factor, ())) for factor in factors)
 
 
 def scales(axis: str) -> bool:
@@ -218,6 +218,6 @@ def _layout(
 
 def _box(tensor: Tensor, dims: tuple[tuple[str, ...], ...]) -> Box:
     return tuple(
-        Extent(size, scales(axis), axes)
+        DimensionSize(size, scales(axis), axes)
         for size, axis, axes in zip(tensor.shape, tensor.axes, dims, strict=True)
     )

@@ -18,8 +18,8 @@ from airflow_training.planning.view.program import (
     MeshAxis,
     Number,
     Parameters,
-    Piece,
     Program,
+    ProgramPiece,
     Sharding,
     Transfer,
 )
@@ -60,8 +60,8 @@ def _pattern(sharding: Sharding) -> SplitPattern:
     return SplitPattern(on, sharding.sequence_parallel and "tp" in on)
 
 
-def _piece(stretch: SymbolicPiece, numbers: Evaluator) -> Piece:
-    return Piece(
+def _piece(stretch: SymbolicPiece, numbers: Evaluator) -> ProgramPiece:
+    return ProgramPiece(
         name=stretch.unit.name,
         repeat=stretch.unit.repeat,
         work=tuple(_work(task, numbers) for task in stretch.tasks),

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from airflow_training.planning.view.alternation import alternating
 from airflow_training.planning.view.computation import ComputationView, Tensor
-from airflow_training.planning.view.labels import Seed, resolve_labels
+from airflow_training.planning.view.labels import AxisSeed, resolve_labels
 from airflow_training.planning.view.rules import OperatorRule, rule_of
 from airflow_training.planning.view.seeding import SPLIT_WEIGHTS
 
@@ -52,7 +52,7 @@ def _spread(
     sources: Sequence[str],
 ) -> None:
     seeds = [
-        Seed(name, axis, dim)
+        AxisSeed(name, axis, dim)
         for name in sources
         for dim, axis in enumerate(tensors[name].axes)
         if axis

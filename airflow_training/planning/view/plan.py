@@ -86,7 +86,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected:
+class RejectedStrategy:
     """Why a family of strategies lost: against the best plan."""
 
     family: Mapping[str, int | str | bool]
@@ -106,7 +106,7 @@ class SearchResult:
     """Best first."""
     placement: Sequence[Mapping[str, object]]
     """For each plan: which mesh axis lies on which level of the topology, and stages on groups."""
-    rejected: Sequence[Rejected] = ()
+    rejected: Sequence[RejectedStrategy] = ()
     front: Sequence[Estimate] = ()
     """The Pareto front of time against money, fastest first."""
     evaluated: int = 0

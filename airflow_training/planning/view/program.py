@@ -76,7 +76,7 @@ class Parameters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class ProgramPiece:
     """One unit of the view, lowered; `repeat` equal ones follow each other."""
 
     name: str
@@ -115,6 +115,6 @@ class Program:
 
     name: str
     sharding: Sharding
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ProgramPiece, ...]
     warnings: tuple[str, ...] = field(default=())
     """Operators that no rule knows and that are therefore replicated."""

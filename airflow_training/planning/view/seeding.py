@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from airflow_training.planning.view.computation import ComputationView
-from airflow_training.planning.view.labels import Seed
+from airflow_training.planning.view.labels import AxisSeed
 
 SPLIT_WEIGHTS = {
     "heads": "tp",
@@ -23,7 +23,7 @@ STREAM = ("batch", "sequence", "hidden")
 """The activations that sequence parallelism splits (Korthikanti et al. 2022, arXiv:2205.05198)."""
 
 
-def seeds(view: ComputationView, *, sequence_parallel: bool) -> Iterator[Seed]:
+def seeds(view: ComputationView, *, sequence_parallel: bool) -> Iterator[AxisSeed]:
     """Yield the known splits over the mesh axes tp, cp and ep.
 
     Parameters come first (their split is what makes tensor and expert parallelism), then the inputs'
@@ -32,8 +32,8 @@ def seeds(view: ComputationView, *, sequence_parallel: bool) -> Iterator[Seed]:
     for tensor in view.tensors.values():
         for dim, axis in enumerate(tensor.axes):
             if tensor.kind == "parameter" and axis in SPLIT_WEIGHTS:
-                yield Seed(tensor.name, SPLIT_WEIGHTS[axis], dim, 0)
+                yield AxisSeed(tensor.name, SPLIT_WEIGHTS[axis], dim, 0)
             elif tensor.kind == "input" and axis in SPLIT_INPUTS:
-                yield Seed(tensor.name, SPLIT_INPUTS[axis], dim, 1)
+                yield AxisSeed(tensor.name, SPLIT_INPUTS[axis], dim, 1)
         if sequence_parallel and tensor.axes == STREAM:
-            yield Seed(tensor.name, "tp", STREAM.index("sequence"), 2)
+            yield AxisSeed(tensor.name, "tp", STREAM.index("sequence"), 2)

@@ -19,7 +19,7 @@ from airflow_training.planning.view.partition import Kernel, Partition, Task
 from airflow_training.planning.view.program import MeshAxis, Recompute
 from airflow_training.planning.view.rules import OperatorRule, rule_of
 from airflow_training.planning.view.seeding import seeds
-from airflow_training.planning.view.symbols import Extent, TensorMemory
+from airflow_training.planning.view.symbols import DimensionSize, TensorMemory
 from airflow_training.planning.view.training import is_parameter_gradient, with_backward
 from airflow_training.planning.view.weights import SplitParameter, WeightPlacement, Weights
 
@@ -57,7 +57,7 @@ class SplitView:
     warnings: tuple[str, ...]
 
 
-class Same:
+class IdentityKey:
     """A view as a key, by identity: views are large, and hold what cannot be hashed."""
 
     __slots__ = ("view",)
@@ -69,21 +69,21 @@ class Same:
         return id(self.view)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.view is other.view
+        return isinstance(other, IdentityKey) and self.view is other.view
 
 
 def split(view: ComputationView, pattern: SplitPattern) -> SplitView:
     """Return the split view, from memory where it is known."""
-    return _split(Same(view), pattern)
+    return _split(IdentityKey(view), pattern)
 
 
 @lru_cache(maxsize=256)
-def _split(same: Same, pattern: SplitPattern) -> SplitView:
+def _split(same: IdentityKey, pattern: SplitPattern) -> SplitView:
     return _Splitter(_step(same), pattern).split()
 
 
 @lru_cache(maxsize=32)
-def _step(same: Same) -> ComputationView:
+def _step(same: IdentityKey) -> ComputationView:
     return training_step(same.view)
 
 
@@ -153,7 +153,7 @@ class _Splitter:
 
     def _kept(self, name: str, times: float) -> TensorMemory:
         held = self._memory(name)
-        return replace(held, box=(*held.box, Extent(times)))
+        return replace(held, box=(*held.box, DimensionSize(times)))
 
     def _copies(self, operator: Operator) -> tuple[TensorMemory, ...]:
         """Return what an operator needs or makes elsewhere than it lies: a second copy, for a moment."""

@@ -11,7 +11,7 @@ from airflow_training.planning.view.program import Number
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class DimensionSize:
     """The length of one dimension: `size`, times the batch's growth if it `scales`, cut by `axes`."""
 
     size: float
@@ -19,7 +19,7 @@ class Extent:
     axes: tuple[str, ...] = ()
 
 
-Box = tuple[Extent, ...]
+Box = tuple[DimensionSize, ...]
 """A product of extents; the empty one is 1."""
 
 
@@ -68,10 +68,10 @@ class Evaluator:
         self._growth = growth
         self._axes = axes
         self._precision = precision
-        self._extents: dict[Extent, Number] = {}
+        self._extents: dict[DimensionSize, Number] = {}
         self._boxes: dict[Box, Number] = {}
 
-    def extent(self, extent: Extent) -> Number:
+    def extent(self, extent: DimensionSize) -> Number:
         """Return the longest slice of a dimension."""
         known = self._extents.get(extent)
         if known is None:

@@ -15,8 +15,8 @@ from typing import Any
 from airflow_training.admission.plan.capacity import TIGHT_SECONDS, available_nodes, waiting_seconds
 from airflow_training.admission.plan.history import History
 from airflow_training.admission.plan.replan import (
+    ReplanInput,
     ReplanVerdict,
-    Situation,
     read_current_cluster,
     replan_run,
 )
@@ -64,12 +64,12 @@ class RunView:
         planned_tight = self.job.plan is not None and self.job.plan.capacity == "free"
         return planned_tight or waiting_seconds(self.instances_of, now=self.now) > TIGHT_SECONDS
 
-    def situation(self, machines: Machines, *, broken: bool, tight: bool) -> Situation:
+    def situation(self, machines: Machines, *, broken: bool, tight: bool) -> ReplanInput:
         """Return what the planner is told."""
         said = [self.progress.get(entry.key) for entry in self.instances_of]
         totals = [each.total_steps for each in said if each and each.total_steps is not None]
         began, ran = self.ledger.job.started_at, self.ledger.job.running_at
-        return Situation(
+        return ReplanInput(
             job=self.job,
             machines=machines,
             step=max((each.step for each in said if each and each.step is not None), default=0),

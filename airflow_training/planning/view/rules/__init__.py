@@ -24,7 +24,7 @@ Every operator may have `recompute`, the modes in which the backward pass runs i
 
 from airflow_training.planning.view.rules import algebra, experts, images, layers, shapes
 from airflow_training.planning.view.rules.registry import (
-    Exchange,
+    OperatorCommunication,
     OperatorRule,
     Tensors,
     kinds,
@@ -33,7 +33,7 @@ from airflow_training.planning.view.rules.registry import (
 )
 
 __all__ = [
-    "Exchange",
+    "OperatorCommunication",
     "OperatorRule",
     "Tensors",
     "algebra",

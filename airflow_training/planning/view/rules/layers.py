@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from airflow_training.planning.view.computation import Operator
 from airflow_training.planning.view.rules.algebra import aligned
-from airflow_training.planning.view.rules.registry import Exchange, OperatorRule, Tensors, rule
+from airflow_training.planning.view.rules.registry import (
+    OperatorCommunication,
+    OperatorRule,
+    Tensors,
+    rule,
+)
 
 
 @rule("softmax")
@@ -55,7 +60,7 @@ def attention(operator: Operator, tensors: Tensors) -> OperatorRule:
     share = 0.5 if operator.attributes.get("causal") else 1.0
     keys = tensors[operator.inputs[1]].shape[query.index("sequence")]
     products = 2.0 * share * keys
-    ring = Exchange(
+    ring = OperatorCommunication(
         factor="sequence",
         collective="send_recv",
         payload=operator.inputs[1:3],
@@ -113,7 +118,7 @@ def cross_entropy(operator: Operator, tensors: Tensors) -> OperatorRule:
     become their softmax and then their gradient in one and the same memory.
     """
     rows = tuple(f"d{i}" for i in range(len(tensors[operator.inputs[1]].shape)))
-    reduced = Exchange(
+    reduced = OperatorCommunication(
         factor="classes", collective="all_reduce", payload=operator.outputs[:1], forward=3.0
     )
     return OperatorRule(

@@ -18,7 +18,7 @@ Maker = Callable[[Operator, Tensors], "OperatorRule"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class OperatorCommunication:
     """Communication that an operator does inside, when it is split along `factor`."""
 
     factor: str
@@ -52,7 +52,7 @@ class OperatorRule:
     """What a matrix multiplication sums over besides factors (a convolution's window)."""
     separate: bool = False
     """Every input has a gradient operator of its own, with `flops` per point."""
-    exchanges: tuple[Exchange, ...] = ()
+    exchanges: tuple[OperatorCommunication, ...] = ()
     saves: frozenset[str] = frozenset()
     """Names of the inputs and outputs that the gradient reads."""
     passes: frozenset[str] = frozenset()

@@ -15,7 +15,7 @@ from torch import fx
 
 from airflow_training.planning.view.computation import ComputationView, Operator, Tensor, TensorKind
 
-Convert = Callable[["Scribe", fx.Node], None]
+Convert = Callable[["GraphWriter", fx.Node], None]
 CONVERTERS: dict[str, Convert] = {}
 """By the name of the operator without namespace and overload."""
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from airflow_training.registered import HERE
+from airflow_training.builtin_runtimes import HERE
 
 __all__ = ["OPTIONS", "Option", "Settings", "airflow_home", "frameworks_folder", "load_settings"]
 

@@ -12,7 +12,7 @@ from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry
 from airflow_training.control.rollup import checkpoint_reference
 from airflow_training.control.root_cause import cause_lines
 from airflow_training.control.subtask_snapshot import JOB_GROUP
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 from airflow_training.errors import StillAlive
 from airflow_training.state.store import RunState, Store
 from airflow_training.supervise.cleanup import clean_up, drive_to_end, stop_run

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_training.documents.words import wrap_lines
+from airflow_training.documents.text import wrap_lines
 
 __all__ = ["TaskFailure", "failure"]
 

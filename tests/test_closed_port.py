@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from airflow_training.builtin_runtimes import runtime_names
 from airflow_training.control.reason_facts import OWN_REASONS
-from airflow_training.registered import runtime_names
 from airflow_training.runtimes.registry import every_reason
 from tests.test_rooms import NAME, PACKAGE, imports, modules
 
@@ -19,7 +19,7 @@ ALLOWED = {
     "agent": "gives these reasons; its room stands on the adapters' side of the port",
     "planning/sources/kubernetes_nodes.py": "reads nodes as documents, from files too",
     "preload.py": "imports before a fork what local instances need",
-    "registered.py": "the one table of the runtimes that come with us",
+    "builtin_runtimes.py": "the one table of the runtimes that come with us",
     "runtimes/agent_reasons.py": "what the reasons of our own agent say",
     "runtimes/memory.py": "an adapter of one file: it plays what engines say",
     "triggers/access.py": "only Airflow's hook reads its connections, and runtimes import no Airflow",

@@ -16,7 +16,7 @@ NAME = PACKAGE.name
 
 # A room may import itself and the rooms of the lines above its own.
 LINES: tuple[tuple[str, ...], ...] = (
-    ("registered",),
+    ("builtin_runtimes",),
     ("errors", "settings"),
     ("documents",),
     ("frameworks",),
@@ -56,21 +56,21 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 
 BASE = frozenset(
     f"documents.{module}"
-    for module in ("base", "loading", "paths", "problems", "quantities", "spelling", "words")
+    for module in ("base", "loading", "paths", "problems", "quantities", "spelling", "text")
 )
 """What rooms that stand alone use of the documents: how a file is read, and how a mistake is told."""
 
 ALONE: dict[str, frozenset[str]] = {
     "planning": BASE,
     "logs": BASE,
-    "checkpoints": frozenset({"agent.newest", "agent.proc", "agent.progress"}),
+    "checkpoints": frozenset({"agent.progress_tail", "agent.proc", "agent.progress"}),
 }
 """Rooms that can be read, tested and imported without the others, and all that they use of them."""
 
 PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "documents": (
         ("core_schema", "graph", "merge", "paths", "quantities", "shapes", "spelling"),
-        ("resolved_blocks", "times", "words"),
+        ("resolved_blocks", "times", "text"),
         ("dates", "loading", "resolved", "schedules"),
         ("problems", "templates"),
         ("base", "draft", "overrides", "podmodel"),
@@ -173,7 +173,7 @@ def test_a_room_that_stands_alone_uses_a_small_base(room):
             continue
         for line, name in imports(path):
             parts = name.split(".")
-            if parts[0] != NAME or parts[1] in (room, "errors", "registered"):
+            if parts[0] != NAME or parts[1] in (room, "errors", "builtin_runtimes"):
                 continue
             if ".".join(parts[1:3]) not in ALONE[room]:
                 wrong.append(f"{path.relative_to(PACKAGE.parent)}:{line}: {name}")

@@ -20,16 +20,16 @@ from airflow_training.admission.request import (
     parameter_values,
 )
 from airflow_training.admission.startable import check_rendering
+from airflow_training.builtin_runtimes import is_runtime, runtime_names
 from airflow_training.control.gang import StartupChoice
 from airflow_training.control.memory import growth_warnings
 from airflow_training.documents.checks import check
 from airflow_training.documents.parsing import ParsedDocument, TrainingJob, parse
 from airflow_training.documents.problems import overflows, with_lines
 from airflow_training.documents.resolved import ResolvedJob
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.judge import judge
-from airflow_training.registered import is_runtime, runtime_names
 from airflow_training.settings import load_settings
 
 if TYPE_CHECKING:

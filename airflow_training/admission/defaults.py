@@ -7,8 +7,8 @@ from typing import Any
 
 from airflow_training.admission.layout import JobLayout
 from airflow_training.admission.request import AdmissionRequest
+from airflow_training.builtin_runtimes import HERE
 from airflow_training.documents.parsing import TrainingJob
-from airflow_training.registered import HERE
 
 __all__ = ["effective_defaults"]
 

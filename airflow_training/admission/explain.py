@@ -14,7 +14,7 @@ from airflow_training.control.waves import waves
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.documents.schedules import cron_of, next_starts, start_of, zone_of
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.ranks import number
 from airflow_training.runtimes.registry import adapter_of

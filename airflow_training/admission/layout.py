@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from airflow_training.admission.log_patterns import check_framework
 from airflow_training.admission.request import AdmissionRequest
 from airflow_training.admission.trust import trust_problems
+from airflow_training.builtin_runtimes import EXPLAINED
 from airflow_training.control.gang import (
     StartupChoice,
     choose_startup,
@@ -22,7 +23,6 @@ from airflow_training.documents.problems import problems_of, unknown_keys
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import Problem
 from airflow_training.frameworks.resolve import Resolution, resolve
-from airflow_training.registered import EXPLAINED
 from airflow_training.runtimes.adapter import Adapter
 from airflow_training.runtimes.registry import adapter_of
 from airflow_training.settings import Settings

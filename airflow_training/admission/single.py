@@ -6,12 +6,12 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from airflow_training.builtin_runtimes import HERE
 from airflow_training.documents.loading import dump_yaml
 from airflow_training.documents.parsing import parse
 from airflow_training.documents.plan import APPLY
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.registry import load_for
-from airflow_training.registered import HERE
 
 __all__ = ["single_text"]
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from airflow_training.agent import proc
 from airflow_training.agent.loop import Loop
-from airflow_training.agent.newest import NewestProgress
 from airflow_training.agent.predictions import NewPredictions
 from airflow_training.agent.preparing import Preparation
+from airflow_training.agent.progress_tail import NewestProgress
 from airflow_training.agent.stalls import StallWatch
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from airflow_training.agent import limits, proc, staying
+from airflow_training.agent import limits, proc, waiting_agent
 from airflow_training.agent.attempt import Attempt
 from airflow_training.agent.control import ControlSocket
 from airflow_training.agent.files import AttemptFolder, read_json, write_files, write_json
@@ -136,7 +136,7 @@ class LocalAttempt(Attempt):
         if tombstone and self._order.generation <= int(tombstone.get("generation", 0)):
             self._stop("Deleted", "", grace_seconds=self._order.grace_seconds)
             return
-        told = staying.order_of(self._folder, self._order.uid)
+        told = waiting_agent.order_of(self._folder, self._order.uid)
         if told:
             self._follow(told)
         elif self._phase == "held" and not self._stop_reason:
@@ -145,12 +145,12 @@ class LocalAttempt(Attempt):
                 self._released(answer)
 
     def _restart(self, order: Mapping[str, Any]) -> None:
-        self._next = staying.next_attempt(self._folder, order)
+        self._next = waiting_agent.next_attempt(self._folder, order)
         self._finished = self._next is not None
 
     def _stay(self, *, seconds: float) -> None:
         super()._stay(seconds=seconds)
-        staying.record_stay(self._folder)
+        waiting_agent.record_stay(self._folder)
         self._notify()
 
     def _released(self, answer: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from airflow_training.agent import proc
 from airflow_training.agent.files import AttemptFolder, read_json
 from airflow_training.agent.instance import LocalAttempt
 from airflow_training.agent.order import Order, OrderError
-from airflow_training.agent.staying import record_exit
+from airflow_training.agent.waiting_agent import record_exit
 
 __all__ = ["main"]
 

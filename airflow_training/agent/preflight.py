@@ -14,7 +14,7 @@ from collections import namedtuple
 from pathlib import Path
 
 from airflow_training.agent import proc
-from airflow_training.agent.asking import ChildCall
+from airflow_training.agent.child_calls import ChildCall
 from airflow_training.agent.devices import device_plugin, devices_of
 from airflow_training.agent.environment import Cgroup, free_space
 from airflow_training.agent.library import python_path

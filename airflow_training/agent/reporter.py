@@ -8,7 +8,7 @@ import select
 import time
 from pathlib import Path
 
-from airflow_training.agent.newest import MOST_POINTS, NewestProgress, merge_points
+from airflow_training.agent.progress_tail import MOST_POINTS, NewestProgress, merge_points
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:

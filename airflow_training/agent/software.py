@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from airflow_training.agent import proc
-from airflow_training.agent.asking import LONGEST_TEXT, ChildCall
+from airflow_training.agent.child_calls import LONGEST_TEXT, ChildCall
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:

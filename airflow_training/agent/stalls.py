@@ -5,7 +5,7 @@ Python 3.8 and newer: it runs inside pods too.
 
 from __future__ import annotations
 
-from airflow_training.agent.newest import NewestProgress
+from airflow_training.agent.progress_tail import NewestProgress
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:

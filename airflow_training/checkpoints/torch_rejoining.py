@@ -19,7 +19,7 @@ from airflow_training.checkpoints.agreement import Agreement, SingleProcessAgree
 from airflow_training.checkpoints.documents import sha256_of
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.instructions import rank_and_world
-from airflow_training.checkpoints.peers import (
+from airflow_training.checkpoints.rejoin_decision import (
     CopyFromPeer,
     PeerState,
     RestoreFromStore,

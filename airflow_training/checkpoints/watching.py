@@ -20,9 +20,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_training.agent.newest import NewestProgress
 from airflow_training.agent.proc import descendants
 from airflow_training.agent.progress import report_checkpoint
+from airflow_training.agent.progress_tail import NewestProgress
 from airflow_training.checkpoints import reading
 from airflow_training.checkpoints.errors import CheckpointError, StoreRefused
 from airflow_training.checkpoints.group import Group

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from airflow_training.builtin_runtimes import EXPLAINED
 from airflow_training.cli.documents import (
     JobOption,
     OutputOption,
@@ -32,8 +33,7 @@ from airflow_training.cli.output import (
 )
 from airflow_training.documents.problems import how_many
 from airflow_training.documents.resolved import RunKey
-from airflow_training.documents.words import counted, value_text
-from airflow_training.registered import EXPLAINED
+from airflow_training.documents.text import counted, value_text
 
 __all__ = ["explain", "init", "schema", "validate"]
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.cli.context import open_store, settings
 from airflow_training.cli.output import (
     OutputFormat,
@@ -20,9 +21,8 @@ from airflow_training.cli.output import (
 )
 from airflow_training.control.keeping import may_be_there
 from airflow_training.control.model import TERMINAL_JOB_STATES
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 from airflow_training.errors import StillAlive
-from airflow_training.registered import SIMULATED
 
 if TYPE_CHECKING:
     from airflow_training.control.model import RequestKind

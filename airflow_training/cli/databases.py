@@ -8,9 +8,9 @@ import typer
 
 from airflow_training.cli.context import open_store, settings
 from airflow_training.cli.documents import OutputOption
-from airflow_training.cli.moments import age_seconds
 from airflow_training.cli.output import OutputFormat, next_step, note, print_json, print_table
-from airflow_training.documents.words import counted
+from airflow_training.cli.times import age_seconds
+from airflow_training.documents.text import counted
 
 __all__ = ["app"]
 

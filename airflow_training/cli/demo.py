@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from airflow_training.builtin_runtimes import HERE
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
     OutputFormat,
@@ -22,7 +23,6 @@ from airflow_training.cli.output import (
     print_json,
     terminal,
 )
-from airflow_training.registered import HERE
 
 __all__ = ["demo"]
 

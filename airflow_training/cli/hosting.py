@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from airflow_training.builtin_runtimes import HERE, SIMULATED
 from airflow_training.cli.output import OutputFormat, log_to_stderr, next_step, note, print_warnings
 from airflow_training.cli.statuses import print_status
 from airflow_training.control.reason_facts import NOT_ADMITTED
 from airflow_training.errors import JobFailed, LeaseLost, RuntimeUnavailable
-from airflow_training.registered import HERE, SIMULATED
 
 if TYPE_CHECKING:
     from airflow_training.cli.live import EventPrinter

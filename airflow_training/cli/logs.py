@@ -21,9 +21,9 @@ from airflow_training.cli.log_targets import (
 )
 from airflow_training.cli.logs_diagnose import diagnose
 from airflow_training.cli.logs_metrics import metrics
-from airflow_training.cli.moments import parse_moment
 from airflow_training.cli.output import OutputFormat, fail, note, print_json
 from airflow_training.cli.run_logs import find_logs
+from airflow_training.cli.times import parse_moment
 from airflow_training.control.model import AttemptId
 from airflow_training.supervise.instance_logs import InstanceLogs, RunLogs
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from airflow_training.control.model import Event
-from airflow_training.documents.words import printable
+from airflow_training.documents.text import printable
 from airflow_training.errors import InputError, Problem
 
 __all__ = [

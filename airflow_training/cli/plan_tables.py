@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_training.cli.output import table_lines, terminal_width
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 from airflow_training.planning.answers.text import (
     bytes_text,
     correction_text,

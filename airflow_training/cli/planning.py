@@ -299,7 +299,7 @@ def _estimated(question: PlanQuestion, split: Mapping[str, Any]) -> dict[str, An
     from airflow_training.planning.answers.report import plan_document
     from airflow_training.planning.search.space import limits_of, undivided
     from airflow_training.planning.sources.documents import parse_strategy
-    from airflow_training.planning.view.room import missing_devices
+    from airflow_training.planning.view.capacity import missing_devices
 
     workload = question.workload
     known = {"global_batch": workload.global_batch, "precision": workload.precision}

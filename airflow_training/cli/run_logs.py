@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.cli.context import open_store, settings
 from airflow_training.cli.output import command_line, fail
-from airflow_training.registered import SIMULATED
 
 if TYPE_CHECKING:
     from airflow_training.supervise.instance_logs import RunLogs

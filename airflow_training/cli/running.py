@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from airflow_training.builtin_runtimes import HERE, SIMULATED
 from airflow_training.cli.context import open_store, settings
 from airflow_training.cli.documents import (
     JobOption,
@@ -27,7 +28,6 @@ from airflow_training.cli.documents import (
 from airflow_training.cli.output import OutputFormat, fail
 from airflow_training.cli.start import ResumeOpenRuns, StartRequest
 from airflow_training.documents.resolved import RunKey
-from airflow_training.registered import HERE, SIMULATED
 
 if TYPE_CHECKING:
     from airflow_training.admission.plan.job_plan import JobPlan

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.cli.context import RunArgument, open_store, settings
 from airflow_training.cli.output import fail
-from airflow_training.registered import SIMULATED
 
 if TYPE_CHECKING:
     from airflow_training.control.model import InstanceKey, JobEntry

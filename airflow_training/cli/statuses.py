@@ -16,7 +16,7 @@ from airflow_training.control.expected_start import ExpectedStart
 from airflow_training.control.model import InstanceKey
 from airflow_training.control.root_cause import evidence_of, outcome_text, place_of
 from airflow_training.documents.quantities import bytes_text
-from airflow_training.documents.words import headline, printable
+from airflow_training.documents.text import headline, printable
 
 __all__ = ["print_status", "progress_text"]
 

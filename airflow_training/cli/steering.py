@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.cli.context import (
     RunArgument,
     SourceOption,
@@ -31,7 +32,6 @@ from airflow_training.cli.output import (
 )
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.errors import JobFailed
-from airflow_training.registered import SIMULATED
 from airflow_training.supervise.role_checks import check_replicas
 
 if TYPE_CHECKING:

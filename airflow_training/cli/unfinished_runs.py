@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.cli.output import OutputFormat, event_line, log_to_stderr, note
 from airflow_training.control.model import TERMINAL_JOB_STATES, Event
-from airflow_training.registered import SIMULATED
 
 if TYPE_CHECKING:
     from airflow_training.cli.start import ResumeOpenRuns

@@ -40,7 +40,7 @@ from airflow_training.control.outcomes import apply_policies
 from airflow_training.control.policies import role_verdict
 from airflow_training.control.root_cause import NEVER_FITS_CAUSE, cause_document
 from airflow_training.control.scaling import add_missing, remove_surplus
-from airflow_training.control.turnover import ENDED, fail_for_good, is_vacant
+from airflow_training.control.transitions import ENDED, fail_for_good, is_vacant
 from airflow_training.control.waits import NUMBERS_SECONDS, Wait, differ_in_numbers
 from airflow_training.control.waves import waves
 from airflow_training.documents.resolved import ResolvedDependency, ResolvedRole

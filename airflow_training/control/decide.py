@@ -14,7 +14,6 @@ from airflow_training.control.diagnosed import apply_late_diagnoses
 from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import exclude_unreachable, review_joining, wake_at_deadline
 from airflow_training.control.ending import delete_marked, drain, finish
-from airflow_training.control.giving_back import release_held_places, wake_to_release_places
 from airflow_training.control.in_place import advance_in_place, release_waiting
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
@@ -45,6 +44,7 @@ from airflow_training.control.observing import apply_observations
 from airflow_training.control.outages import skip_outage
 from airflow_training.control.outcomes import apply_failures
 from airflow_training.control.peers import await_peers
+from airflow_training.control.place_release import release_held_places, wake_to_release_places
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
 from airflow_training.control.recovery import begin, record_checkpoints, record_rejected
 from airflow_training.control.requests import apply_requests

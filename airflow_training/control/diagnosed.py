@@ -18,7 +18,7 @@ from airflow_training.control.model import (
     InstanceEntry,
     RestartRecord,
 )
-from airflow_training.control.turnover import fail_for_good
+from airflow_training.control.transitions import fail_for_good
 from airflow_training.documents.resolved import FailureClass
 
 __all__ = [

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from airflow_training.control.census import Census, HeadCounts
-from airflow_training.control.lives import Lifetimes
+from airflow_training.control.lifetimes import Lifetimes
 from airflow_training.control.model import (
     Action,
     Attempt,

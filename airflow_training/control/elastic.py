@@ -25,7 +25,7 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.reason_facts import OWN_REASONS
 from airflow_training.control.restarts import backoff_seconds
-from airflow_training.control.turnover import next_attempt
+from airflow_training.control.transitions import next_attempt
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.frameworks.ranks import chief_role
 

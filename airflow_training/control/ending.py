@@ -18,7 +18,7 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.recovery import save_grace
 from airflow_training.control.root_cause import message_of, outcome_text
-from airflow_training.control.turnover import close_instance, holds_place, settle_instance
+from airflow_training.control.transitions import close_instance, holds_place, settle_instance
 
 __all__ = ["close_role", "delete_marked", "drain", "finish", "termination"]
 

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from airflow_training.control.model import TERMINAL_JOB_STATES, JobEntry
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 
 __all__ = ["ExpectedStart", "expected_start", "is_waiting", "waited_seconds"]
 

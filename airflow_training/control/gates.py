@@ -13,7 +13,7 @@ from airflow_training.control.dependencies import (
     judge_dependency,
     only_upstream_is_slow,
 )
-from airflow_training.control.lives import NO_LIVES, Lifetimes
+from airflow_training.control.lifetimes import NO_LIVES, Lifetimes
 from airflow_training.control.model import NOTHING_ELAPSED, Elapsed, RoleEntry
 from airflow_training.documents.resolved import ResolvedRole
 

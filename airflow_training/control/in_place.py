@@ -26,7 +26,7 @@ from airflow_training.control.model import (
 from airflow_training.control.reason_facts import LEVELS, Level
 from airflow_training.control.recovery import save_grace
 from airflow_training.control.recovery_level import recovery_level
-from airflow_training.control.turnover import ENDED
+from airflow_training.control.transitions import ENDED
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 
 __all__ = [

@@ -22,7 +22,7 @@ from airflow_training.control.model import (
     StopProcess,
 )
 from airflow_training.control.recovery import save_grace
-from airflow_training.control.turnover import ENDED
+from airflow_training.control.transitions import ENDED
 
 __all__ = [
     "choose_kept",

@@ -15,7 +15,7 @@ from airflow_training.control.model import (
     InstanceEntry,
     RaisedMemory,
 )
-from airflow_training.control.turnover import delete_initializer
+from airflow_training.control.transitions import delete_initializer
 from airflow_training.documents.quantities import bytes_text, parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.errors import Problem

@@ -30,8 +30,8 @@ from airflow_training.control.model import (
     Readiness,
 )
 from airflow_training.control.readiness import observed_hardware
-from airflow_training.control.turnover import ENDED, delete_initializer
-from airflow_training.documents.words import counted
+from airflow_training.control.transitions import ENDED, delete_initializer
+from airflow_training.documents.text import counted
 
 __all__ = ["apply_observations"]
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from airflow_training.control import reasons
-from airflow_training.control.charging import explained, in_causal_order
 from airflow_training.control.diagnosed import (
     excuse_peers,
     record_consequence,
@@ -15,6 +14,7 @@ from airflow_training.control.diagnosed import (
 from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import can_shrink, renumber, retry_unjoined, shrink_role
 from airflow_training.control.ending import close_role, finish
+from airflow_training.control.failure_order import explained, in_causal_order
 from airflow_training.control.failures import Failure, class_decides
 from airflow_training.control.in_place import place_of, place_of_survivor
 from airflow_training.control.memory import grow_memory, record_memory_ceiling
@@ -49,7 +49,7 @@ from airflow_training.control.restarts import (
     record_of,
 )
 from airflow_training.control.root_cause import cause_of_failure, cause_of_role, message_of
-from airflow_training.control.turnover import fail_for_good, next_attempt, nodes_to_avoid
+from airflow_training.control.transitions import fail_for_good, next_attempt, nodes_to_avoid
 
 __all__ = ["apply_failures", "apply_policies"]
 

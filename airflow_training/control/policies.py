@@ -10,7 +10,7 @@ from typing import Literal
 from airflow_training.control import reasons
 from airflow_training.control.model import RoleState
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, Threshold
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 
 __all__ = [
     "JobVerdict",

@@ -1,7 +1,7 @@
 """Where training goes on from when something is started again, and what an instance is told of it. Pure.
 
 A *group* is what writes one checkpoint together: the whole job, or one instance where instances are
-independent. The job's entry follows the whole job's, or the chief's; for the others see `own_checkpoints`.
+independent. The job's entry follows the whole job's, or the chief's; for the others see `instance_checkpoints`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from airflow_training.control import own_checkpoints, reasons
+from airflow_training.control import instance_checkpoints, reasons
+from airflow_training.control.checkpoint_history import add_late, add_newer, previous_checkpoint
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
-from airflow_training.control.known_checkpoints import add_late, add_newer, previous_checkpoint
 from airflow_training.control.model import (
     AttemptId,
     InstanceKey,
@@ -181,7 +181,7 @@ def restore_requested_step(draft: Draft) -> None:
                 turned_at=draft.now,
             ),
         )
-        own_checkpoints.forget_checkpoints(draft)
+        instance_checkpoints.forget_checkpoints(draft)
 
 
 def record_checkpoints(draft: Draft, committed: Sequence[CheckpointCommit]) -> None:
@@ -192,7 +192,7 @@ def record_checkpoints(draft: Draft, committed: Sequence[CheckpointCommit]) -> N
     chief = (chief_role(draft.spec), 0)
     for commit in sorted(committed, key=lambda each: (each.at, each.step)):
         if not is_one_group(draft.spec):
-            entry = own_checkpoints.record_commit(draft, commit)
+            entry = instance_checkpoints.record_commit(draft, commit)
             if entry is not None and entry.key != chief:
                 continue
         job = draft.job
@@ -274,14 +274,14 @@ def record_restart_point(
     if fresh and draft.spec.restart.fresh_from == "scratch":
         anew = begin(draft.spec, after=recovery)
         draft.job = replace(draft.job, recovery=replace(anew, turned_at=draft.now), checkpoint=None)
-        own_checkpoints.forget_checkpoints(draft)
+        instance_checkpoints.forget_checkpoints(draft)
         return
     draft.job = replace(draft.job, recovery=replace(recovery, order=recovery.order + 1))
     if fresh:
         draft.job = replace(
             draft.job, recovery=replace(draft.job.recovery, at_most=None, exactly=False)
         )
-        own_checkpoints.restart_newest(draft)
+        instance_checkpoints.restart_newest(draft)
     elif failure is not None:
         roll_back(draft, failure)
 
@@ -294,7 +294,7 @@ def roll_back(draft: Draft, failure: Failure) -> None:
     if failure.failure_class not in _MAY_BE_THE_STATE:
         return
     if not is_one_group(draft.spec):
-        own_checkpoints.roll_back_instance(draft, failure)
+        instance_checkpoints.roll_back_instance(draft, failure)
         return
     job, recovery = draft.job, draft.job.recovery
     tried = any(

@@ -12,7 +12,7 @@ from airflow_training.control.ending import finish
 from airflow_training.control.model import STOPS, TERMINAL_JOB_STATES, Elapsed, Request
 from airflow_training.control.recovery import record_restart_point, restore_requested_step
 from airflow_training.control.scaling import scale
-from airflow_training.control.turnover import next_attempt
+from airflow_training.control.transitions import next_attempt
 
 __all__ = ["apply_requests"]
 

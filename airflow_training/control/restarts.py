@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from airflow_training.control import reasons
-from airflow_training.control.another_try import prospect_of
-from airflow_training.control.charging import explained
 from airflow_training.control.diagnosed import fingerprint, origin_of
+from airflow_training.control.failure_order import explained
 from airflow_training.control.failures import (
     Failure,
     exit_code_says,
@@ -27,6 +26,7 @@ from airflow_training.control.model import (
     RestartRecord,
 )
 from airflow_training.control.recovery import counts_as_restart
+from airflow_training.control.retry_prospect import prospect_of
 from airflow_training.documents.resolved import (
     FailureRule,
     ResolvedJob,
@@ -34,7 +34,7 @@ from airflow_training.documents.resolved import (
     RestartRules,
     RestartScope,
 )
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 
 __all__ = [
     "Budget",

@@ -23,7 +23,7 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
 from airflow_training.documents.resolved import ResolvedJob
-from airflow_training.documents.words import headline, without_name
+from airflow_training.documents.text import headline, without_name
 
 __all__ = [
     "NEVER_FITS_CAUSE",

@@ -17,7 +17,7 @@ from airflow_training.control.clocks import (
 from airflow_training.control.draft import Draft
 from airflow_training.control.ending import finish
 from airflow_training.control.failures import Failure
-from airflow_training.control.lives import Lifetimes, is_running, lifetimes_of
+from airflow_training.control.lifetimes import Lifetimes, is_running, lifetimes_of
 from airflow_training.control.model import TERMINAL_JOB_STATES, Elapsed, InstanceEntry
 from airflow_training.control.rollup import timestamp
 from airflow_training.control.root_cause import cause_document

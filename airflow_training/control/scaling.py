@@ -10,10 +10,10 @@ from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import reset_size
 from airflow_training.control.model import AttemptId, InstanceEntry
 from airflow_training.control.recovery import record_restart_point
-from airflow_training.control.turnover import next_attempt
+from airflow_training.control.transitions import next_attempt
 from airflow_training.control.victims import choose_victims
 from airflow_training.documents.resolved import ResolvedRole
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 
 __all__ = ["add_missing", "new_entry", "remove_surplus", "restart_at_size", "scale"]
 

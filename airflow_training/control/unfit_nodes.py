@@ -12,8 +12,8 @@ from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
 from airflow_training.control.model import MOVED, ActivePhase, InstanceEntry
 from airflow_training.control.reason_facts import OWN_REASONS
-from airflow_training.control.turnover import nodes_to_avoid
-from airflow_training.documents.words import counted
+from airflow_training.control.transitions import nodes_to_avoid
+from airflow_training.documents.text import counted
 
 __all__ = ["leave_unfit_nodes"]
 

@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from airflow_training.registered import is_runtime, runtime_names
+from airflow_training.builtin_runtimes import is_runtime, runtime_names
 
 __all__ = [
     "LABEL_PATTERN",

@@ -16,7 +16,7 @@ from airflow_training.documents.plan import Objective
 from airflow_training.documents.policies import ExitCodes
 from airflow_training.documents.schedules import cron_of, has_fixed_offset
 from airflow_training.documents.spelling import did_you_mean
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 from airflow_training.errors import Problem
 
 __all__ = ["check", "warnings_of"]

@@ -10,7 +10,7 @@ from airflow_training.documents.models import TrainingJobSpec
 from airflow_training.documents.paths import Loc, format_path
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.documents.templates import Reference, check_template, has_template, references
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 from airflow_training.errors import Problem
 
 __all__ = [

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from airflow_training.builtin_runtimes import HERE
 from airflow_training.documents.resolved_blocks import (
     ResolvedCheckpoint,
     ResolvedData,
@@ -19,7 +20,6 @@ from airflow_training.documents.resolved_blocks import (
     ResolvedPlan,
 )
 from airflow_training.errors import InputError, Problem
-from airflow_training.registered import HERE
 
 DependencyStatus = Literal["Running", "AddressKnown", "PortOpen", "Ready", "Complete"]
 FailureClass = Literal["user", "infrastructure", "preemption", "resource", "unknown"]

@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.control.model import InstanceKey, Observation, ProgressReport
 from airflow_training.control.reasons import HANG, WAITING_FOR_OLD_INSTANCE
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, Problem, RuntimeUnavailable
-from airflow_training.registered import SIMULATED
 from airflow_training.runtimes.adapter import Adapter, RuntimeContext
 from airflow_training.runtimes.clock import Clock, WallClock
 from airflow_training.runtimes.faults import Behaviour, Fault, Script, load_script

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
 
+from airflow_training.builtin_runtimes import HERE, adapter_at, runtime_names
 from airflow_training.control.reason_facts import Reasons
 from airflow_training.errors import InputError
-from airflow_training.registered import HERE, adapter_at, runtime_names
 from airflow_training.runtimes.adapter import Adapter
 
 __all__ = ["adapter_of", "adapters", "every_reason"]

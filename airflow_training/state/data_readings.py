@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from airflow_training.control.data_readings import DataReading, follow_reading
 from airflow_training.control.model import FileRead, FilesReport, InstanceKey, ProgressReport
-from airflow_training.control.reading import DataReading, follow_reading
 from airflow_training.state.codec import from_json, to_json
 from airflow_training.state.database import upsert
 from airflow_training.state.models import DataReadingRow, table_of

@@ -17,6 +17,7 @@ from typing import Any
 
 from sqlalchemy import Connection, exc, insert, select, update
 
+from airflow_training.control.data_readings import DataReading
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     Event,
@@ -25,7 +26,6 @@ from airflow_training.control.model import (
     Request,
     RequestKind,
 )
-from airflow_training.control.reading import DataReading
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.errors import RunChanged
 from airflow_training.settings import load_settings
@@ -33,13 +33,13 @@ from airflow_training.state import addresses as address_book
 from airflow_training.state import (
     airflow_facts,
     data_readings,
+    history,
     leases,
     log_values,
     overviews,
     past_waits,
     runs,
     sparklines,
-    story,
 )
 from airflow_training.state import environment as environment_rows
 from airflow_training.state import ledger as ledger_rows
@@ -353,7 +353,7 @@ class Store:
             if job is not None:
                 revision = runs.append_job(connection, uid, job, now=now)
                 columns = {**columns, "job_revision": revision}
-            story.add_events(connection, uid, events, columns=columns)
+            history.add_events(connection, uid, events, columns=columns)
             over = new.job.state in TERMINAL_JOB_STATES and new.job.drained
             if over and not (old.job.state in TERMINAL_JOB_STATES and old.job.drained):
                 usage_rows.close_all(connection, uid, now=now)
@@ -381,14 +381,14 @@ class Store:
         """
         with self._db.write() as connection:
             if seen is not None or key:
-                story.lock(connection, uid)
-                known = story.request_of(connection, uid, key) if key else None
+                history.lock(connection, uid)
+                known = history.request_of(connection, uid, key) if key else None
                 if known is not None:
                     return known.id
-                if seen is not None and story.mark(connection, uid) not in (seen, None):
+                if seen is not None and history.mark(connection, uid) not in (seen, None):
                     raise RunChanged(f"run {uid} is not as it was seen any more")
             now = self._db.now(connection)
-            number = story.add_request(
+            number = history.add_request(
                 connection,
                 uid,
                 kind,
@@ -402,38 +402,38 @@ class Store:
             if number is None:
                 raise runs.unknown_run(connection, uid)
             if event is not None:
-                story.add_events(connection, uid, [event])
+                history.add_events(connection, uid, [event])
             return number
 
     def request_of(self, uid: str, key: str) -> Request | None:
         """Return the request that came with an idempotency key."""
         with self._db.read() as connection:
-            return story.request_of(connection, uid, key)
+            return history.request_of(connection, uid, key)
 
     def requests(self, uid: str, *, after: int = 0) -> Sequence[Request]:
         """Return the requests with a greater number, oldest first."""
         with self._db.read() as connection:
-            return story.requests(connection, uid, after=after)
+            return history.requests(connection, uid, after=after)
 
     def add_events(self, uid: str, events: Sequence[Event]) -> None:
         """Append events outside the loop (plan, cleanup, queue)."""
         with self._db.write() as connection:
-            if not story.add_events(connection, uid, events):
+            if not history.add_events(connection, uid, events):
                 raise runs.unknown_run(connection, uid)
 
     def add_event_once(self, uid: str, event: Event) -> None:
         """Append an event, unless the story has one of the same reason with the same data."""
         with self._db.write() as connection:
-            story.lock(connection, uid)
-            if not story.has_event(connection, uid, event):
-                story.add_events(connection, uid, [event])
+            history.lock(connection, uid)
+            if not history.has_event(connection, uid, event):
+                history.add_events(connection, uid, [event])
 
     def events(
         self, uid: str, *, after: int = 0, role: str | None = None, limit: int = 1000
     ) -> Sequence[StoredEvent]:
         """Return events with a greater number, oldest first; with `role`, only that role's."""
         with self._db.read() as connection:
-            return story.events(connection, uid, after=after, role=role, limit=limit)
+            return history.events(connection, uid, after=after, role=role, limit=limit)
 
     def set_addresses(self, uid: str, addresses: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Record the addresses (role -> [{host, ports}]) that `prepare` fixed for a job attempt."""

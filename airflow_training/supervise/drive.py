@@ -45,8 +45,8 @@ from airflow_training.supervise.hub import Hub
 from airflow_training.supervise.lease_keeper import LeaseKeeper
 from airflow_training.supervise.retrying import retrying
 from airflow_training.supervise.run_clock import RunClock, newest_time
-from airflow_training.supervise.short_lives import with_unseen_attempts
 from airflow_training.supervise.stored_records import StoredRecords
+from airflow_training.supervise.unseen_attempts import with_unseen_attempts
 from airflow_training.supervise.waiting import any_within, is_set_within
 from airflow_training.supervise.watcher import Watcher
 

@@ -13,6 +13,7 @@ from airflow_training.control import reasons
 from airflow_training.control.clocks import seconds_of
 from airflow_training.control.decide import has_begun
 from airflow_training.control.in_place import wait_seconds
+from airflow_training.control.instance_checkpoints import entry_for_instance
 from airflow_training.control.memory import with_its_memory
 from airflow_training.control.model import (
     Action,
@@ -28,7 +29,6 @@ from airflow_training.control.model import (
     RestartProcess,
     StopProcess,
 )
-from airflow_training.control.own_checkpoints import entry_for_instance
 from airflow_training.control.running_time import trains
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import InputError, RefusedForNow, RuntimeUnavailable

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.errors import InputError
-from airflow_training.registered import SIMULATED
 from airflow_training.runtimes.adapter import RuntimeContext
 from airflow_training.runtimes.registry import adapter_of, adapters
 from airflow_training.settings import Settings, load_settings
@@ -44,8 +44,8 @@ def _with_callbacks(given: RuntimeContext) -> RuntimeContext:
     import dataclasses
 
     from airflow_training.state.store import open_store
+    from airflow_training.supervise.callback_reports import PodReports
     from airflow_training.supervise.callbacks import callback_token
-    from airflow_training.supervise.pod_reports import PodReports
 
     reports = PodReports(open_store()).of
     return dataclasses.replace(given, callback_token=callback_token, reports=reports)

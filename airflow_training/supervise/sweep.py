@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any
 
 from airflow_training.admission.launch import controller_id
+from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.control.keeping import may_be_there
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.errors import InputError, RuntimeUnavailable, StillAlive
-from airflow_training.registered import SIMULATED
 from airflow_training.runtimes.adapter import Adapter, SweepQuery
 from airflow_training.runtimes.registry import adapters
 from airflow_training.settings import Settings

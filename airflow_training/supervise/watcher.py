@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any
 
-from airflow_training.agent.newest import merge_points
+from airflow_training.agent.progress_tail import merge_points
 from airflow_training.control.model import InstanceKey, Observation, Observations, ProgressReport
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from airflow_training.control.model import AttemptId
-from airflow_training.documents.words import printable
+from airflow_training.documents.text import printable
 from airflow_training.state.store import RunState, Store
 from airflow_training.triggers.access import runtime_of
 from airflow_training.triggers.log_tail import instance_ref

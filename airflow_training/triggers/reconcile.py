@@ -17,8 +17,8 @@ from airflow_training.supervise.hub import get_hub
 from airflow_training.triggers.airflow_state import LOST, DagRunGoneError, TaskStates
 from airflow_training.triggers.base import NO_RUN, GroupTrigger
 from airflow_training.triggers.epochs import begin_try
+from airflow_training.triggers.event_log import EventLogger
 from airflow_training.triggers.hosting import Host
-from airflow_training.triggers.story import EventLogger
 
 __all__ = ["ReconcileTrigger"]
 

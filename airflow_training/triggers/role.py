@@ -16,14 +16,14 @@ from airflow.triggers.base import (
 )
 
 from airflow_training.control.root_cause import cause_lines
-from airflow_training.documents.words import wrap_lines
+from airflow_training.documents.text import wrap_lines
 from airflow_training.state.store import RunState, Store
 from airflow_training.triggers.base import NO_RUN
 from airflow_training.triggers.epochs import begin_try
+from airflow_training.triggers.event_log import EventLogger, Tail
 from airflow_training.triggers.following import FollowingTrigger, is_over
 from airflow_training.triggers.live_log import LiveLog
 from airflow_training.triggers.log_tail import tail_of
-from airflow_training.triggers.story import EventLogger, Tail
 
 __all__ = ["RoleTrigger", "verdict"]
 

@@ -13,7 +13,6 @@ from airflow_training.runtimes.port import Runtime
 from airflow_training.web import static_files
 from airflow_training.web.api import (
     actions,
-    again,
     configuration,
     data,
     environments,
@@ -21,6 +20,7 @@ from airflow_training.web.api import (
     log_lines,
     logs,
     predictions,
+    rerun,
     runs,
     search,
     series,
@@ -61,7 +61,7 @@ def add_routes(
         log_lines,
         search,
         actions,
-        again,
+        rerun,
         usage,
     ):
         app.include_router(

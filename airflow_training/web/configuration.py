@@ -10,16 +10,16 @@ from pydantic import BaseModel, Field
 
 from airflow_training.admission.launch import describe_start
 from airflow_training.admission.single import single_text
+from airflow_training.builtin_runtimes import HERE
 from airflow_training.documents.expressions import named_params
 from airflow_training.documents.loading import dump_yaml
 from airflow_training.documents.parsing import TrainingJob, parse_data
 from airflow_training.documents.paths import format_path
 from airflow_training.documents.resolved import ResolvedJob
-from airflow_training.documents.words import value_text
+from airflow_training.documents.text import value_text
 from airflow_training.errors import InputError, TrainingError
 from airflow_training.frameworks.defaults import list_defaults
 from airflow_training.frameworks.registry import load_for
-from airflow_training.registered import HERE
 from airflow_training.state.records import RunState
 
 __all__ = ["ConfigurationAnswer", "FieldAnswer", "configuration", "field_answers"]

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from airflow_training.admission.check import check_text
 from airflow_training.admission.request import Source
-from airflow_training.documents.words import value_text
+from airflow_training.documents.text import value_text
 from airflow_training.errors import Problem
 from airflow_training.runtimes.registry import adapter_of
 from airflow_training.settings import load_settings

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from fastapi import Request
 
 from airflow_training.admission.request import Source
+from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.documents.resolved import RunKey
-from airflow_training.registered import SIMULATED
 from airflow_training.state.records import RunRecord
 
 __all__ = ["NewRuns", "refuse_simulated", "resume_of"]

@@ -8,7 +8,7 @@ from html import escape
 from urllib.parse import urlencode
 
 from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry
-from airflow_training.documents.words import headline
+from airflow_training.documents.text import headline
 from airflow_training.state.store import RunState
 
 __all__ = ["instances_page"]

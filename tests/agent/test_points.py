@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_training.agent import reporter
-from airflow_training.agent.newest import MOST_POINTS, NewestProgress, merge_points
+from airflow_training.agent.progress_tail import MOST_POINTS, NewestProgress, merge_points
 from airflow_training.runtimes.progress import progress_of
 
 START = 1_700_000_000.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_training.agent import asking
+from airflow_training.agent import child_calls
 from airflow_training.agent import preflight as module
 from airflow_training.agent.devices import COMMAND
 from airflow_training.agent.preflight import Preflight, Verdict
@@ -40,7 +40,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(asking, "time", clock)
+    monkeypatch.setattr(child_calls, "time", clock)
     return clock
 
 

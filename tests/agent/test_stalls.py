@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_training.agent.newest import NewestProgress
+from airflow_training.agent.progress_tail import NewestProgress
 from airflow_training.agent.stalls import StallWatch, allowed_seconds
 
 

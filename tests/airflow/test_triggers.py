@@ -35,9 +35,9 @@ from airflow_training.triggers.access import run_key
 from airflow_training.triggers.base import NO_RUN, GroupTrigger
 from airflow_training.triggers.dependency import DependencyTrigger
 from airflow_training.triggers.epochs import begin_try
+from airflow_training.triggers.event_log import EventLogger, line_of
 from airflow_training.triggers.reconcile import ReconcileTrigger
 from airflow_training.triggers.role import RoleTrigger, verdict
-from airflow_training.triggers.story import EventLogger, line_of
 from tests.builders import after, job, role
 from tests.rounds import Rounds
 from tests.waiting import PATIENCE, until

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from airflow_training.checkpoints.errors import CheckpointError
-from airflow_training.checkpoints.torch_meeting import Rendezvous
+from airflow_training.checkpoints.torch_rendezvous import Rendezvous
 from tests.ports import free_port
 from tests.waiting import PATIENCE
 

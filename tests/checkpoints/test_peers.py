@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from airflow_training.checkpoints.peers import CopyFromPeer, PeerState, RestoreFromStore, choose
+from airflow_training.checkpoints.rejoin_decision import (
+    CopyFromPeer,
+    PeerState,
+    RestoreFromStore,
+    choose,
+)
 
 
 def rank(step: int | None, *, model: str = "a", order: int = 1, **more: Any) -> PeerState:

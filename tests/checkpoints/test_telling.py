@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_training.agent.newest import NewestProgress
+from airflow_training.agent.progress_tail import NewestProgress
 from airflow_training.checkpoints.generation_state import read_generation_state
 from airflow_training.checkpoints.group import Group
 from airflow_training.checkpoints.keys import marker_key

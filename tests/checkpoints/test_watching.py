@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_training.agent.newest import NewestProgress
+from airflow_training.agent.progress_tail import NewestProgress
 from airflow_training.checkpoints import reading
 from airflow_training.checkpoints.watching import (
     WatchedFolder,

@@ -34,7 +34,7 @@ from airflow_training.control.model import (
     RestartProcess,
     StopProcess,
 )
-from airflow_training.control.turnover import SETTLE_SECONDS
+from airflow_training.control.transitions import SETTLE_SECONDS
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.runtimes.kubernetes.reasons import REASONS

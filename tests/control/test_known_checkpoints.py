@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from airflow_training.control.known_checkpoints import add_late, add_newer, previous_checkpoint
+from airflow_training.control.checkpoint_history import add_late, add_newer, previous_checkpoint
 from airflow_training.control.model import Recovery
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 

@@ -10,7 +10,7 @@ from airflow_training.control import reasons
 from airflow_training.control.conditions import condition_of, reported_state
 from airflow_training.control.decide import decide, new_ledger
 from airflow_training.control.model import Create, Delete, JobEntry, Request
-from airflow_training.control.turnover import SETTLE_SECONDS
+from airflow_training.control.transitions import SETTLE_SECONDS
 from tests.builders import Bench, job, role, seen, snapshot
 
 

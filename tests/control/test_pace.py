@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_training.control.pace import Pace
+from airflow_training.control.step_pace import Pace
 
 
 def pace(*said: tuple[int, float]) -> Pace:

@@ -10,8 +10,8 @@ import pytest
 
 from airflow_training.control import reasons
 from airflow_training.control.decide import new_ledger
+from airflow_training.control.instance_checkpoints import entry_for_instance
 from airflow_training.control.model import AttemptId, Delete, JobEntry, Recovery, RejectedCheckpoint
-from airflow_training.control.own_checkpoints import entry_for_instance
 from airflow_training.control.recovery import checkpoint_root, is_shared, order
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import CheckpointCommit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_training.documents.words import without_name, wrap_lines
+from airflow_training.documents.text import without_name, wrap_lines
 
 ADDRESS = "s3://models/digits/u/0"
 

@@ -16,7 +16,7 @@ from airflow_training.runtimes.kubernetes.api import NotFound
 from airflow_training.runtimes.kubernetes.collected import CollectedLog
 from airflow_training.runtimes.kubernetes.collecting import PodLog
 from airflow_training.runtimes.kubernetes.logs import LogArchive
-from airflow_training.runtimes.kubernetes.stamped import Piece, StampedReader
+from airflow_training.runtimes.kubernetes.timestamped_lines import Piece, StampedReader
 from airflow_training.runtimes.port import Cursor
 from tests.kubernetes.conftest import Stage, resolved
 from tests.kubernetes.test_record import FIRST, instance_of

@@ -10,14 +10,14 @@ import pytest
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes.api import Forbidden, NotFound
 from airflow_training.runtimes.kubernetes.facts import facts_of
-from airflow_training.runtimes.kubernetes.holders import GroupStatuses
-from airflow_training.runtimes.kubernetes.holding import (
+from airflow_training.runtimes.kubernetes.group_status import (
     by_events,
     by_pod_group,
     by_workload,
     is_held,
     place_in_queue,
 )
+from airflow_training.runtimes.kubernetes.group_watch import GroupStatuses
 from airflow_training.runtimes.kubernetes.kinds import (
     COSCHEDULING_GROUPS,
     EVENTS,

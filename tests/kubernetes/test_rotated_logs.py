@@ -12,7 +12,7 @@ import pytest
 
 from airflow_training.runtimes.kubernetes import collecting, logs
 from airflow_training.runtimes.kubernetes.collected import CollectedLog, CollectedRun
-from airflow_training.runtimes.kubernetes.stamped import GAP, Piece, StampedReader
+from airflow_training.runtimes.kubernetes.timestamped_lines import GAP, Piece, StampedReader
 from airflow_training.runtimes.port import Cursor, InstanceRef
 from airflow_training.supervise.followers import delayed_logs, log_following
 from tests.kubernetes.conftest import Stage, resolved

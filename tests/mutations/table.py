@@ -59,7 +59,7 @@ MUTATIONS = (
     Mutation(
         guarantee=1,
         why="An attempt that is given up does not hold back its successor while its object lives.",
-        file=f"{CONTROL}/turnover.py",
+        file="airflow_training/control/transitions.py",
         definition="next_attempt",
         old="draft.occupy(seen)",
         new="",
@@ -68,7 +68,7 @@ MUTATIONS = (
     Mutation(
         guarantee=1,
         why="An attempt begins inside an instance whose own attempt has not ended yet.",
-        file=f"{CONTROL}/turnover.py",
+        file="airflow_training/control/transitions.py",
         definition="is_vacant",
         old="old.state in ENDED and (stays or draft.spec.scheduling.keeps_size)",
         new="stays or (old.state in ENDED and draft.spec.scheduling.keeps_size)",
@@ -95,7 +95,7 @@ MUTATIONS = (
     Mutation(
         guarantee=1,
         why="A process that got a dead agent's number is taken for the agent.",
-        file=f"{LOCAL}/life.py",
+        file="airflow_training/runtimes/local/liveness.py",
         definition="_life",
         old="proc.start_time(agent['pid']) == agent['start_time']",
         new="proc.start_time(agent['pid']) is not None",
@@ -538,7 +538,7 @@ MUTATIONS = (
     Mutation(
         guarantee=6,
         why="An attempt that ended while nobody watched is charged until somebody looks.",
-        file=f"{SUPERVISE}/short_lives.py",
+        file="airflow_training/supervise/unseen_attempts.py",
         definition="with_short_lives",
         old="entry.finished_at",
         new="entry.started_at",
@@ -720,7 +720,7 @@ MUTATIONS = (
     Mutation(
         guarantee=9,
         why="Ranks go on from what some of them hold although they do not hold the same.",
-        file=f"{CHECKPOINTS}/peers.py",
+        file="airflow_training/checkpoints/rejoin_decision.py",
         definition="choose",
         old="_differing(first.sections, everyone[rank].sections)",
         new="[]",
@@ -786,14 +786,14 @@ MUTATIONS = (
         why="The second of two users changes what they have not seen.",
         file=f"{STATE}/store.py",
         definition="Store.add_request",
-        old="story.mark(connection, uid) not in (seen, None)",
+        old="history.mark(connection, uid) not in (seen, None)",
         new="False",
         test="tests/state/test_story.py::test_of_many_who_ask_at_once_one_is_heard",
     ),
     Mutation(
         guarantee=10,
         why="Somebody acts on a run of which they have seen an earlier epoch.",
-        file=f"{STATE}/story.py",
+        file="airflow_training/state/history.py",
         definition="mark",
         old="from_json(JobEntry, row[0]).epoch",
         new="0",

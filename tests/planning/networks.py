@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from airflow_training.planning.view.building import ViewBuilder
+from airflow_training.planning.view.builder import ViewBuilder
 from airflow_training.planning.view.computation import ComputationView
 
 

@@ -12,7 +12,7 @@ from airflow_training.planning.search import space, table
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.layer_split import StageSeconds, layer_splits
 from airflow_training.planning.search.objectives import TimeObjective
-from airflow_training.planning.search.paces import (
+from airflow_training.planning.search.pass_times import (
     layer_mode_of,
     least_score,
     least_seconds,

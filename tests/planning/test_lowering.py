@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from airflow_training.planning.view.building import ViewBuilder
+from airflow_training.planning.view.axis_names import name_dimensions
+from airflow_training.planning.view.builder import ViewBuilder
 from airflow_training.planning.view.computation import Operator
 from airflow_training.planning.view.lowering import lower
-from airflow_training.planning.view.naming import name_dimensions
 from airflow_training.planning.view.program import (
     Compute,
     Number,

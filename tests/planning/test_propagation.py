@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from airflow_training.errors import InputError
 from airflow_training.planning.reshard.distribution import Mesh
 from airflow_training.planning.reshard.propagation import OperatorPlacement, complete
-from airflow_training.planning.view.building import ViewBuilder
+from airflow_training.planning.view.builder import ViewBuilder
 from airflow_training.planning.view.computation import Operator
 from airflow_training.planning.view.labels import AxisSeed, Labels, resolve_labels
 from airflow_training.planning.view.rules import rule_of

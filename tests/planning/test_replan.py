@@ -18,10 +18,10 @@ from airflow_training.planning.search.constraints import parse as parse_constrai
 from airflow_training.planning.search.objectives import MoneyObjective
 from airflow_training.planning.search.searching import MODEL
 from airflow_training.planning.sources.documents import parse_cluster
+from airflow_training.planning.view.capacity import has_room
 from airflow_training.planning.view.changes import changes
 from airflow_training.planning.view.cluster import ClusterView
 from airflow_training.planning.view.plan import Estimate, Workload
-from airflow_training.planning.view.room import has_room
 from airflow_training.planning.view.strategy import Strategy, TransformerModel
 from airflow_training.planning.view.transformer import computation
 from tests.examples import examples

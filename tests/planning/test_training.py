@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from airflow_training.planning.view.building import ViewBuilder
+from airflow_training.planning.view.builder import ViewBuilder
 from airflow_training.planning.view.computation import ComputationView
 from airflow_training.planning.view.strategy import TransformerModel
 from airflow_training.planning.view.training import gradient, with_backward

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_training.planning.view.building import ViewBuilder
+from airflow_training.planning.view.builder import ViewBuilder
 from airflow_training.planning.view.computation import ComputationView
 from airflow_training.planning.view.units import cut_into_units
 

@@ -7,7 +7,7 @@ from math import prod
 from hypothesis import strategies as st
 
 from airflow_training.planning.reshard.distribution import Mesh
-from airflow_training.planning.view.building import ViewBuilder
+from airflow_training.planning.view.builder import ViewBuilder
 from airflow_training.planning.view.computation import ComputationView
 from airflow_training.planning.view.labels import AxisSeed
 

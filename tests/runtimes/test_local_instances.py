@@ -21,7 +21,7 @@ from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.agent.limits import own_cgroup
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.runtimes.local import watch
-from airflow_training.runtimes.local.life import AgentLiveness, read_attempt_state
+from airflow_training.runtimes.local.liveness import AgentLiveness, read_attempt_state
 from airflow_training.runtimes.local.observe import observe
 from airflow_training.runtimes.local.runtime import LocalRuntime
 from airflow_training.runtimes.local.scan import Scanner

@@ -235,7 +235,7 @@ async def test_a_command_does_not_outlive_its_agent_even_without_a_controller(
 async def test_a_stopped_agent_is_killed_in_the_end(
     harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_training.runtimes.local.settle._IMPATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("airflow_training.runtimes.local.recovery._IMPATIENCE_SECONDS", 0.3)
     monkeypatch.setattr("airflow_training.runtimes.local.watch._LOOK_SECONDS", 0.3)
     pids = await run_hydra(harness, tmp_path)
     os.kill(agent_pid(attempt_folder(tmp_path, harness, "sleeper")), signal.SIGSTOP)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_training.agent.newest import NewestProgress
+from airflow_training.agent.progress_tail import NewestProgress
 from airflow_training.control.model import ProcessReport, RejectedCheckpoint
 from airflow_training.runtimes.progress import progress_of
 

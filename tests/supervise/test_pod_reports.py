@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from airflow_training.supervise.pod_reports import PodReports
+from airflow_training.supervise.callback_reports import PodReports
 from tests.builders import job
 
 KEY, OTHER = ("worker", 0), ("worker", 1)

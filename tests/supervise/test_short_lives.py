@@ -6,7 +6,7 @@ import asyncio
 
 from airflow_training.control.model import Ledger
 from airflow_training.runtimes.faults import Behaviour, Script
-from airflow_training.supervise.short_lives import with_unseen_attempts
+from airflow_training.supervise.unseen_attempts import with_unseen_attempts
 from tests.builders import entry, job, role, seen
 from tests.waiting import PATIENCE
 

@@ -9,7 +9,7 @@ from typing import Any
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.pods import training_container
 from airflow_training.planning.sources.node_labels import count_of

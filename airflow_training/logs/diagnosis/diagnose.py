@@ -34,7 +34,7 @@ from airflow_training.logs.diagnosis.stopped import (
     stopped_by_signal,
     without_orders,
 )
-from airflow_training.logs.diagnosis.weighing import BESIDE_AN_EXCEPTION, WeightedEvent, weigh
+from airflow_training.logs.diagnosis.weights import BESIDE_AN_EXCEPTION, WeightedEvent, weigh
 from airflow_training.logs.model import Diagnosis, FileScan, Finding, FoundCause, InstanceFact
 
 __all__ = ["diagnose"]

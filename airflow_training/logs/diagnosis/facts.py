@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from airflow_training.documents.base import Model
 from airflow_training.documents.loading import read_file
 from airflow_training.documents.problems import problems_of
-from airflow_training.documents.words import without_name
+from airflow_training.documents.text import without_name
 from airflow_training.errors import InputError
 from airflow_training.logs.diagnosis.catalogue import Catalogue, FactRule
 from airflow_training.logs.diagnosis.evidence import Incident

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from airflow_training.logs.diagnosis.evidence import Incident
-from airflow_training.logs.diagnosis.weighing import WeightedEvent
+from airflow_training.logs.diagnosis.weights import WeightedEvent
 from airflow_training.logs.model import FileScan
 
 __all__ = [

@@ -11,8 +11,8 @@ import numpy as np
 from airflow_training.logs.engine import compiled
 from airflow_training.logs.engine.layouts import LineLayout
 from airflow_training.logs.engine.learning import may_match
-from airflow_training.logs.engine.needs import RequiredTexts, needs_of
 from airflow_training.logs.engine.patterns import Pattern
+from airflow_training.logs.engine.required_texts import RequiredTexts, needs_of
 from airflow_training.logs.engine.rows import Rows
 from airflow_training.logs.engine.walking import UnparsedLines, WalkResult
 

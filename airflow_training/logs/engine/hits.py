@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from airflow_training.logs.engine.surroundings import Surroundings
+from airflow_training.logs.engine.context_lines import Surroundings
 from airflow_training.logs.model import Hit
 
 FIRST = 16

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_training.logs.engine.cache import cached, code, keep
+from airflow_training.logs.engine.context_lines import AFTER_BYTES
 from airflow_training.logs.engine.formats import Formats
 from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.stretches import StretchFindings
-from airflow_training.logs.engine.surroundings import AFTER_BYTES
 from airflow_training.logs.model import Origin
 from airflow_training.logs.reading.local import LocalFile
 

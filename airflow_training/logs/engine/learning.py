@@ -10,8 +10,8 @@ from airflow_training.logs.engine.cleaning import clean
 from airflow_training.logs.engine.columns import RowLayouts
 from airflow_training.logs.engine.formats import Formats, ParsedLineLike
 from airflow_training.logs.engine.layouts import LineLayout, LineValues, layout_of, letters, masked
-from airflow_training.logs.engine.needs import RequiredTexts
 from airflow_training.logs.engine.prefixes import has_wrong_date
+from airflow_training.logs.engine.required_texts import RequiredTexts
 
 MOST_LAYOUTS = 4096
 """Then all are forgotten and learned again: a log with more layouts has lines that never come again."""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_training.logs.engine.columns import OpenTable
+from airflow_training.logs.engine.context_lines import AFTER_BYTES, MOST_LINES
+from airflow_training.logs.engine.context_lines import first_time as time_in
 from airflow_training.logs.engine.formats import Builder
 from airflow_training.logs.engine.hits import HitList
 from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine, StretchScan
-from airflow_training.logs.engine.surroundings import AFTER_BYTES, MOST_LINES
-from airflow_training.logs.engine.surroundings import first_time as time_in
 from airflow_training.logs.engine.tails import TAIL_BYTES, Tail, tail_of
 from airflow_training.logs.model import FileScan, Origin
 from airflow_training.logs.reading.local import LocalFile

@@ -11,9 +11,9 @@ from airflow_training.planning.answers.report import estimate_document
 from airflow_training.planning.cost.constants import FROZEN, TimeConstants
 from airflow_training.planning.cost.estimating import estimate
 from airflow_training.planning.sources.documents import EstimateRequest, parse_row
+from airflow_training.planning.view.capacity import missing_devices
 from airflow_training.planning.view.computation import ComputationView
 from airflow_training.planning.view.plan import Estimate, Workload
-from airflow_training.planning.view.room import missing_devices
 from airflow_training.planning.view.strategy import TransformerModel
 from airflow_training.planning.view.transformer import computation
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 from airflow_training.errors import InputError
 from airflow_training.planning.reshard.relayout import Relayout, relayout
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.objectives import MoneyObjective, Objective
 from airflow_training.planning.search.pricing import Pricing
 from airflow_training.planning.search.searching import FASTEST, FREE, MODEL, search
+from airflow_training.planning.view.capacity import has_room
 from airflow_training.planning.view.cluster import ClusterView
 from airflow_training.planning.view.plan import Estimate, Workload
-from airflow_training.planning.view.room import has_room
 from airflow_training.planning.view.strategy import Strategy
 
 __all__ = ["ReplanDecision", "RestartCost", "RunningJob", "replan"]

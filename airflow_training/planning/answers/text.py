@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 
 __all__ = [
     "bytes_text",

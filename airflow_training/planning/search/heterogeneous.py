@@ -21,7 +21,7 @@ from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.counts import splits_well
 from airflow_training.planning.search.homogeneous import SearchProblem
 from airflow_training.planning.search.layer_split import StageLayers, StageSeconds, layer_splits
-from airflow_training.planning.search.paces import (
+from airflow_training.planning.search.pass_times import (
     PassTimes,
     busiest_seconds,
     layer_mode_of,

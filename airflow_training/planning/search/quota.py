@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 from airflow_training.errors import InputError
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.view.cluster import ClusterView

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from airflow_training.documents.spelling import did_you_mean
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning.cost.constants import FROZEN
 from airflow_training.planning.search import homogeneous, pareto, prices, space, table

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from airflow_training.planning.search import table
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.counts import device_counts, divisors
+from airflow_training.planning.view.axis_names import name_dimensions
 from airflow_training.planning.view.cluster import ClusterView
 from airflow_training.planning.view.computation import ComputationView
 from airflow_training.planning.view.control_flow import inline_bodies
-from airflow_training.planning.view.naming import name_dimensions
 from airflow_training.planning.view.plan import StrategyTable, Workload
 from airflow_training.planning.view.stages import layer_span
 from airflow_training.planning.view.strategy import Strategy

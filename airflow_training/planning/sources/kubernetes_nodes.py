@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_training.documents.quantities import parse_quantity
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 from airflow_training.errors import InputError
 from airflow_training.planning.sources.node_labels import RESOURCES, count_of, device_of
 from airflow_training.planning.view import catalogue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 from airflow_training.planning.view.cluster import ClusterView, Link, NodeGroup
 
 

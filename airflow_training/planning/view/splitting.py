@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from airflow_training.planning.view.activations import Activations
+from airflow_training.planning.view.axis_names import name_dimensions
 from airflow_training.planning.view.computation import ComputationView, Operator, Unit
 from airflow_training.planning.view.control_flow import inline_bodies
 from airflow_training.planning.view.labels import resolve_labels
 from airflow_training.planning.view.layouts import layouts, memory_of
-from airflow_training.planning.view.naming import name_dimensions
 from airflow_training.planning.view.partition import Kernel, Partition, Task
 from airflow_training.planning.view.program import MeshAxis, Recompute
 from airflow_training.planning.view.rules import OperatorRule, rule_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from airflow_training.planning.view.building import ViewBuilder
+from airflow_training.planning.view.builder import ViewBuilder
 from airflow_training.planning.view.computation import ComputationView
 from airflow_training.planning.view.strategy import TransformerModel
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from airflow_training.runtimes.kubernetes.stamped import StampedReader
+from airflow_training.runtimes.kubernetes.timestamped_lines import StampedReader
 
 __all__ = ["CollectedLog", "CollectedRun"]
 

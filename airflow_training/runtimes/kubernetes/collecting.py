@@ -33,7 +33,7 @@ from airflow_training.runtimes.kubernetes.observing import (
     has_run,
     runs_container,
 )
-from airflow_training.runtimes.kubernetes.stamped import Piece, StampedReader
+from airflow_training.runtimes.kubernetes.timestamped_lines import Piece, StampedReader
 from airflow_training.runtimes.port import InstanceRef
 
 __all__ = ["LogCollector", "PodLog"]

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes.api import Api, ApiError, Invalid, NotFound
-from airflow_training.runtimes.kubernetes.stamped import (
+from airflow_training.runtimes.kubernetes.timestamped_lines import (
     FILE_SECONDS,
     GAP,
     Piece,

@@ -19,7 +19,7 @@ from airflow_training.documents.times import parse_time
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.fitting import never_fits_by_message
 from airflow_training.runtimes.kubernetes.gangs import GROUP_LABELS, KUEUE_QUEUE, VOLCANO_GROUP
-from airflow_training.runtimes.kubernetes.holding import GroupStatus
+from airflow_training.runtimes.kubernetes.group_status import GroupStatus
 from airflow_training.runtimes.kubernetes.image_pulls import IMAGES_REFUSED, refused_twice
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport, with_agent_report
 from airflow_training.runtimes.kubernetes.unfit import NodeFact

@@ -1,7 +1,7 @@
 """What is left of a namespace's quotas, before the first pods are made of a job that needs all of them.
 
 No look is atomic: another job may take the rest before our pods are made. Then the server refuses some
-of them, and `control.giving_back` sees to it that nobody holds half for ever.
+of them, and `control.place_release` sees to it that nobody holds half for ever.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.api import Api, ApiError, ResourceVersionExpired
-from airflow_training.runtimes.kubernetes.holders import GroupStatuses
-from airflow_training.runtimes.kubernetes.holding import GroupStatus, is_held
+from airflow_training.runtimes.kubernetes.group_status import GroupStatus, is_held
+from airflow_training.runtimes.kubernetes.group_watch import GroupStatuses
 from airflow_training.runtimes.kubernetes.image_pulls import with_earlier_message
 from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.runtimes.kubernetes.node_watch import NodeFacts, NodeWatch

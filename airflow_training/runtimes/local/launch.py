@@ -29,14 +29,14 @@ from airflow_training.runtimes.local.environment import (
 )
 from airflow_training.runtimes.local.gpus import GpuBook
 from airflow_training.runtimes.local.leftovers import end_strays
-from airflow_training.runtimes.local.life import (
+from airflow_training.runtimes.local.liveness import (
     AgentLiveness,
     AttemptState,
     find_attempt,
     read_attempt_state,
 )
 from airflow_training.runtimes.local.paths import RunFolder, attempt_of, locked
-from airflow_training.runtimes.local.settle import give_order, settle_attempt
+from airflow_training.runtimes.local.recovery import give_order, settle_attempt
 from airflow_training.runtimes.port import InstanceRef, InstanceSpec, Outcome
 
 __all__ = ["Launcher"]

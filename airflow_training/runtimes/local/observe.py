@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from airflow_training.control.model import AttemptId, Observation, ProgressReport
-from airflow_training.runtimes.local.life import AgentLiveness, AttemptState
+from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState
 
 __all__ = ["observe"]
 

@@ -24,7 +24,7 @@ from airflow_training.runtimes.local.capabilities import CAPABILITIES
 from airflow_training.runtimes.local.gpus import GpuBook
 from airflow_training.runtimes.local.launch import Launcher
 from airflow_training.runtimes.local.leftovers import end_strays
-from airflow_training.runtimes.local.life import (
+from airflow_training.runtimes.local.liveness import (
     AgentLiveness,
     AttemptState,
     find_attempt,
@@ -41,13 +41,13 @@ from airflow_training.runtimes.local.paths import (
 from airflow_training.runtimes.local.place import place_here
 from airflow_training.runtimes.local.ports import PortBook
 from airflow_training.runtimes.local.previous_run import leftover_problem, quarantine_previous
-from airflow_training.runtimes.local.scan import current
-from airflow_training.runtimes.local.settle import (
+from airflow_training.runtimes.local.recovery import (
     give_order,
     order_delete,
     settle_attempt,
     wake_agent,
 )
+from airflow_training.runtimes.local.scan import current
 from airflow_training.runtimes.local.shell import open_shell
 from airflow_training.runtimes.local.sweep import OrphanProcesses, find_orphans
 from airflow_training.runtimes.local.watch import watch

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from airflow_training.agent.files import AttemptFolder
-from airflow_training.agent.newest import NewestProgress
+from airflow_training.agent.progress_tail import NewestProgress
 from airflow_training.control.model import InstanceKey, Observation, ProgressReport
-from airflow_training.control.turnover import ENDED
+from airflow_training.control.transitions import ENDED
 from airflow_training.runtimes.local.leftovers import end_strays
-from airflow_training.runtimes.local.life import AgentLiveness, AttemptState, read_attempt_state
+from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState, read_attempt_state
 from airflow_training.runtimes.local.observe import observe
 from airflow_training.runtimes.local.paths import RunFolder, instance_of
 from airflow_training.runtimes.local.ports import listening_ports
-from airflow_training.runtimes.local.settle import settle_attempt
+from airflow_training.runtimes.local.recovery import settle_attempt
 from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate
 from airflow_training.runtimes.progress import progress_of
 

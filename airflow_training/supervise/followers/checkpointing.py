@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from airflow_training.control.known_checkpoints import REMEMBERED
+from airflow_training.control.checkpoint_history import REMEMBERED
 from airflow_training.control.model import (
     InstanceKey,
     Ledger,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 
 from airflow_training.control.model import InstanceKey, Ledger, ProgressReport
-from airflow_training.control.pace import Pace
+from airflow_training.control.step_pace import Pace
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.progress import progress_of

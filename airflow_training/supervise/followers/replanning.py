@@ -49,7 +49,7 @@ class RunView:
     now: float
 
     @property
-    def instances_of(self) -> Sequence[InstanceEntry]:
+    def training_instances(self) -> Sequence[InstanceEntry]:
         """Return the instances that train."""
         ranked = {role.name for role in self.job.roles if role.rank_offset is not None}
         return [e for e in self.ledger.instances.values() if e.role in ranked and not e.retired]
@@ -57,16 +57,16 @@ class RunView:
     @property
     def nodes(self) -> frozenset[str]:
         """Return the names of the nodes they are on."""
-        return frozenset(entry.node for entry in self.instances_of if entry.node)
+        return frozenset(entry.node for entry in self.training_instances if entry.node)
 
     def is_tight(self) -> bool:
         """Return whether others keep places that its plan takes, or kept them when it was planned."""
         planned_tight = self.job.plan is not None and self.job.plan.capacity == "free"
-        return planned_tight or waiting_seconds(self.instances_of, now=self.now) > TIGHT_SECONDS
+        return planned_tight or waiting_seconds(self.training_instances, now=self.now) > TIGHT_SECONDS
 
     def situation(self, machines: Machines, *, broken: bool, tight: bool) -> ReplanInput:
         """Return what the planner is told."""
-        said = [self.progress.get(entry.key) for entry in self.instances_of]
+        said = [self.progress.get(entry.key) for entry in self.training_instances]
         totals = [each.total_steps for each in said if each and each.total_steps is not None]
         began, ran = self.ledger.job.started_at, self.ledger.job.running_at
         return ReplanInput(
@@ -164,7 +164,7 @@ class Replanner(Follower):
             tight = state.is_tight()
             machines = await self._runtime.cluster_view(state.job, with_free=tight)
         if tight:
-            machines = available_nodes(machines, state.job, state.instances_of)
+            machines = available_nodes(machines, state.job, state.training_instances)
         before = self._seen
         self._seen = seen = await asyncio.to_thread(
             read_current_cluster, self._plan.cluster, state.job, machines, self._history

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, BackgroundTasks, Depends, Header, HTTPException, Request
 from fastapi.responses import JSONResponse
 
+from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.control import reasons
 from airflow_training.control.model import STOPS, Event
 from airflow_training.errors import RunChanged
-from airflow_training.registered import SIMULATED
 from airflow_training.settings import load_settings
 from airflow_training.state.store import RunRecord, Store, open_store
 from airflow_training.supervise.cleanup import drive_to_end

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
+from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.control.model import AttemptId
 from airflow_training.errors import InputError
 from airflow_training.logs.diagnosis.severity import error_lines
-from airflow_training.registered import SIMULATED
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk, Runtime
 from airflow_training.state.store import RunRecord, open_store
 from airflow_training.supervise.instance_logs import InstanceLogs, RunLogs

@@ -20,7 +20,7 @@ from airflow_training.logs.model import (
     Origin,
     Series,
 )
-from airflow_training.runtimes.kubernetes.stamped import gap_line
+from airflow_training.runtimes.kubernetes.timestamped_lines import gap_line
 
 
 def cause(cause_id: str, pattern: str = "", **details: Any) -> Cause:

@@ -10,7 +10,7 @@ from airflow_training.logs.engine import Pattern
 from airflow_training.logs.engine.automaton import LiteralAutomaton
 from airflow_training.logs.engine.layouts import layout_of
 from airflow_training.logs.engine.learning import LayoutTable, may_match
-from airflow_training.logs.engine.needs import needs_of
+from airflow_training.logs.engine.required_texts import needs_of
 from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine
 from airflow_training.logs.engine.stretches import scan_stretch
 from airflow_training.logs.metrics import formats

@@ -14,9 +14,9 @@ from airflow_training.control.draft import Draft
 from airflow_training.control.model import ActivePhase, InstanceEntry
 from airflow_training.control.recovery import needs_all, record_restart_point
 from airflow_training.control.running_time import trains
-from airflow_training.control.turnover import next_attempt
+from airflow_training.control.transitions import next_attempt
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
-from airflow_training.documents.words import counted
+from airflow_training.documents.text import counted
 
 __all__ = ["PATIENCE_SECONDS", "release_held_places", "wake_to_release_places"]
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
-from airflow_training.control.giving_back import PATIENCE_SECONDS
 from airflow_training.control.model import Create, Delete, ProgressReport
+from airflow_training.control.place_release import PATIENCE_SECONDS
 from tests.builders import Bench, after, job, role
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_training.control import reasons
+from airflow_training.control.checkpoint_history import add_late, add_newer, previous_checkpoint
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
-from airflow_training.control.known_checkpoints import add_late, add_newer, previous_checkpoint
 from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, OwnCheckpoints, Recovery
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 

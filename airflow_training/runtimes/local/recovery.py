@@ -16,7 +16,7 @@ from airflow_training.agent.instance import RECORD_SECONDS
 from airflow_training.agent.notify import notify
 from airflow_training.agent.stacks import DUMP_SECONDS
 from airflow_training.runtimes.clock import steady_now
-from airflow_training.runtimes.local.life import AgentLiveness, AttemptState, read_attempt_state
+from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState, read_attempt_state
 
 __all__ = ["give_order", "kill_leftovers", "order_delete", "settle_attempt", "wake_agent"]
 

@@ -17,7 +17,7 @@ from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.api import Api, ApiError, Forbidden, NotFound
 from airflow_training.runtimes.kubernetes.fitting import never_fits
 from airflow_training.runtimes.kubernetes.gangs import KUEUE_QUEUE
-from airflow_training.runtimes.kubernetes.holding import (
+from airflow_training.runtimes.kubernetes.group_status import (
     GroupStatus,
     by_events,
     by_pod_group,

@@ -101,7 +101,7 @@ class Attempt(abc.ABC):
         self._phase = phase or self._phase
 
     @abc.abstractmethod
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Look for orders, and again after a while."""
 
     @abc.abstractmethod
@@ -131,7 +131,7 @@ class Attempt(abc.ABC):
     def _live(self) -> None:
         """Return once it is over."""
         try:
-            self._look()
+            self._poll()
             if self._phase != "held" and not self._stop_reason:
                 self._prepare()
             while not self._finished:
@@ -275,7 +275,7 @@ class Attempt(abc.ABC):
         """End a script that has stopped getting anywhere, once its log says where it stands."""
         if self._stall is None or self._status is not None or self._stop_reason:
             return
-        message = self._stall.look(now=time.monotonic())
+        message = self._stall.poll(now=time.monotonic())
         if not message:
             self._loop.after(self._stall.every_seconds, "stall", self._check_progress)
             return
@@ -531,7 +531,7 @@ class Attempt(abc.ABC):
         self._waiting = True
         self._loop.cancel_all(but="deadline")
         self._loop.after(self._order.in_place_seconds, "wait", self._leave)
-        self._look()
+        self._poll()
 
     def _stay(self, *, seconds: float) -> None:
         """Stay for a look inside; the timer is our own, as nobody may be left to end it."""

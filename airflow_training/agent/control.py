@@ -56,7 +56,7 @@ class ControlSocket:
     ) -> None:
         """Bind `path`, relative to the current folder as its length is limited."""
         self._loop = loop
-        self._look = look
+        self._poll = look
         self._environment = environment
         self._working_dir = working_dir
         with contextlib.suppress(FileNotFoundError):
@@ -89,7 +89,7 @@ class ControlSocket:
             self._execute(request, descriptors, connection)
         else:
             if request.get("op") == "look":
-                self._look()
+                self._poll()
             with contextlib.suppress(OSError):
                 connection.send(b"{}")
             connection.close()

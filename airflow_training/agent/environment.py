@@ -82,7 +82,7 @@ class Recorder:
         if on == "exit":
             self._software.finish()
         else:
-            self._software.look(each["pid"] for each in processes)
+            self._software.poll(each["pid"] for each in processes)
         record = {
             "number": self._number,
             "at": round(time.time(), 3),

@@ -64,7 +64,7 @@ class LocalAttempt(Attempt):
         self._control = ControlSocket(
             folder.socket,
             loop=self._loop,
-            look=self._look,
+            look=self._poll,
             environment=self._environment,
             working_dir=order.working_dir,
         )
@@ -120,10 +120,10 @@ class LocalAttempt(Attempt):
         notify(self._folder.watchers, self._folder.instance.name)
 
     # orders --------------------------------------------------------------------------------------
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Follow what lies in the folder: delete, release, the run's tombstone."""
         short = self._phase == "held" or (self._waiting and not self._staying)
-        self._loop.after(_HELD_LOOK_SECONDS if short else _LOOK_SECONDS, "look", self._look)
+        self._loop.after(_HELD_LOOK_SECONDS if short else _LOOK_SECONDS, "look", self._poll)
         if self._folder.deleted:
             self._stop("Orphaned", "the folder of the run was deleted", grace_seconds=0)
             return

@@ -159,12 +159,12 @@ class PodAttempt(Attempt):
         else:
             self._pass_on(number)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if not self._order.orders_file:
             return
         soon = self._waiting and not self._staying
         again = _WAITING_LOOK_SECONDS if soon else _LOOK_SECONDS
-        self._loop.after(again, "look", self._look)
+        self._loop.after(again, "look", self._poll)
         order = read_json(Path(self._order.orders_file)) or {}
         if order.get("turn") == self._number:
             self._follow(order)
@@ -183,7 +183,7 @@ class PodAttempt(Attempt):
     def _record(self, phase: str | None = None) -> None:
         super()._record(phase)
         if phase == "stopping" and self._stop_reason not in _KNOWN_TO_OTHERS:
-            self._tell({"reason": self._stop_reason, "message": self._message})
+            self._publish_result({"reason": self._stop_reason, "message": self._message})
 
     # the end -------------------------------------------------------------------------------------
     def _finish(self) -> None:
@@ -194,11 +194,11 @@ class PodAttempt(Attempt):
         self._code = self._exit_code(result)
         if self._start_error is not None:
             reason = "CommandNotFound" if self._code == _NOT_FOUND else "StartError"
-            self._tell({"reason": reason, "message": result["message"]})
+            self._publish_result({"reason": reason, "message": result["message"]})
         elif result["reason"] == "OutputFailed":
-            self._tell({"reason": "OutputFailed", "message": result["message"]})
+            self._publish_result({"reason": "OutputFailed", "message": result["message"]})
         elif result["output"] is not None:
-            self._tell({"output": result["output"], "message": result["message"]})
+            self._publish_result({"output": result["output"], "message": result["message"]})
         self._end_reporter(result)
 
     def _result(self) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class PodAttempt(Attempt):
             return False
         return not self._passed_on and super()._may_be_followed(result)
 
-    def _tell(self, result: dict[str, Any]) -> None:
+    def _publish_result(self, result: dict[str, Any]) -> None:
         """Leave the result where the kubelet takes the container's last words from."""
         message = str(result.get("message", ""))
         text = _last_log_lines(result, message)
@@ -238,7 +238,7 @@ class PodAttempt(Attempt):
             self._say(f"cannot leave the result: {error}")
 
     # reports -------------------------------------------------------------------------------------
-    def _turn(self) -> dict[str, Any]:
+    def _attempt_report(self) -> dict[str, Any]:
         """Return what to report of an attempt that others may follow in this pod."""
         if not self._order.orders_file:
             return {}
@@ -258,7 +258,13 @@ class PodAttempt(Attempt):
                 signal.signal(number, signal.SIG_IGN)
             os.close(self._last_word)
             reporter = Reporter(
-                order, self._token, words, devices, self._turn(), root=agent, say=self._say
+                order,
+                self._token,
+                words,
+                devices,
+                self._attempt_report(),
+                root=agent,
+                say=self._say,
             )
             os._exit(0 if reporter.live() else 1)
 
@@ -276,7 +282,7 @@ class PodAttempt(Attempt):
         signalled, code = result["signal"], result["exit_code"]
         if self._status is not None:
             word["exit"] = {"exit_code": None if signalled else code, "signal": signalled}
-        turn = self._turn()
+        turn = self._attempt_report()
         if turn and not self._passed_on:
             word["turn"] = {
                 **turn,

@@ -70,7 +70,7 @@ class Preflight:
         """How long to wait before the next `look`: an answer mostly comes within milliseconds."""
         return 0.01 if time.monotonic() - self._begun_at < 1.0 else 0.1
 
-    def look(self) -> Verdict | None:
+    def poll(self) -> Verdict | None:
         """Return how it stands in the end; None while that is open: look again soon."""
         now = time.monotonic()
         late = now - self._begun_at >= self._wanted["timeout_seconds"]
@@ -91,7 +91,7 @@ class Preflight:
             return self._ready(now)
         if late or not all(each.may_pass for each in lacks):
             return self._not_ready(lacks, now)
-        self._tell(lacks)
+        self._publish(lacks)
         self._again_at = now + self._pause
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
         return None
@@ -140,7 +140,7 @@ class Preflight:
         return not any(question.waiting for question in self._questions.values())
 
     # telling -------------------------------------------------------------------------------------
-    def _tell(self, lacks: list[Shortcoming]) -> None:
+    def _publish(self, lacks: list[Shortcoming]) -> None:
         """Say what is missing, and again when it is something else."""
         failing = sorted({each.check for each in lacks})
         if failing != self._said:

@@ -103,7 +103,7 @@ class Preparation:
         return {} if self._preflight is None else self._preflight.abandoned
 
     def _check(self, preflight: Preflight) -> None:
-        verdict = preflight.look()
+        verdict = preflight.poll()
         if verdict is None:
             again = preflight.look_again_seconds
             self._loop.after(again, "readiness", lambda: self._check(preflight))

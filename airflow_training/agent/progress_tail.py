@@ -105,7 +105,7 @@ class NewestProgress:
         self._files = DataFiles()
         self.document: dict[str, Any] = {}
 
-    def look(self) -> dict[str, Any]:
+    def poll(self) -> dict[str, Any]:
         """Return the document after the whole lines that came since the last look; {}: none yet."""
         # what the first look finds may be old, and told of before by somebody else
         self._now = time.time() if self._looked else None

@@ -87,7 +87,7 @@ class Reporter:
             told = dict(word or {})
             turn = told.pop("turn", None) or self._turn
             line = self._recorder.record(on, **told, **({"turn": turn} if turn else {}))
-            said = {"progress": self._look(), "environment": line, **self._news_of_software()}
+            said = {"progress": self._poll(), "environment": line, **self._news_of_software()}
             if on == "exit":
                 return self._insist(said) if turn.get("waits") else self._report(said)
             self._report(said)
@@ -98,8 +98,8 @@ class Reporter:
         line = self._recorder.software
         return {} if line == self._told_software and self._url else {"software": line}
 
-    def _look(self) -> dict[str, Any]:
-        document = self._newest.look()
+    def _poll(self) -> dict[str, Any]:
+        document = self._newest.poll()
         if document is not self._document:
             self._document = document
             points = document.get("points", {})

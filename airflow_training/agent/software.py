@@ -54,7 +54,7 @@ class SoftwareWatch:
         self._call: ChildCall | None = None
         self._over = False
 
-    def look(self, pids: Iterable[int]) -> None:
+    def poll(self, pids: Iterable[int]) -> None:
         """Take in what was answered; where nobody was asked, ask the first of these that is a Python."""
         if self._over:
             return

@@ -57,11 +57,11 @@ class StallWatch:
         if number != self._excuse:
             self._excuse, self._excused_until = number, now + seconds
 
-    def look(self, *, now: float) -> str:
+    def poll(self, *, now: float) -> str:
         """Return why the script counts as hanging, an empty text while it does not."""
         since = 0.0 if self._looked_at is None else now - self._looked_at
         self._looked_at = now
-        document = self._newest.look()
+        document = self._newest.poll()
         if self._newest.seen_bytes != self._bytes:
             self._bytes, self._quiet_seconds = self._newest.seen_bytes, 0.0
             return ""

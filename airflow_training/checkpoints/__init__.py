@@ -6,6 +6,7 @@ Standard library only at import; every name is loaded when it is used.
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import Any
 
 _HOME = {
@@ -13,7 +14,7 @@ _HOME = {
     "CheckpointError": "errors",
     "Checkpointer": "checkpointer",
     "Group": "group",
-    "Meeting": "torch_meeting",
+    "Rendezvous": "torch_rendezvous",
     "ResumableSampler": "sampler",
     "Saver": "saver",
     "StaleGeneration": "errors",
@@ -25,12 +26,14 @@ _HOME = {
 _AGENTS = {"section": "airflow_training.agent.progress"}
 """What scripts report with, under one roof with what they save with."""
 
+_DEPRECATED = {"Meeting": "Rendezvous"}
+
 __all__ = [
     "BadCheckpoint",
     "CheckpointError",
     "Checkpointer",
     "Group",
-    "Meeting",
+    "Rendezvous",
     "ResumableSampler",
     "Saver",
     "StaleGeneration",
@@ -43,6 +46,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _DEPRECATED:
+        warnings.warn(
+            f"{__name__}.{name} is now called {_DEPRECATED[name]}", DeprecationWarning, stacklevel=2
+        )
+        name = _DEPRECATED[name]
     home = f"{__name__}.{_HOME[name]}" if name in _HOME else _AGENTS.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

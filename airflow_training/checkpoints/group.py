@@ -339,7 +339,7 @@ class Group:
             try:
                 return self._write(SaveId(step, self.generation), blobs, document, cursor, rng)
             except (CheckpointError, OSError, TypeError, ValueError) as error:
-                self._give_up(step, error)
+                self._abandon(step, error)
 
     def _write(
         self, save: SaveId, blobs: Mapping[str, Any], document: Any, cursor: Any, rng: str
@@ -399,7 +399,7 @@ class Group:
         except (CheckpointError, OSError) as error:
             log.warning("the other ranks wait for their deadline: %s", error)
 
-    def _give_up(self, step: int, error: Exception) -> NoReturn:
+    def _abandon(self, step: int, error: Exception) -> NoReturn:
         self.fail(step, str(error))
         self._telling.say("RUNNING", step=step)
         if isinstance(error, CheckpointError):
@@ -429,7 +429,7 @@ class Group:
             # only now: a later start that has not seen this manifest has claimed before it was there
             self._refuse_if_stale()
         except OSError as error:
-            self._give_up(step, error)
+            self._abandon(step, error)
         if manifest is None:
             self._telling.say("RUNNING", step=step)
             self._reusable = {}  # what it rests on may be swept before the next save

@@ -258,7 +258,7 @@ class Saver:
         # a loop may make several steps from one boundary to the next
         due = isinstance(every, StepInterval) and completed // every.steps > before // every.steps
         if completed >= self._next_look:
-            due |= self._look(completed, capture)
+            due |= self._check(completed, capture)
         if due:
             self._collect(wait_seconds=COMMIT_SECONDS)
             self._start(completed, capture, deadline=COMMIT_SECONDS)
@@ -297,7 +297,7 @@ class Saver:
         finally:
             self._termination.release()
 
-    def _look(self, completed: int, capture: Capture) -> bool:
+    def _check(self, completed: int, capture: Capture) -> bool:
         """Return whether to save now, as all ranks decide it; does not return where they are to end."""
         self._collect(wait_seconds=0)
         asked = time.monotonic()

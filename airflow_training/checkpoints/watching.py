@@ -154,7 +154,7 @@ class WatchedFolder:
         self._before = self._committed = snapshot(self._folder)
         return manifest.step
 
-    def look(self, *, reported: int | None, processes: Iterable[int], last: bool = False) -> bool:
+    def poll(self, *, reported: int | None, processes: Iterable[int], last: bool = False) -> bool:
         """Commit what is complete; return whether something was. `last`: no other look will follow."""
         before, self._before = self._before, snapshot(self._folder)
         now = self._before
@@ -232,9 +232,9 @@ def _follow(watched: WatchedFolder, ending: Sequence[int]) -> None:
         if signal.SIGUSR1 in ending:
             return
         last = signal.SIGUSR2 in ending
-        step = progress.look().get("step")
+        step = progress.poll().get("step")
         try:
-            watched.look(
+            watched.poll(
                 reported=step if isinstance(step, int) else None,
                 processes=() if last else descendants(os.getppid()),
                 last=last,

@@ -45,7 +45,7 @@ class _Progress:
     def __init__(self, total: int) -> None:
         self._total, self._ended, self._said_at = total, 0, time.monotonic()
 
-    def tell(self, *, ended: int) -> None:
+    def print_progress(self, *, ended: int) -> None:
         """Say that so many more runs have ended."""
         self._ended += ended
         text = f"{self._ended} of {counted(self._total, 'run')} ended"
@@ -174,7 +174,7 @@ async def _see_to_end(
                 return str(error)
             except Exception as error:  # noqa: BLE001 - what one has must not keep others from their end
                 return f"run {record.uid}: {str(error) or type(error).__name__}"
-            progress.tell(ended=1)
+            progress.print_progress(ended=1)
             return ""
 
     return [each for each in await asyncio.gather(*map(end, living)) if each]

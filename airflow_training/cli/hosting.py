@@ -72,7 +72,7 @@ def host(start: StartRequest, *, settings: Settings) -> str:
     view = make_event_printer(as_json=start.as_json)
     if start.as_json:
         for warning in start.warnings:
-            view.say(str(warning), level="warning")
+            view.print_line(str(warning), level="warning")
     else:
         print_warnings(start.warnings)
     clock = VirtualClock() if start.simulate is not None else None
@@ -89,7 +89,7 @@ def host(start: StartRequest, *, settings: Settings) -> str:
             for warning in asyncio.run(
                 check_runtime(start.job, key=start.key, controller=controller, runtime=runtime)
             ):
-                view.say(str(warning), level="warning")
+                view.print_line(str(warning), level="warning")
         with _keeping_signals() as early:
             record = launch(
                 start.job,
@@ -102,16 +102,16 @@ def host(start: StartRequest, *, settings: Settings) -> str:
             log_to_stderr(as_json=start.as_json)
             stored = store.job(record.uid)
             if begins := describe_start(stored):
-                view.say(f"starts from {begins}")
+                view.print_line(f"starts from {begins}")
             if plan := stored.plan:
                 from airflow_training.planning.answers.text import plan_lines
 
                 for line in plan_lines(plan.document):
-                    view.say(line)
+                    view.print_line(line)
             if not start.as_json:
                 note(f"run {record.key.run_id} of job {record.job} on {record.runtime}")
             if pages is not None:
-                view.say(f"its page: {pages.address(record.uid)}")
+                view.print_line(f"its page: {pages.address(record.uid)}")
                 pages.serve_in_background()
             hosting = _host(
                 store,
@@ -178,7 +178,7 @@ async def _host(
         runtime=runtime,
         run_uid=record.uid,
         owner=owner,
-        on_event=view.tell,
+        on_event=view.print_event,
         max_running_jobs=settings.max_running_jobs,
         read_logs=settings.read_logs and record.runtime != SIMULATED,
         clock=clock,
@@ -193,10 +193,10 @@ async def _host(
     def end(name: str) -> None:
         if not heard:
             heard.append(name)
-            view.say(f"{name}: stopping the job; nothing of it will be alive when this ends")
+            view.print_line(f"{name}: stopping the job; nothing of it will be alive when this ends")
             supervisor.stop(reason="Interrupted", by=name)
 
-    async def end_or_leave(name: str) -> None:
+    async def end_or_detach(name: str) -> None:
         """End the run, unless another process drives it or nobody can say: that one goes on."""
         nonlocal unknown
         try:
@@ -216,7 +216,7 @@ async def _host(
         if supervisor.ledger is not None:
             end(name)
         else:
-            asking.add(asyncio.ensure_future(end_or_leave(name)))
+            asking.add(asyncio.ensure_future(end_or_detach(name)))
 
     for number in _STOPS:
         loop.add_signal_handler(number, stop, number.name)
@@ -224,7 +224,7 @@ async def _host(
         stop(name)
     try:
         async with (
-            view.beside(supervisor),
+            view.following(supervisor),
             _watching(store, record, supervisor, view),
             showing_logs(runtime, record, supervisor, view) if logs else contextlib.nullcontext(),
         ):
@@ -275,32 +275,32 @@ async def _watching(
     """Tell the story of a run that another process drives, for as long as it does."""
     seen = -1  # nothing is told before it is known that somebody drives
 
-    def tell_news() -> None:
+    def print_updates() -> None:
         nonlocal seen
         held = store.lease(record.uid)
         if seen < 0 and held is not None:
             state = store.read([record.uid]).get(record.uid)
             seen = 0 if state is None else state.last_seq
-            view.say(
+            view.print_line(
                 f"{_who(held.owner)} drives run {record.key.run_id}; this command watches, and"
                 " takes over if that ends. Ctrl-C ends the watching only"
             )
         for each in store.events(record.uid, after=seen) if seen >= 0 else ():
             seen = each.seq
-            view.tell(each.event)
+            view.print_event(each.event)
 
     async def watch() -> None:
         await asyncio.sleep(_POLL_SECONDS)  # the lease may just be there for the taking
         while supervisor.ledger is None:
             with contextlib.suppress(RuntimeUnavailable):
-                await asyncio.to_thread(tell_news)
+                await asyncio.to_thread(print_updates)
             await asyncio.sleep(_POLL_SECONDS)
 
     task = asyncio.ensure_future(watch())
     try:
         yield
         if supervisor.ledger is None and seen >= 0:
-            await asyncio.to_thread(tell_news)
+            await asyncio.to_thread(print_updates)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

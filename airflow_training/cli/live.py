@@ -38,11 +38,11 @@ class EventPrinter:
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
 
-    def tell(self, event: Event) -> None:
+    def print_event(self, event: Event) -> None:
         """Print one event."""
         note(event_line(event, as_json=self._as_json))
 
-    def say(self, message: str, *, level: EventLevel = "info") -> None:
+    def print_line(self, message: str, *, level: EventLevel = "info") -> None:
         """Print what is no event of the run, in the form of the other lines."""
         if not self._as_json:
             note(message)
@@ -51,14 +51,14 @@ class EventPrinter:
         note(event_line(event, as_json=True))
 
     @contextlib.asynccontextmanager
-    async def beside(self, watched: RunSource) -> AsyncIterator[None]:
+    async def following(self, watched: RunSource) -> AsyncIterator[None]:
         """Show the run while the body goes on: here a line now and then, if anything is to tell."""
 
         async def report() -> None:
             while True:
                 await asyncio.sleep(_LINE_SECONDS)
                 if watched.ledger is not None:
-                    self.say(_line(watched.ledger, watched.progress))
+                    self.print_line(_line(watched.ledger, watched.progress))
 
         task = asyncio.ensure_future(report())
         try:
@@ -79,18 +79,18 @@ class LiveStory(EventPrinter):
         self._console = Console(file=terminal(sys.stderr))
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
 
-    def tell(self, event: Event) -> None:
+    def print_event(self, event: Event) -> None:
         """Print one event above the table."""
         style = {"warning": "yellow", "error": "red"}.get(event.level, "")
         self._console.print(event_line(event, as_json=False), style=style, markup=False)
 
-    def say(self, message: str, *, level: EventLevel = "info") -> None:
+    def print_line(self, message: str, *, level: EventLevel = "info") -> None:
         """Print it above the table."""
         del level
         self._console.print(message, markup=False, highlight=False, soft_wrap=True)
 
     @contextlib.asynccontextmanager
-    async def beside(self, watched: RunSource) -> AsyncIterator[None]:
+    async def following(self, watched: RunSource) -> AsyncIterator[None]:
         """Show the table until the body ends."""
 
         async def renew() -> None:

@@ -31,7 +31,7 @@ async def showing_logs(
     task = asyncio.ensure_future(logs.run())
     try:
         yield
-        await logs.look()
+        await logs.poll()
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -52,9 +52,9 @@ class _Logs:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            await self.look()
+            await self.poll()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         ledger = self._watched.ledger
         async with self._turn:
             for entry in list(ledger.instances.values()) if ledger is not None else ():
@@ -74,7 +74,7 @@ class _Logs:
                 lines, begun = [*lines, begun], b""
             for line in lines:
                 text = line.decode("utf-8", "replace").rstrip("\r")
-                self._view.say(f"{entry.role}-{entry.index} | {text}")
+                self._view.print_line(f"{entry.role}-{entry.index} | {text}")
             cursor = chunk.next
             self._read[key] = cursor, begun
             if chunk.end or not chunk.data:

@@ -66,7 +66,7 @@ async def _drive(store: Store, runs: list[RunRecord], *, settings: Settings) -> 
     from airflow_training.supervise.owners import new_owner
     from airflow_training.supervise.runtimes import make_runtime
 
-    def teller(run_id: str) -> Callable[[Event], None]:
+    def event_printer(run_id: str) -> Callable[[Event], None]:
         return lambda event: note(f"{run_id}  {event_line(event, as_json=False)}")
 
     driving = [
@@ -78,7 +78,7 @@ async def _drive(store: Store, runs: list[RunRecord], *, settings: Settings) -> 
                 ),
                 run_uid=record.uid,
                 owner=new_owner(),
-                on_event=teller(record.key.run_id),
+                on_event=event_printer(record.key.run_id),
                 max_running_jobs=settings.max_running_jobs,
                 read_logs=settings.read_logs,
             ).run()

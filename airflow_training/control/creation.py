@@ -226,7 +226,7 @@ def _repeat(draft: Draft, role: ResolvedRole, wanted: list[InstanceEntry], gate:
         phase = entry.phase
         if isinstance(phase, ActivePhase) and not phase.released and gate.open:
             entry = draft.put(replace(entry, phase=replace(phase, released=True)))
-            draft.tell(reasons.RELEASED, f"receives {answer}", of=entry)
+            draft.record_event(reasons.RELEASED, f"receives {answer}", of=entry)
         if seen is None:
             if not entry.uid and is_vacant(draft, key):
                 _create(draft, _show_refused(draft, entry))
@@ -256,7 +256,7 @@ def _show_refused(draft: Draft, entry: InstanceEntry) -> InstanceEntry:
         if draft.now < due_at:  # who uses how much of a quota changes all the time
             draft.wake(due_at)
             return entry
-    draft.tell(wait.reason, wait.message, of=entry, level="warning")
+    draft.record_event(wait.reason, wait.message, of=entry, level="warning")
     since = draft.now if phase.refused_since is None else phase.refused_since
     phase = replace(phase, refused_since=since, refusal_told_at=draft.now)
     return draft.put(replace(entry, reason=wait.reason, message=wait.message, phase=phase))
@@ -273,7 +273,7 @@ def _show_waiting(draft: Draft, entry: InstanceEntry, gate: Gate, *, blocked: st
         if old.reason == reasons.OVERDUE:
             message = f"its old instance is not gone: {old.message}"
         if entry.reason != reasons.WAITING_FOR_OLD_INSTANCE:
-            draft.tell(reasons.WAITING_FOR_OLD_INSTANCE, message, of=entry, level="warning")
+            draft.record_event(reasons.WAITING_FOR_OLD_INSTANCE, message, of=entry, level="warning")
         _show(draft, entry, old.state, reasons.WAITING_FOR_OLD_INSTANCE, message)
         return
     reason, message, role_waits = entry.reason, entry.message, False

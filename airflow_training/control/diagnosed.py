@@ -158,7 +158,7 @@ def record_consequence(
     why = f"after {first} had failed, which was charged; this is not"
     if origin.lost_node and origin.lost_node == entry.node:
         why = f"node {origin.lost_node} is lost, which was charged once, to {first}; this is not"
-    draft.tell(reasons.FAILURE_IS_CONSEQUENCE, f"{what}: {why}", of=entry)
+    draft.record_event(reasons.FAILURE_IS_CONSEQUENCE, f"{what}: {why}", of=entry)
 
 
 def excuse_peers(draft: Draft, first: RestartRecord) -> None:
@@ -175,7 +175,7 @@ def excuse_peers(draft: Draft, first: RestartRecord) -> None:
 def _credit(draft: Draft, record: RestartRecord, first: RestartRecord) -> None:
     entry = draft.instances[record.key]
     changed = draft.put(replace(entry, restarts=max(0, entry.restarts - 1)))
-    draft.tell(
+    draft.record_event(
         reasons.FAILURE_IS_CONSEQUENCE,
         f"attempt {record.attempt} only lost {first.role}-{first.index}, which had failed first:"
         " its charge is taken back",
@@ -216,7 +216,7 @@ def charge_first(
 def record_diagnosis(draft: Draft, told: InstanceDiagnosis) -> None:
     """Add the diagnosis to the run's story."""
     entry = draft.instances[told.key]
-    draft.tell(
+    draft.record_event(
         reasons.DIAGNOSED,
         f"attempt {told.attempt}: {told.cause['id']}: {str(told.cause['evidence'])[:_LONGEST]}",
         of=entry,
@@ -344,7 +344,7 @@ def _refund_restart(
         AttemptEnd(told.exit_code, told.signal, record.failure_class),
     )
     draft.gave_up[told.role] = (reason, f"{told.role}-{told.index}: {message}", "")
-    draft.tell(
+    draft.record_event(
         reasons.INSTANCE_FAILED,
         message,
         of=changed,

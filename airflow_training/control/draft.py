@@ -184,7 +184,7 @@ class Draft:
         if other is None or _liveness(seen) > _liveness(other):
             self.occupied[key] = seen
 
-    def tell(
+    def record_event(
         self,
         reason: str,
         message: str = "",

@@ -248,7 +248,7 @@ def _resize(draft: Draft, name: str, size: int, why: str) -> None:
         before, why=why, since=draft.now, try_at=draft.now + _pause(draft, before.tries)
     )
     draft.set_role(name, replicas=size, fewer=fewer)
-    draft.tell(
+    draft.record_event(
         reasons.GOES_ON_WITH_FEWER,
         f"{size} of {fewer.full} instances; {why}",
         role=name,
@@ -283,7 +283,7 @@ def retry_unjoined(draft: Draft, failure: Failure) -> None:
     draft.set_role(
         failure.role, fewer=replace(fewer, tries=fewer.tries + 1, try_at=draft.now + pause)
     )
-    draft.tell(
+    draft.record_event(
         reasons.JOIN_FAILED,
         f"{failure.describe()}, next attempt in {pause:g} s",
         of=entry,
@@ -318,7 +318,7 @@ def _count(draft: Draft, name: str, came: Sequence[InstanceEntry]) -> None:
     role = draft.roles[name]
     size, full = role.replicas + len(came), role.desired
     draft.set_role(name, replicas=size, fewer=role.fewer if size < full else None)
-    draft.tell(
+    draft.record_event(
         reasons.GROWS_BACK if size < full else reasons.BACK_TO_FULL_SIZE,
         f"{size} of {full} instances; {', '.join(f'{name}-{entry.index}' for entry in came)} joined",
         role=name,

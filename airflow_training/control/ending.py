@@ -79,9 +79,9 @@ def finish(
     if state == "Failed":
         # what is known now: why it failed is told when it has, by logs that are complete then
         text = f"{_outcome(draft)}; what is left of it is ended"
-        draft.tell(reasons.JOB_FAILING, text, rule=rule, level="warning")
+        draft.record_event(reasons.JOB_FAILING, text, rule=rule, level="warning")
     else:
-        draft.tell(f"Job{state}", _outcome(draft), rule=rule)
+        draft.record_event(f"Job{state}", _outcome(draft), rule=rule)
 
 
 def _outcome(draft: Draft) -> str:
@@ -96,7 +96,7 @@ def close_role(draft: Draft, name: str, state: RoleState, *, reason: str, messag
     for entry in draft.instances_of(name):
         close_instance(draft, entry, reason=instance_reason)
     level = "error" if state == "Failed" else "info"
-    draft.tell(f"Role{state}", f"{reason}: {message}", role=name, level=level)
+    draft.record_event(f"Role{state}", f"{reason}: {message}", role=name, level=level)
 
 
 def drain(draft: Draft, observations: Observations | None) -> bool:
@@ -134,8 +134,8 @@ def _drained(draft: Draft) -> None:
     if not draft.job.drained:
         draft.job = replace(draft.job, drained=True, finished_at=draft.now)
         if draft.job.state == "Failed":
-            draft.tell(reasons.JOB_FAILED, _outcome(draft), level="error")
-        draft.tell(reasons.JOB_DRAINED, drained_text(draft.job))
+            draft.record_event(reasons.JOB_FAILED, _outcome(draft), level="error")
+        draft.record_event(reasons.JOB_DRAINED, drained_text(draft.job))
 
 
 def _name_unreachable(draft: Draft, observations: Observations) -> None:

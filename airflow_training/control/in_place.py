@@ -98,7 +98,7 @@ def advance_in_place(draft: Draft) -> None:
             continue
         problem = _problem(draft, entry, old)
         if problem:
-            draft.tell(reasons.NOT_IN_PLACE, problem, of=entry, level="warning")
+            draft.record_event(reasons.NOT_IN_PLACE, problem, of=entry, level="warning")
             draft.put(replace(entry, host=OWN_INSTANCE))
             draft.mark_for_deletion(old)
         elif old.state not in ENDED and old.state != "terminating":

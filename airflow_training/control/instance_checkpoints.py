@@ -55,7 +55,7 @@ def roll_back_instance(draft: Draft, failure: Failure) -> None:
         return
     target, changed = back
     changed_entry = draft.put(replace(entry, own=OwnCheckpoints(newest=target, recovery=changed)))
-    draft.tell(
+    draft.record_event(
         reasons.STEPPED_BACK,
         f"from step {newest.step} to step {target.step}: it failed again without a newer checkpoint",
         of=changed_entry,

@@ -69,7 +69,7 @@ def _first_to_fail(draft: Draft, cause: Mapping[str, Any] | None) -> InstanceEnt
 def _impossible(draft: Draft, why: str, kept: KeptInstance | None = None) -> KeptInstance:
     """Return that nothing stays, and tell why."""
     where = f" of {_name(kept)}" if kept is not None else ""
-    draft.tell(
+    draft.record_event(
         reasons.NOTHING_KEPT, f"nothing{where} stays for a look inside: {why}", level="warning"
     )
     return replace(kept or KeptInstance(state="impossible"), state="impossible", why=why)
@@ -86,7 +86,7 @@ def keep_failed(draft: Draft) -> int:
     seen = draft.objects.get(kept.uid) if kept.uid else None
     if seen is not None and seen.kept and not draft.job.killed:
         draft.job = replace(draft.job, kept=replace(kept, state="stays"))
-        draft.tell(
+        draft.record_event(
             reasons.INSTANCE_KEPT,
             f"{_name(kept)} stays for a look inside, for {kept.until - draft.now:.0f} s",
             of=draft.instances.get(kept.key),

@@ -87,7 +87,7 @@ def grow_memory(
     if more is None:
         record_memory_ceiling(draft, entry, reason=reason, told=told)
         return False
-    draft.tell(
+    draft.record_event(
         reasons.MEMORY_RAISED,
         f"ran out of {bytes_text(now)} of memory: the next attempt asks for {bytes_text(more)}"
         f" (upTo {bytes_text(growth.up_to_bytes)})",
@@ -108,7 +108,7 @@ def record_memory_ceiling(
     growth, now = draft.spec.restart.on_out_of_memory, memory_of(draft.spec.role(entry.role), entry)
     if growth is None or now is None or not _ran_out(reason, told) or _grown(draft.spec, entry):
         return
-    draft.tell(
+    draft.record_event(
         reasons.MEMORY_NOT_RAISED,
         f"ran out of {bytes_text(now)} of memory, and no attempt asks for more:"
         f" upTo is {bytes_text(growth.up_to_bytes)}",

@@ -65,7 +65,7 @@ def apply_observations(draft: Draft, observations: Observations) -> list[Failure
     _record_created(draft, attention)
     failures = []
     for entry in attention:
-        failure = _look(draft, entry, reachable=observations.reachable)
+        failure = _inspect(draft, entry, reachable=observations.reachable)
         if failure is not None:
             failures.append(failure)
     order = {role.name: number for number, role in enumerate(draft.spec.roles)}
@@ -95,7 +95,9 @@ def _record_created(draft: Draft, attention: list[InstanceEntry]) -> None:
         draft.set_role(role, created=created if awaited else 0)
         if not awaited:
             held = ", held" if not all(each.phase.released for each in own) else ""
-            draft.tell(reasons.INSTANCES_CREATED, counted(created, "instance") + held, role=role)
+            draft.record_event(
+                reasons.INSTANCES_CREATED, counted(created, "instance") + held, role=role
+            )
 
 
 def _is_created(draft: Draft, entry: InstanceEntry) -> bool:
@@ -139,7 +141,7 @@ def _may_appear(entry: InstanceEntry) -> bool:
     return entry.wanted or entry.phase.deadline_at is not None
 
 
-def _look(draft: Draft, entry: InstanceEntry, *, reachable: bool) -> Failure | None:
+def _inspect(draft: Draft, entry: InstanceEntry, *, reachable: bool) -> Failure | None:
     key = entry.key
     seen = draft.objects.get(entry.uid) if entry.uid else draft.current.get(key)
     if seen is not None:
@@ -208,17 +210,17 @@ def _absorb(
     )
     where = f" on {seen.node}" if seen.node else ""
     if running and not entry.was_running:
-        draft.tell(reasons.INSTANCE_RUNNING, f"running{where}", of=changed)
+        draft.record_event(reasons.INSTANCE_RUNNING, f"running{where}", of=changed)
     elif entry.state == "unknown":
-        draft.tell(
+        draft.record_event(
             reasons.INSTANCE_KNOWN_AGAIN, f"is heard from again: {seen.state}{where}", of=changed
         )
     elif seen.reason == reasons.NEVER_FITS:
         _warn_of_size(draft, changed)
     elif seen.reason == reasons.CHECKING_ENVIRONMENT and seen.message not in ("", entry.message):
-        draft.tell(seen.reason, seen.message, of=changed)
+        draft.record_event(seen.reason, seen.message, of=changed)
     if seen.reason == reasons.HELPER_DIED and seen.message != entry.message:
-        draft.tell(seen.reason, seen.message, of=changed, level="warning")
+        draft.record_event(seen.reason, seen.message, of=changed, level="warning")
     return None
 
 
@@ -227,7 +229,7 @@ def _warn_of_size(draft: Draft, entry: InstanceEntry) -> None:
     role = draft.roles[entry.role]
     if (role.reason, role.message) != (reasons.NEVER_FITS, entry.message):
         draft.set_role(entry.role, reason=reasons.NEVER_FITS, message=entry.message)
-        draft.tell(reasons.NEVER_FITS, entry.message, of=entry, level="warning")
+        draft.record_event(reasons.NEVER_FITS, entry.message, of=entry, level="warning")
 
 
 def _readiness(draft: Draft, seen: Observation) -> Readiness:
@@ -285,9 +287,9 @@ def _succeeded(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure
             host=OWN_INSTANCE,
         )
     )
-    draft.tell(reasons.INSTANCE_SUCCEEDED, "ended with exit code 0", of=changed)
+    draft.record_event(reasons.INSTANCE_SUCCEEDED, "ended with exit code 0", of=changed)
     if seen.output is not None and not seen.output["bytes"]:
-        draft.tell(
+        draft.record_event(
             reasons.OUTPUT_EMPTY,
             "it left nothing in TRAINING_OUTPUT_DIR, so the output of the job is empty: does rank 0"
             " write there, and is it this instance?",
@@ -353,7 +355,7 @@ def _unknown(
         )
     )
     if entry.state != "unknown":
-        draft.tell(reasons.INSTANCE_UNKNOWN, changed.message, of=changed, level="warning")
+        draft.record_event(reasons.INSTANCE_UNKNOWN, changed.message, of=changed, level="warning")
     if not reachable or until is None:
         return None  # it may be known again for long: see `skip_outage`
     if draft.now < until:

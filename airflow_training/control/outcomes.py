@@ -213,7 +213,7 @@ def _judge_all(
             record_diagnosis(draft, failure.diagnosed)
         if failure.role in replaced:
             _grow(draft, failure)
-            draft.tell(
+            draft.record_event(
                 reasons.FAILURE_IS_CONSEQUENCE,
                 f"{failure.describe()}; already being replaced, not counted",
                 of=entry,
@@ -228,7 +228,7 @@ def _judge_all(
                 )
                 replaced |= _replaced_with(draft, failure, verdict)
             case RestartDecision(counted=False) if failure.waited_for:
-                draft.tell(
+                draft.record_event(
                     reasons.FAILURE_IS_CONSEQUENCE,
                     f"{failure.describe()}: {failure.waited_for}; not counted",
                     of=entry,
@@ -351,7 +351,7 @@ def _fail_instance(
         if verdict.limit:
             detail = message_of(cause_of_failure(failure), verdict.limit)
         draft.gave_up[failure.role] = (verdict.reason, detail, verdict.limit)
-    draft.tell(
+    draft.record_event(
         reasons.INSTANCE_FAILED,
         verdict.message,
         of=changed,
@@ -509,7 +509,7 @@ def _record_restart(
     draft: Draft, planned: PendingRestart, entry: InstanceEntry, needs: RecoveryChoice
 ) -> None:
     failure, restart = planned.failure, planned.restart
-    draft.tell(
+    draft.record_event(
         _RESTARTED[restart.scope],
         f"{failure.describe()}, next attempt in {planned.delay_seconds:g} s",
         of=entry,

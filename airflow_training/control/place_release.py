@@ -95,7 +95,7 @@ def _release_places(
         f"{counted(len(refused), 'instance')} refused for {draft.now - since:.0f} s"
         f" while {len(holding)} held their places: they are given back, next try in {wait:.0f} s"
     )
-    draft.tell(reasons.PLACES_GIVEN_BACK, message, of=refused[0], level="warning")
+    draft.record_event(reasons.PLACES_GIVEN_BACK, message, of=refused[0], level="warning")
     record_restart_point(draft)
     draft.job = replace(
         draft.job,

@@ -206,7 +206,9 @@ def record_checkpoints(draft: Draft, committed: Sequence[CheckpointCommit]) -> N
         draft.job = replace(draft.job, checkpoint=commit, recovery=recovery)
         if newer and is_one_group(draft.spec):
             _forgive(draft)
-        draft.tell(reasons.CHECKPOINT_COMMITTED, f"step {step}", checkpoint=commit.to_document())
+        draft.record_event(
+            reasons.CHECKPOINT_COMMITTED, f"step {step}", checkpoint=commit.to_document()
+        )
         if job.paused_at is not None:
             said = f"the checkpoint of step {step} is committed"
             draft.job = replace(draft.job, message=f"{job.message.partition(';')[0]}; {said}")
@@ -222,7 +224,7 @@ def record_rejected(
             continue
         kept = (*recovery.rejected, each)[-_REJECTED_KEPT:]
         draft.job = replace(draft.job, recovery=replace(recovery, rejected=kept))
-        draft.tell(
+        draft.record_event(
             reasons.CHECKPOINT_REJECTED,
             rejection_text(each),
             of=draft.instances.get(key),
@@ -310,7 +312,7 @@ def roll_back(draft: Draft, failure: Failure) -> None:
         return
     target, changed = back
     draft.job = replace(draft.job, checkpoint=target, recovery=changed)
-    draft.tell(
+    draft.record_event(
         reasons.STEPPED_BACK,
         f"from step {job.checkpoint.step} to step {target.step}: it failed again without a newer checkpoint",
         level="warning",

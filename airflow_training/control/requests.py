@@ -37,13 +37,13 @@ def _apply(draft: Draft, request: Request) -> None:
         _reopen(draft, request)
     elif over:
         if request.kind == "kill" and not draft.job.drained:
-            draft.tell(reasons.STOP_REQUESTED, _stop_message(request))
+            draft.record_event(reasons.STOP_REQUESTED, _stop_message(request))
             draft.job = replace(draft.job, killed=True)
         elif request.kind not in STOPS:
             _refuse(draft, request, f"the job is over ({draft.job.state})")
     elif request.kind in STOPS:
         message = _stop_message(request)
-        draft.tell(reasons.STOP_REQUESTED, message)
+        draft.record_event(reasons.STOP_REQUESTED, message)
         draft.job = replace(draft.job, killed=request.kind == "kill")
         finish(draft, "Stopped", reason=reasons.KILLED, message=message)
     elif request.kind == "pause":
@@ -62,7 +62,7 @@ def _stop_message(request: Request) -> str:
 
 
 def _refuse(draft: Draft, request: Request, why: str) -> None:
-    draft.tell(
+    draft.record_event(
         reasons.REQUEST_REFUSED, f"{request.kind}: {why}", role=request.role, level="warning"
     )
 
@@ -75,7 +75,7 @@ def _activate(draft: Draft, request: Request) -> None:
     for name in [request.role] if request.role else list(draft.roles):
         if not draft.roles[name].activated:
             draft.set_role(name, activated=True)
-            draft.tell(reasons.ROLE_ACTIVATED, role=name)
+            draft.record_event(reasons.ROLE_ACTIVATED, role=name)
 
 
 def _pause(draft: Draft, request: Request) -> None:
@@ -99,7 +99,7 @@ def _pause(draft: Draft, request: Request) -> None:
     for name, role in draft.roles.items():
         if role.state not in TERMINAL_JOB_STATES:
             draft.set_role(name, state="Waiting", reason=reasons.PAUSED, waited={}, created=0)
-    draft.tell(reasons.PAUSED, draft.job.message)
+    draft.record_event(reasons.PAUSED, draft.job.message)
 
 
 def _resume(draft: Draft) -> None:
@@ -116,7 +116,7 @@ def _resume(draft: Draft) -> None:
         paused_at=None,
         paused_seconds=job.paused_seconds + max(0.0, draft.now - counts_from),
     )
-    draft.tell(reasons.RESUMED, f"after {draft.now - job.paused_at:.0f} s")
+    draft.record_event(reasons.RESUMED, f"after {draft.now - job.paused_at:.0f} s")
 
 
 def _reopen(draft: Draft, request: Request) -> None:
@@ -157,4 +157,4 @@ def _reopen(draft: Draft, request: Request) -> None:
         draft.set_role(
             name, state="Waiting", reason=reasons.REOPENED, message="", waited={}, created=0
         )
-    draft.tell(reasons.REOPENED, request.reason or f"epoch {draft.job.epoch}")
+    draft.record_event(reasons.REOPENED, request.reason or f"epoch {draft.job.epoch}")

@@ -33,7 +33,7 @@ def scale(draft: Draft, name: str, replicas: int | None) -> str:
             return f"replicas is {replicas}, outside of {lowest} to {highest or 'any'}"
     if replicas == entry.desired and entry.fewer is None:
         return ""
-    draft.tell(
+    draft.record_event(
         reasons.SCALED, f"from {entry.replicas} to {counted(replicas, 'instance')}", role=name
     )
     reset_size(draft, name)
@@ -117,7 +117,7 @@ def _retire(draft: Draft, entry: InstanceEntry) -> None:
         draft.put(replace(entry, retired=True))
         return
     next_attempt(draft, replace(entry, retired=True), reason=reasons.SCALED_DOWN)
-    draft.tell(reasons.SCALED_DOWN, of=entry)
+    draft.record_event(reasons.SCALED_DOWN, of=entry)
 
 
 def _restore_index(draft: Draft, entry: InstanceEntry) -> None:

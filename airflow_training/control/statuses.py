@@ -48,7 +48,7 @@ def _show_role(draft: Draft, name: str) -> None:
     elif alive and all(head.was_running for head in alive):
         if entry.state != "Running":
             draft.set_role(name, state="Running", reason=reasons.RUNNING, message="")
-            draft.tell(reasons.RUNNING, "all its instances run", role=name)
+            draft.record_event(reasons.RUNNING, "all its instances run", role=name)
         if entry.fewer is not None:
             message = f"{entry.replicas} of {entry.fewer.full} instances; {entry.fewer.why}"
             draft.set_role(name, reason=reasons.GOES_ON_WITH_FEWER, message=message)
@@ -69,7 +69,7 @@ def _show_job(draft: Draft) -> None:
         return
     if job.state in ("Pending", "Queued"):
         draft.job = replace(draft.job, state="Starting", reason=reasons.STARTING, message="")
-        draft.tell(reasons.JOB_STARTED, "launch begins")
+        draft.record_event(reasons.JOB_STARTED, "launch begins")
     counted = [role for role in draft.spec.roles if role.tracked] or draft.spec.roles
     if job.running_at is None and all(_is_up(draft, role) for role in counted):
         draft.job = replace(draft.job, running_at=draft.now)
@@ -77,7 +77,7 @@ def _show_job(draft: Draft) -> None:
     up = [role for role in expected if _is_up(draft, role)]
     if up and len(up) == len(expected) and draft.job.state != "Running":
         draft.job = replace(draft.job, state="Running", reason=reasons.RUNNING, message="")
-        draft.tell(reasons.JOB_RUNNING, "all instances that should run do")
+        draft.record_event(reasons.JOB_RUNNING, "all instances that should run do")
 
 
 def _is_up(draft: Draft, role: ResolvedRole) -> bool:

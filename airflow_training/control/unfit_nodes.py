@@ -33,7 +33,7 @@ def leave_unfit_nodes(draft: Draft) -> list[Failure]:
             told = (*phase.told_of_node, entry.reason)
             draft.put(replace(entry, phase=replace(phase, told_of_node=told)))
             then = f"it stays: {why}" if why else "it begins again elsewhere"
-            draft.tell(entry.reason, f"{entry.message}; {then}", of=entry, level="warning")
+            draft.record_event(entry.reason, f"{entry.message}; {then}", of=entry, level="warning")
         if not why:
             found.append(_move_of(draft, entry))
     if draft.spec.restart.scope != "Instance":

@@ -78,12 +78,12 @@ def tell_waits(draft: Draft) -> None:
     for name, role in draft.roles.items():
         if name in said:
             ((wait, _),) = said[name].most_common(1)
-            _tell(draft, name, wait, role.told)
+            _record_wait(draft, name, wait, role.told)
         elif role.told is not None:
             draft.set_role(name, told=None)
 
 
-def _tell(draft: Draft, role: str, wait: Wait, told: ToldWait | None) -> None:
+def _record_wait(draft: Draft, role: str, wait: Wait, told: ToldWait | None) -> None:
     if told is not None:
         before = Wait(told.reason, told.message)
         if wait == before:
@@ -93,7 +93,7 @@ def _tell(draft: Draft, role: str, wait: Wait, told: ToldWait | None) -> None:
             draft.wake(due_at)
             return
     draft.set_role(role, told=ToldWait(reason=wait.reason, message=wait.message, at=draft.now))
-    draft.tell(wait.reason, wait.message, role=role)
+    draft.record_event(wait.reason, wait.message, role=role)
 
 
 def differ_in_numbers(one: Wait, other: Wait) -> bool:

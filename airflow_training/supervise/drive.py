@@ -163,7 +163,7 @@ class Drive:
         raised: the next holder tries again.
         """
         await asyncio.to_thread(self._load)
-        if self._queued and not await self._turn().try_start():
+        if self._queued and not await self._queue_turn().try_start():
             return False
         until = self._now() + _FIRST_SECONDS
         async with self._background() as background:
@@ -263,7 +263,7 @@ class Drive:
         if self._requests:
             self._last_request = max(self._last_request, self._requests[-1].id)
 
-    def _turn(self) -> QueueTurn:
+    def _queue_turn(self) -> QueueTurn:
         return QueueTurn(
             store=self._store,
             runtime=self._runtime,
@@ -274,8 +274,8 @@ class Drive:
 
     async def _wait_in_queue(self) -> None:
         """Return when it is the run's turn, or when it was killed while it waited."""
-        turn = self._turn()
-        while not any(request.kind in STOPS for request in self._wanted()):
+        turn = self._queue_turn()
+        while not any(request.kind in STOPS for request in self._pending_requests()):
             self._wake.clear()
             try:
                 if await turn.try_start():
@@ -283,7 +283,7 @@ class Drive:
                 if self.ledger.job.state != "Queued":
                     ledger, events = queued_ledger(self.ledger, now=self._now())
                     await self._commit(ledger, events)
-                    self._tell(events)
+                    self._publish_events(events)
             except LeaseLost:
                 raise
             except Exception as error:  # noqa: BLE001  # told there; asked again soon
@@ -299,7 +299,7 @@ class Drive:
         await self._keeper.confirm()
         if self._last_request > self.ledger.job.seen_request:
             await asyncio.to_thread(self._read_requests)
-        seen = await self._records.add(self._watcher.look())
+        seen = await self._records.add(self._watcher.poll())
         if seen is not None:
             instances = self._clock.by_this_clock(seen.instances)
             seen = dataclasses.replace(seen, instances=instances)
@@ -309,7 +309,7 @@ class Drive:
         decision = decide(
             self._job,
             self.ledger,
-            self._wanted(),
+            self._pending_requests(),
             seen,
             self._now(),
             generation=self._keeper.lease.generation,
@@ -330,7 +330,7 @@ class Drive:
         for follower in self._followers:
             follower.on_persisted(known)
         retry_seconds = await self._runner.act(decision)
-        self._tell(decision.events)
+        self._publish_events(decision.events)
         for follower in self._followers:
             await self._store_change(follower.change(now=self._now()))
         now = self._now()
@@ -361,7 +361,7 @@ class Drive:
             self.ledger = ledger
             self._hub.notify(self._uid)
 
-    def _tell(self, events: Sequence[Event]) -> None:
+    def _publish_events(self, events: Sequence[Event]) -> None:
         if self._on_event is not None:
             for event in events:
                 self._on_event(event)
@@ -384,7 +384,7 @@ class Drive:
         return self._clock.now()
 
     # a stop that does not wait for the store -----------------------------------------------------
-    def _wanted(self) -> Sequence[Request]:
+    def _pending_requests(self) -> Sequence[Request]:
         """Return what is asked of the run: by others, and of this holder."""
         return self._requests if self._own_stop is None else (*self._requests, self._own_stop)
 
@@ -413,7 +413,7 @@ class Drive:
             decision = decide(
                 self._job,
                 ledger,
-                self._wanted(),
+                self._pending_requests(),
                 seen,
                 self._now(),
                 generation=generation,
@@ -431,7 +431,7 @@ class Drive:
             await self._commit(change.ledger, change.events, job=change.job)
             if change.job is not None:
                 self._adopt_job(change.job)
-            self._tell(change.events)
+            self._publish_events(change.events)
 
     def _adopt_job(self, job: ResolvedJob) -> None:
         self._job = job

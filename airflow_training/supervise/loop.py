@@ -127,7 +127,7 @@ class Supervisor:
             with hub.following(self._uid, self._on_version):
                 yield hub
         finally:
-            await self._give_up()
+            await self._release_lease()
 
     @contextlib.contextmanager
     def _driving(self, keeper: LeaseKeeper, hub: Hub) -> Iterator[Drive]:
@@ -185,7 +185,7 @@ class Supervisor:
         if self._drive is not None:
             self._drive.requested(version.last_request)
 
-    async def _give_up(self) -> None:
+    async def _release_lease(self) -> None:
         """Release the lease, so that the next holder need not wait for it to run out."""
         forget_owner(self._owner)
         if self._keeper is None:

@@ -67,7 +67,7 @@ class Watcher:
         self.progressed = asyncio.Event()
         """Set while `pop_progress` or `pop_environment` has something to give."""
 
-    def look(self) -> Observations | None:
+    def poll(self) -> Observations | None:
         """Return what is known for one decision; None before the first snapshot.
 
         An object that ended and went away since the last look is told once more as it ended:

@@ -115,7 +115,7 @@ class RunFeeds:
                 for uid, feed in self._feeds.items()
             }
             try:
-                self._deliver(await asyncio.to_thread(_look, self._store, known))
+                self._deliver(await asyncio.to_thread(_load_details, self._store, known))
             except TrainingError as error:  # the store is away: the next look may go through
                 log.info("no look at the runs that pages follow: %s", error)
             except Exception:  # what one run has must not keep others from being seen
@@ -135,7 +135,7 @@ class RunFeeds:
                 feed.publish()
 
 
-def _look(store: Store, known: Mapping[str, str]) -> Mapping[str, DetailSnapshot | None]:
+def _load_details(store: Store, known: Mapping[str, str]) -> Mapping[str, DetailSnapshot | None]:
     """Return the runs that do not look as they did; None for one that is gone. Blocks."""
     versions = store.versions([*known])
     found: dict[str, DetailSnapshot | None] = {}

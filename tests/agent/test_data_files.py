@@ -82,7 +82,7 @@ def test_a_script_tells_of_files_and_the_report_has_them(tmp_path: Path, monkeyp
     monkeypatch.setenv("TRAINING_PROGRESS_FILE", str(path))
     report(step=1, samples=64, files=[{"name": "a.npz", "read": 5, "total": 10}])
     report(step=2, samples=128)
-    found = progress_of(NewestProgress(path).look())
+    found = progress_of(NewestProgress(path).poll())
     assert found is not None
     assert (found.step, found.samples) == (2, 128)
     assert found.files == FilesReport(

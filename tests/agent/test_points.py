@@ -33,23 +33,23 @@ def test_a_look_tells_every_line_since_the_look_before(tmp_path: Path) -> None:
     path = tmp_path / "progress.jsonl"
     append(path, *(line(i, START + i, loss=float(i)) for i in range(3)))
     newest = NewestProgress(path)
-    first = newest.look()
+    first = newest.poll()
     assert first["points"] == {"loss": [[i, START + i, float(i)] for i in range(3)]}
-    assert newest.look() is first, "nothing new: the same is told"
+    assert newest.poll() is first, "nothing new: the same is told"
     append(path, line(3, START + 3, loss=3.0, acc=1), '{"section": "eval"}\n')
-    second = newest.look()
+    second = newest.poll()
     assert second["points"] == {"loss": [[3, START + 3, 3.0]], "acc": [[3, START + 3, 1]]}
     append(path, '{"section": null}\n')
-    assert "points" not in newest.look()
+    assert "points" not in newest.poll()
 
 
 def test_lines_of_one_time_or_of_none_are_points_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "progress.jsonl"
     newest = NewestProgress(path)
-    newest.look()
+    newest.poll()
     append(path, *(line(i, 1_700_000_000, loss=float(i)) for i in range(50)))
     append(path, *(line(i, None, loss=float(i)) for i in range(50)))
-    points = newest.look()["points"]["loss"]
+    points = newest.poll()["points"]["loss"]
     assert [value for _, _, value in points] == [*range(50), *range(50)]
     assert len({at for _, at, _ in points}) == 100
 
@@ -57,7 +57,7 @@ def test_lines_of_one_time_or_of_none_are_points_of_their_own(tmp_path: Path) ->
 def test_old_lines_without_a_time_are_not_told_anew(tmp_path: Path) -> None:
     path = tmp_path / "progress.jsonl"
     append(path, line(1, None, loss=1.0), line(2, START, loss=2.0))
-    assert NewestProgress(path).look()["points"] == {"loss": [[2, START, 2.0]]}
+    assert NewestProgress(path).poll()["points"] == {"loss": [[2, START, 2.0]]}
 
 
 @pytest.mark.parametrize("spike", [1e9, -1e9, math.inf, NAN])
@@ -67,7 +67,7 @@ def test_no_spike_is_lost_in_many_lines(tmp_path: Path, spike: float) -> None:
     values = [chance.random() for _ in range(2000)]
     values[chance.randrange(2000)] = spike
     append(path, *(line(i, START + i, loss=value) for i, value in enumerate(values)))
-    points = NewestProgress(path).look()["points"]["loss"]
+    points = NewestProgress(path).poll()["points"]["loss"]
     assert len(points) <= MOST_POINTS * 5 / 4
     assert [point[:2] for point in (points[0], points[-1])] == [[0, START], [1999, START + 1999]]
     assert points == sorted(points, key=lambda point: point[1])
@@ -147,7 +147,7 @@ def a_reporter(path: Path, **order: str) -> reporter.Reporter:
 
 
 def tell(each: reporter.Reporter) -> bool:
-    return each._report({"progress": each._look(), "environment": "{}"})
+    return each._report({"progress": each._poll(), "environment": "{}"})
 
 
 def test_points_wait_until_a_report_is_answered(tmp_path: Path, posted: list[Any]) -> None:

@@ -62,7 +62,7 @@ def checks(
 
 
 def verdict_of(preflight: Preflight) -> Verdict:
-    return wait_until(preflight.look)
+    return wait_until(preflight.poll)
 
 
 def store_at(root: object, *, incarnation: str = "0.0.0", initial: object = None) -> dict[str, str]:
@@ -98,14 +98,14 @@ def test_a_device_that_stays_away_ends_the_wait_in_time(tmp_path, clock):
     preflight = checks(tmp_path, said=said, env={COMMAND: command}, devices=1, timeout_seconds=4.0)
 
     def first_answer() -> list[str]:
-        assert preflight.look() is None
+        assert preflight.poll() is None
         return said
 
     wait_until(first_answer)
     clock.now = BEGUN_AT + 0.1
-    assert preflight.look() is None, "too early to ask again"
+    assert preflight.poll() is None, "too early to ask again"
     clock.now = BEGUN_AT + 4.0
-    found = preflight.look()
+    found = preflight.poll()
     assert found is not None
     assert asked.read_text() == "x\n"
     assert (found.ready, found.reason) == (False, "EnvironmentNotReady")
@@ -129,9 +129,9 @@ def test_a_driver_that_hangs_for_ever_ends_the_wait_in_time(tmp_path, clock):
     preflight = checks(tmp_path, env={COMMAND: "sleep 600"}, devices=1, timeout_seconds=1.0)
     for seconds in (0.0, 0.9):
         clock.now = BEGUN_AT + seconds
-        assert preflight.look() is None
+        assert preflight.poll() is None
     clock.now = BEGUN_AT + 1.0
-    found = preflight.look()
+    found = preflight.poll()
     assert found is not None
     assert found.reason == "EnvironmentNotReady"
     assert "devices: no answer in 1 s" in found.message
@@ -212,7 +212,7 @@ def test_a_check_that_nobody_waits_for_any_more_leaves_nothing(tmp_path):
     pid = tmp_path / "pid"
     preflight = checks(tmp_path, env={COMMAND: f"echo $$ > {pid}; exec sleep 600"}, devices=1)
     wait_until(
-        lambda: pid.exists() and pid.read_text().strip(), alive=lambda: preflight.look() is None
+        lambda: pid.exists() and pid.read_text().strip(), alive=lambda: preflight.poll() is None
     )
     preflight.give_up()
     assert int(pid.read_text()) in preflight.abandoned, "inside a driver it might live on"

@@ -35,7 +35,7 @@ class Script:
         until = self.now + seconds
         while self.now < until:
             self.now = min(until, self.now + 1)
-            message = self.watch.look(now=self.now)
+            message = self.watch.poll(now=self.now)
             if message:
                 return message
         return ""
@@ -114,7 +114,7 @@ def test_the_p95_is_that_of_the_newest_fifty_steps(tmp_path: Path) -> None:
         at += 10.0 if step < 100 else 1.0 + (step % 10 == 0)
         lines.append(json.dumps({"step": step, "time": at}))
     (tmp_path / "p").write_text("\n".join(lines) + "\n")
-    newest.look()
+    newest.poll()
     assert sorted(set(newest.step_seconds)) == [1.0, 2.0]
     assert allowed_seconds(
         {"stallSeconds": 0.1}, section="", step_seconds=newest.step_seconds
@@ -125,13 +125,13 @@ def test_the_document_keeps_what_later_lines_do_not_say(tmp_path: Path) -> None:
     path = tmp_path / "p"
     newest = NewestProgress(path)
     path.write_text('{"step": 1, "metrics": {"a": 1}}\n{"checkpoint": {"step": 1}}\n')
-    newest.look()
+    newest.poll()
     with path.open("a") as file:
         file.write('{"step": 2}\n{"sect')
-    assert newest.look() == {"checkpoint": {"step": 1}, "step": 2}
+    assert newest.poll() == {"checkpoint": {"step": 1}, "step": 2}
     with path.open("a") as file:
         file.write('ion": "eval"}\n')
-    assert newest.look() == {"checkpoint": {"step": 1}, "step": 2, "section": "eval"}
+    assert newest.poll() == {"checkpoint": {"step": 1}, "step": 2, "section": "eval"}
 
 
 def test_while_it_waits_for_others_its_clock_stands(tmp_path: Path) -> None:

@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from airflow_training import checkpoints
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,7 +20,7 @@ ADAPTERS = {
     "torch_agreement",
     "torch_boundary",
     "torch_transfer",
-    "torch_meeting",
+    "torch_rendezvous",
     "torch_rejoining",
     "xgboost",
 }
@@ -44,3 +47,8 @@ def test_every_module_loads_and_saves_without_any_package():
     command = [sys.executable, "-I", "-S", "-W", "error", "-c", script]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_a_name_of_before_still_works_and_says_the_new_one():
+    with pytest.warns(DeprecationWarning, match="is now called Rendezvous"):
+        assert checkpoints.Meeting is checkpoints.Rendezvous

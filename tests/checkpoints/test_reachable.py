@@ -132,7 +132,7 @@ def test_a_bucket_that_comes_up_late_is_waited_for(tmp_path: Path, monkeypatch):
         say=come_up,
     )
     try:
-        verdict = wait_until(preflight.look)
+        verdict = wait_until(preflight.poll)
     finally:
         preflight.give_up()
         for server in servers:

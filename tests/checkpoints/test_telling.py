@@ -36,7 +36,7 @@ def lines(progress: Path) -> list[dict[str, Any]]:
 
 def standing_of(progress: Path):
     """Return the subtasks after everything in the file, as the controller reads it."""
-    said = progress_of(NewestProgress(progress).look())
+    said = progress_of(NewestProgress(progress).poll())
     assert said is not None
     return apply_reports(new_subtasks(1), said.subtasks)
 

@@ -49,7 +49,7 @@ def watching(folder: Path, tmp_path: Path, **resume: Any) -> WatchedFolder:
 
 def looks(watched: WatchedFolder, *, reported: int | None = None, last: bool = False) -> bool:
     """Look as the process does; this test is the only one that writes."""
-    return watched.look(reported=reported, processes=[os.getpid()], last=last)
+    return watched.poll(reported=reported, processes=[os.getpid()], last=last)
 
 
 def steps(tmp_path: Path) -> list[int]:
@@ -110,7 +110,7 @@ def test_the_folder_becomes_what_the_checkpoint_holds(folder: Path, tmp_path: Pa
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     watched = watching(folder, tmp_path)
-    assert watched.look(reported=1, processes=[], last=True)
+    assert watched.poll(reported=1, processes=[], last=True)
     (folder / "torn").write_text("half")
     (folder / "a").write_text("torn")
     assert WatchedFolder(folder, told(tmp_path)).begin(commits=True, restores=True) == 1
@@ -161,7 +161,7 @@ def test_a_rank_that_only_restores_tells_what_it_passed_over(
         other = tmp_path / f"of rank {number}"
         assert WatchedFolder(other, told(tmp_path)).begin(commits=False, restores=True) == 1
     watching(folder, tmp_path)  # the first rank, which commits
-    said = progress_of(NewestProgress(progress).look())
+    said = progress_of(NewestProgress(progress).poll())
     assert said is not None
     found = [*said.rejected, *(each for line in said.subtasks for each in line.rejected)]
     assert [each.step for each in found] == [2, 2, 2]

@@ -46,7 +46,7 @@ def shown(
     monkeypatch.setattr(asyncio, "sleep", clock.sleep)
 
     async def run() -> None:
-        async with live.make_event_printer(as_json=as_json).beside(driven(ledger)):
+        async with live.make_event_printer(as_json=as_json).following(driven(ledger)):
             await clock.sleep(seconds)
 
     clock.run(run())

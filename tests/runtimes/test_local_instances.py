@@ -583,7 +583,7 @@ async def test_a_watch_looks_at_progress_only_while_nothing_happens(
 
         monkeypatch.setattr(Scanner, name, noted)
 
-    for name in ("look", "look_at_progress", "look_at_ports"):
+    for name in ("poll", "poll_progress", "poll_ports"):
         note(name)
     monkeypatch.setattr(watch, "_LOOK_SECONDS", 3600.0)
     monkeypatch.setattr(watch, "_PROGRESS_SECONDS", 0.05)
@@ -591,7 +591,7 @@ async def test_a_watch_looks_at_progress_only_while_nothing_happens(
     async with watching(harness.runtime, harness.run) as seen:
         await seen.until(lambda now: all(i.state == "running" for i in now.values()))
         with anyio.fail_after(PATIENCE):
-            while looks[-10:] != ["look_at_progress"] * 10:  # noqa: ASYNC110 - no event tells of it
+            while looks[-10:] != ["poll_progress"] * 10:  # noqa: ASYNC110 - no event tells of it
                 await asyncio.sleep(0.01)
 
 
@@ -599,7 +599,7 @@ def test_a_watch_looks_at_progress_each_second_and_at_everything_each_five() -> 
     now = 0.0
     rhythm = watch._PollSchedule(lambda: now)
     scanner: Any = SimpleNamespace(
-        look=lambda _: "all", look_at_progress=lambda: "progress", look_at_ports=lambda: "ports"
+        look=lambda _: "all", poll_progress=lambda: "progress", poll_ports=lambda: "ports"
     )
     looks: Counter[Any] = Counter()
     while now < 60:

@@ -14,7 +14,7 @@ from airflow_training.runtimes.progress import progress_of
 
 def newest_progress(path: Path) -> ProgressReport | None:
     """Return what a progress file says, as a watcher is told."""
-    document = NewestProgress(path).look()
+    document = NewestProgress(path).poll()
     return progress_of(document) if document else None
 
 

@@ -94,10 +94,10 @@ def test_the_newest_line_of_each_process_outlives_many_steps(tmp_path: Path):
                 line = {**GOOD, "rank": rank, "sequence": sequence}
                 file.write(json.dumps({"subtask": line}) + "\n")
         file.flush()
-        following.look()
+        following.poll()
         for step in range(5000):
             file.write(json.dumps({"step": step, "time": 1.0}) + "\n")
-    found = progress_of(following.look())
+    found = progress_of(following.poll())
     assert found is not None
     assert found.step == 4999
     assert [(each.rank, each.sequence) for each in found.subtasks] == [(0, 2), (1, 2)]
@@ -112,6 +112,6 @@ def test_an_instance_can_tell_of_so_many_processes_only_as_fit_into_a_report(tmp
         + "\n"
         + "".join(json.dumps({"subtask": {**long, "rank": n}}) + "\n" for n in range(1, 150))
     )
-    document = NewestProgress(path).look()
+    document = NewestProgress(path).poll()
     assert 100 < len(document["subtasks"]) <= 150
     assert len(json.dumps(document)) + 8192 < 1 << 16

@@ -125,7 +125,7 @@ def scene(request, tmp_path: Path):
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Rounds:
-    return Rounds(monkeypatch, LogFollower, "_look")
+    return Rounds(monkeypatch, LogFollower, "_poll")
 
 
 @contextlib.asynccontextmanager

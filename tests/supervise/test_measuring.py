@@ -90,7 +90,7 @@ class Run:
             self.step, self.now = self.step + 1, self.now + seconds
             said = ProgressReport(step=self.step, time=self.now, metrics=metrics)
             self.store.save_progress(self.uid, {("worker", 0): asdict(said)})
-            await self.meter.look()
+            await self.meter.poll()
 
     def measured(self) -> Mapping[str, Any] | None:
         found: Mapping[str, Any] | None = run_status(self.store, self.uid)["plan"]["measured"]
@@ -140,7 +140,7 @@ async def test_progress_that_only_the_log_tells_is_measured(lab):
         run.store.save_log_values(
             run.uid, ("worker", 0), before=before, after=after, values=(), progress=progress
         )
-        await run.meter.look()
+        await run.meter.poll()
         before = after
     measured = run.measured()
     assert measured is not None
@@ -203,7 +203,7 @@ async def test_nothing_is_measured_where_it_would_not_be_of_the_plan(lab, why):
         for step in (None, None, None, 1 if why == "one-step-only" else None):
             line = asdict(ProgressReport(step=step, time=1.0, metrics={"loss": 1.0}))
             run.store.save_progress(run.uid, {("worker", 0): line})
-            await run.meter.look()
+            await run.meter.poll()
     assert run.measured() is None
     assert origins(lab.plan(), "time_s") == {"static"}
 
@@ -212,7 +212,7 @@ async def test_a_run_goes_on_where_nothing_can_be_measured(lab, monkeypatch, cap
     run = Run(lab.stage, lab.job())
     monkeypatch.setattr(run.store, "progress", lambda _: 1 / 0)
     for _ in range(3):
-        await run.meter.look()
+        await run.meter.poll()
     assert caplog.text.count("nothing could be measured") == 1
 
 

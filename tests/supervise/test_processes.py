@@ -87,9 +87,9 @@ class Desk:
             progress=ProgressReport(subtasks=lines) if lines else None,
         )
 
-    async def look(self, group: str = "") -> list[str]:
+    async def poll(self, group: str = "") -> list[str]:
         """Return the states that are in the store after one look."""
-        await self.processes.look()
+        await self.processes.poll()
         return [*rank_states(read_snapshot(self.store.subtasks(self.uid)[group]))]
 
 
@@ -99,32 +99,32 @@ def line(rank, state, sequence=1, *, generation=1, **more):
 
 async def test_before_anything_is_told_an_instance_is_one_process(stage):
     desk = Desk(stage, a_job(3))
-    assert await desk.look() == ["PENDING"] * 3
+    assert await desk.poll() == ["PENDING"] * 3
     desk.show(0, "running")
     desk.show(2, "failed")
-    assert await desk.look() == ["STARTING", "PENDING", "FAILED"]
+    assert await desk.poll() == ["STARTING", "PENDING", "FAILED"]
     desk.show(2, "pending", attempt=1)
-    assert await desk.look() == ["STARTING", "PENDING", "PENDING"]
+    assert await desk.poll() == ["STARTING", "PENDING", "PENDING"]
 
 
 async def test_an_instance_that_dies_takes_all_its_processes_with_it(stage):
     desk = Desk(stage, a_job(2))
     desk.show(0, "running", *(line(rank, "RUNNING", 3, world=4) for rank in (0, 3)))
     desk.show(1, "running", *(line(rank, "SAVING", 4, world=4) for rank in (1, 2)))
-    assert await desk.look() == ["RUNNING", "SAVING", "SAVING", "RUNNING"]
+    assert await desk.poll() == ["RUNNING", "SAVING", "SAVING", "RUNNING"]
     desk.show(1, "failed", *(line(rank, "SAVING", 4, world=4) for rank in (1, 2)))
-    assert await desk.look() == ["RUNNING", "FAILED", "FAILED", "RUNNING"]
+    assert await desk.poll() == ["RUNNING", "FAILED", "FAILED", "RUNNING"]
 
 
 async def test_the_end_of_an_older_attempt_is_nothing_to_the_new_generation(stage):
     desk = Desk(stage, a_job(2))
     desk.show(0, "running", line(0, "RUNNING", 3))
     desk.show(1, "failed", line(1, "RUNNING", 3))
-    assert await desk.look() == ["RUNNING", "FAILED"]
+    assert await desk.poll() == ["RUNNING", "FAILED"]
     desk.show(0, "running", line(0, "STARTING", generation=2))
-    assert await desk.look() == ["STARTING", "PENDING"]
+    assert await desk.poll() == ["STARTING", "PENDING"]
     desk.show(1, "running", line(1, "RESTORING", 2, generation=2), attempt=1)
-    assert await desk.look() == ["STARTING", "RESTORING"]
+    assert await desk.poll() == ["STARTING", "RESTORING"]
 
 
 async def test_what_reached_the_store_another_way_counts_too(stage):
@@ -132,7 +132,7 @@ async def test_what_reached_the_store_another_way_counts_too(stage):
     reference = CheckpointCommit(uri="s3://models/run/0", step=10, digest="sha256:10", at=1.0)
     said = ProgressReport(subtasks=(line(0, "SAVED", 4, verified=(10,)),), checkpoint=reference)
     desk.store.save_progress(desk.uid, {("worker", 0): dataclasses.asdict(said)})
-    assert await desk.look() == ["SAVED"]
+    assert await desk.poll() == ["SAVED"]
     assert restorable(desk.processes.groups[""]) == 10
     assert desk.progress["worker", 0].checkpoint == reference  # whoever follows commits is told
 
@@ -140,8 +140,8 @@ async def test_what_reached_the_store_another_way_counts_too(stage):
 async def test_independent_instances_are_groups_of_their_own(stage):
     desk = Desk(stage, a_job(2, scope="Instance"))
     desk.show(1, "running", line(0, "RUNNING", 3, group="worker-1", world=1))
-    assert await desk.look("worker-1") == ["RUNNING"]
-    assert await desk.look("worker-0") == ["PENDING"]
+    assert await desk.poll("worker-1") == ["RUNNING"]
+    assert await desk.poll("worker-0") == ["PENDING"]
     assert set(desk.store.subtasks(desk.uid)) == {"worker-0", "worker-1"}
 
 
@@ -150,7 +150,7 @@ async def test_the_record_that_a_save_names_is_kept(stage):
     named = '{"number": 0}'
     desk.store.save_environment(desk.uid, {("worker", 0): [named]})
     desk.show(0, "running", line(0, "SAVED", 4, verified=(10,), environment=digest_of(named)))
-    await desk.look()
+    await desk.poll()
     later = [f'{{"number": {n}}}' for n in range(1, 30)]
     desk.store.save_environment(desk.uid, {("worker", 0): later})
     kept = desk.store.environment(desk.uid)["worker", 0]
@@ -163,10 +163,10 @@ async def test_the_record_that_a_save_names_is_kept(stage):
 async def test_nothing_is_written_while_nothing_changes(stage):
     desk = Desk(stage, a_job(1))
     desk.show(0, "running", line(0, "RUNNING", 3))
-    await desk.look()
+    await desk.poll()
     with desk.store._db.write() as connection:
         connection.execute(update(SubtasksRow).values(body='"untouched"'))
-    await desk.processes.look()
+    await desk.processes.poll()
     assert desk.store.subtasks(desk.uid) == {"": "untouched"}
 
 
@@ -174,7 +174,7 @@ async def test_nothing_is_written_while_nothing_changes(stage):
 async def with_a_save(stage, **more) -> Desk:
     desk = Desk(stage, a_job(1), **more)
     desk.show(0, "running", line(0, "SAVED", 4, verified=(10,), world=1))
-    await desk.look()
+    await desk.poll()
     return desk
 
 

@@ -149,7 +149,7 @@ def forever(stage: Stage) -> None:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Rounds:
-    return Rounds(monkeypatch, Replanner, "look")
+    return Rounds(monkeypatch, Replanner, "poll")
 
 
 def alive(stage: Stage, uid: str) -> list[int]:
@@ -403,9 +403,9 @@ class Eye:
     def _count(self) -> None:
         self.answered += 1
 
-    async def look(self, times: int = 1) -> None:
+    async def poll(self, times: int = 1) -> None:
         for _ in range(times):
-            await self.replanner.look()
+            await self.replanner.poll()
 
     def paused(self) -> RunView:
         assert self.state is not None
@@ -443,9 +443,9 @@ class Eye:
     async def judged(self, machines: list[NodeView]) -> FollowerChange | None:
         """Return what comes of these nodes, then look once more, so that they are the usual ones."""
         self.machines.nodes = machines
-        await self.look(2)
+        await self.poll(2)
         change = self.change()
-        await self.look()
+        await self.poll()
         return change
 
 
@@ -455,21 +455,21 @@ def eye(lab: Lab) -> Eye:
 
 
 async def test_a_node_that_flaps_causes_no_search(eye):
-    await eye.look()
+    await eye.poll()
     for _ in range(3):
         eye.machines.nodes = nodes(2)
-        await eye.look()
+        await eye.poll()
         eye.machines.nodes = nodes(3)
-        await eye.look()
+        await eye.poll()
     assert eye.answered == 0
 
 
 async def test_a_change_is_judged_once_at_the_second_look(eye):
-    await eye.look()
+    await eye.poll()
     eye.machines.nodes = nodes(2)
-    await eye.look(1)
+    await eye.poll(1)
     assert eye.answered == 0
-    await eye.look(5)
+    await eye.poll(5)
     assert eye.answered == 1
     change = eye.change()
     assert change is not None
@@ -477,29 +477,29 @@ async def test_a_change_is_judged_once_at_the_second_look(eye):
     assert change.ledger.roles["worker"].replicas == 2
     assert change.ledger.job.job_attempt == 1
     assert eye.change() is None
-    await eye.look(5)
+    await eye.poll(5)
     assert eye.answered == 1
 
 
 async def test_while_it_cannot_move_nobody_searches(eye):
-    await eye.look()
+    await eye.poll()
     running, eye.state = eye.state, eye.paused()
     eye.machines.nodes = nodes(2)
-    await eye.look(5)
+    await eye.poll(5)
     assert eye.answered == 0
     eye.state = running
-    await eye.look(2)
+    await eye.poll(2)
     assert eye.answered == 1
 
 
 async def test_a_run_that_was_paused_during_the_search_is_judged_again(eye):
-    await eye.look()
+    await eye.poll()
     eye.machines.nodes = nodes(2)
-    await eye.look(2)
+    await eye.poll(2)
     running, eye.state = eye.state, eye.paused()
     assert eye.change() is None
     eye.state = running
-    await eye.look(2)
+    await eye.poll(2)
     assert eye.answered == 2
     assert eye.change().job is not None
 
@@ -526,7 +526,7 @@ def left_by_others(count: int, *free: int | None) -> list[NodeView]:
 
 
 async def test_a_job_that_waits_for_a_place_takes_what_others_leave_and_grows_when_they_go(eye):
-    await eye.look()
+    await eye.poll()
     eye.waits(2, seconds=400.0)
     shrunk = await eye.judged(left_by_others(3, 0, 0, 0))
     assert shrunk.job.role("worker").replicas == 2

@@ -72,9 +72,9 @@ async def test_an_end_is_seen_although_the_object_went_at_once():
     async with watching() as (watcher, tell, wakes):
         await tell(InstanceUpdate(instance=FAILED), GONE)
         wakes.clear()
-        assert states(watcher.look()) == ["failed"]
+        assert states(watcher.poll()) == ["failed"]
         assert wakes, "that it is gone asks for another look"
-        assert states(watcher.look()) == []
+        assert states(watcher.poll()) == []
 
 
 @pytest.mark.parametrize(
@@ -86,30 +86,30 @@ async def test_an_end_is_seen_although_the_object_went_at_once():
 )
 async def test_what_was_seen_or_never_ended_is_simply_gone(changes):
     async with watching() as (watcher, tell, _):
-        watcher.look()
+        watcher.poll()
         for change in changes:
             if change is None:
-                assert states(watcher.look()) == ["failed"]
+                assert states(watcher.poll()) == ["failed"]
             else:
                 await tell(change)
-        assert states(watcher.look()) == []
+        assert states(watcher.poll()) == []
 
 
 async def test_a_new_snapshot_is_the_truth():
     async with watching() as (watcher, tell, _):
         await tell(InstanceUpdate(instance=FAILED), GONE, Snapshot(instances=()))
-        assert states(watcher.look()) == []
+        assert states(watcher.poll()) == []
 
 
 async def test_what_the_platform_took_away_failed_by_that():
     leaving = seen("worker", 0, "terminating", uid="1", reason="Preempted", disrupted=True)
     async with watching() as (watcher, tell, _):
         await tell(InstanceUpdate(instance=leaving))
-        assert states(watcher.look()) == ["terminating"]
+        assert states(watcher.poll()) == ["terminating"]
         await tell(GONE)
-        found = cast(Observations, watcher.look()).instances[0]
+        found = cast(Observations, watcher.poll()).instances[0]
         assert (found.state, found.reason, found.disrupted) == ("failed", "Preempted", True)
-        assert states(watcher.look()) == []
+        assert states(watcher.poll()) == []
 
 
 async def test_reports_that_come_before_any_is_taken_keep_all_their_points():

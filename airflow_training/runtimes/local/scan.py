@@ -70,7 +70,7 @@ class Scanner:
         """Whether a running instance has a port that is not open yet."""
         return bool(self._ports)
 
-    def look(self, instances: Collection[str] | None) -> list[InstanceUpdate | InstanceRemoval]:
+    def poll(self, instances: Collection[str] | None) -> list[InstanceUpdate | InstanceRemoval]:
         """Return what changed; `instances` limits the look to these, None is all of them."""
         if instances is None:
             keys = {*self._run.instances(), *self.seen}
@@ -79,9 +79,9 @@ class Scanner:
         changes: list[InstanceUpdate | InstanceRemoval] = []
         for key in sorted(keys):
             changes += self._compare(key, self._observe(key))
-        return changes + self.look_at_ports()
+        return changes + self.poll_ports()
 
-    def look_at_ports(self) -> list[InstanceUpdate | InstanceRemoval]:
+    def poll_ports(self) -> list[InstanceUpdate | InstanceRemoval]:
         """Return what changed because an awaited port has opened."""
         changes: list[InstanceUpdate | InstanceRemoval] = []
         listening = listening_ports() if self._ports else frozenset()
@@ -90,14 +90,14 @@ class Scanner:
             changes += self._compare(key, self._observe(key))
         return changes
 
-    def look_at_progress(self) -> list[InstanceUpdate | InstanceRemoval]:
+    def poll_progress(self) -> list[InstanceUpdate | InstanceRemoval]:
         """Return what changed because a progress file has grown: one `stat` per living agent."""
         grown = [
             agent.instance
             for uid, agent in self.agents.items()
             if _size(agent.progress) != self._read_bytes(uid)
         ]
-        return self.look(grown) if grown else []
+        return self.poll(grown) if grown else []
 
     def _observe(self, key: InstanceKey) -> Observation | None:
         self._ports.pop(key, None)
@@ -146,7 +146,7 @@ class Scanner:
     def _newest_progress(self, folder: AttemptFolder, uid: str) -> ProgressReport | None:
         """Read only what the file has grown by."""
         following = self._progress.setdefault(uid, NewestProgress(folder.progress))
-        document = following.look()
+        document = following.poll()
         return progress_of(document) if document else None
 
     def _newest_environment(self, folder: AttemptFolder, uid: str) -> tuple[str, ...]:

@@ -37,13 +37,13 @@ async def watch(
     with _Doorbell(run.watchers) as doorbell:  # before the first look: nothing may slip through
         scanner = Scanner(run)
         with contextlib.closing(_PidfdWatcher(doorbell.ring)) as deaths:
-            await asyncio.to_thread(scanner.look, None)
+            await asyncio.to_thread(scanner.poll, None)
             deaths.attend(scanner.agents)
             yield Snapshot(instances=tuple(scanner.seen.values()))
             rhythm = _PollSchedule(asyncio.get_running_loop().time)
             while True:
                 rung = await doorbell.wait(rhythm.pause(ports=scanner.awaited_ports))
-                look = partial(scanner.look, rung) if rung else rhythm.due(scanner)
+                look = partial(scanner.poll, rung) if rung else rhythm.due(scanner)
                 changes = await asyncio.to_thread(look)
                 deaths.attend(scanner.agents)
                 for change in changes:
@@ -73,11 +73,11 @@ class _PollSchedule:
         """Return the look whose time it is."""
         if self._now() >= self._next_look:
             self._next_look = self._now() + _LOOK_SECONDS
-            return partial(scanner.look, None)
+            return partial(scanner.poll, None)
         if self._now() >= self._next_progress:
             self._next_progress = self._now() + _PROGRESS_SECONDS
-            return scanner.look_at_progress
-        return scanner.look_at_ports
+            return scanner.poll_progress
+        return scanner.poll_ports
 
 
 class _Doorbell:

@@ -81,13 +81,13 @@ class CheckpointReferences(Follower):
     async def evidence(self, seen: Observations | None) -> Evidence:
         """Return what no decision was given yet; what has ended since is asked of the store of checkpoints."""
         if seen is not None:
-            await self._look(seen.instances)
+            await self._poll(seen.instances)
         return Evidence(
             committed=tuple(self._fresh.values()),
             rejected=tuple((key, each) for each, key in self._fresh_rejected.items()),
         )
 
-    async def _look(self, instances: Collection[Observation]) -> None:
+    async def _poll(self, instances: Collection[Observation]) -> None:
         # what an instance that just ended has reported last comes with its observation
         for each in instances:
             if each.progress:

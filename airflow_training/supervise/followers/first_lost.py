@@ -38,21 +38,21 @@ async def find_first_lost(
     `before`: an offset at which it was none. The log's cursors are offsets.
     """
 
-    async def look(offset: int, size: int) -> _Window:
+    async def poll(offset: int, size: int) -> _Window:
         chunk = await runtime.read_log(ref, Cursor(offset=offset), limit=size)
-        return await asyncio.to_thread(_look, chunk.data, offset, metric, patterns)
+        return await asyncio.to_thread(_poll, chunk.data, offset, metric, patterns)
 
     low, high = 0, before
     while high - low > _WINDOW_BYTES:
         middle = (low + high) // 2
-        window = await look(middle, _WINDOW_BYTES)
+        window = await poll(middle, _WINDOW_BYTES)
         if window.first is not None and window.begins_well:
             return window.first
         if window.begins_well:
             low = middle
         else:
             high = middle
-    window = await look(low, high - low + _WINDOW_BYTES)
+    window = await poll(low, high - low + _WINDOW_BYTES)
     return window.first if window.begins_well or not low else None
 
 
@@ -64,7 +64,7 @@ class _Window:
     """From where on it has none to its end."""
 
 
-def _look(data: bytes, offset: int, metric: str, patterns: Sequence[ResolvedLogPattern]) -> _Window:
+def _poll(data: bytes, offset: int, metric: str, patterns: Sequence[ResolvedLogPattern]) -> _Window:
     from airflow_training.admission.log_patterns import formats_of
     from airflow_training.logs.engine import machine_for, scan_with
     from airflow_training.logs.health.losses import not_finite

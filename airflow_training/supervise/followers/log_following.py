@@ -268,7 +268,7 @@ class LogFollower:
         """Follow until cancelled."""
         try:
             while True:
-                await self._look()
+                await self._poll()
                 alive = len(self._ledger().instances)
                 await asyncio.sleep(max(_EVERY_SECONDS, alive / _READS_PER_SECOND))
         finally:
@@ -293,7 +293,7 @@ class LogFollower:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _read_rest(self) -> None:
-        while await self._look():
+        while await self._poll():
             pass
 
     async def _read_ends(self) -> None:
@@ -360,7 +360,7 @@ class LogFollower:
                 await self._worker.stop()
             self._worker = None
 
-    async def _look(self) -> bool:
+    async def _poll(self) -> bool:
         """Read what is new; return whether there is more."""
         more = False
         async with self._turn:

@@ -85,16 +85,16 @@ class Meter(Follower):
     async def run(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            await self.look()
+            await self.poll()
 
     async def finish(self) -> None:
-        await self.look()
+        await self.poll()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Look once, and write what is new. A store that does not answer is asked again later."""
         job, ledger = self._state()
         try:
-            await asyncio.to_thread(self._look, job, ledger)
+            await asyncio.to_thread(self._poll, job, ledger)
             self._complaint = ""
         except RuntimeUnavailable as error:
             self._store.outage.record_failure(error)
@@ -105,7 +105,7 @@ class Meter(Follower):
                 log.warning("run %s: nothing could be measured", self._uid, exc_info=True)
             self._complaint = str(error)
 
-    def _look(self, job: ResolvedJob, ledger: Ledger) -> None:
+    def _poll(self, job: ResolvedJob, ledger: Ledger) -> None:
         now = self._store.now()
         lines = self._store.progress(self._uid)
         self.progress = {key: progress_of(line) or ProgressReport() for key, line in lines.items()}

@@ -146,12 +146,12 @@ class Processes(Follower):
     async def run(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            await self.look()
+            await self.poll()
 
     async def finish(self) -> None:
-        await self.look()
+        await self.poll()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Take in what is new, and keep it. A store that does not answer is asked again later."""
         try:
             stored = await asyncio.to_thread(self._stored)

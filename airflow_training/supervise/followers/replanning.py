@@ -62,7 +62,9 @@ class RunView:
     def is_tight(self) -> bool:
         """Return whether others keep places that its plan takes, or kept them when it was planned."""
         planned_tight = self.job.plan is not None and self.job.plan.capacity == "free"
-        return planned_tight or waiting_seconds(self.training_instances, now=self.now) > TIGHT_SECONDS
+        return (
+            planned_tight or waiting_seconds(self.training_instances, now=self.now) > TIGHT_SECONDS
+        )
 
     def situation(self, machines: Machines, *, broken: bool, tight: bool) -> ReplanInput:
         """Return what the planner is told."""
@@ -142,7 +144,7 @@ class Replanner(Follower):
         while True:
             await asyncio.sleep(self._every_seconds)
             try:
-                await self.look()
+                await self.poll()
                 complaint = ""
             except (InputError, RuntimeUnavailable) as error:
                 if str(error) != complaint:  # a file that is gone stays so for many looks
@@ -151,7 +153,7 @@ class Replanner(Follower):
             except Exception:  # a plan is advice: no mistake of it may end a training
                 log.exception("planning again failed; the run goes on as it is")
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Look once; judge a change that the last look has seen too. Raises as the runtime does."""
         state = self._state()
         if state is None or self._verdict or replan_hindrance(state.job, state.ledger):

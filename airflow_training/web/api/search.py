@@ -94,14 +94,14 @@ class _Hits:
                 if number == _MOST_HITS:
                     end = SearchEnd(more=True)
                     break
-                self._tell(hit)
+                self._publish(hit)
         except _SearchCancelled:
             return
         except (TrainingError, OSError) as error:
             end = SearchEnd(problem=str(error))
-        self._tell(end)
+        self._publish(end)
 
-    def _tell(self, found: LogHit | SearchEnd) -> None:
+    def _publish(self, found: LogHit | SearchEnd) -> None:
         self._check()
         asyncio.run_coroutine_threadsafe(self._found.put(found), self._loop).result()
 

@@ -8,7 +8,7 @@ INSTALLED := .venv/.installed
 # uv installs in seconds what takes pip minutes; but pip alone looks where a machine may keep its own build of torch.
 PINS := $(addprefix --constraint ,$(CONSTRAINTS))
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS)
-PACKAGES := $(PINS) --editable '.[dev]' $(WITH)
+PACKAGES := $(PINS) --editable '.[dev]' $(if $(WITH),'$(WITH)')
 PAGES := airflow_training/web/pages
 # Where there is no npm, the tests of the pages' sources are skipped; what is built of them is in the repository.
 NODE := $(if $(shell command -v npm),$(PAGES)/node_modules/.installed)
@@ -53,10 +53,10 @@ test: $(INSTALLED) ## the same and some scenarios with real processes: what CI r
 	$(BIN)/python -m tests.gate lint types pure scenarios
 
 pure: $(INSTALLED)
-	$(BIN)/python -m pytest -n 2 --timeout 60 --durations 20 -m pure
+	$(BIN)/python -m pytest -n 2 --timeout 60 --durations 50 -m pure
 
 scenarios: $(INSTALLED)
-	$(BIN)/python -m tests.gate.rerun -n 2 --dist loadgroup --durations 20 -m scenario
+	$(BIN)/python -m tests.gate.rerun -n 2 --dist loadgroup --durations 50 -m scenario
 
 e2e: $(INSTALLED) $(NODE) ## all other tests with real processes, emulated pods and a real Airflow (ROOM=runtimes for those of one room)
 	$(BIN)/python -m tests.gate.rerun -n 2 --dist loadgroup --durations 50 -m "e2e and not cluster and not frameworks and not soak" $(if $(ROOM),tests/$(ROOM))

@@ -23,6 +23,7 @@ from airflow_training.documents.problems import problems_of, unknown_keys
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import Problem
 from airflow_training.frameworks.resolve import Resolution, resolve
+from airflow_training.frameworks.runtime_facts import RuntimeFacts
 from airflow_training.runtimes.adapter import Adapter
 from airflow_training.runtimes.registry import adapter_of
 from airflow_training.settings import Settings
@@ -53,8 +54,8 @@ def make_layout(
     variables: Mapping[str, Any],
 ) -> JobLayout:
     """Return what a job becomes at the size it has; raises InputError for the framework's faults."""
-    resolution = _resolve(job, document, request, runtime=runtime, variables=variables)
     adapter = adapter_of(runtime)
+    resolution = _resolve(job, document, request, runtime=adapter.facts, variables=variables)
     problems = [*resolution.problems, *_options_problems(adapter, resolution.job)]
     goes_to = request.selected_runtime(job)
     if adapter.name == goes_to:
@@ -88,7 +89,7 @@ def _resolve(
     document: ParsedDocument,
     request: AdmissionRequest,
     *,
-    runtime: str,
+    runtime: RuntimeFacts,
     variables: Mapping[str, Any],
 ) -> Resolution:
     """Return what the job's framework makes of it; raises InputError for the framework's own faults."""

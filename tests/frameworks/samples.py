@@ -55,7 +55,7 @@ def resolve_job(
     **more: Any,
 ) -> Resolution:
     loaded = loaded or load_for(job, base_dir="", fetch=False)
-    return resolve(job, loaded, runtime=runtime, **more)
+    return resolve(job, loaded, runtime=adapter_of(runtime).facts, **more)
 
 
 def a_resolved_job(
@@ -104,6 +104,7 @@ def rendering_of(
         prefix="digits",
         addresses=addresses_of(job, most=sizes),
         replicas=sizes,
+        runtime=adapter_of(job.runtime).facts,
         output_dir=adapter_of(job.runtime).output_dir,
     )
 

@@ -71,7 +71,7 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_load("about:about"))
+    app.callback()(_load("program:about"))
     typed = words[0] if words else ""
     for name in _chosen(_COMMANDS, typed):
         app.command(name)(_load(_COMMANDS[name]))

@@ -1,5 +1,6 @@
-"""Which runtimes there are, by name: those that come with us, and other packages' by entry point. Loads none.
+"""Which runtimes there are, by name: those that come with us, and other packages' by entry point.
 
+Names are known without loading any; what runtimes bring is asked of their adapters.
 Ours are a table here and no entry points of our own: so a checkout runs whatever metadata was
 installed beside it, and the names that everybody types cost no look at all installed packages.
 """
@@ -8,22 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from importlib import import_module
+from typing import Any
 
-__all__ = ["EXPLAINED", "GROUP", "HERE", "SIMULATED", "adapter_at", "is_runtime", "runtime_names"]
+__all__ = [
+    "GROUP",
+    "HERE",
+    "OURS",
+    "SIMULATED",
+    "adapter_at",
+    "gang_kinds",
+    "is_runtime",
+    "load_adapter",
+    "runtime_names",
+]
 
 GROUP = "airflow_training.runtimes"
 """Of entry points: name of a runtime -> its `runtimes.adapter.Adapter`, as `module:name`."""
 HERE = "local"
 """What starts instances on this machine."""
-EXPLAINED = "kubernetes"
-"""Whose objects `explain` shows where nobody says."""
 SIMULATED = "memory"
 """What `--simulate` takes. No document names it."""
 
 _OURS: Mapping[str, str] = {
     HERE: "airflow_training.runtimes.local.adapter:LOCAL",
-    EXPLAINED: "airflow_training.runtimes.kubernetes.adapter:KUBERNETES",
+    "kubernetes": "airflow_training.runtimes.kubernetes.adapter:KUBERNETES",
 }
+OURS = tuple(_OURS)
+"""The names of those that come with us, for texts that may cost nothing."""
 _SIMULATION = {SIMULATED: "airflow_training.runtimes.memory:MEMORY"}
 
 
@@ -48,3 +61,19 @@ def is_runtime(name: str) -> bool:
 def adapter_at(name: str) -> str:
     """Return where the adapter called `name` is, as `module:name`; "" for no such runtime."""
     return _OURS.get(name) or _SIMULATION.get(name) or _others().get(name, "")
+
+
+@lru_cache(maxsize=64)
+def load_adapter(name: str) -> Any:
+    """Return the adapter called `name`, None for no such runtime; `runtimes.registry` knows its type."""
+    module, _, attribute = adapter_at(name).partition(":")
+    return getattr(import_module(module), attribute) if module else None
+
+
+def gang_kinds() -> tuple[str, ...]:
+    """Return the kinds of gangs that runtimes bring, `none` first. Loads all adapters."""
+    kinds = (
+        "none",
+        *(kind for name in runtime_names() for kind in load_adapter(name).capabilities.gangs),
+    )
+    return tuple(dict.fromkeys(kinds))

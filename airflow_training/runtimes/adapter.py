@@ -93,6 +93,9 @@ class Adapter(ABC):
     """Folder of files that are written for an instance which has a file system of its own, as it sees it;
     "": they are in its own folder."""
 
+    shows_objects = False
+    """Its instances come with objects, which `explain` shows where nobody names a runtime."""
+
     @property
     def facts(self) -> RuntimeFacts:
         """Return what frameworks are told of it."""
@@ -135,7 +138,12 @@ class Adapter(ABC):
 
     def warnings(self, job: ResolvedJob) -> Sequence[Problem]:
         """Return what of a job has no effect here, or will be lost."""
-        return ()
+        gang = job.scheduling.gang
+        if gang in self.capabilities.gangs:
+            return ()
+        message = f"has no effect: the runtime {self.name} has no such gangs"
+        field = "spec.schedulingPolicy.gang"
+        return [Problem(code="not_supported", field=field, value=gang, message=message)]
 
     def gang_advice(self, job: ResolvedJob) -> str:
         """Return what would place the instances of a job together that needs all; "" where that is no matter."""

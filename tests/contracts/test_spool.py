@@ -136,3 +136,4 @@ def test_frameworks_give_it_what_they_give_this_machine(installed, tmp_path):
 def test_the_schema_lists_it(installed):
     schema = json.loads(typed(installed, "schema").stdout)
     assert "spool" in json.dumps(schema["$defs"]["RuntimeChoice"]["properties"]["name"])
+    assert "together" in schema["$defs"]["SchedulingPolicy"]["properties"]["gang"]["enum"]

@@ -7,7 +7,7 @@ installed beside it, and the names that everybody types cost no look at all inst
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -18,7 +18,9 @@ __all__ = [
     "OURS",
     "SIMULATED",
     "adapter_at",
+    "each_runtime",
     "gang_kinds",
+    "is_gang_kind",
     "is_runtime",
     "load_adapter",
     "runtime_names",
@@ -50,7 +52,13 @@ def _others() -> Mapping[str, str]:
 
 def runtime_names() -> tuple[str, ...]:
     """Return the names that a document may use, ours first."""
-    return (*_OURS, *_others())
+    return tuple(each_runtime())
+
+
+def each_runtime() -> Iterator[str]:
+    """Yield these names; who finds what it seeks among ours looks through no installed packages."""
+    yield from _OURS
+    yield from _others()
 
 
 def is_runtime(name: str) -> bool:
@@ -71,9 +79,15 @@ def load_adapter(name: str) -> Any:
 
 
 def gang_kinds() -> tuple[str, ...]:
-    """Return the kinds of gangs that runtimes bring, `none` first. Loads all adapters."""
-    kinds = (
-        "none",
-        *(kind for name in runtime_names() for kind in load_adapter(name).capabilities.gangs),
-    )
-    return tuple(dict.fromkeys(kinds))
+    """Return the kinds of gangs that runtimes bring, `none` first."""
+    return tuple(dict.fromkeys(("none", *_kinds())))
+
+
+def is_gang_kind(kind: str) -> bool:
+    """Return whether a document may name it."""
+    return kind == "none" or kind in _kinds()
+
+
+def _kinds() -> Iterator[str]:
+    for name in each_runtime():
+        yield from load_adapter(name).capabilities.gangs

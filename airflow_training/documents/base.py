@@ -24,7 +24,12 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from airflow_training.builtin_runtimes import gang_kinds, is_runtime, runtime_names
+from airflow_training.builtin_runtimes import (
+    gang_kinds,
+    is_gang_kind,
+    is_runtime,
+    runtime_names,
+)
 
 __all__ = [
     "LABEL_PATTERN",
@@ -175,12 +180,8 @@ class _InstalledName:
         return value
 
 
-def _is_gang(kind: str) -> bool:
-    return kind == "none" or kind in gang_kinds()
-
-
 RuntimeName = Annotated[str, _InstalledName(runtime_names, is_runtime)]
-GangName = Annotated[str, _InstalledName(gang_kinds, _is_gang)]
+GangName = Annotated[str, _InstalledName(gang_kinds, is_gang_kind)]
 
 
 def _threshold(value: Any) -> Any:

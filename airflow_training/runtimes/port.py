@@ -29,7 +29,7 @@ class Capabilities:
     """Instances can stay while their process ends and another attempt begins in them."""
     gangs: tuple[str, ...] = ("none",)
     """What a job may ask for as `schedulingPolicy.gang`; documents may name those of all runtimes."""
-    fixed_size_gangs: Collection[str] = ()
+    fixed_size_gangs: tuple[str, ...] = ()
     """Of these, those whose groups stay as large as they began, and lose a member only to another."""
     memory_limits: bool = False
     leaves_objects: bool = False

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from airflow_training.builtin_runtimes import HERE, adapter_at, load_adapter, runtime_names
+from airflow_training.builtin_runtimes import (
+    HERE,
+    adapter_at,
+    each_runtime,
+    load_adapter,
+    runtime_names,
+)
 from airflow_training.control.reason_facts import Reasons
 from airflow_training.errors import InputError
 from airflow_training.runtimes.adapter import Adapter
@@ -30,8 +36,8 @@ def adapter_of(name: str) -> Adapter:
 
 
 def adapters() -> Iterator[Adapter]:
-    """Yield all that documents may name."""
-    return map(adapter_of, runtime_names())
+    """Yield all that documents may name, ours first; each is loaded when it is its turn."""
+    return map(adapter_of, each_runtime())
 
 
 def every_reason() -> Reasons:
@@ -47,4 +53,6 @@ def explained_adapter() -> Adapter:
 
 def keeps_size(gang: str) -> bool:
     """Return whether a group of that kind stays as large as it began, by who brings the kind."""
-    return gang != "none" and any(gang in each.capabilities.fixed_size_gangs for each in adapters())
+    bring = (each.capabilities for each in adapters() if gang in each.capabilities.gangs)
+    owner = next(bring, None)
+    return owner is not None and gang in owner.fixed_size_gangs

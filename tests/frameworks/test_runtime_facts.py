@@ -12,17 +12,17 @@ from airflow_training.frameworks.runtime_facts import RuntimeFacts
 from airflow_training.runtimes.registry import adapter_of
 from tests.frameworks.samples import a_job, container_of, rendering_of, resolve_job
 
-TEAMS = {"mpi": {"launcher": 1, "worker": 2}, "lightgbm": {"master": 1, "worker": 2}}
-OURS = {
+JOBS: dict[str, dict[str, Any]] = {
     "pytorch": {"worker": {"replicas": 2, "minReplicas": 1, "maxReplicas": 3}},
     "jax": {"worker": 2},
-    **TEAMS,
+    "mpi": {"launcher": 1, "worker": 2},
+    "lightgbm": {"master": 1, "worker": 2},
 }
 
 
 def rendered(framework: str, runtime: RuntimeFacts, *, like: str, **spec: Any) -> dict[str, Any]:
     """Return what instances get on a runtime; `like`: ours, whose addresses it has."""
-    job = resolve_job(a_job(framework, OURS[framework], **spec), runtime=runtime).job
+    job = resolve_job(a_job(framework, JOBS[framework], **spec), runtime=runtime).job
     assert job.runtime == runtime.name
     answer = {}
     for role in job.roles:
@@ -43,11 +43,11 @@ def rendered(framework: str, runtime: RuntimeFacts, *, like: str, **spec: Any) -
 @pytest.mark.parametrize(
     ("framework", "spec"),
     [
-        *((name, {}) for name in OURS),
+        *((name, {}) for name in JOBS),
         ("mpi", {"parameters": {"implementation": "Intel"}}),
         ("mpi", {"parameters": {"implementation": "MPICH"}}),
     ],
-    ids=[*OURS, "mpi-intel", "mpich"],
+    ids=[*JOBS, "mpi-intel", "mpich"],
 )
 def test_a_runtime_that_is_like_one_of_ours_gets_the_same(ours, framework, spec):
     facts = adapter_of(ours).facts

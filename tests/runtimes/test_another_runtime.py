@@ -19,7 +19,9 @@ from airflow_training.settings import Settings
 class BatchSystem(Adapter):
     name = "batch"
     module = __name__
-    capabilities = Capabilities(gangs=("none", "backfill", "advance"), fixed_size_gangs={"advance"})
+    capabilities = Capabilities(
+        gangs=("none", "backfill", "advance"), fixed_size_gangs=("advance",)
+    )
 
     def open(self, settings: Settings, given: RuntimeContext) -> Runtime:
         raise NotImplementedError
@@ -84,3 +86,12 @@ def test_who_does_not_have_a_gang_refuses_it_or_says_that_it_has_no_effect(runti
     told = {each.field for each in (answer.problems if refused else answer.warnings)}
     assert told == {"spec.schedulingPolicy.gang"}
     assert bool(answer.problems) == refused
+
+
+@pytest.mark.parametrize("runtime", ["kubernetes", "local"])
+@pytest.mark.parametrize("gang", ["none", "kueue"])
+def test_what_ours_bring_costs_no_look_at_all_installed_packages(monkeypatch, runtime, gang):
+    monkeypatch.setattr(
+        builtin_runtimes, "_others", lambda: pytest.fail("they were looked through")
+    )
+    assert not checked(runtime, gang).problems

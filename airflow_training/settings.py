@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from airflow_training.builtin_runtimes import HERE
+from airflow_training.builtin_runtimes import HERE, OURS
 
 __all__ = ["OPTIONS", "Option", "Settings", "airflow_home", "frameworks_folder", "load_settings"]
 
@@ -38,7 +38,7 @@ OPTIONS: Mapping[str, Option] = {
         description="Names this deployment on everything it creates. Empty: made once, kept in the store.",
     ),
     "default_runtime": Option(
-        default=HERE, description="Runtime of jobs that name none: local or kubernetes."
+        default=HERE, description=f"Runtime of jobs that name none: {' or '.join(OURS)}."
     ),
     "allow_local": Option(
         default="False",

@@ -118,6 +118,11 @@ def _templates(spec: FrameworkSpec) -> Iterator[Problem]:
         texts += [(f"spec.files[{i}].path", file.path), (f"spec.files[{i}].content", file.content)]
     conditions = [(f"spec.env[{i}].when", env.when) for i, env in enumerate(spec.env)]
     conditions += [(f"spec.files[{i}].when", file.when) for i, file in enumerate(spec.files)]
+    conditions += [
+        (f"spec.roles[{i}].templates[{j}].when", layer.when)
+        for i, role in enumerate(spec.roles)
+        for j, layer in enumerate(role.templates)
+    ]
     for check, sources in ((check_template, texts), (check_expression, conditions)):
         for field, source in sources:
             if not source:
@@ -138,6 +143,8 @@ def _pods(spec: FrameworkSpec) -> Iterator[Problem]:
         layers: list[tuple[Loc, Mapping[str, Any]]] = [
             (("spec", "roles", i, "template"), role.template)
         ]
+        for j, conditional in enumerate(role.templates):
+            layers.append((("spec", "roles", i, "templates", j, "template"), conditional.template))
         for name, template in role.template_for.items():
             layers.append((("spec", "roles", i, "templateFor", name), template))
         for loc, layer in layers:

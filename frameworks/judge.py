@@ -15,11 +15,13 @@ from airflow_training.frameworks.model import (
     FileDefinition,
     FrameworkSpec,
     RoleDefinition,
+    TemplateLayer,
 )
 from airflow_training.frameworks.naming import check_names
 from airflow_training.frameworks.parameters import fill_parameters
 from airflow_training.frameworks.pods import environment_problems
 from airflow_training.frameworks.registry import LoadedFramework
+from airflow_training.frameworks.runtime_facts import RuntimeFacts
 from airflow_training.frameworks.templates import FrameworkTemplateError, holds
 
 __all__ = ["FrameworkFacts", "judge"]
@@ -47,14 +49,19 @@ class FrameworkFacts:
 
     def applies(self, entry: EnvDefinition | FileDefinition, role: str) -> bool:
         """Return whether a variable or file belongs to a role; raises InputError."""
-        if entry.roles and role not in entry.roles:
-            return False
-        asked = entry.when, role
-        if asked not in self._answers:
-            self._answers[asked] = self._holds(entry.when, role)
-        return self._answers[asked]
+        return (not entry.roles or role in entry.roles) and self._holds(entry.when, role)
+
+    def layers(self, role: str) -> Sequence[TemplateLayer]:
+        """Return the conditional pod templates of a role that apply; raises InputError."""
+        return [each for each in self.definitions[role].templates if self._holds(each.when, role)]
 
     def _holds(self, condition: str, role: str) -> bool:
+        asked = condition, role
+        if asked not in self._answers:
+            self._answers[asked] = self._answer(condition, role)
+        return self._answers[asked]
+
+    def _answer(self, condition: str, role: str) -> bool:
         try:
             return holds(condition, {**self.known, "role": role})
         except FrameworkTemplateError as error:
@@ -76,7 +83,7 @@ class FrameworkFacts:
 
 
 def judge(
-    job: TrainingJob, loaded: LoadedFramework, *, runtime: str
+    job: TrainingJob, loaded: LoadedFramework, *, runtime: RuntimeFacts
 ) -> tuple[FrameworkFacts, list[Problem]]:
     """Return the facts of a job and everything its framework refuses."""
     spec, framework = job.spec, loaded.framework.spec
@@ -100,7 +107,7 @@ def _facts(
     framework: FrameworkSpec,
     *,
     parameters: Mapping[str, Any],
-    runtime: str,
+    runtime: RuntimeFacts,
 ) -> FrameworkFacts:
     definitions = {
         # unchecked: the name of a role was judged with the document
@@ -126,8 +133,8 @@ def _facts(
             "parameters": parameters,
             "replicas": none_of_any | {role.name: role.replicas for role in roles},
             "roles": [role.name for role in ordered if role.replicas],
-            "runtime": runtime,
             "total_replicas": sum(role.replicas for role in roles),
+            **runtime.template_names,
         },
     )
 

@@ -27,6 +27,7 @@ __all__ = [
     "FrameworkSpec",
     "PortDefinition",
     "RoleDefinition",
+    "TemplateLayer",
 ]
 
 ExitCode = Annotated[int, Field(ge=1, le=255)]
@@ -54,6 +55,14 @@ class DependencyDefault(_FrozenModel):
     answer: Literal["Auto", "List", "Confirmation"] = "Auto"
 
 
+class TemplateLayer(_FrozenModel):
+    """A pod template that counts only where something holds."""
+
+    when: str = Field(min_length=1)
+    """As that of a variable."""
+    template: dict[str, Any]
+
+
 class RoleDefinition(_FrozenModel):
     """One role the framework knows. The order in the document is the order of ranks."""
 
@@ -73,15 +82,17 @@ class RoleDefinition(_FrozenModel):
     """The role serves others: a command written for the whole job does not reach it."""
     template: dict[str, Any] = Field(default_factory=dict)
     """PodTemplateSpec below the user's. Its texts may hold what a job's may, and `$(NAME)`."""
+    templates: Many[TemplateLayer] = Field(default_factory=list)
+    """Merged over `template`, in this order, those whose condition holds."""
     template_for: dict[RuntimeName, dict[str, Any]] = Field(default_factory=dict)
-    """Merged over `template` on that runtime."""
+    """Merged over these on that runtime."""
 
 
 class _Conditional(_FrozenModel):
     roles: Many[DnsLabel] = Field(default_factory=list)
     """Only for these; empty: for all."""
     when: str = ""
-    """An expression over what is known before a run: parameters, runtime, roles, elastic, ..."""
+    """An expression over what is known before a run: parameters, runs_here, roles, elastic, ..."""
 
 
 class EnvDefinition(_Conditional):

@@ -12,7 +12,7 @@ from airflow_training.errors import Problem
 if TYPE_CHECKING:  # who only starts instances of a resolved job needs none of the models
     from airflow_training.documents.models import TrainingJobSpec
     from airflow_training.documents.roles import Role, Shorthand
-    from airflow_training.frameworks.model import FrameworkSpec, RoleDefinition
+    from airflow_training.frameworks.model import FrameworkSpec, RoleDefinition, TemplateLayer
 
 __all__ = [
     "container_env",
@@ -33,22 +33,22 @@ def merge_role_template(
     definition: RoleDefinition,
     framework: FrameworkSpec,
     *,
+    layers: Sequence[TemplateLayer],
     runtime: str,
 ) -> dict[str, Any]:
     """Return the PodTemplateSpec of a role, the weakest layer first.
 
-    Framework, framework for this runtime, the job's shorthand, the role's, the role's template.
+    Framework, its `layers` that apply, framework for this runtime, the job's shorthand, the role's,
+    the role's template.
     """
     jobs = _written(spec)
     if definition.own_command:
         jobs = {key: value for key, value in jobs.items() if key not in ("command", "args")}
-    own: Mapping[str, Any] = next(
-        (layer for name, layer in definition.template_for.items() if name == runtime), {}
-    )
     roles = _written(role)
     return merge_templates(
         definition.template,
-        own,
+        *(layer.template for layer in layers),
+        definition.template_for.get(runtime, {}),
         shorthand_template(framework.container, jobs),
         shorthand_template(framework.container, roles),
         role.template,

@@ -19,6 +19,7 @@ from airflow_training.documents.templates import render as render_user
 from airflow_training.errors import InputError
 from airflow_training.frameworks.naming import instance_name
 from airflow_training.frameworks.ranks import Numbering, chief_role, data_files, number
+from airflow_training.frameworks.runtime_facts import RuntimeFacts
 from airflow_training.frameworks.templates import FrameworkTemplateError
 from airflow_training.frameworks.templates import render as render_framework
 
@@ -64,6 +65,7 @@ class Rendering:
     addresses: Mapping[str, Sequence[SupportsAddress]]
     replicas: Mapping[str, int]
     """Sizes of now, of every role."""
+    runtime: RuntimeFacts
     live: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Role -> live addresses, `host:port`."""
     output_dir: str = ""
@@ -187,7 +189,6 @@ class Rendering:
             "replicas": _Zero(sizes),
             "roles": [name for name, size in sizes.items() if size],
             "role": self.place.role,
-            "runtime": job.runtime,
             "total_replicas": sum(sizes.values()),
             "attempt": self.place.attempt,
             "job_attempt": self.place.job_attempt,
@@ -213,6 +214,7 @@ class Rendering:
             "indexes": lambda role: list(range(sizes.get(role, 0))),
             "name": lambda role, index: instance_name(self.prefix, role, index),
             "live": lambda role: list(self.live.get(role, ())),
+            **self.runtime.template_names,
         }
 
     def _reach(self, role: str, index: int) -> SupportsAddress:

@@ -48,6 +48,7 @@ from airflow_training.frameworks.pods import (
     training_container,
 )
 from airflow_training.frameworks.registry import LoadedFramework
+from airflow_training.frameworks.runtime_facts import RuntimeFacts
 
 __all__ = ["Resolution", "resolve"]
 
@@ -65,7 +66,7 @@ def resolve(
     job: TrainingJob,
     loaded: LoadedFramework,
     *,
-    runtime: str,
+    runtime: RuntimeFacts,
     variables: Mapping[str, Any] | None = None,
     base_dir: str = "",
     document: Mapping[str, Any] | None = None,
@@ -75,7 +76,7 @@ def resolve(
     Args:
         job: as parsed; only what the user set counts as theirs.
         loaded: the framework it names.
-        runtime: name of the runtime, already chosen.
+        runtime: what is known of the runtime, already chosen.
         variables: what template expressions see (`params`, `run_id`, ...).
         base_dir: folder of the job file, absolute; "" where there is none.
         document: the document as written, for `export`.
@@ -88,7 +89,14 @@ def resolve(
     present = {role.name for role in spec.roles}
     for role in facts.ordered:
         definition = facts.definitions[role.name]
-        template = merge_role_template(spec, role, definition, framework, runtime=runtime)
+        template = merge_role_template(
+            spec,
+            role,
+            definition,
+            framework,
+            layers=facts.layers(role.name),
+            runtime=runtime.name,
+        )
         ports = ports_of(template, framework, definition)
         resolved = ResolvedRole(
             name=role.name,
@@ -120,7 +128,7 @@ def resolve(
         loaded,
         facts=facts,
         roles=tuple(roles),
-        runtime=runtime,
+        runtime=runtime.name,
         variables=variables or {},
         base_dir=base_dir,
         document=document,

@@ -36,10 +36,12 @@ STATIC_NAMES = frozenset(
     {
         "chief",
         "elastic",
+        "files_dir",
         "parameters",
         "replicas",
         "role",
         "roles",
+        "runs_here",
         "runtime",
         "total_replicas",
     }

@@ -54,6 +54,7 @@ from airflow_training.documents.resolved_blocks import (
     ResolvedData,
 )
 from airflow_training.runtimes.kubernetes.reasons import REASONS
+from airflow_training.runtimes.registry import keeps_size
 
 __all__ = ["Bench", "after", "entry", "job", "restorable", "role", "rule", "seen", "snapshot"]
 
@@ -100,6 +101,7 @@ def job(*roles: ResolvedRole, **fields: Any) -> ResolvedJob:
     if isinstance(fields.get("data"), dict):
         fields["data"] = ResolvedData.from_document(fields["data"])
     scheduling = {key: fields.pop(key) for key in Scheduling.__dataclass_fields__ if key in fields}
+    scheduling.setdefault("keeps_size", keeps_size(scheduling.get("gang", "none")))
     return ResolvedJob(
         name=fields.pop("name", "digits"),
         roles=roles or (role(),),

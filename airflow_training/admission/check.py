@@ -30,6 +30,8 @@ from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.text import counted
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.judge import judge
+from airflow_training.frameworks.runtime_facts import RuntimeFacts
+from airflow_training.runtimes.registry import adapter_of
 from airflow_training.settings import load_settings
 
 if TYPE_CHECKING:
@@ -284,7 +286,8 @@ def _in_the_draft(document: ParsedDocument, request: AdmissionRequest) -> list[P
 
     def look(job: TrainingJob) -> list[Problem]:
         try:
-            found = judge(job, request.framework_of(job), runtime=request.runtime_of(job))[1]
+            facts = _facts_of(request.runtime_of(job))
+            found = judge(job, request.framework_of(job), runtime=facts)[1]
             return [*found, *check_log_patterns(job.spec.logs.patterns)]
         except InputError as error:
             return _of_the_job(error, job)
@@ -296,6 +299,11 @@ def _in_the_draft(document: ParsedDocument, request: AdmissionRequest) -> list[P
     except ValidationError as error:
         return find_further(TrainingJob, document.raw, error, look)
     return []
+
+
+def _facts_of(runtime: str) -> RuntimeFacts:
+    """Return what is known of a runtime; of a name that none has, the name."""
+    return adapter_of(runtime).facts if is_runtime(runtime) else RuntimeFacts(name=runtime)
 
 
 def _of_the_job(error: InputError, job: TrainingJob) -> list[Problem]:

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from airflow_training.admission.log_patterns import check_framework
 from airflow_training.admission.request import AdmissionRequest
 from airflow_training.admission.trust import trust_problems
-from airflow_training.builtin_runtimes import EXPLAINED
 from airflow_training.control.gang import (
     StartupChoice,
     choose_startup,
@@ -23,8 +22,9 @@ from airflow_training.documents.problems import problems_of, unknown_keys
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import Problem
 from airflow_training.frameworks.resolve import Resolution, resolve
+from airflow_training.frameworks.runtime_facts import RuntimeFacts
 from airflow_training.runtimes.adapter import Adapter
-from airflow_training.runtimes.registry import adapter_of
+from airflow_training.runtimes.registry import adapter_of, explained_adapter, keeps_size
 from airflow_training.settings import Settings
 
 __all__ = ["JobLayout", "make_layout"]
@@ -53,18 +53,19 @@ def make_layout(
     variables: Mapping[str, Any],
 ) -> JobLayout:
     """Return what a job becomes at the size it has; raises InputError for the framework's faults."""
-    resolution = _resolve(job, document, request, runtime=runtime, variables=variables)
     adapter = adapter_of(runtime)
+    resolution = _resolve(job, document, request, runtime=adapter.facts, variables=variables)
     problems = [*resolution.problems, *_options_problems(adapter, resolution.job)]
     goes_to = request.selected_runtime(job)
     if adapter.name == goes_to:
         problems += adapter.refused_names(resolution.job)
-    resolved, startup = resolution.job, None
+    resolved, startup = _with_gang(resolution.job), None
     if not _GRAPH_MISTAKES & {problem.code for problem in (*document.problems, *problems)}:
         resolved, startup, mistakes = _prove(job, resolved, adapter)
         problems += mistakes
     wrong = {problem.field for problem in problems}
-    elsewhere = () if goes_to == EXPLAINED else adapter_of(EXPLAINED).refused_names(resolved)
+    shown = explained_adapter()
+    elsewhere = () if goes_to == shown.name else shown.refused_names(resolved)
     warnings = [
         *adapter.warnings(resolved),
         *(each for each in elsewhere if each.field not in wrong),
@@ -88,7 +89,7 @@ def _resolve(
     document: ParsedDocument,
     request: AdmissionRequest,
     *,
-    runtime: str,
+    runtime: RuntimeFacts,
     variables: Mapping[str, Any],
 ) -> Resolution:
     """Return what the job's framework makes of it; raises InputError for the framework's own faults."""
@@ -102,6 +103,12 @@ def _resolve(
         base_dir=request.base_dir,
         document=document.raw,
     )
+
+
+def _with_gang(resolved: ResolvedJob) -> ResolvedJob:
+    """Return the job with what the kind of its gang means for those who know no kind."""
+    fixed = keeps_size(resolved.scheduling.gang)
+    return replace(resolved, scheduling=replace(resolved.scheduling, keeps_size=fixed))
 
 
 def _options_problems(adapter: Adapter, resolved: ResolvedJob) -> list[Problem]:

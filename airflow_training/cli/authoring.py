@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from airflow_training.builtin_runtimes import EXPLAINED
+from airflow_training.builtin_runtimes import OURS
 from airflow_training.cli.documents import (
     JobOption,
     OutputOption,
@@ -88,7 +88,7 @@ def validate(
     params: ParamOption = None,
     overrides: SetOption = None,
     runtime: Annotated[
-        str, typer.Option(help="Instead of the document's: kubernetes or local.")
+        str, typer.Option(help=f"Instead of the document's: {' or '.join(OURS)}.")
     ] = "",
     fetch: Annotated[
         bool, typer.Option(help="Fetch frameworks from their addresses, too.")
@@ -146,7 +146,10 @@ def explain(
     params: ParamOption = None,
     overrides: SetOption = None,
     job: JobOption = "",
-    runtime: Annotated[str, typer.Option(help="kubernetes (the default) or local.")] = "",
+    runtime: Annotated[
+        str,
+        typer.Option(help=f"Where to show it: {' or '.join(OURS)}. Empty: in a cluster."),
+    ] = "",
     run_id: Annotated[str, typer.Option(help="Give names the hash of this run.")] = "",
     fetch: Annotated[bool, typer.Option(help="Fetch the framework from its address, too.")] = False,
     output: OutputOption = OutputFormat.table,
@@ -158,6 +161,7 @@ def explain(
     from airflow_training.admission.check import check_file
     from airflow_training.admission.explain import explain as explain_job
     from airflow_training.cli.context import past_waits
+    from airflow_training.runtimes.registry import explained_adapter
 
     key = RunKey(source="cli", run_id=run_id)
     key.check()
@@ -168,7 +172,7 @@ def explain(
         overrides=overrides or (),
         variables=run_variables(run_id),
         runtime=runtime or None,
-        shown_on=EXPLAINED,
+        shown_on=explained_adapter().name,
         fetch=fetch,
     )
     given.check(checked, path=file)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from airflow_training.builtin_runtimes import OURS
 from airflow_training.cli.documents import (
     JobOption,
     ParamOption,
@@ -80,7 +81,7 @@ def job(
     overrides: SetOption = None,
     name: JobOption = "",
     runtime: Annotated[
-        str, typer.Option(help="Instead of the document's: local or kubernetes.")
+        str, typer.Option(help=f"Instead of the document's: {' or '.join(OURS)}.")
     ] = "",
     output: OutputOption = "table",
     plot: PlotOption = None,

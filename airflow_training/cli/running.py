@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_training.builtin_runtimes import HERE, SIMULATED
+from airflow_training.builtin_runtimes import HERE, OURS, SIMULATED
 from airflow_training.cli.context import open_store, settings
 from airflow_training.cli.documents import (
     JobOption,
@@ -68,7 +68,7 @@ def run(
         str, typer.Option(help="Name of the run; the same name again takes it up where it is.")
     ] = "",
     runtime: Annotated[
-        str, typer.Option(help="Instead of the document's: local or kubernetes.")
+        str, typer.Option(help=f"Instead of the document's: {' or '.join(OURS)}.")
     ] = "",
     simulate: Annotated[
         Path | None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
@@ -23,12 +24,18 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from airflow_training.builtin_runtimes import is_runtime, runtime_names
+from airflow_training.builtin_runtimes import (
+    gang_kinds,
+    is_gang_kind,
+    is_runtime,
+    runtime_names,
+)
 
 __all__ = [
     "LABEL_PATTERN",
     "DnsLabel",
-    "KubernetesLabels",
+    "GangName",
+    "LabelMap",
     "Many",
     "Model",
     "Number",
@@ -140,7 +147,7 @@ def _labels(value: Mapping[str, str]) -> Mapping[str, str]:
     return value
 
 
-KubernetesLabels = Annotated[
+LabelMap = Annotated[
     dict[str, str],
     AfterValidator(_labels),
     WithJsonSchema(
@@ -153,25 +160,28 @@ KubernetesLabels = Annotated[
 ]
 
 
-class _RuntimeName:
-    """The names of runtimes as a type: those that are installed, asked when it matters."""
+@dataclass(frozen=True, slots=True)
+class _InstalledName:
+    """Names that runtimes bring as a type: of those that are installed, asked when it matters."""
+
+    names: Callable[[], Sequence[str]]
+    is_one: Callable[[str], bool]
 
     def __get_pydantic_core_schema__(self, _: Any, __: Any) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(_known_runtime)
+        return core_schema.no_info_plain_validator_function(self._check)
 
     def __get_pydantic_json_schema__(self, _: Any, __: Any) -> dict[str, Any]:
-        return {"enum": [*runtime_names()], "type": "string"}
+        return {"enum": [*self.names()], "type": "string"}
+
+    def _check(self, value: Any) -> Any:
+        if not isinstance(value, str) or not self.is_one(value):
+            allowed = {"allowed": [*self.names()]}
+            raise PydanticCustomError("literal_error", "is none that is installed", allowed)
+        return value
 
 
-def _known_runtime(value: Any) -> Any:
-    if not isinstance(value, str) or not is_runtime(value):
-        raise PydanticCustomError(
-            "literal_error", "is no runtime that is installed", {"allowed": [*runtime_names()]}
-        )
-    return value
-
-
-RuntimeName = Annotated[str, _RuntimeName()]
+RuntimeName = Annotated[str, _InstalledName(runtime_names, is_runtime)]
+GangName = Annotated[str, _InstalledName(gang_kinds, is_gang_kind)]
 
 
 def _threshold(value: Any) -> Any:

@@ -14,7 +14,8 @@ from pydantic_core import PydanticCustomError
 
 from airflow_training.documents.base import (
     DnsLabel,
-    KubernetesLabels,
+    GangName,
+    LabelMap,
     Many,
     Model,
     Number,
@@ -55,7 +56,7 @@ def _digest(value: str) -> str:
 class Metadata(Model):
     name: DnsLabel
     namespace: DnsLabel = "default"
-    labels: KubernetesLabels = Field(default_factory=dict)
+    labels: LabelMap = Field(default_factory=dict)
     annotations: dict[str, str] = Field(default_factory=dict)
 
 
@@ -112,7 +113,7 @@ class UnfitNodes(Model):
 
 
 class SchedulingPolicy(Model):
-    gang: Literal["none", "volcano", "coscheduling", "kueue"] = "none"
+    gang: GangName = "none"
     min_available: Annotated[int, Field(ge=1)] | None = None
     """None: all instances."""
     startup: Literal["auto", "ordered", "perWave", "firstWaveReserveAll", "createAllHold"] = "auto"

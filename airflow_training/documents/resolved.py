@@ -226,7 +226,10 @@ class UnfitNodePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduling:
-    gang: Literal["none", "volcano", "coscheduling", "kueue"] = "none"
+    gang: str = "none"
+    """In the word of the runtime that brings it."""
+    keeps_size: bool = False
+    """Its group stays as large as it began, and loses a member only to another."""
     min_available: int | None = None
     startup: Startup = "ordered"
     """Never `auto`: `control.gang` has chosen."""
@@ -238,11 +241,6 @@ class Scheduling:
     """Where no machine could take an instance, even when it is empty."""
     unfit_nodes: UnfitNodePolicy = field(default_factory=UnfitNodePolicy)
     spread: Mapping[str, Any] | None = None
-
-    @property
-    def keeps_size(self) -> bool:
-        """Return whether its group stays as large as it began, and loses a member only to another."""
-        return self.gang == "kueue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,8 +314,8 @@ class ResolvedJob:
     def may_shrink(self, name: str) -> bool:
         """Return whether a role goes on with fewer instances where not all can be had.
 
-        An elastic one does. But a plan that was applied fits one size, a group of Kueue has a fixed
-        number of pods, and any other gang starts with no fewer than its `minAvailable`.
+        An elastic one does. But a plan that was applied fits one size, a gang may have one for good
+        (`keeps_size`), and any other gang starts with no fewer than its `minAvailable`.
         """
         plan = self.plan
         planned = plan is not None and bool(plan.applied_replicas or plan.applied_env)

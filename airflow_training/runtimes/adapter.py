@@ -17,6 +17,7 @@ from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import Problem
 from airflow_training.frameworks.pods import training_container
 from airflow_training.frameworks.render import INSTANCE_DIR
+from airflow_training.frameworks.runtime_facts import RuntimeFacts
 from airflow_training.runtimes.port import Address, Addresses, Capabilities, ClusterSnapshot
 
 if TYPE_CHECKING:
@@ -89,7 +90,18 @@ class Adapter(ABC):
     output_dir = f"{INSTANCE_DIR}/output"
     """TRAINING_OUTPUT_DIR, as an instance sees it."""
     files_dir = ""
-    """Folder of files that are written for an instance, as it sees it; "": its own folder."""
+    """Folder of files that are written for an instance which has a file system of its own, as it sees it;
+    "": they are in its own folder."""
+
+    shows_objects = False
+    """Its instances come with objects, which `explain` shows where nobody names a runtime."""
+
+    @property
+    def facts(self) -> RuntimeFacts:
+        """Return what frameworks are told of it."""
+        return RuntimeFacts(
+            name=self.name, runs_here=self.capabilities.runs_here, files_dir=self.files_dir
+        )
 
     @abstractmethod
     def open(self, settings: Settings, given: RuntimeContext) -> Runtime:
@@ -126,7 +138,12 @@ class Adapter(ABC):
 
     def warnings(self, job: ResolvedJob) -> Sequence[Problem]:
         """Return what of a job has no effect here, or will be lost."""
-        return ()
+        gang = job.scheduling.gang
+        if gang in self.capabilities.gangs:
+            return ()
+        message = f"has no effect: the runtime {self.name} has no such gangs"
+        field = "spec.schedulingPolicy.gang"
+        return [Problem(code="not_supported", field=field, value=gang, message=message)]
 
     def gang_advice(self, job: ResolvedJob) -> str:
         """Return what would place the instances of a job together that needs all; "" where that is no matter."""

@@ -27,7 +27,10 @@ class Capabilities:
     """Instances can be created and wait for `release`."""
     restart_in_place: bool = False
     """Instances can stay while their process ends and another attempt begins in them."""
-    gangs: frozenset[str] = frozenset({"none"})
+    gangs: tuple[str, ...] = ("none",)
+    """What a job may ask for as `schedulingPolicy.gang`; documents may name those of all runtimes."""
+    fixed_size_gangs: tuple[str, ...] = ()
+    """Of these, those whose groups stay as large as they began, and lose a member only to another."""
     memory_limits: bool = False
     leaves_objects: bool = False
     """A run that is over has objects besides its ended instances, which `remove` takes away."""

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
-from importlib import import_module
 
-from airflow_training.builtin_runtimes import HERE, adapter_at, runtime_names
+from airflow_training.builtin_runtimes import (
+    HERE,
+    adapter_at,
+    each_runtime,
+    load_adapter,
+    runtime_names,
+)
 from airflow_training.control.reason_facts import Reasons
 from airflow_training.errors import InputError
 from airflow_training.runtimes.adapter import Adapter
 
-__all__ = ["adapter_of", "adapters", "every_reason"]
+__all__ = ["adapter_of", "adapters", "every_reason", "explained_adapter", "keeps_size"]
 
 
-@lru_cache(maxsize=64)
 def adapter_of(name: str) -> Adapter:
     """Return the adapter called `name`; raises InputError (`not_supported`)."""
-    module, _, attribute = adapter_at(name).partition(":")
-    if not module:
+    adapter = load_adapter(name)
+    if adapter is None:
         raise InputError.of(
             code="not_supported",
             field="spec.runtime.name",
@@ -27,18 +30,29 @@ def adapter_of(name: str) -> Adapter:
             allowed=runtime_names(),
             hint=f"--runtime {HERE}",
         )
-    adapter = getattr(import_module(module), attribute)
     if not isinstance(adapter, Adapter):
-        raise TypeError(f"{module}:{attribute} is no runtimes.adapter.Adapter")
+        raise TypeError(f"{adapter_at(name)} is no runtimes.adapter.Adapter")
     return adapter
 
 
 def adapters() -> Iterator[Adapter]:
-    """Yield all that documents may name."""
-    return map(adapter_of, runtime_names())
+    """Yield all that documents may name, ours first; each is loaded when it is its turn."""
+    return map(adapter_of, each_runtime())
 
 
 def every_reason() -> Reasons:
     """Return what the reasons of all of them say; ours go before others'."""
     tables = [each.capabilities.reasons for each in adapters()]
     return {reason: facts for table in reversed(tables) for reason, facts in table.items()}
+
+
+def explained_adapter() -> Adapter:
+    """Return the one whose objects `explain` shows where nobody says: the first that makes any."""
+    return next(each for each in adapters() if each.shows_objects)
+
+
+def keeps_size(gang: str) -> bool:
+    """Return whether a group of that kind stays as large as it began, by who brings the kind."""
+    bring = (each.capabilities for each in adapters() if gang in each.capabilities.gangs)
+    owner = next(bring, None)
+    return owner is not None and gang in owner.fixed_size_gangs

@@ -64,7 +64,7 @@ def render_instance(
 
     Raises InputError for a template that cannot be rendered.
     """
-    made = job.role(role)
+    made, adapter = job.role(role), adapter_of(job.runtime)
     sizes = {each.name: (replicas or {}).get(each.name, each.replicas) for each in job.roles}
     # what is to join a role that goes on with fewer is beyond its size
     sizes[role] = max(sizes[role], index + 1)
@@ -78,7 +78,8 @@ def render_instance(
         addresses=addresses,
         replicas=sizes,
         live=live or {},
-        output_dir=adapter_of(job.runtime).output_dir,
+        runtime=adapter.facts,
+        output_dir=adapter.output_dir,
     )
     container = training_container(made.template, None, name=made.container)
     where = f"spec.roles.{role}"
@@ -206,6 +207,7 @@ def _chief_rendering(job: ResolvedJob, run: RunRef) -> Rendering:
         prefix=run.prefix,
         addresses={},
         replicas={},
+        runtime=adapter_of(job.runtime).facts,
     )
 
 

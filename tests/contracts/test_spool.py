@@ -116,6 +116,24 @@ def test_what_a_document_says_of_it_is_checked(installed, tmp_path, runtime, cod
     assert said in json.dumps(problem)
 
 
+def test_frameworks_give_it_what_they_give_this_machine(installed, tmp_path):
+    document = yaml.safe_load(a_job(tmp_path, {}).read_text())
+    document["spec"] |= {
+        "framework": "mpi",
+        "roles": [{"name": "launcher"}, {"name": "worker", "replicas": 2}],
+    }
+    path = tmp_path / "mpi.yaml"
+    path.write_text(yaml.safe_dump(document))
+    explained = {}
+    for runtime in ("spool", "local"):
+        done = typed(installed, "explain", path, "--runtime", runtime, "-o", "json")
+        assert done.returncode == 0, done.stderr
+        explained[runtime] = json.loads(done.stdout)["instances"]
+    assert explained["spool"] == explained["local"]
+    assert "TRAINING_REMOTE_SHELL" in explained["spool"][0]["env"]["OMPI_MCA_plm_rsh_agent"]
+
+
 def test_the_schema_lists_it(installed):
     schema = json.loads(typed(installed, "schema").stdout)
     assert "spool" in json.dumps(schema["$defs"]["RuntimeChoice"]["properties"]["name"])
+    assert "together" in schema["$defs"]["SchedulingPolicy"]["properties"]["gang"]["enum"]

@@ -9,9 +9,11 @@ from typing import Any
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.frameworks.naming import service_host
+from airflow_training.frameworks.pods import training_container
 from airflow_training.frameworks.registry import LoadedFramework, load_for
 from airflow_training.frameworks.render import InstancePlace, Rendering
 from airflow_training.frameworks.resolve import Resolution, resolve
+from airflow_training.frameworks.runtime_facts import RuntimeFacts
 from airflow_training.runtimes.registry import adapter_of
 
 
@@ -50,12 +52,14 @@ def a_job(framework: Any, roles: Mapping[str, Any], **spec: Any) -> TrainingJob:
 def resolve_job(
     job: TrainingJob,
     *,
-    runtime: str = "kubernetes",
+    runtime: str | RuntimeFacts = "kubernetes",
     loaded: LoadedFramework | None = None,
     **more: Any,
 ) -> Resolution:
+    """Return what a framework makes of a job. `runtime`: one of ours by name, or what is known of another."""
+    facts = adapter_of(runtime).facts if isinstance(runtime, str) else runtime
     loaded = loaded or load_for(job, base_dir="", fetch=False)
-    return resolve(job, loaded, runtime=runtime, **more)
+    return resolve(job, loaded, runtime=facts, **more)
 
 
 def a_resolved_job(
@@ -65,6 +69,12 @@ def a_resolved_job(
     made = resolve_job(a_job(framework, roles, **spec), runtime=runtime)
     assert not made.problems, list(map(str, made.problems))
     return made.job
+
+
+def container_of(job: ResolvedJob, role: str) -> Mapping[str, Any]:
+    """Return the container of a role that trains."""
+    made = job.role(role)
+    return training_container(made.template, None, name=made.container)
 
 
 def codes(found: Sequence[Any]) -> list[tuple[str, str]]:
@@ -104,6 +114,7 @@ def rendering_of(
         prefix="digits",
         addresses=addresses_of(job, most=sizes),
         replicas=sizes,
+        runtime=adapter_of(job.runtime).facts,
         output_dir=adapter_of(job.runtime).output_dir,
     )
 

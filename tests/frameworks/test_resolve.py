@@ -9,6 +9,7 @@ from tests.frameworks.samples import (
     a_job,
     a_resolved_job,
     codes,
+    container_of,
     environment_of,
     resolve_job,
 )
@@ -254,11 +255,6 @@ def test_no_exit_code_is_retryable_and_permanent(name):
 
 
 # --- templates and ports ------------------------------------------------------------------------
-
-
-def container_of(job, role):
-    made = job.role(role)
-    return next(c for c in made.template["spec"]["containers"] if c["name"] == made.container)
 
 
 def test_layers_of_a_template_from_the_weakest_to_the_strongest():

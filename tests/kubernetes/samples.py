@@ -10,6 +10,7 @@ from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunRe
 from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
 from airflow_training.runtimes.kubernetes.pods import PodOptions, pod_of
 from airflow_training.runtimes.port import InstanceRef, InstanceSpec
+from airflow_training.runtimes.registry import keeps_size
 from airflow_training.runtimes.rendering import expected_addresses, render_instance
 
 RUN = RunRef(
@@ -37,7 +38,7 @@ def a_job(*roles: ResolvedRole, gang: str = "none", **keys: Any) -> ResolvedJob:
         namespace="team",
         runtime="kubernetes",
         roles=roles or (a_role(ports={"main": 2345}),),
-        scheduling=Scheduling(gang=gang, **wanted),  # type: ignore[arg-type]
+        scheduling=Scheduling(gang=gang, keeps_size=keeps_size(gang), **wanted),
         **keys,
     )
 

@@ -94,7 +94,7 @@ def the_job(gang: str, *, ssh: bool) -> ResolvedJob:
         namespace="team",
         runtime="kubernetes",
         roles=(ResolvedRole(name="worker", replicas=2, template=template),),
-        scheduling=Scheduling(gang=gang, startup="ordered", queue=queue),  # type: ignore[arg-type]  # one of four
+        scheduling=Scheduling(gang=gang, startup="ordered", queue=queue),
         clean_pod_policy="All",
     )
 

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, event, inspect, text
 from sqlalchemy.engine import Engine
 
+from airflow_training.documents.resolved import Scheduling
 from airflow_training.errors import InputError
 from airflow_training.state import migrations
 from airflow_training.state.models import Base
@@ -174,6 +176,23 @@ def test_requests_from_before_keys_were_kept_stay(empty_url: str):
     assert [(each.id, each.kind, each.by) for each in store.requests(uid)] == [(1, "pause", "ann")]
     assert store.request_of(uid, "k") is None
     assert [store.add_request(uid, "resume", key="k") for _ in range(2)] == [2, 2]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("gang", "keeps_size"), [("none", False), ("volcano", False), ("kueue", True)]
+)
+def test_gangs_of_before_keep_their_size_by_their_kind(empty_url: str, gang: str, keeps_size: bool):
+    document = {"spec": {"schedulingPolicy": {"gang": "kueue"}}}
+    job = replace(a_job(), scheduling=Scheduling(gang=gang, queue="a"), document=document)
+    store = Store(empty_url)
+    uid = store.create_run(a_key(), job, a_ledger(), controller="here", queue=False).uid
+    store.close()
+    migrate(empty_url, to="0008")
+    store = Store(empty_url)
+    kept = store.read([uid])[uid].job
+    assert kept.scheduling == Scheduling(gang=gang, queue="a", keeps_size=keeps_size)
+    assert kept.document == document
     store.close()
 
 

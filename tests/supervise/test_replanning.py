@@ -336,7 +336,8 @@ def test_python_of_the_user_is_not_run_by_the_loop(lab):
 
 def test_a_kueue_group_keeps_its_size(lab):
     job = lab.job()
-    assert adaptive_plan(replace(job, scheduling=replace(job.scheduling, gang="kueue"))) is None
+    scheduling = replace(job.scheduling, gang="kueue", keeps_size=True)
+    assert adaptive_plan(replace(job, scheduling=scheduling)) is None
 
 
 def test_who_asks_for_what_cannot_be_is_told(lab):

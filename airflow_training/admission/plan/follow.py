@@ -29,5 +29,5 @@ def replan_obstacle(plan: Plan, job: ResolvedJob) -> str:
     if isinstance(plan.model, str) and is_reference(plan.model):
         return PYTHON_MODEL
     if job.scheduling.keeps_size:
-        return "a Kueue group keeps its size"
+        return f"a {job.scheduling.gang} group keeps its size"
     return ""

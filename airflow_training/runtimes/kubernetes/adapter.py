@@ -19,7 +19,11 @@ from airflow_training.runtimes.adapter import (
     missing_key_problems,
 )
 from airflow_training.runtimes.kubernetes.capabilities import CAPABILITIES, OUTPUT_DIR_IN_POD
-from airflow_training.runtimes.kubernetes.gang_rules import kueue_problems, kueue_warnings
+from airflow_training.runtimes.kubernetes.gang_rules import (
+    kueue_problems,
+    kueue_warnings,
+    unknown_kind,
+)
 from airflow_training.runtimes.kubernetes.lost_with_pods import lost_with_pods
 from airflow_training.runtimes.kubernetes.written_names import name_warnings, refused_names
 from airflow_training.runtimes.port import Address, Addresses, Runtime
@@ -37,6 +41,7 @@ class _Kubernetes(Adapter):
     capabilities = CAPABILITIES
     output_dir = OUTPUT_DIR_IN_POD
     files_dir = "/etc/training"
+    shows_objects = True
 
     def open(self, settings: Settings, given: RuntimeContext) -> Runtime:
         from airflow_training.runtimes.kubernetes.connection import connect_from_here
@@ -59,7 +64,7 @@ class _Kubernetes(Adapter):
         )
 
     def problems(self, job: ResolvedJob) -> Sequence[Problem]:
-        return kueue_problems(job)
+        return [*unknown_kind(job), *kueue_problems(job)]
 
     def refused_names(self, job: ResolvedJob) -> Collection[Problem]:
         return refused_names(job)

@@ -6,10 +6,27 @@ from airflow_training.control.waves import waves
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.documents.shapes import mapping, mappings
 from airflow_training.errors import Problem
+from airflow_training.runtimes.kubernetes.capabilities import CAPABILITIES
 
-__all__ = ["kueue_problems", "kueue_warnings"]
+__all__ = ["kueue_problems", "kueue_warnings", "unknown_kind"]
 
 _KUEUE_SHAPES = 8
+
+
+def unknown_kind(job: ResolvedJob) -> list[Problem]:
+    """Return `not_supported` for a gang that only another runtime has: nothing would make its group."""
+    gang = job.scheduling.gang
+    if gang in CAPABILITIES.gangs:
+        return []
+    return [
+        Problem(
+            code="not_supported",
+            field="spec.schedulingPolicy.gang",
+            value=gang,
+            message="no scheduler of Kubernetes has such gangs",
+            allowed=CAPABILITIES.gangs,
+        )
+    ]
 
 
 def kueue_problems(job: ResolvedJob) -> list[Problem]:

@@ -62,6 +62,7 @@ class Spool(Adapter):
     capabilities = Capabilities(
         hold=True,
         runs_here=True,
+        gangs=("none", "together"),
         reasons={**AGENT_REASONS, "SpoolFull": ReasonFacts("resource", "pod", "unschedulable")},
     )
     options = Options

@@ -1,0 +1,97 @@
+"""What a runtime of another package brings is known wherever ours is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from airflow_training import builtin_runtimes
+from airflow_training.admission.check import AdmissionResponse, check_text
+from airflow_training.documents.loading import dump_yaml
+from airflow_training.documents.schema import json_schema
+from airflow_training.runtimes.adapter import Adapter, RuntimeContext
+from airflow_training.runtimes.port import Capabilities, Runtime
+from airflow_training.settings import Settings
+
+
+class BatchSystem(Adapter):
+    name = "batch"
+    module = __name__
+    capabilities = Capabilities(
+        gangs=("none", "backfill", "advance"), fixed_size_gangs=("advance",)
+    )
+
+    def open(self, settings: Settings, given: RuntimeContext) -> Runtime:
+        raise NotImplementedError
+
+
+BATCH = BatchSystem()
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(builtin_runtimes, "_others", lambda: {"batch": f"{__name__}:BATCH"})
+    yield
+    builtin_runtimes.load_adapter.cache_clear()
+
+
+def checked(runtime: str, gang: str) -> AdmissionResponse:
+    document: dict[str, Any] = {
+        "apiVersion": "airflow-training/v1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "digits"},
+        "spec": {
+            "framework": "custom",
+            "runtime": {"name": runtime},
+            "image": "trainer",
+            "command": ["train"],
+            "roles": [{"name": "worker", "replicas": 3}],
+            "schedulingPolicy": {"gang": gang},
+        },
+    }
+    (answer,) = check_text(dump_yaml(document))
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("gang", "keeps_size"), [("none", False), ("backfill", False), ("advance", True)]
+)
+def test_its_gangs_mean_what_it_says(gang, keeps_size):
+    answer = checked("batch", gang)
+    assert not answer.problems
+    assert not answer.warnings
+    assert answer.resolved is not None
+    assert answer.resolved.scheduling.keeps_size is keeps_size
+
+
+def test_the_schema_lists_its_gangs_after_ours():
+    listed = json_schema()["$defs"]["SchedulingPolicy"]["properties"]["gang"]["enum"]
+    assert listed == ["none", "volcano", "coscheduling", "kueue", "backfill", "advance"]
+
+
+def test_a_mistyped_gang_is_told_with_the_nearest():
+    (problem,) = checked("batch", "backfil").problems
+    assert (problem.code, problem.field) == ("not_allowed", "spec.schedulingPolicy.gang")
+    assert "did you mean 'backfill'?" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "gang", "refused"),
+    [("kubernetes", "advance", True), ("local", "advance", False), ("batch", "kueue", False)],
+)
+def test_who_does_not_have_a_gang_refuses_it_or_says_that_it_has_no_effect(runtime, gang, refused):
+    answer = checked(runtime, gang)
+    told = {each.field for each in (answer.problems if refused else answer.warnings)}
+    assert told == {"spec.schedulingPolicy.gang"}
+    assert bool(answer.problems) == refused
+
+
+@pytest.mark.parametrize("runtime", ["kubernetes", "local"])
+@pytest.mark.parametrize("gang", ["none", "kueue"])
+def test_what_ours_bring_costs_no_look_at_all_installed_packages(monkeypatch, runtime, gang):
+    monkeypatch.setattr(
+        builtin_runtimes, "_others", lambda: pytest.fail("they were looked through")
+    )
+    assert not checked(runtime, gang).problems

@@ -173,6 +173,13 @@ def _imports(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{module}.{alias.name}"
 
 
+def circles(arrows: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Return what is left of arrows without all that lead to an end."""
+    while leaves := [part for part, others in arrows.items() if not others]:
+        arrows = {p: others - {*leaves} for p, others in arrows.items() if p not in leaves}
+    return arrows
+
+
 def place(room: str) -> int | None:
     return next((number for number, line in enumerate(LINES) if room in line), None)
 
@@ -255,9 +262,24 @@ def test_no_module_imports_itself_by_way_of_others():
         }
         for module, path in names.items()
     }
-    while leaves := [module for module, others in arrows.items() if not others]:
-        arrows = {m: others - {*leaves} for m, others in arrows.items() if m not in leaves}
-    assert arrows == {}
+    assert circles(arrows) == {}
+
+
+@pytest.mark.parametrize("room", sorted({room_of(p) for p in MODULES if p.parent != PACKAGE}))
+def test_no_part_of_a_room_imports_itself_by_way_of_others(room):
+    """Of folders too: two that import each other can only be read together."""
+    inside = {
+        p: p.relative_to(PACKAGE / room).with_suffix("").parts[0]
+        for p in MODULES
+        if room_of(p) == room
+    }
+    arrows: dict[str, set[str]] = {part: set() for part in inside.values()}
+    for path, part in inside.items():
+        for _, name in imports(path):
+            other = name.split(".")
+            if other[:2] == [NAME, room] and other[2] in arrows and other[2] != part:
+                arrows[part].add(other[2])
+    assert circles(arrows) == {}
 
 
 PUBLIC_AIRFLOW = re.compile(

@@ -38,7 +38,7 @@ async def find_first_lost(
     `before`: an offset at which it was none. The log's cursors are offsets.
     """
 
-    async def look(offset: int, size: int) -> _LossWindow:
+    async def look(offset: int, size: int) -> _Window:
         chunk = await runtime.read_log(ref, Cursor(offset=offset), limit=size)
         return await asyncio.to_thread(_look, chunk.data, offset, metric, patterns)
 
@@ -57,16 +57,14 @@ async def find_first_lost(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _LossWindow:
+class _Window:
     begins_well: bool
     """Its first value is a number."""
     first: FirstLost | None
     """From where on it has none to its end."""
 
 
-def _look(
-    data: bytes, offset: int, metric: str, patterns: Sequence[ResolvedLogPattern]
-) -> _LossWindow:
+def _look(data: bytes, offset: int, metric: str, patterns: Sequence[ResolvedLogPattern]) -> _Window:
     from airflow_training.admission.log_patterns import formats_of
     from airflow_training.logs.engine import machine_for, scan_with
     from airflow_training.logs.health.losses import not_finite
@@ -80,11 +78,11 @@ def _look(
     found = scan_with(machine, Origin(file="log"), BytesLog("log", data[cut:]))
     series = [each for each in found.series if each.metric == metric]
     if not series:
-        return _LossWindow(begins_well=False, first=None)
+        return _Window(begins_well=False, first=None)
     lost = [each for each in not_finite(by_rank(series)) if each.message.endswith("from here on")]
     begins_well = math.isfinite(series[0].values[0])
     first = _told(lost[0], data[cut:], offset + cut) if lost else None
-    return _LossWindow(begins_well=begins_well, first=first)
+    return _Window(begins_well=begins_well, first=first)
 
 
 def _told(finding: Finding, data: bytes, offset: int) -> FirstLost:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from airflow_training.control.model import InstanceDiagnosis, RestartRecord
+from airflow_training.peer_causes import LOST_PEERS
 
 __all__ = ["LIKELY", "explained_by", "follows", "lost_peers", "was_killed"]
 
@@ -13,18 +14,6 @@ LIKELY = 0.5
 _LOST = 0.2
 """The same of the loss of a peer: as an explanation of the end it is never more than half as sure as it
 was seen."""
-_OVER_PEERS = frozenset(
-    {
-        "connection-refused-master",
-        "jax-coordinator-timeout",
-        "nccl-timeout",
-        "peer-connection-lost",
-        "rendezvous-timeout",
-        "tensorflow-unavailable",
-        "xgboost-tracker",
-    }
-)
-"""Causes that an instance has when another one is lost."""
 _KILLED = frozenset({9, 15, 128 + 9, 128 + 15})
 """Signals, and exit codes that show them: nothing that a lost connection does to a program."""
 _FOLLOWS_SECONDS = 60.0
@@ -36,7 +25,7 @@ def lost_peers(told: InstanceDiagnosis | None) -> bool:
     """Return whether a program ended itself over its peers, as its log says."""
     if told is None or was_killed(signal=told.signal, exit_code=told.exit_code):
         return False
-    return told.cause["id"] in _OVER_PEERS and told.cause["confidence"] >= _LOST
+    return told.cause["id"] in LOST_PEERS and told.cause["confidence"] >= _LOST
 
 
 def was_killed(*, signal: int | None, exit_code: int | None) -> bool:
@@ -50,7 +39,7 @@ def explained_by(told: InstanceDiagnosis | None) -> Literal["", "itself", "peers
         return ""
     if lost_peers(told):
         return "peers"
-    return "" if told.cause["id"] in _OVER_PEERS else "itself"
+    return "" if told.cause["id"] in LOST_PEERS else "itself"
 
 
 def follows(record: RestartRecord, later: RestartRecord) -> bool:

@@ -92,6 +92,11 @@ class FileScan:
     """Number of the first line of `tail`."""
     tail_offsets: tuple[int, ...] = ()
 
+    def tail_text(self, line: int) -> str:
+        """Return the text of a line by its number; empty where it is none of the last ones."""
+        at = line - self.tail_line
+        return self.tail[at] if 0 <= at < len(self.tail) else ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -111,6 +116,11 @@ class Finding:
     offset: int | None = None
     severity: str = "warning"
     """info, warning, error."""
+
+    @property
+    def message_at_step(self) -> str:
+        """Return the message and the step that it is about, where one is known."""
+        return self.message if self.step is None else f"{self.message} (step {self.step:g})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,13 @@ import numpy as np
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue
 from airflow_training.logs.diagnosis.evidence import Incident
-from airflow_training.logs.diagnosis.ordering import OVER_PEERS
-from airflow_training.logs.health.losses import is_evaluation, is_training_loss
+from airflow_training.logs.health.losses import GRADIENTS, LOSS, is_training_loss
 from airflow_training.logs.model import FileScan, Finding, Series
+from airflow_training.peer_causes import OVER_PEERS
 
 __all__ = ["as_hints_beside_the_cause", "diverged"]
 
 _NAN_LOSS = "nan-loss"
-_LOSS, _GRADIENTS = "loss", "grad_norm"
 _OF_LOSS, _ASIDE = 0.9, 0.6
 """How sure it is of the training loss, and of gradients and evaluations, that the loss is lost."""
 _SURE = 0.6
@@ -62,7 +61,7 @@ def diverged(
             cause=cause,
             signature="",
             kind="cause",
-            confidence=_ASIDE if _is_evaluation(each.metric) else _OF_LOSS,
+            confidence=_OF_LOSS if is_training_loss(each.metric) else _ASIDE,
             survivable=False,
             log=log,
             rank=each.rank,
@@ -87,9 +86,8 @@ def _ended_it(event: Incident, events: Sequence[Incident]) -> bool:
     """Return whether an event is an error that ended the process and that no lost loss leads to."""
     if event.cause.id in _FOLLOWS or event.cause.id == _NAN_LOSS or not _reports_the_end(event):
         return False
-    if (
-        event.cause.id in OVER_PEERS
-    ):  # they also notice a rank that raised what follows from the loss
+    if event.cause.id in OVER_PEERS:
+        # they also notice a rank that raised what follows from the loss
         return not any(each.raised and each.cause.id not in OVER_PEERS for each in events)
     return event.raised or event.cause.category in _ENDS
 
@@ -104,14 +102,14 @@ def _counts(finding: Finding, scans: Sequence[FileScan]) -> bool:
     series = [each for scan in scans for each in scan.series]
     own = [each for each in series if _place(each) == _place(finding)]
     never = any(each.metric == finding.metric and not _ever_finite(each) for each in own)
-    losses = [each for each in own if each.metric == _LOSS]
-    if finding.metric == _LOSS:
+    losses = [each for each in own if each.metric == LOSS]
+    if finding.metric == LOSS:
         return not (never and any(_goes_on(each, finding) for each in series))
     if losses:
         late = never and any(_ever_finite(each) for each in losses)
         return not late and any(_is_lost(each) for each in losses)
     parts = [each for each in own if is_training_loss(each.metric)]
-    return finding.metric != _GRADIENTS and all(_is_lost(each) for each in parts)
+    return finding.metric != GRADIENTS and all(_is_lost(each) for each in parts)
 
 
 def _place(of: Finding | Series) -> tuple[str, int | None]:
@@ -121,7 +119,7 @@ def _place(of: Finding | Series) -> tuple[str, int | None]:
 def _goes_on(series: Series, finding: Finding) -> bool:
     """Return whether the loss of another rank than that of a finding is a number to the end."""
     other = (series.role, series.index, series.rank) != (finding.role, finding.index, finding.rank)
-    return other and series.metric == _LOSS and bool(np.isfinite(series.values[-1:]).any())
+    return other and series.metric == LOSS and bool(np.isfinite(series.values[-1:]).any())
 
 
 def _ever_finite(series: Series) -> bool:
@@ -134,22 +132,13 @@ def _is_lost(series: Series) -> bool:
     return bool((~np.isfinite(last) | (last == 0)).any())
 
 
-def _is_evaluation(metric: str) -> bool:
-    return metric == _GRADIENTS or is_evaluation(metric)
-
-
 def _order(finding: Finding) -> tuple[float, bool, int]:
     """Return what orders findings: by step, and of one step the loss first."""
     step = math.inf if finding.step is None else finding.step
-    return step, _is_evaluation(finding.metric), finding.line or 0
+    return step, not is_training_loss(finding.metric), finding.line or 0
 
 
 def _evidence(finding: Finding, scan: FileScan | None) -> str:
     """Return what was found, at which step, with its line where that is at hand."""
-    at = "" if finding.step is None else f" (step {finding.step:g})"
-    told = f"{finding.message}{at}"
-    if scan is None or finding.line is None:
-        return told
-    shown = finding.line - scan.tail_line
-    text = scan.tail[shown].strip() if 0 <= shown < len(scan.tail) else ""
-    return f"{told}: {text}" if text else told
+    text = "" if scan is None or finding.line is None else scan.tail_text(finding.line).strip()
+    return f"{finding.message_at_step}: {text}" if text else finding.message_at_step

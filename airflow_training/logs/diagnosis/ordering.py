@@ -8,9 +8,9 @@ from dataclasses import replace
 from airflow_training.logs.diagnosis.evidence import Incident
 from airflow_training.logs.diagnosis.weights import WeightedEvent
 from airflow_training.logs.model import FileScan
+from airflow_training.peer_causes import OVER_PEERS
 
 __all__ = [
-    "OVER_PEERS",
     "first_proof",
     "named_rank_after",
     "only_followed",
@@ -27,17 +27,6 @@ _SHORTLY_BEFORE_LINES = 30
 _JUST_BEFORE_LINES = 8
 """Of what programs live through: it may be about something else."""
 _PROVES = 0.55
-OVER_PEERS = frozenset(
-    {
-        "connection-refused-master",
-        "jax-coordinator-timeout",
-        "nccl-timeout",
-        "nccl-unhandled-system-error",
-        "peer-connection-lost",
-        "rendezvous-timeout",
-    }
-)
-"""Causes that a rank also tells of when another one is lost."""
 
 
 def only_followed(events: Sequence[Incident]) -> list[Incident]:

@@ -11,7 +11,7 @@ from airflow_training.logs.diagnosis.evidence import MILD
 from airflow_training.logs.diagnosis.markers import ELASTIC, EXCEPTION, MARKERS, TRACEBACK
 from airflow_training.logs.reading.memory import BytesLog
 from airflow_training.logs.reading.search import Searcher
-from airflow_training.logs.reading.source import BLOCK_BYTES, LogSlice, Source
+from airflow_training.logs.reading.source import BLOCK_BYTES, LogSlice, Source, UnrotatedLog
 
 __all__ = [
     "SEVERITIES",
@@ -132,8 +132,8 @@ _LOOKED_AT = 4096
 """Bytes of a line."""
 
 
-class _Stretch:
-    """A part of a log, as if it were all: for what reads from the beginning to the end."""
+class _Stretch(UnrotatedLog):
+    """A part of a log, as if it were all: for what reads from the beginning to the end. The log stays open."""
 
     def __init__(self, source: Source, start: int, stop: int) -> None:
         self.name = source.name
@@ -152,13 +152,3 @@ class _Stretch:
     def size(self) -> int | None:
         """Return None: nobody asks."""
         return None
-
-    def changed(self) -> bool:
-        """Return False."""
-        return False
-
-    def reopen(self) -> None:
-        """Nothing to do."""
-
-    def close(self) -> None:
-        """Leave the source open: it is another's."""

@@ -82,6 +82,4 @@ def _last(scan: FileScan, finding: Finding) -> tuple[int | None, int | None, str
         return finding.line, finding.offset, ""
     last = max(own, key=lambda each: int(each.lines[-1]))
     line = int(last.lines[-1])
-    shown = line - scan.tail_line
-    text = scan.tail[shown] if 0 <= shown < len(scan.tail) else ""
-    return line, int(last.offsets[-1]), text
+    return line, int(last.offsets[-1]), scan.tail_text(line)

@@ -7,8 +7,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from airflow_training.logs.engine.cleaning import clean, shown
-from airflow_training.logs.engine.prefixes import prefix
+from airflow_training.logs.lines.cleaning import clean, shown
+from airflow_training.logs.lines.prefixes import prefix
 from airflow_training.logs.model import Hit
 
 LONGEST_CONTEXT = 500

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from airflow_training.logs.engine.cleaning import clean, kept_bytes
 from airflow_training.logs.engine.formats import ParsedLineLike
 from airflow_training.logs.engine.numbers import CLOCK, NUMBER, PLAIN, RANK
-from airflow_training.logs.engine.prefixes import DATE, prefix, time_of
+from airflow_training.logs.lines.cleaning import clean, kept_bytes
+from airflow_training.logs.lines.prefixes import DATE, prefix, time_of
 
 _WHOLE_NUMBER = re.compile(NUMBER.encode())
 _DIGITS = re.compile(rb"\d+")

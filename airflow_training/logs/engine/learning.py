@@ -6,12 +6,12 @@ passes over those that no signature can match.
 
 from __future__ import annotations
 
-from airflow_training.logs.engine.cleaning import clean
 from airflow_training.logs.engine.columns import RowLayouts
 from airflow_training.logs.engine.formats import Formats, ParsedLineLike
 from airflow_training.logs.engine.layouts import LineLayout, LineValues, layout_of, letters, masked
-from airflow_training.logs.engine.prefixes import has_wrong_date
 from airflow_training.logs.engine.required_texts import RequiredTexts
+from airflow_training.logs.lines.cleaning import clean
+from airflow_training.logs.lines.prefixes import has_wrong_date
 
 MOST_LAYOUTS = 4096
 """Then all are forgotten and learned again: a log with more layouts has lines that never come again."""

@@ -18,10 +18,10 @@ from airflow_training.logs.engine.hits import HitList, text_around
 from airflow_training.logs.engine.layouts import LineLayout, LineValues
 from airflow_training.logs.engine.learning import LayoutTable
 from airflow_training.logs.engine.patterns import Pattern
-from airflow_training.logs.engine.prefixes import prefix
 from airflow_training.logs.engine.rows import Rows, as_rows
 from airflow_training.logs.engine.walking import PlainWalker, UnparsedLines, Walker
 from airflow_training.logs.engine.wrapped import JoinedRecords, join_wrapped, may_wrap
+from airflow_training.logs.lines.prefixes import prefix
 from airflow_training.logs.model import Hit, Origin
 
 BLOCK_BYTES = 1 << 20

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from airflow_training.logs.engine.cleaning import clean, parts, shown
 from airflow_training.logs.engine.context_lines import LONGEST_CONTEXT, first_time
-from airflow_training.logs.engine.prefixes import prefix
+from airflow_training.logs.lines.cleaning import clean, parts, shown
+from airflow_training.logs.lines.prefixes import prefix
 
 TAIL_LINES = 200
 TAIL_BYTES = 1 << 20

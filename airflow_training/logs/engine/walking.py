@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from airflow_training.logs.engine.cleaning import LONGEST_PART, clean, parts
 from airflow_training.logs.engine.layouts import LineLayout
+from airflow_training.logs.lines.cleaning import LONGEST_PART, clean, parts
 
 if TYPE_CHECKING:
     from airflow_training.logs.engine.rows import Rows

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from airflow_training.logs.health.ranks import Rank, finding_at
+from airflow_training.logs.health.ranks import Rank, finding_at, intervals
 from airflow_training.logs.model import Finding
 
 __all__ = ["hangs"]
@@ -42,7 +42,7 @@ def hangs(
         reports = rank.reports
         if end is None or last is None or reports is None or _finished(rank):
             continue
-        seconds, _ = rank.intervals()
+        seconds, *_ = intervals(reports)
         if len(seconds) < _FEWEST:
             continue
         limit = max(

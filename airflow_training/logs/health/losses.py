@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from airflow_training.logs.health.ranks import Rank, finding_at
+from airflow_training.logs.health.ranks import Rank, finding_at, series_of
 from airflow_training.logs.model import Finding, Series
 
 if TYPE_CHECKING:
     from airflow_training.logs.model import Bools, Floats
 
-__all__ = ["is_evaluation", "is_training_loss", "not_finite", "plateaus", "spikes"]
+__all__ = ["GRADIENTS", "LOSS", "is_training_loss", "not_finite", "plateaus", "spikes"]
+
+LOSS, GRADIENTS = "loss", "grad_norm"
 
 _LASTING = 3
 """Not-finite values in a row: mixed precision overflows once in a while and skips the step."""
@@ -39,14 +41,9 @@ _WARM_UP = 0.1
 """Of the reports: the steep beginning says nothing about spikes."""
 
 
-def is_evaluation(metric: str) -> bool:
-    """Return whether a metric is of an evaluation."""
-    return _ASIDE.search(metric) is not None
-
-
 def is_training_loss(metric: str) -> bool:
     """Return whether a metric is a loss, or a part of it, that the run trains with."""
-    return _LOSS.search(metric) is not None and not is_evaluation(metric)
+    return _LOSS.search(metric) is not None and _ASIDE.search(metric) is None
 
 
 def not_finite(ranks: Sequence[Rank]) -> list[Finding]:
@@ -64,12 +61,12 @@ def _not_finite(name: str, series: Series, bad: Bools) -> list[Finding]:
     """Return where a series with values that are `bad` became so."""
     at = _start_of_last_stretch(bad) if bad[-1] else int(np.argmax(bad))
     lasting = bool(bad[-1]) and len(bad) - at >= min(_LASTING, len(bad))
-    if name == "grad_norm" and not lasting:
+    if name == GRADIENTS and not lasting:
         return []  # an overflow that the loss scaler has dealt with
     value = float(series.values[at])
     message = f"{name} is {value} {'from here on' if bad[-1] else f'{bad.sum()} times'}"
-    trained = name == "grad_norm" or bool(_LOSS.search(name))
-    never = at == 0 and is_evaluation(name)  # of an evaluation that has no samples
+    trained = name == GRADIENTS or bool(_LOSS.search(name))
+    never = at == 0 and _ASIDE.search(name)  # of an evaluation that has no samples
     severity = "error" if bad[-1] and trained and not never else "warning"
     return [finding_at(series, at, kind="nan", message=message, severity=severity)]
 
@@ -81,12 +78,7 @@ def _start_of_last_stretch(bad: np.ndarray) -> int:
 
 def spikes(ranks: Sequence[Rank]) -> list[Finding]:
     """Return where a training loss jumped above its recent past."""
-    found: list[Finding] = []
-    for rank in ranks:
-        series = rank.metrics.get("loss")
-        if series is not None:
-            found += _spikes_of(series)
-    return found
+    return [found for series in series_of(ranks, LOSS) for found in _spikes_of(series)]
 
 
 def _spikes_of(series: Series) -> list[Finding]:
@@ -135,10 +127,7 @@ def _recent(values: Floats) -> tuple[Floats, Floats]:
 def plateaus(ranks: Sequence[Rank]) -> list[Finding]:
     """Return training losses that gained nothing over the last half of the run."""
     found = []
-    for rank in ranks:
-        series = rank.metrics.get("loss")
-        if series is None:
-            continue
+    for series in series_of(ranks, LOSS):
         told = np.flatnonzero(np.isfinite(series.values))
         half = told[len(told) // 2 :]
         if len(half) < _PLATEAU_REPORTS:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airflow_training.logs.health.ranks import by_rank
+from airflow_training.logs.health.ranks import by_rank, intervals
 from airflow_training.logs.model import Series
 
 __all__ = ["RankProgress", "progress"]
@@ -46,7 +46,7 @@ def progress(series: Sequence[Series]) -> list[RankProgress]:
         step = rank.last_step
         if step is None:
             continue
-        seconds, steps = rank.intervals()
+        seconds, steps, _ = intervals(rank.reports)
         at = rank.last_time
         file, role, index, number = rank.key
         known = RankProgress(

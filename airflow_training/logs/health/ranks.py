@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,12 +11,9 @@ import numpy as np
 from airflow_training.logs.model import Finding, Series
 
 if TYPE_CHECKING:
-    from airflow_training.logs.model import Floats
+    from airflow_training.logs.model import Bools, Floats, Integers
 
-if TYPE_CHECKING:
-    from airflow_training.logs.model import Floats
-
-__all__ = ["Key", "Rank", "by_rank", "finding_at"]
+__all__ = ["Key", "Rank", "by_rank", "finding_at", "intervals", "series_of"]
 
 Key = tuple[str, str, int, int | None]
 """File, role, index, rank."""
@@ -49,7 +46,7 @@ class Rank:
         for name, series in self.metrics.items():
             if name.startswith(_ASIDE) or name in _COUNTERS - {"step"}:
                 continue
-            told = int(np.count_nonzero(np.isfinite(series.steps) & np.isfinite(series.times)))
+            told = int(np.count_nonzero(_dated(series)))
             if told > most:
                 best, most = series, told
         return best
@@ -75,18 +72,29 @@ class Rank:
         said = self.metrics.get("total_steps")
         return None if said is None or not len(said.values) else float(said.values[-1])
 
-    def intervals(self) -> tuple[Floats, Floats]:
-        """Return seconds and steps between each two reports that follow each other.
 
-        What is printed after a restart from a checkpoint, at an earlier step, starts anew.
-        """
-        reports = self.reports
-        if reports is None:
-            return np.empty(0), np.empty(0)
-        told = np.isfinite(reports.steps) & np.isfinite(reports.times)
-        seconds, steps = np.diff(reports.times[told]), np.diff(reports.steps[told])
-        forward = (steps > 0) & (seconds >= 0)
-        return seconds[forward], steps[forward]
+def intervals(reports: Series | None) -> tuple[Floats, Floats, Integers]:
+    """Return seconds and steps between each two reports that follow each other, and where the later one stands.
+
+    What is printed after a restart from a checkpoint, at an earlier step, starts anew.
+    """
+    if reports is None:
+        return np.empty(0), np.empty(0), np.empty(0, dtype=np.int64)
+    told = np.flatnonzero(_dated(reports))
+    seconds, steps = np.diff(reports.times[told]), np.diff(reports.steps[told])
+    forward = (steps > 0) & (seconds >= 0)
+    return seconds[forward], steps[forward], told[1:][forward]
+
+
+def _dated(series: Series) -> Bools:
+    """Return which points have step and time."""
+    return np.isfinite(series.steps) & np.isfinite(series.times)
+
+
+def series_of(ranks: Iterable[Rank], *metrics: str) -> Iterator[Series]:
+    """Yield the series of these metrics, rank by rank."""
+    for rank in ranks:
+        yield from (rank.metrics[name] for name in metrics if name in rank.metrics)
 
 
 def by_rank(series: Sequence[Series]) -> list[Rank]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from airflow_training.logs.health.ranks import Rank, finding_at
+from airflow_training.logs.health.ranks import Rank, finding_at, intervals
 from airflow_training.logs.model import Finding, Series
 
 if TYPE_CHECKING:
@@ -76,10 +76,7 @@ def _step_times(rank: Rank) -> Series | None:
     reports = rank.reports
     if reports is None:
         return None
-    told = np.flatnonzero(np.isfinite(reports.steps) & np.isfinite(reports.times))
-    steps, seconds = np.diff(reports.steps[told]), np.diff(reports.times[told])
-    forward = (steps > 0) & (seconds >= 0)
-    at = told[1:][forward]
+    seconds, steps, at = intervals(reports)
     return Series(
         metric="step_time_seconds",
         role=reports.role,
@@ -87,7 +84,7 @@ def _step_times(rank: Rank) -> Series | None:
         rank=reports.rank,
         file=reports.file,
         steps=reports.steps[at],
-        values=seconds[forward] / steps[forward],
+        values=seconds / steps,
         times=reports.times[at],
         offsets=reports.offsets[at],
         lines=reports.lines[at],

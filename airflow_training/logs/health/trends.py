@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from airflow_training.logs.health.ranks import Rank, finding_at
+from airflow_training.logs.health.ranks import Rank, finding_at, series_of
 from airflow_training.logs.model import Finding, Series
 
 if TYPE_CHECKING:
@@ -59,14 +59,10 @@ def unchanged_accuracies(ranks: Sequence[Rank]) -> list[Finding]:
 
 def _described(ranks: Sequence[Rank], names: Sequence[str]) -> Iterator[tuple[Series, Floats]]:
     """Yield the series of these names that say enough, with their finite values."""
-    for rank in ranks:
-        for name in names:
-            series = rank.metrics.get(name)
-            if series is None:
-                continue
-            values = series.values[np.isfinite(series.values)]
-            if len(values) >= _FEWEST:
-                yield series, values
+    for series in series_of(ranks, *names):
+        values = series.values[np.isfinite(series.values)]
+        if len(values) >= _FEWEST:
+            yield series, values
 
 
 def _trend(values: Floats) -> float:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import cache
 
 from airflow_training.logs.metrics.names import COUNTERS, RESULTS, meaning, spelled
-from airflow_training.logs.metrics.numbers import NUMBER, PLAIN, UNITS
+from airflow_training.logs.metrics.numbers import UNITS, number_pattern
 from airflow_training.logs.metrics.pairs import Pair, at_step, dashed, placed, signed, worded
 from airflow_training.logs.metrics.slots import Claims, ParsedLine
 from airflow_training.logs.metrics.units import RATE, add_alone, add_rates
@@ -43,75 +43,44 @@ ANCHORS = (
 )
 LISTED = "any/listed"
 """Format of one value of many, each on a line of its own: what stands around it tells whether it counts."""
-_N = PLAIN.encode()
-_COUNTER = re.compile(
-    rb"(?i)(?:^|[^\w/.-])(?P<name>epoch|(?:(?:(?:train|training|current|optim(?:izer)?)[ _-]|global[ _-]?)?step|iteration|iter|it(?=[:=]))(?P<many>s)?)"
-    rb"(?:_num(?:ber)?)?[\"']?"
-    rb"\s*(?:\.{2,3}\s*)?(?:[:=#]\s*)*(?:[\[(]\s*)?(?P<number>" + _N + rb")"
-    rb"(?P<total>\s*(?:/|of)\s*(?P<of>" + _N + rb"))?(?![\w.]*\w)"
+_COUNTER = number_pattern(
+    rb"(?i)(?:^|[^\w/.-])"
+    rb"(?P<name>epoch|(?:(?:(?:train|training|current|optim(?:izer)?)[ _-]|global[ _-]?)?step|iteration|iter|it(?=[:=]))(?P<many>s)?)"
+    rb"(?:_num(?:ber)?)?[\"']?\s*(?:\.{2,3}\s*)?(?:[:=#]\s*)*(?:[\[(]\s*)?"
+    rb"(?P<number>{PLAIN})(?P<total>\s*(?:/|of)\s*(?P<of>{PLAIN}))?(?![\w.]*\w)"
 )
-_BATCH = re.compile(
-    rb"(?i)(?:\bbatch\s*[:#=]?\s*\[?\s*(?="
-    + _N
-    + rb"\s*(?:/|of))|\btrain(?:ing)? batch\s+)(?P<number>"
-    + _N
-    + rb")(?:\s*(?:/|of)\s*(?P<of>"
-    + _N
-    + rb"))?(?![\w.]*\w)"
+_BATCH = number_pattern(
+    rb"(?i)(?:\bbatch\s*[:#=]?\s*\[?\s*(?={PLAIN}\s*(?:/|of))|\btrain(?:ing)? batch\s+)"
+    rb"(?P<number>{PLAIN})(?:\s*(?:/|of)\s*(?P<of>{PLAIN}))?(?![\w.]*\w)"
 )
 """`batch` without a total is rather the size of one."""
-_BATCH_OF_EPOCH = re.compile(
-    rb"(?i)\s*(?:[,|:;-]|\]\s*\[)?\s*(?:(?:train(?:ing)? )?batch\s*#?\s*|(?="
-    + _N
-    + rb"\s*/))(?P<number>"
-    + _N
-    + rb")(?:\s*/\s*(?P<of>"
-    + _N
-    + rb"))?(?![\w./]*\w)"
+_BATCH_OF_EPOCH = number_pattern(
+    rb"(?i)\s*(?:[,|:;-]|\]\s*\[)?\s*(?:(?:train(?:ing)? )?batch\s*#?\s*|(?={PLAIN}\s*/))"
+    rb"(?P<number>{PLAIN})(?:\s*/\s*(?P<of>{PLAIN}))?(?![\w./]*\w)"
 )
 """What follows an epoch directly: `Epoch 1, batch 50`, `Epoch 1, 50/900`."""
-_HEAD = re.compile(
-    rb"^\s*(?P<number>" + _N + rb")(?:/(?P<of>" + _N + rb")(?=\s*[:|(])|(?=\s\|\s[a-z]))"
-)
+_HEAD = number_pattern(rb"^\s*(?P<number>{PLAIN})(?:/(?P<of>{PLAIN})(?=\s*[:|(])|(?=\s\|\s[a-z]))")
 """A step before all else: `50/900: loss = 0.5`, `50 | loss 0.5`."""
-_PLACE = re.compile(
-    rb"(?i)[\[(]\s*(?:(?:batch|step|iteration|iter|it|i|s)\s+)?(?P<number>"
-    + _N
-    + rb")(?:\s*(?:/|of)\s*(?P<of>"
-    + _N
-    + rb"))?\s*(?:samples|batches|steps|iterations|iters|it)?\s*(?P<share>(?:(?P<open>\()|[,;:-]|\s)\s*"
-    + _N
-    + rb"\s?%\s*(?(open)\)))?\s*(?:[\])]|(?(of)[,;]\s))"
+_PLACE = number_pattern(
+    rb"(?i)[\[(]\s*(?:(?:batch|step|iteration|iter|it|i|s)\s+)?(?P<number>{PLAIN})(?:\s*(?:/|of)\s*(?P<of>{PLAIN}))?"
+    rb"\s*(?:samples|batches|steps|iterations|iters|it)?"
+    rb"\s*(?P<share>(?:(?P<open>\()|[,;:-]|\s)\s*{PLAIN}\s?%\s*(?(open)\)))?\s*(?:[\])]|(?(of)[,;]\s))"
 )
 """A step in brackets, with a total or a share of it that is done."""
-_PLACES = re.compile(
-    rb"\[\s*(?P<epoch>"
-    + _N
-    + rb")(?:\s*/\s*(?P<of>"
-    + _N
-    + rb"))?\s*\]\s?(?=\[\s*"
-    + _N
-    + rb"\s*/)"
+_PLACES = number_pattern(
+    rb"\[\s*(?P<epoch>{PLAIN})(?:\s*/\s*(?P<of>{PLAIN}))?\s*\]\s?(?=\[\s*{PLAIN}\s*/)"
 )
 """The epoch in brackets before those of the step."""
-_OF_EPOCH = re.compile(
-    rb"\[(?i:train(?:ing)?)\s*:\s*(?P<epoch>" + _N + rb")(?P<of>)\s*,\s*(?=" + _N + rb"\s*/)"
+_OF_EPOCH = number_pattern(
+    rb"\[(?i:train(?:ing)?)\s*:\s*(?P<epoch>{PLAIN})(?P<of>)\s*,\s*(?={PLAIN}\s*/)"
 )
 """The epoch before the step in one pair of brackets: `[train: 35, 800 / 1000]`."""
-_OF_TOTAL = re.compile(
-    rb"(?<![\w.])(?P<number>"
-    + _N
-    + rb")\s*/\s*(?P<of>"
-    + _N
-    + rb")(?:\s+(?:batches|iterations|iters|steps)\b|\s*\(\s*"
-    + _N
-    + rb"%\s*\))"
+_OF_TOTAL = number_pattern(
+    rb"(?<![\w.])(?P<number>{PLAIN})\s*/\s*(?P<of>{PLAIN})(?:\s+(?:batches|iterations|iters|steps)\b|\s*\(\s*{PLAIN}%\s*\))"
 )
-_BEHIND_FILE = re.compile(
-    rb"\.(?:py|cc):[0-9]+\] \[(?P<number>" + _N + rb")(?P<of>)\](?= [A-Za-z])"
-)
+_BEHIND_FILE = number_pattern(rb"\.(?:py|cc):[0-9]+\] \[(?P<number>{PLAIN})(?P<of>)\](?= [A-Za-z])")
 """A step before the message, where prefix and file have told process and thread."""
-_STEP_BEHIND = re.compile(rb"(?P<number>" + _N + rb")\s*/\s*(?P<of>" + _N + rb")\s*\]")
+_STEP_BEHIND = number_pattern(rb"(?P<number>{PLAIN})\s*/\s*(?P<of>{PLAIN})\s*\]")
 _NESTED = re.compile(
     rb"[\"'](?P<name>[\w /.@-]+)[\"']\s*:\s*\{[^{}]*\}|(?<![\w\"'])(?P<group>[A-Za-z]\w*)\[[^\[\]=]+=[^\[\]]*\]"
 )
@@ -126,8 +95,8 @@ _NOT_TRAINING = re.compile(
     rb"|\s--[a-z]|https?://|\bsav(?:e|ed|ing)\b|checkpoint(?!\.?\s*$)|\bload(?:ed|ing)?\b|\bbest\b|\bdefault"
     rb"|num_(?:train|epochs|workers|layers|steps|classes)|parameters\b|warmup_|early.stop|\bwarning\b|deprecat"
 )
-_AFTER = re.compile(
-    rb"(?i)\b(?:at|after)\s(?P<number>" + _N + rb")\s(?P<what>epoch|step|iteration|iter)s\b"
+_AFTER = number_pattern(
+    rb"(?i)\b(?:at|after)\s(?P<number>{PLAIN})\s(?P<what>epoch|step|iteration|iter)s\b"
 )
 """`after 300 steps`."""
 _PART_OF_STEP = re.compile(rb"(?i)(?:micro|mini|local|inner|sub|accum\w*)[ _-]?$")
@@ -155,21 +124,11 @@ _SENTENCE = re.compile(
     r"(?i)\b(?:took|in|at|for|after|of|on|with|to|from|over|is|was|by|done|and|than|until|every|all|last|next|first)\b"
 )
 """Words that no name of a metric has."""
-_BAR = rb"(?:\||\xe2\x94[\x82\x83])"
-_ROW = re.compile(
-    rb"^\s*"
-    + _BAR
-    + rb"\s*(?P<name>[A-Za-z][\w/ .@-]{0,60}?)\s*"
-    + _BAR
-    + rb"\s*(?P<number>"
-    + NUMBER.encode()
-    + rb")\s*"
-    + _BAR
-    + rb"\s*$"
+_ROW = number_pattern(
+    rb"^\s*{BAR}\s*(?P<name>[A-Za-z][\w/ .@-]{0,60}?)\s*{BAR}\s*(?P<number>{NUMBER})\s*{BAR}\s*$",
+    BAR=rb"(?:\||\xe2\x94[\x82\x83])",
 )
-_BLANK_ROW = re.compile(
-    rb"^ {3,}(?P<name>[A-Za-z][\w/.@-]{0,60}) {4,}(?P<number>" + NUMBER.encode() + rb")\s*$"
-)
+_BLANK_ROW = number_pattern(rb"^ {3,}(?P<name>[A-Za-z][\w/.@-]{0,60}) {4,}(?P<number>{NUMBER})\s*$")
 _BULLET = re.compile(
     rb"^\s*(?:\|\s*)?>\s[A-Za-z]|^\s{2,}(?:[\"'][\w/ .@-]+[\"']: |(?:(?:Train|Eval|Val)[ :]\s*)?[a-zA-Z]\w*/[\w/.@-]+(?: [\w()]+){0,3}(?:=|: ))\S+$"
 )

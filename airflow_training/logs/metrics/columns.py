@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 from airflow_training.logs.metrics.any_program import is_measure
 from airflow_training.logs.metrics.names import COUNTERS, RESULTS, MetricMeaning, meaning
-from airflow_training.logs.metrics.numbers import NUMBER
+from airflow_training.logs.metrics.numbers import number_pattern
 from airflow_training.logs.metrics.slots import ParsedLine, Slot, conversion
 
 __all__ = ["ANCHOR", "Columns", "columns_of"]
 
 ANCHOR = r"(?i:loss|epoch|step|iter|accuracy)(?: {2,60}|\t| {0,30}\| ?|,)[A-Za-z_]"
 """In every line that `columns_of` knows."""
-_N = NUMBER.encode()
 _NAMES = re.compile(rb"[\s|,#]*[A-Za-z_][\w %/@().#|,\t-]{0,400}$")
 _NAME = re.compile(rb"[A-Za-z_#%][\w %/@().#-]{0,40}$")
 _BAR = rb"\||\xe2\x94[\x82\x83]"
@@ -26,10 +25,8 @@ _BAR = rb"\||\xe2\x94[\x82\x83]"
 _GAP = re.compile(rb"\s*(?:" + _BAR + rb")\s*|\t\s*|\s{2,}")
 _BETWEEN = re.compile(rb"(?:\s|" + _BAR + rb")+")
 _COMMA = re.compile(rb",")
-_CELL = re.compile(
-    rb"(?P<number>"
-    + _N
-    + rb")(?P<unit>%|[KMGT](?:i?B)?|ms|s)?(?P<of>/[0-9]+)?$|[0-9]+(?::[0-9]+)+$|-+$|\xe2\x80\x94$"
+_CELL = number_pattern(
+    rb"(?P<number>{NUMBER})(?P<unit>%|[KMGT](?:i?B)?|ms|s)?(?P<of>/[0-9]+)?$|[0-9]+(?::[0-9]+)+$|-+$|\xe2\x80\x94$"
 )
 _IN_ROWS = b"0123456789+-.,:/%eE \t\r\n\v\f|naifytNAIFYTKMGBms\xe2\x80\x94\x82\x83"
 """What rows are written with: most other lines hold something else."""

@@ -5,13 +5,14 @@ One syntax for the reference way and the fast one; `convert` is what the fast on
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from airflow_training.logs.engine.numbers import CLOCK, NUMBER, PLAIN, RANK
 
-__all__ = ["CLOCK", "NAMED", "NUMBER", "PLAIN", "RANK", "UNITS", "Kind"]
+__all__ = ["CLOCK", "NUMBER", "RANK", "UNITS", "Kind", "number_pattern"]
 
-NAMED = rf"\s+{PLAIN}\s*(?:$|[,;|)])"
+_NAMED = rf"\s+{PLAIN}\s*(?:$|[,;|)])"
 """Behind a word that may be a unit: a number without one, so that it is rather its name. `lr 0.1 samples/sec 21.4`."""
 
 Kind = Literal["number", "divided", "inverse", "clock", "rank", "bar", "skip"]
@@ -76,3 +77,14 @@ UNITS: dict[str, tuple[Kind, float]] = {
     "TiB": ("number", 2.0**40),
 }
 """Unit as printed -> how a number in it becomes the unit that the metric is kept in."""
+
+
+def number_pattern(text: bytes, **parts: bytes) -> re.Pattern[bytes]:
+    r"""Return a compiled pattern; `{NUMBER}`, `{PLAIN}` and `{NAMED}` in it stand for how numbers are written.
+
+    `parts`: what other names in braces stand for. `number_pattern(rb"step\s{PLAIN}")` finds `step 12,000`.
+    """
+    named = {"NUMBER": NUMBER.encode(), "PLAIN": PLAIN.encode(), "NAMED": _NAMED.encode(), **parts}
+    for name, part in named.items():
+        text = text.replace(b"{%s}" % name.encode(), part)
+    return re.compile(text)

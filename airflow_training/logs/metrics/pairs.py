@@ -6,69 +6,52 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from airflow_training.logs.metrics.numbers import NAMED, NUMBER, PLAIN
+from airflow_training.logs.metrics.numbers import number_pattern
 
 __all__ = ["Pair", "at_step", "dashed", "placed", "signed", "worded"]
 
-_N = NUMBER.encode()
-_AFTER_NAME = rb"\s{0,40}(?:=>|[:=])\s{0,40}"
-_OPEN = rb"(?:tensor\(|array\(|[\"'(\[])*"
-_VALUE = re.compile(_AFTER_NAME + rb"(?P<open>" + _OPEN + rb")(?P<number>" + _N + rb")")
+_NUMBER = number_pattern(rb"{NUMBER}")
+_VALUE = number_pattern(
+    rb"\s{0,40}(?:=>|[:=])\s{0,40}(?P<open>(?:tensor\(|array\(|[\"'(\[])*)(?P<number>{NUMBER})"
+)
 _NAME = re.compile(
     rb"(?:^-?|[,;|:=\[\]{}()<>\"'*\t]|[0-9]\s|\s\s|\s[-\xb7]\s|[.\x80-\xff]\s)\s*"
     rb"(?P<name>[A-Za-z_][\w./@#%+-]*(?:'s)?(?: ?\((?![\s0-9./,%]*\)\s*[A-Za-z])[^()]*\)|\[m?s\]| [A-Za-z_#][\w./@#%+-]*)*)[\"']?\s*$"
 )
 _LAST_WORD = re.compile(rb"(?:^|\s)(?P<name>[A-Za-z_][\w./@#%+-]*)[\"']?\s*$")
-_WORD = re.compile(
-    rb"(?:^|[,;|:\[\](){}\t]|\s)(?P<name>(?!(?i:took)\b)[A-Za-z_][\w/@.-]{0,30}(?:[ ][A-Za-z_][\w/@.-]{0,30}){0,3}?(?: ?\(m?s\))?)[ \t]+(?:is[ \t]+)?\(?(?P<number>"
-    + _N
-    + rb")"
+_WORD = number_pattern(
+    rb"(?:^|[,;|:\[\](){}\t]|\s)"
+    rb"(?P<name>(?!(?i:took)\b)[A-Za-z_][\w/@.-]{0,30}(?:[ ][A-Za-z_][\w/@.-]{0,30}){0,3}?(?: ?\(m?s\))?)"
+    rb"[ \t]+(?:is[ \t]+)?\(?(?P<number>{NUMBER})"
 )
-_PLACED = re.compile(
+_PLACED = number_pattern(
     rb"(?i)(?:^|[^\w\s/.-]\s*|\s)(?P<name>[A-Za-z_]\w*(?: [A-Za-z_]\w*){0,3})(?: \([A-Za-z ]*\))?"
-    rb"(?:\s(?:at|after|for|on|in|@)\s(?:the\s)?|\s[(\[])(?:(?:global[ _]|training )?(?:step|iteration|iter|epoch)\s*[:=#\[]?\s*"
-    + PLAIN.encode()
-    + rb"|"
-    + PLAIN.encode()
-    + rb" (?:steps|iterations|iters|epochs))(?:\s*/\s*"
-    + PLAIN.encode()
-    + rb")?[)\]]?(?:\s*(?::|=|\bis\b|\bwas\b)\s*|\s(?P<dash>-)\s(?=(?:"
-    + _N
-    + rb")\s*(?:$|[,;|])))(?P<number>"
-    + _N
-    + rb")"
+    rb"(?:\s(?:at|after|for|on|in|@)\s(?:the\s)?|\s[(\[])"
+    rb"(?:(?:global[ _]|training )?(?:step|iteration|iter|epoch)\s*[:=#\[]?\s*{PLAIN}|{PLAIN} (?:steps|iterations|iters|epochs))"
+    rb"(?:\s*/\s*{PLAIN})?[)\]]?"
+    rb"(?:\s*(?::|=|\bis\b|\bwas\b)\s*|\s(?P<dash>-)\s(?=(?:{NUMBER})\s*(?:$|[,;|])))(?P<number>{NUMBER})"
 )
 """`Loss at step 100: 0.5`, `Loss at step 100 - 0.5`."""
-_AT = re.compile(
-    rb"(?i)(?<![\w/.-])(?P<name>(?:\w{1,20}[ _/])?(?:loss|ppl|perplexity))@(?P<step>"
-    + PLAIN.encode()
-    + rb")\s?[:=]\s?(?P<number>"
-    + _N
-    + rb")"
+_AT = number_pattern(
+    rb"(?i)(?<![\w/.-])(?P<name>(?:\w{1,20}[ _/])?(?:loss|ppl|perplexity))@(?P<step>{PLAIN})\s?[:=]\s?(?P<number>{NUMBER})"
 )
 """`loss@300: 0.5`: of other names (`recall@10`) it may be how many answers count."""
-_DASHED = re.compile(
-    rb"(?:^|[,;|]\s*|\s)(?P<name>[A-Za-z_][\w/]{0,30}(?: [A-Za-z_][\w/]{0,30}){0,2}) - (?P<number>"
-    + _N
-    + rb")(?=\s*$|[,;|]|\s[A-Za-z_]+ - )"
+_DASHED = number_pattern(
+    rb"(?:^|[,;|]\s*|\s)(?P<name>[A-Za-z_][\w/]{0,30}(?: [A-Za-z_][\w/]{0,30}){0,2}) - (?P<number>{NUMBER})(?=\s*$|[,;|]|\s[A-Za-z_]+ - )"
 )
 _UNIT = re.compile(
     rb"(?:\s{12,80}|\s?)(?P<unit>%|[kmu]?s/(?:it|iter|step|sample)\b|(?:[kKM]\s?)?(?:it|iter|steps?|samples?|images?|imgs?|examples?|tok|toks|tks|tokens?|seqs?|sequences?|records?)(?: ?/ ?s(?:ec|econd)?(?:/(?:gpu|device|GPU|chip))?| per sec(?:ond)?(?!\s*[:=0-9]))\b"
     rb"|[KMGT]i?[Bb]\b|[kKMGT]\b|TFLOPS?\b|TFLOP/s\b|ms(?:ec)?\b|milliseconds\b|us\b|secs?\b|seconds\b|s\b|m(?:in)?\b)"
 )
-_MEAN = re.compile(rb"\s*\(\s*(?P<number>" + _N + rb")%?\s*\)")
-_OF = re.compile(rb"\s*/\s*(?P<number>" + PLAIN.encode() + rb")")
+_MEAN = number_pattern(rb"\s*\(\s*(?P<number>{NUMBER})%?\s*\)")
+_OF = number_pattern(rb"\s*/\s*(?P<number>{PLAIN})")
 """The total in `"90/159"`."""
-_USED = re.compile(
-    rb"\s?(?P<own>[KMGT]i?[Bb])?\s?/\s?(?P<total>"
-    + _N
-    + rb")\s?(?P<unit>[KMGT]i?[Bb])\b(?:\s?\(\s?(?P<share>"
-    + _N
-    + rb")\s?%\))?"
+_USED = number_pattern(
+    rb"\s?(?P<own>[KMGT]i?[Bb])?\s?/\s?(?P<total>{NUMBER})\s?(?P<unit>[KMGT]i?[Bb])\b(?:\s?\(\s?(?P<share>{NUMBER})\s?%\))?"
 )
 """What is there of a size, behind what is used of it: `5.1/23.7 GiB (21.5%)`."""
 _UNCLEAN = re.compile(rb"[\w/]|[.:-][0-9]|\.\w|:\w")
-_NOT_A_UNIT = re.compile(_UNCLEAN.pattern + rb"|\s*[:=]|" + NAMED.encode())
+_NOT_A_UNIT = number_pattern(rb"{UNCLEAN}|\s*[:=]|{NAMED}", UNCLEAN=_UNCLEAN.pattern)
 """What follows a word that is no unit: it goes on, or it is the name of the next pair."""
 _FILE = re.compile(rb"\.(?:py|pyx|cc|cpp|cu|c|h|go|rs|java|scala|js)$")
 _LONGEST_NAME = 60
@@ -202,7 +185,7 @@ def _pair(
     if listed:
         closing = line.find(b"]" * opened.count(b"["), at, stop)
         closing = stop if closing < 0 else closing
-        varying = [each.span() for each in re.finditer(_N, line[:closing]) if each.start() >= at]
+        varying = [each.span() for each in _NUMBER.finditer(line[:closing]) if each.start() >= at]
         at = closing
         listed = bool(varying)
     elif b"(" in opened and opened != b"(":

@@ -5,55 +5,41 @@ from __future__ import annotations
 import re
 
 from airflow_training.logs.metrics.names import COUNTERS
-from airflow_training.logs.metrics.numbers import NAMED, NUMBER, PLAIN, UNITS
+from airflow_training.logs.metrics.numbers import UNITS, number_pattern
 from airflow_training.logs.metrics.slots import Claims, magnitude, rate_of, scope_of
 
 __all__ = ["RATE", "add_alone", "add_rates"]
 
-_N = PLAIN.encode()
 _PER_STEP = re.compile(r"(?P<time>m?s|sec|seconds)/(?:it|iter|iteration|step|batch)")
-RATE = re.compile(
-    rb"(?:^|[\s(\[,|])(?P<number>"
-    + _N
-    + rb")\s?(?:(?:src|tgt) )?(?P<unit>(?:it|iter|steps?)/s(?:ec)?|(?:m?s|sec|seconds)/(?:it|iter|iteration|step|batch)"
-    rb"|(?:[kKM]\s?)?[a-z]{3,}(?: ?/ ?s(?:ec(?:ond)?)?(?:/(?:gpu|GPU|device))?| per sec(?:ond)?(?!\s*[:=0-9])))(?![\w/])(?!"
-    + NAMED.encode()
-    + rb")"
+RATE = number_pattern(
+    rb"(?:^|[\s(\[,|])(?P<number>{PLAIN})\s?(?:(?:src|tgt) )?"
+    rb"(?P<unit>(?:it|iter|steps?)/s(?:ec)?|(?:m?s|sec|seconds)/(?:it|iter|iteration|step|batch)"
+    rb"|(?:[kKM]\s?)?[a-z]{3,}(?: ?/ ?s(?:ec(?:ond)?)?(?:/(?:gpu|GPU|device))?| per sec(?:ond)?(?!\s*[:=0-9])))"
+    rb"(?![\w/])(?!{NAMED})"
 )
-_ALONE = rb"(?:[(\[,;|]\s?|\s-\s|[0-9]\s{1,2}|"
+_ALONE = rb"[(\[,;|]\s?|\s-\s|[0-9]\s{1,2}"
 """What stands before a number that has no name."""
-_TOOK = re.compile(
-    _ALONE + rb"\btook\s)(?P<number>" + _N + rb")\s?(?:ms|msec|milliseconds)(?![\w/])"
+_TOOK = number_pattern(
+    rb"(?:{ALONE}|\btook\s)(?P<number>{PLAIN})\s?(?:ms|msec|milliseconds)(?![\w/])", ALONE=_ALONE
 )
-_TPS = re.compile(
-    _ALONE
-    + rb"\bat\s)(?P<number>"
-    + _N
-    + rb")\s?(?P<unit>(?:[kKM]\s?)?t[pg]s)(?![\w/])(?!\s*[:=]?\s*[0-9])"
+_TPS = number_pattern(
+    rb"(?:{ALONE}|\bat\s)(?P<number>{PLAIN})\s?(?P<unit>(?:[kKM]\s?)?t[pg]s)(?![\w/])(?!\s*[:=]?\s*[0-9])",
+    ALONE=_ALONE,
 )
 """Tokens only beside what is surely training: else it may be the transactions of anything."""
-_STEP_IN = re.compile(
-    rb"(?i)\b(?:step|iteration|iter)\W{0,3}"
-    + _N
-    + rb"(?:\s?/\s?"
-    + _N
-    + rb")?[\])]?\s(?:(?:is )?(?:done|finished|completed?|ended) )?in (?P<number>"
-    + _N
-    + rb")\s?(?P<unit>ms|msec|milliseconds|s|sec|secs|seconds)(?![\w/])"
+_STEP_IN = number_pattern(
+    rb"(?i)\b(?:step|iteration|iter)\W{0,3}{PLAIN}(?:\s?/\s?{PLAIN})?[\])]?\s"
+    rb"(?:(?:is )?(?:done|finished|completed?|ended) )?in (?P<number>{PLAIN})\s?"
+    rb"(?P<unit>ms|msec|milliseconds|s|sec|secs|seconds)(?![\w/])"
 )
 """`step 300 done in 350 ms`: nothing else stands there that could have taken it."""
-_USED = re.compile(
-    _ALONE
-    + rb"\b(?:mem(?:ory)?|gpu|vram|ram)\s)(?P<number>"
-    + _N
-    + rb")\s?(?P<own>[KMGT]i?B)?\s?/\s?"
-    + _N
-    + rb"\s?(?P<unit>[KMGT]i?B)\b"
+_USED = number_pattern(
+    rb"(?:{ALONE}|\b(?:mem(?:ory)?|gpu|vram|ram)\s)(?P<number>{PLAIN})\s?(?P<own>[KMGT]i?B)?"
+    rb"\s?/\s?{PLAIN}\s?(?P<unit>[KMGT]i?B)\b",
+    ALONE=_ALONE,
 )
 """Memory that is used of all, without a name or sign: `| 5.1/23.7 GiB (21.5%)`."""
-_MFU = re.compile(
-    rb"(?:^|[\s(,|])(?P<number>" + NUMBER.encode() + rb")\s?%\s(?:[a-z]+[0-9]+\s)?MFU\b"
-)
+_MFU = number_pattern(rb"(?:^|[\s(,|])(?P<number>{NUMBER})\s?%\s(?:[a-z]+[0-9]+\s)?MFU\b")
 
 
 def add_rates(claims: Claims, line: bytes) -> None:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from airflow_training.logs.reading.source import LogSlice
+from airflow_training.logs.reading.source import LogSlice, UnrotatedLog
 
 __all__ = ["Fetch", "FetchResult", "InstanceLog"]
 
@@ -32,8 +32,8 @@ class Fetch(Protocol):
         """Return up to `limit` bytes after a cursor; blocks."""
 
 
-class InstanceLog:
-    """One attempt of one instance, through the runtime's port.
+class InstanceLog(UnrotatedLog):
+    """One attempt of one instance, through the runtime's port; it only grows.
 
     Where cursors are opaque, an offset that was passed is reached from the nearest known cursor
     before it.
@@ -107,13 +107,6 @@ class InstanceLog:
             else:
                 high = middle
         return low
-
-    def changed(self) -> bool:
-        """Return False: an attempt's log only grows."""
-        return False
-
-    def reopen(self) -> None:
-        """Nothing to do, as nothing changes."""
 
     def close(self) -> None:
         """Give back what fetching needs."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from airflow_training.logs.reading.source import LogSlice
+from airflow_training.logs.reading.source import LogSlice, UnrotatedLog
 
 __all__ = ["BytesLog"]
 
 
-class BytesLog:
+class BytesLog(UnrotatedLog):
     """Bytes that do not change."""
 
     def __init__(self, name: str, data: bytes) -> None:
@@ -22,13 +22,3 @@ class BytesLog:
     def size(self) -> int:
         """Return how many bytes there are."""
         return len(self._data)
-
-    def changed(self) -> bool:
-        """Return False."""
-        return False
-
-    def reopen(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""

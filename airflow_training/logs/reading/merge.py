@@ -9,8 +9,8 @@ from itertools import takewhile
 from statistics import median
 from typing import NamedTuple
 
-from airflow_training.logs.engine.cleaning import clean
-from airflow_training.logs.engine.prefixes import prefix
+from airflow_training.logs.lines.cleaning import clean
+from airflow_training.logs.lines.prefixes import prefix
 from airflow_training.logs.reading.source import Source
 from airflow_training.logs.reading.times import TimedLine, timed
 

@@ -27,7 +27,7 @@ class LineMatch:
     after: tuple[Line, ...] = ()
 
 
-class _Window(NamedTuple):
+class _SearchWindow(NamedTuple):
     """A stretch of a log: `text[begin:stop]` is to be searched, the rest is context."""
 
     text: bytes
@@ -79,7 +79,7 @@ class Searcher:
             number += text.count(b"\n", at, window.stop)
 
 
-def _windows(source: Source, context: int) -> Iterator[_Window]:
+def _windows(source: Source, context: int) -> Iterator[_SearchWindow]:
     """Yield windows that touch each other, each with `context` lines on both sides where there are."""
     held, offset, begin = b"", 0, 0
     while True:
@@ -92,7 +92,7 @@ def _windows(source: Source, context: int) -> Iterator[_Window]:
         if stop <= begin and len(held) - begin >= LONGEST_LINE:
             stop = len(held)
         if stop > begin:
-            yield _Window(held, offset, begin, stop)
+            yield _SearchWindow(held, offset, begin, stop)
             keep = max(_back(held, stop, context + 1), stop - LONGEST_LINE) if context else stop
             held, offset, begin = held[keep:], offset + keep, stop - keep
         if last:
@@ -113,7 +113,7 @@ def _end_of_line(text: bytes, at: int, stop: int) -> int:
     return text.find(b"\n", at, stop) + 1 or stop
 
 
-def _before(window: _Window, start: int, context: int) -> tuple[Line, ...]:
+def _before(window: _SearchWindow, start: int, context: int) -> tuple[Line, ...]:
     found: list[Line] = []
     while len(found) < context and start > 0:
         begin = window.text.rfind(b"\n", 0, start - 1) + 1
@@ -122,7 +122,7 @@ def _before(window: _Window, start: int, context: int) -> tuple[Line, ...]:
     return tuple(reversed(found))
 
 
-def _after(window: _Window, stop: int, context: int) -> tuple[Line, ...]:
+def _after(window: _SearchWindow, stop: int, context: int) -> tuple[Line, ...]:
     found: list[Line] = []
     while len(found) < context and stop < len(window.text):
         end = _end_of_line(window.text, stop, len(window.text))

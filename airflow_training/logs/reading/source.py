@@ -7,7 +7,16 @@ from typing import NamedTuple, Protocol
 
 from airflow_training.errors import TrainingError
 
-__all__ = ["BLOCK_BYTES", "LONGEST_LINE", "Line", "LogSlice", "LogUnreadable", "Source", "lines"]
+__all__ = [
+    "BLOCK_BYTES",
+    "LONGEST_LINE",
+    "Line",
+    "LogSlice",
+    "LogUnreadable",
+    "Source",
+    "UnrotatedLog",
+    "lines",
+]
 
 BLOCK_BYTES = 1 << 20
 """What is read at once by everything that goes through a log."""
@@ -55,6 +64,20 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Give back what the source holds; closing twice is fine."""
+
+
+class UnrotatedLog:
+    """The part of a source that is nothing to do where what was read never changes and nothing is held."""
+
+    def changed(self) -> bool:
+        """Return False."""
+        return False
+
+    def reopen(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class Line(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from airflow_training.logs.engine.cleaning import clean
-from airflow_training.logs.engine.prefixes import LONGEST, prefix
+from airflow_training.logs.lines.cleaning import clean
+from airflow_training.logs.lines.prefixes import LONGEST, prefix
 from airflow_training.logs.reading.source import BLOCK_BYTES, Line, Source, lines
 
 __all__ = ["TimedLine", "between", "has_times", "offset_at", "time_of", "timed"]

@@ -6,7 +6,8 @@ one before it in its log, and one before the first time where its attempt began.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from airflow_training.logs.reading.merge import MergedLine, merge
@@ -83,50 +84,43 @@ def page_after(windows: Sequence[LogWindow], *, size: int) -> tuple[list[MergedL
 
     A log of which only a part was read says nothing about what comes after that part.
     """
-    limit = min(
-        (
-            (each.lines[-1].time or 0.0, number)
-            for number, each in enumerate(windows)
-            if each.more and each.lines
-        ),
-        default=None,
-    )
+    limit = min(_edges(windows, -1), default=(math.inf, 0))
+    page = _up_to(merge([each.lines for each in windows]), size, lambda place: place > limit)
     ends = [each.start for each in windows]
-    page: list[MergedLine] = []
-    taken = 0
-    for merged in merge([each.lines for each in windows]):
-        line = merged.line.line
-        late = limit is not None and (merged.time or 0.0, merged.source) > limit
-        if late or (page and taken + len(line.data) > size):
-            break
-        page.append(merged)
-        taken += len(line.data)
-        ends[merged.source] = line.offset + len(line.data)
+    for merged in page:
+        ends[merged.source] = merged.line.line.offset + len(merged.line.line.data)
     return page, ends
 
 
 def page_before(windows: Sequence[LogWindow], *, size: int) -> tuple[list[MergedLine], list[int]]:
     """Return the last lines of the windows together, and where each log begins on the page."""
-    limit = max(
-        (
-            (each.lines[0].time or 0.0, number)
-            for number, each in enumerate(windows)
-            if each.more and each.lines
-        ),
-        default=None,
-    )
+    limit = max(_edges(windows, 0), default=(-math.inf, 0))
+    lines = reversed([*merge([each.lines for each in windows])])
+    page = _up_to(lines, size, lambda place: place < limit)
     starts = [each.end for each in windows]
+    for merged in page:
+        starts[merged.source] = merged.line.line.offset
+    return page[::-1], starts
+
+
+def _edges(windows: Sequence[LogWindow], at: int) -> Iterator[tuple[float, int]]:
+    """Yield time and number of the line at one end of each log of which only a part was read."""
+    for number, each in enumerate(windows):
+        if each.more and each.lines:
+            yield each.lines[at].time or 0.0, number
+
+
+def _up_to(
+    lines: Iterable[MergedLine], size: int, is_beyond: Callable[[tuple[float, int]], bool]
+) -> list[MergedLine]:
+    """Return lines of so many bytes, one at least, up to the first whose time and log are beyond what is known."""
     page: list[MergedLine] = []
-    taken = 0
-    for merged in reversed([*merge([each.lines for each in windows])]):
-        line = merged.line.line
-        early = limit is not None and (merged.time or 0.0, merged.source) < limit
-        if early or (page and taken + len(line.data) > size):
+    for merged in lines:
+        size -= len(merged.line.line.data)
+        if is_beyond((merged.time or 0.0, merged.source)) or (page and size < 0):
             break
         page.append(merged)
-        taken += len(line.data)
-        starts[merged.source] = line.offset
-    return page[::-1], starts
+    return page
 
 
 def _timed(data: bytes, begin: int, time: float) -> list[TimedLine]:

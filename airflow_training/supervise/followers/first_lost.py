@@ -88,5 +88,4 @@ def _poll(data: bytes, offset: int, metric: str, patterns: Sequence[ResolvedLogP
 def _told(finding: Finding, data: bytes, offset: int) -> FirstLost:
     place = finding.offset or 0
     line = data[place : data.find(b"\n", place)].decode(errors="replace").strip()
-    at = "" if finding.step is None else f" (step {finding.step:g})"
-    return FirstLost(evidence=f"{finding.message}{at}: {line}", offset=offset + place)
+    return FirstLost(evidence=f"{finding.message_at_step}: {line}", offset=offset + place)

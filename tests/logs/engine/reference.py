@@ -9,11 +9,11 @@ import numpy as np
 
 from airflow_training.logs.engine import Formats, Pattern
 from airflow_training.logs.engine.automaton import anchor_literals
-from airflow_training.logs.engine.cleaning import clean, kept_bytes, parts
 from airflow_training.logs.engine.hits import HitList, text_around
 from airflow_training.logs.engine.layouts import LayoutPiece, value
-from airflow_training.logs.engine.prefixes import prefix
 from airflow_training.logs.engine.wrapped import join_wrapped
+from airflow_training.logs.lines.cleaning import clean, kept_bytes, parts
+from airflow_training.logs.lines.prefixes import prefix
 from airflow_training.logs.model import FileScan, Hit, Origin
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("numba")
 
 from airflow_training.logs.engine import compiled  # noqa: E402  # only with numba
 from airflow_training.logs.engine.compiled_walker import address_of  # noqa: E402
-from airflow_training.logs.engine.prefixes import time_of  # noqa: E402
+from airflow_training.logs.lines.prefixes import time_of  # noqa: E402
 
 
 def read(function, text, *rest):

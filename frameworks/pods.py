@@ -19,6 +19,7 @@ __all__ = [
     "environment_problems",
     "merge_role_template",
     "ports_of",
+    "requested_amounts",
     "training_container",
 ]
 
@@ -64,6 +65,13 @@ def training_container(
         if container.get("name") == wanted:
             return container
     return {}
+
+
+def requested_amounts(container: Mapping[str, Any]) -> dict[str, str]:
+    """Return resource -> amount that a container asks for: its limit where there is one, else its request."""
+    asked = mapping(container.get("resources"))
+    merged = {**mapping(asked.get("requests")), **mapping(asked.get("limits"))}
+    return {name: str(amount) for name, amount in merged.items()}
 
 
 def container_env(container: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -128,11 +136,10 @@ def _users_env(spec: TrainingJobSpec, role: Role, where: str) -> Iterator[tuple[
 
 def _written(shorthand: Shorthand) -> dict[str, Any]:
     """Return the shorthand keys that were written, in camelCase; null stays, it takes away."""
-    from airflow_training.documents.roles import SHORTHAND, Shorthand
+    from airflow_training.documents.roles import SHORTHAND
 
-    fields = Shorthand.model_fields
     return {
-        fields[name].alias or name: getattr(shorthand, name)
-        for name in SHORTHAND
+        key: getattr(shorthand, name)
+        for key, name in SHORTHAND.items()
         if name in shorthand.model_fields_set
     }

@@ -6,8 +6,7 @@ choice of `startup`) is proved later by `control`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from airflow_training.documents.base import Model
@@ -33,7 +32,6 @@ from airflow_training.documents.resolved_blocks import (
     ResolvedLogPattern,
 )
 from airflow_training.errors import Problem
-from airflow_training.frameworks.defaults import Default, list_defaults
 from airflow_training.frameworks.dependencies import dependencies_of
 from airflow_training.frameworks.exit_codes import TABLES
 from airflow_training.frameworks.judge import FrameworkFacts, judge
@@ -50,16 +48,7 @@ from airflow_training.frameworks.pods import (
 from airflow_training.frameworks.registry import LoadedFramework
 from airflow_training.frameworks.runtime_facts import RuntimeFacts
 
-__all__ = ["Resolution", "resolve"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolution:
-    """What came of a job. With problems it is only good enough to look for more of them."""
-
-    job: ResolvedJob
-    problems: Sequence[Problem] = ()
-    defaults: Sequence[Default] = ()
+__all__ = ["resolve"]
 
 
 def resolve(
@@ -70,8 +59,10 @@ def resolve(
     variables: Mapping[str, Any] | None = None,
     base_dir: str = "",
     document: Mapping[str, Any] | None = None,
-) -> Resolution:
-    """Return the job after everything its framework says about it.
+) -> tuple[ResolvedJob, list[Problem]]:
+    """Return the job after everything its framework says about it, and what it refuses.
+
+    With problems the job is only good enough to look for more of them.
 
     Args:
         job: as parsed; only what the user set counts as theirs.
@@ -135,11 +126,7 @@ def resolve(
     )
     if framework.hook and loaded.may_hook:
         answer = _run_hook(framework.hook, answer)
-    return Resolution(
-        job=answer,
-        problems=problems,
-        defaults=list_defaults(job, answer, framework=framework),
-    )
+    return answer, problems
 
 
 # --- environment and files ----------------------------------------------------------------------

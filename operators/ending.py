@@ -116,7 +116,7 @@ def finish(ti: Any, *, group_id: str, log: Callable[..., None]) -> Result:
     state = _read(store, uid)
     if state is None:
         return Result(uid=uid, job="", state="Failed", reason="NotPlanned", message=NO_RUN)
-    if state.ledger.job.state not in TERMINAL_JOB_STATES or not state.ledger.job.drained:
+    if not state.ledger.job.is_over:
         log("the job has not ended; stopping it")
         _stop(store, state, reason="the DAG run ended", by=ti.task_id)
         state = _read(store, uid) or state
@@ -148,7 +148,7 @@ def settle(store: Store, uid: str, *, reason: str, then: Callable[[int], None]) 
     state = _read(store, uid)
     if state is None:
         return
-    if state.ledger.job.state not in TERMINAL_JOB_STATES or not state.ledger.job.drained:
+    if not state.ledger.job.is_over:
         _stop(store, state, reason=reason, by="plan")
     owner = new_owner()
     try:

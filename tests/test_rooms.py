@@ -110,8 +110,8 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "admission": (
         ("job_templates", "log_patterns", "plan", "queueing", "single", "startable", "trust"),
         ("launch", "request"),
-        ("layout",),
         ("defaults",),
+        ("layout",),
         ("check",),
         ("explain",),
     ),

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from airflow_training.admission.defaults import effective_defaults
-from airflow_training.admission.layout import make_layout
+from airflow_training.admission.layout import JobLayout, make_layout
 from airflow_training.admission.log_patterns import check_log_patterns
 from airflow_training.admission.request import (
     AdmissionRequest,
@@ -21,7 +20,6 @@ from airflow_training.admission.request import (
 )
 from airflow_training.admission.startable import check_rendering
 from airflow_training.builtin_runtimes import is_runtime, runtime_names
-from airflow_training.control.gang import StartupChoice
 from airflow_training.control.memory import growth_warnings
 from airflow_training.documents.checks import check
 from airflow_training.documents.parsing import ParsedDocument, TrainingJob, parse
@@ -48,15 +46,15 @@ class AdmissionResponse:
     problems: Sequence[Problem]
     """Errors; empty when valid."""
     warnings: Sequence[Problem]
-    resolved: ResolvedJob | None
-    """None when there are errors."""
-    defaults: Sequence[Mapping[str, Any]] = ()
-    """`[{field, value, from}]` as `explain` prints it; from: user | framework | airflow-training, or
-    deployment, with `why`."""
     job: TrainingJob | None = None
     """The document as a model; None when its fields could not be read."""
-    startup: StartupChoice | None = None
-    """How gang and start order live together, and why."""
+    layout: JobLayout | None = None
+    """None when there are errors."""
+
+    @property
+    def resolved(self) -> ResolvedJob | None:
+        """The job that may start; None when there are errors."""
+        return self.layout.resolved if self.layout is not None else None
 
 
 class CheckOptions(TypedDict, total=False):
@@ -80,9 +78,7 @@ def check_file(path: str | Path, **options: Unpack[CheckOptions]) -> Sequence[Ad
     try:
         text = read_file(path)
     except InputError as error:
-        return (
-            AdmissionResponse(path=str(path), problems=error.problems, warnings=(), resolved=None),
-        )
+        return (AdmissionResponse(path=str(path), problems=error.problems, warnings=()),)
     return check_text(text, path=str(path), base_dir=str(Path(path).resolve().parent), **options)
 
 
@@ -117,7 +113,7 @@ def check_text(
         settings = load_settings()
     except ValueError as error:
         broken = Problem(code="not_allowed", field="[training]", message=str(error))
-        return (AdmissionResponse(path=path, problems=(broken,), warnings=(), resolved=None),)
+        return (AdmissionResponse(path=path, problems=(broken,), warnings=()),)
     request = AdmissionRequest(
         base_dir="" if source == "form" else base_dir,
         params=params or {},
@@ -197,10 +193,7 @@ def _check(document: ParsedDocument, request: AdmissionRequest) -> AdmissionResp
     if request.starts and not problems:
         problems += check_rendering(laid.resolved)
     answer = _answer(document, problems, warnings)
-    if answer.problems:
-        return answer
-    defaults = effective_defaults(laid, job, request)
-    return replace(answer, resolved=laid.resolved, defaults=defaults, startup=laid.startup)
+    return answer if answer.problems else replace(answer, layout=laid)
 
 
 def _no_runtime(name: str) -> Problem:
@@ -270,7 +263,6 @@ def _answer(
         path=document.path,
         problems=with_lines(_once(problems), document.lines),
         warnings=with_lines(warnings, document.lines),
-        resolved=None,
         job=document.job,
     )
 

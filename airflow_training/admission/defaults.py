@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_training.admission.layout import JobLayout
 from airflow_training.admission.request import AdmissionRequest
 from airflow_training.builtin_runtimes import HERE
 from airflow_training.documents.parsing import TrainingJob
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.frameworks.defaults import list_defaults
+from airflow_training.frameworks.model import FrameworkSpec
 
 __all__ = ["effective_defaults"]
 
@@ -16,14 +18,23 @@ _DEPLOYMENT = "deployment"
 
 
 def effective_defaults(
-    laid: JobLayout, job: TrainingJob, request: AdmissionRequest
+    job: TrainingJob,
+    asked: ResolvedJob,
+    *,
+    framework: FrameworkSpec,
+    deadline: float | None,
+    request: AdmissionRequest,
 ) -> Sequence[Mapping[str, Any]]:
-    """Return every default with the value that counts; `why` where the deployment decided."""
+    """Return every default with the value that counts; `why` where the deployment decided.
+
+    `deadline` is the effective one of the job; `asked` has its own.
+    """
     told = {
         "spec.runtime.name": _runtime(job, request),
-        "spec.activeDeadlineSeconds": _deadline(laid, request),
+        "spec.activeDeadlineSeconds": _deadline(asked.active_deadline_seconds, deadline, request),
     }
-    return [{**entry, **told.get(entry["field"], {})} for entry in laid.resolution.defaults]
+    defaults = list_defaults(job, asked, framework=framework)
+    return [{**entry, **told.get(entry["field"], {})} for entry in defaults]
 
 
 def _runtime(job: TrainingJob, request: AdmissionRequest) -> Mapping[str, Any]:
@@ -36,9 +47,10 @@ def _runtime(job: TrainingJob, request: AdmissionRequest) -> Mapping[str, Any]:
     return {"from": "airflow-training"}
 
 
-def _deadline(laid: JobLayout, request: AdmissionRequest) -> Mapping[str, Any]:
+def _deadline(
+    own: float | None, effective: float | None, request: AdmissionRequest
+) -> Mapping[str, Any]:
     """Return the deadline under the deployment's ceiling."""
-    own, effective = (job.active_deadline_seconds for job in (laid.resolution.job, laid.resolved))
     if own == effective:
         return {}
     ceiling = f"[training] max_run_seconds is {request.settings.max_run_seconds}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_training.admission.check import AdmissionResponse
 from airflow_training.control.expected_start import expected_start
+from airflow_training.control.gang import StartupChoice
 from airflow_training.control.policies import required_count
 from airflow_training.control.waves import waves
 from airflow_training.documents.parsing import TrainingJob
@@ -48,9 +49,10 @@ def explain(
 
     Raises InputError with the mistakes of a job that has some.
     """
-    job = checked.resolved
-    if job is None:
+    laid = checked.layout
+    if laid is None:
         raise InputError(problems=checked.problems, path=checked.path)
+    job = laid.resolved
     run = RunRef(uid=run_uid, job=job.name, namespace=job.namespace, controller="")
     prefix = run.prefix if run_uid else job.name
     instances = _instances(job, run, prefix=prefix, run_id=run_id)
@@ -60,12 +62,12 @@ def explain(
         "schedule": _schedule(checked.job, now),
         "expectedStart": _expected_start(waits),
         "waves": waves(job),
-        "gang": _gang(checked, job),
+        "gang": _gang(job, laid.startup),
         "roles": _roles(job),
         "successPolicy": _success_policy(job),
         "instances": instances,
         "services": [*adapter_of(job.runtime).services(job, prefix)],
-        "defaults": [dict(entry) for entry in checked.defaults],
+        "defaults": [dict(entry) for entry in laid.defaults],
         "warnings": [
             _problem(warning)
             for warning in (*checked.warnings, *_left_out(job.instances - len(instances)))
@@ -117,8 +119,8 @@ def _left_out(count: int) -> list[Problem]:
     return [Problem(code="too_many", field="spec.roles", value=count, message=message)]
 
 
-def _gang(checked: AdmissionResponse, job: ResolvedJob) -> dict[str, Any]:
-    scheduling, choice = job.scheduling, checked.startup
+def _gang(job: ResolvedJob, choice: StartupChoice | None) -> dict[str, Any]:
+    scheduling = job.scheduling
     return {
         "kind": scheduling.gang,
         "minAvailable": job.gang_size,

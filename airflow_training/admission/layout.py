@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from airflow_training.admission.defaults import effective_defaults
 from airflow_training.admission.log_patterns import check_framework
 from airflow_training.admission.request import AdmissionRequest
 from airflow_training.admission.trust import trust_problems
@@ -21,8 +22,7 @@ from airflow_training.documents.parsing import ParsedDocument, TrainingJob
 from airflow_training.documents.problems import problems_of, unknown_keys
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import Problem
-from airflow_training.frameworks.resolve import Resolution, resolve
-from airflow_training.frameworks.runtime_facts import RuntimeFacts
+from airflow_training.frameworks.resolve import resolve
 from airflow_training.runtimes.adapter import Adapter
 from airflow_training.runtimes.registry import adapter_of, explained_adapter, keeps_size
 from airflow_training.settings import Settings
@@ -37,9 +37,12 @@ _GRAPH_MISTAKES = frozenset({"cycle", "duplicate", "self_dependency", "unknown_r
 class JobLayout:
     """A job laid out with its framework, and all that can be said against it."""
 
-    resolution: Resolution
     resolved: ResolvedJob
     startup: StartupChoice | None
+    """How gang and start order live together, and why; None where no order could be found."""
+    defaults: Sequence[Mapping[str, Any]]
+    """`[{field, value, from}]` as `explain` prints it; from: user | framework | airflow-training, or
+    deployment, with `why`."""
     problems: Sequence[Problem]
     warnings: Sequence[Problem]
 
@@ -53,13 +56,22 @@ def make_layout(
     variables: Mapping[str, Any],
 ) -> JobLayout:
     """Return what a job becomes at the size it has; raises InputError for the framework's faults."""
+    framework = request.framework_of(job)
+    check_framework(framework)
     adapter = adapter_of(runtime)
-    resolution = _resolve(job, document, request, runtime=adapter.facts, variables=variables)
-    problems = [*resolution.problems, *_options_problems(adapter, resolution.job)]
+    asked, problems = resolve(
+        job,
+        framework,
+        runtime=adapter.facts,
+        variables=variables,
+        base_dir=request.base_dir,
+        document=document.raw,
+    )
+    problems += _options_problems(adapter, asked)
     goes_to = request.selected_runtime(job)
     if adapter.name == goes_to:
-        problems += adapter.refused_names(resolution.job)
-    resolved, startup = _with_gang(resolution.job), None
+        problems += adapter.refused_names(asked)
+    resolved, startup = _with_gang(asked), None
     if not _GRAPH_MISTAKES & {problem.code for problem in (*document.problems, *problems)}:
         resolved, startup, mistakes = _prove(job, resolved, adapter)
         problems += mistakes
@@ -76,32 +88,17 @@ def make_layout(
     )
     (problems if request.starts else warnings).extend(adapter.missing(resolved))
     return JobLayout(
-        resolution=resolution,
         resolved=resolved,
         startup=startup,
+        defaults=effective_defaults(
+            job,
+            asked,
+            framework=framework.framework.spec,
+            deadline=resolved.active_deadline_seconds,
+            request=request,
+        ),
         problems=problems,
         warnings=warnings,
-    )
-
-
-def _resolve(
-    job: TrainingJob,
-    document: ParsedDocument,
-    request: AdmissionRequest,
-    *,
-    runtime: RuntimeFacts,
-    variables: Mapping[str, Any],
-) -> Resolution:
-    """Return what the job's framework makes of it; raises InputError for the framework's own faults."""
-    framework = request.framework_of(job)
-    check_framework(framework)
-    return resolve(
-        job,
-        framework,
-        runtime=runtime,
-        variables=variables,
-        base_dir=request.base_dir,
-        document=document.raw,
     )
 
 

@@ -15,6 +15,7 @@ from airflow_training.control.model import Event, Ledger
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.errors import InputError, Problem
+from airflow_training.frameworks.pods import requested_amounts, training_container
 from airflow_training.runtimes.port import ClusterSnapshot, Runtime
 from airflow_training.state.store import Store
 
@@ -27,12 +28,7 @@ def role_resources(job: ResolvedJob) -> Mapping[str, Mapping[str, str]]:
 
 
 def _resources_of(role: ResolvedRole) -> Mapping[str, str]:
-    for container in role.template.get("spec", {}).get("containers", ()):
-        if container.get("name") == role.container:
-            asked = container.get("resources") or {}
-            merged = {**(asked.get("requests") or {}), **(asked.get("limits") or {})}
-            return {name: str(amount) for name, amount in merged.items()}
-    return {}
+    return requested_amounts(training_container(role.template, None, name=role.container))
 
 
 def requested_resources(job: ResolvedJob) -> Mapping[str, float]:

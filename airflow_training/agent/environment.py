@@ -19,9 +19,21 @@ from airflow_training.agent.software import SoftwareWatch
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Mapping
+    from typing import Any, TypedDict
+
+    from typing_extensions import Unpack  # of `typing` from 3.11 on
 
     from airflow_training.agent.devices import DeviceWatch
+
+    class RecordDetails(TypedDict, total=False):
+        """What only the agent knows of a moment."""
+
+        phase: str
+        ready: Mapping[str, Any]
+        exit: Mapping[str, Any]
+        turn: Mapping[str, Any]
+
 
 __all__ = ["MOST_BYTES", "Cgroup", "Recorder", "free_space"]
 
@@ -73,7 +85,7 @@ class Recorder:
         """The record of the Python that the instance runs; "" where it has told nothing."""
         return self._software.line
 
-    def record(self, on: str, **more: Any) -> str:
+    def record(self, on: str, **more: Unpack[RecordDetails]) -> str:
         """Write a record and return its line; `on`: `start`, `interval`, `change` or `exit`.
 
         A disk that takes nothing ends no training: the next record is written with this one.
@@ -279,7 +291,7 @@ def _scaled(value: int | None, factor: float) -> float | None:
     return None if value is None else round(value * factor, 3)
 
 
-def _known(**values: Any) -> dict[str, Any]:
+def _known(**values: float | None) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from airflow_training.agent.environment import Recorder
+    from typing_extensions import Unpack  # of `typing` from 3.11 on
+
+    from airflow_training.agent.environment import RecordDetails, Recorder
 
 __all__ = ["RECORD_SECONDS", "LocalAttempt"]
 
@@ -223,8 +225,8 @@ class LocalAttempt(Attempt):
     def _watch_environment(self) -> None:
         """Record it now and again, for as long as the command runs."""
         first, looked = self._recorder is None, self._preparation.looked
-        ready = {"ready": looked} if first and looked else {}
-        self._record_environment("start" if first else "interval", **ready)
+        more: RecordDetails = {"ready": looked} if first and looked else {}
+        self._record_environment("start" if first else "interval", **more)
         # the second one soon: it tells what the instance uses, and which Python answered
         self._loop.after(
             _SECOND_RECORD_SECONDS if first else RECORD_SECONDS,
@@ -232,7 +234,7 @@ class LocalAttempt(Attempt):
             self._watch_environment,
         )
 
-    def _record_environment(self, on: str, **more: Any) -> None:
+    def _record_environment(self, on: str, **more: Unpack[RecordDetails]) -> None:
         if self._folder.deleted:
             return
         if self._recorder is None:
@@ -246,7 +248,8 @@ class LocalAttempt(Attempt):
                 own_cgroup=self._limit.folder is not None,
                 devices=device_watch(self._environment, self._preparation.devices),
             )
-        self._recorder.record(on, phase=self._phase, **more)
+        told: RecordDetails = {"phase": self._phase, **more}
+        self._recorder.record(on, **told)
 
     # the record ----------------------------------------------------------------------------------
     def _finish(self) -> None:

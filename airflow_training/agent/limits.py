@@ -21,13 +21,13 @@ _CHILD_KILLED = re.compile(rb"\bkilled\b|SIGKILL|\bsignal:? 9\b|\bexit ?code:? -
 """In the words of a parent, a launcher or the kernel that has lost a process."""
 
 
-def own_cgroup(mount: Path = _MOUNT) -> Path | None:
+def own_cgroup() -> Path | None:
     """Return the folder of this process's cgroup v2, or None without a unified hierarchy."""
-    if not (mount / "cgroup.controllers").exists():
+    if not (_MOUNT / "cgroup.controllers").exists():
         return None
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         if line.startswith("0::"):
-            folder = mount / line[3:].lstrip("/")
+            folder = _MOUNT / line[3:].lstrip("/")
             return folder if folder.is_dir() else None
     return None
 

@@ -10,8 +10,22 @@ import json
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start, `dataclasses` 9
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from dataclasses import dataclass
-    from typing import Any
+    from dataclasses import dataclass, replace
+    from typing import Any, TypedDict
+
+    class AgentCommand(TypedDict, total=False):
+        """What belongs to a word to an agent: `stop`, `await`, `stay`, `restart` or `leave`."""
+
+        grace_seconds: float
+        dump_stacks: bool
+        seconds: float
+        number: int
+        attempt: str
+        next: str
+        env: Mapping[str, str]
+        command: Sequence[str]
+        deadline_seconds: float
+
 else:
 
     def dataclass(**_):
@@ -31,8 +45,12 @@ else:
 
         return decorate
 
+    def replace(order, **changes):
+        """Return it with other values in some fields."""
+        return type(order)(**{**vars(order), **changes})
 
-__all__ = ["ORDER_VARIABLE", "TERMINATION_LOG", "VERSION", "Order", "OrderError"]
+
+__all__ = ["ORDER_VARIABLE", "TERMINATION_LOG", "VERSION", "Order", "OrderError", "replace"]
 
 VERSION = 2
 """Version 0 had no field `version`, and versions before 2 none of predictions; the others mean the same."""
@@ -113,10 +131,6 @@ class Order:
     def document(self) -> dict[str, Any]:
         """Return it as JSON has it, with every field."""
         return dict(vars(self))
-
-    def replaced(self, **changes: Any) -> Order:
-        """Return it with other values in some fields."""
-        return Order(**{**vars(self), **changes})
 
     def text(self) -> str:
         """Return it as short JSON: what is as it is by default stays out, but not the version."""

@@ -18,7 +18,7 @@ from airflow_training.agent.attempt import Attempt
 from airflow_training.agent.files import read_json, write_files, write_text
 from airflow_training.agent.library import python_path
 from airflow_training.agent.limits import MemoryLimit
-from airflow_training.agent.order import ORDER_VARIABLE, Order, OrderError
+from airflow_training.agent.order import ORDER_VARIABLE, Order, OrderError, replace
 from airflow_training.agent.pod_attempts import prepare_next_attempt
 from airflow_training.agent.reporter import LONGEST_SECONDS, Reporter
 
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     if rest[:1] != ["--"] or not rest[1:]:
         return _refuse("run: no command")
     token = os.environ.pop("TRAINING_CALLBACK_TOKEN", "")
-    number, following = 0, order.replaced(command=rest[1:])
+    number, following = 0, replace(order, command=rest[1:])
     while True:
         attempt = PodAttempt(following, number=number, token=token)
         code = attempt.run()

@@ -12,6 +12,8 @@ import re
 import shutil
 from pathlib import Path
 
+from airflow_training.agent.order import replace
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +51,8 @@ def prepare_next_attempt(order: Mapping[str, Any], *, after: Order) -> Order:
                 each.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         os.write(1, (BEGINS.format(order["attempt"]) + "\n").encode())
-    return after.replaced(
+    return replace(
+        after,
         command=[expand_variables(str(word)) for word in order["command"]],
         # an older controller says nothing of it
         deadline_seconds=order.get("deadline_seconds", after.deadline_seconds),

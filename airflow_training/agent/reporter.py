@@ -84,9 +84,11 @@ class Reporter:
             word = self._await_end(pause)
             if word is not None:
                 on = "exit"
-            told = dict(word or {})
+            told: dict[str, Any] = dict(word or {})
             turn = told.pop("turn", None) or self._turn
-            line = self._recorder.record(on, **told, **({"turn": turn} if turn else {}))
+            if turn:
+                told["turn"] = turn
+            line = self._recorder.record(on, **told)
             said = {"progress": self._poll(), "environment": line, **self._news_of_software()}
             if on == "exit":
                 return self._insist(said) if turn.get("waits") else self._report(said)

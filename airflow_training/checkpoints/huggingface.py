@@ -46,12 +46,7 @@ class HuggingFaceCheckpoint(transformers.TrainerCallback):
 
     def __init__(self, *, root: str | os.PathLike[str] | None = None, every: Any = None) -> None:
         place, agreement = distributed()
-        self._saver = Saver(
-            root=None if root is None else os.fspath(root),
-            every=every,
-            place=place,
-            agreement=agreement,
-        )
+        self._saver = Saver(root=root, every=every, place=place, agreement=agreement)
         self._found: ResumePoint | None = None
         self._resumed = False
         self._folder = ""

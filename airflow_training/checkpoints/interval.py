@@ -47,6 +47,8 @@ PRIOR_SECONDS = 4 * 3600.0
 MARGIN = 1.5
 """A save may take this much longer than the longest of the last ones."""
 
+_MOST_STEPS = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class StepInterval:
@@ -151,9 +153,7 @@ def fits_in_grace(*, left_seconds: float, save_seconds: float | None) -> bool:
     return left_seconds > MARGIN * (save_seconds or 0.0)
 
 
-def steps_between_looks(
-    *, step_seconds: float, look_seconds: float, grace_seconds: float, most: int = 1000
-) -> int:
+def steps_between_looks(*, step_seconds: float, look_seconds: float, grace_seconds: float) -> int:
     """Return after how many steps the ranks ask each other again whether to save or stop.
 
     Every half second or at every longer step; less often where asking takes long (at most 0.1 % of the
@@ -162,4 +162,4 @@ def steps_between_looks(
     if step_seconds <= 0:
         return 1
     wished = min(max(0.5, 1000 * look_seconds), grace_seconds / 4)
-    return max(1, min(most, int(wished / step_seconds)))
+    return max(1, min(_MOST_STEPS, int(wished / step_seconds)))

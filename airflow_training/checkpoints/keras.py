@@ -48,7 +48,7 @@ class KerasCheckpoint(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         self._data = data
-        self._saver = Saver(root=None if root is None else os.fspath(root), every=every)
+        self._saver = Saver(root=root, every=every)
         self._step = 0
         self._epoch = 0
         self._batch = -1

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from airflow_training.checkpoints import pruning
 from airflow_training.checkpoints.errors import BadCheckpoint, CheckpointError
-from airflow_training.checkpoints.keys import MANIFESTS, MARKERS, save_of
+from airflow_training.checkpoints.keys import MANIFESTS, MARKERS, SaveId, save_of
 from airflow_training.checkpoints.pruning import PruneResult
 from airflow_training.checkpoints.records import Manifest
 from airflow_training.checkpoints.store import ObjectStore, open_store
@@ -81,29 +81,11 @@ def history(root: str | ObjectStore) -> list[Entry]:
     entries += [_entry(m, "bad", reason) for m, reason in seen.lineage.bad]
     for key, reason in seen.unreadable.items():
         if (save := save_of(key)) is not None:
-            entries.append(
-                Entry(
-                    step=save.step,
-                    generation=save.generation,
-                    state="bad",
-                    bytes=None,
-                    at=None,
-                    reason=reason,
-                )
-            )
+            entries.append(_without_manifest(save, "bad", reason))
     with_manifest = {save_of(key) for key, _ in store.list(MANIFESTS)}
     for save in {save_of(key) for key, _ in store.list(MARKERS)} - with_manifest:
         if save is not None:
-            entries.append(
-                Entry(
-                    step=save.step,
-                    generation=save.generation,
-                    state="incomplete",
-                    bytes=None,
-                    at=None,
-                    reason="not every rank has finished it",
-                )
-            )
+            entries.append(_without_manifest(save, "incomplete", "not every rank has finished it"))
     return sorted(entries, key=lambda e: (e.step, e.generation), reverse=True)
 
 
@@ -119,17 +101,15 @@ def _entry(manifest: Manifest, state: State, reason: str) -> Entry:
     )
 
 
-def newest(
-    root: str | ObjectStore, *, not_after: int | None = None, deep: bool = False
-) -> Manifest | None:
-    """Return the newest committed manifest that counts.
+def _without_manifest(save: SaveId, state: State, reason: str) -> Entry:
+    return Entry(
+        step=save.step, generation=save.generation, state=state, bytes=None, at=None, reason=reason
+    )
 
-    `deep` reads all of the checkpoint, and passes over those that are not whole.
-    """
-    store = open_store(root)
-    if deep:
-        return newest_valid(store, not_after=not_after)[0]
-    manifests = survey(store).lineage.manifests
+
+def newest(root: str | ObjectStore, *, not_after: int | None = None) -> Manifest | None:
+    """Return the newest committed manifest that counts; what it holds is not compared."""
+    manifests = survey(open_store(root)).lineage.manifests
     return next((m for m in manifests if not_after is None or m.step <= not_after), None)
 
 

@@ -38,7 +38,7 @@ class XGBoostCheckpoint(xgboost.callback.TrainingCallback):
     ) -> None:
         super().__init__()
         self.rounds = rounds
-        self._saver = Saver(root=None if root is None else os.fspath(root), every=every)
+        self._saver = Saver(root=root, every=every)
         self._booster: Any = None
         self._evaluated: Any = {}
         self._done = 0

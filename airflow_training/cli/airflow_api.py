@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import httpx
 
 from airflow_training.errors import InputError, RuntimeUnavailable
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of `typing` from 3.11 on
 
 __all__ = ["AirflowApi"]
 
@@ -22,6 +25,13 @@ _HINTS = {
     409: ("--run-id", "it is taken: give another"),
 }
 """HTTP status -> which option to change, and how."""
+
+
+class _Options(TypedDict, total=False):
+    """What a request carries, as httpx takes it."""
+
+    json: Mapping[str, Any]
+    params: Mapping[str, str | int]
 
 
 class AirflowApi:
@@ -95,7 +105,7 @@ class AirflowApi:
         given = self._send("GET", "/auth/token")
         return str(given.json()["access_token"]) if given.status_code in (200, 201) else ""
 
-    def _call(self, method: str, path: str, **options: Any) -> Mapping[str, Any]:
+    def _call(self, method: str, path: str, **options: Unpack[_Options]) -> Mapping[str, Any]:
         answer = self._send(method, path, **options)
         if answer.status_code < 400:
             found: Mapping[str, Any] = answer.json()
@@ -112,7 +122,7 @@ class AirflowApi:
             hint=hint,
         )
 
-    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def _send(self, method: str, path: str, **options: Unpack[_Options]) -> httpx.Response:
         try:
             return self._client.request(method, path, **options)
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:

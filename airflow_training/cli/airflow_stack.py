@@ -29,6 +29,7 @@ COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 STOP_SECONDS = 12.0
 _HEALTHY_SECONDS = 120
 _LOCK_SECONDS = 60
+_PARSE_SECONDS = 60
 _PR_SET_PDEATHSIG = 1
 
 
@@ -170,9 +171,9 @@ class AirflowStack:
             timeout=30,
         )
 
-    def wait_dag(self, client: httpx.Client, dag_id: str, *, seconds: float = 60) -> dict[str, Any]:
+    def wait_dag(self, client: httpx.Client, dag_id: str) -> dict[str, Any]:
         """Return the DAG once it was parsed; raises StackError with Airflow's import errors."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + _PARSE_SECONDS
         while time.monotonic() < deadline:
             answer = client.get(f"/dags/{dag_id}")
             if answer.status_code == 200:
@@ -181,7 +182,7 @@ class AirflowStack:
             time.sleep(0.5)
         errors = client.get("/importErrors").json().get("import_errors", [])
         raise StackError(
-            f"DAG {dag_id} did not appear within {seconds:.0f} s\n"
+            f"DAG {dag_id} did not appear within {_PARSE_SECONDS:.0f} s\n"
             + "\n".join(str(e.get("stack_trace", e)) for e in errors)
         )
 

@@ -13,9 +13,11 @@ import typer
 
 from airflow_training.builtin_runtimes import OURS
 from airflow_training.cli.documents import (
+    FileArgument,
     JobOption,
     OutputOption,
     ParamOption,
+    RuntimeOption,
     SetOption,
     only_job,
     parse_params,
@@ -39,7 +41,6 @@ __all__ = ["explain", "init", "schema", "validate"]
 
 _STARTERS = Path(__file__).parent / "starters"
 _EXAMPLES = Path(__file__).parents[1] / "examples"
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A job file, YAML or JSON.")]
 
 
 def init(
@@ -87,9 +88,7 @@ def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Job files.")],
     params: ParamOption = None,
     overrides: SetOption = None,
-    runtime: Annotated[
-        str, typer.Option(help=f"Instead of the document's: {' or '.join(OURS)}.")
-    ] = "",
+    runtime: RuntimeOption = "",
     fetch: Annotated[
         bool, typer.Option(help="Fetch frameworks from their addresses, too.")
     ] = False,

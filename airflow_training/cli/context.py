@@ -14,7 +14,8 @@ from airflow_training.settings import Settings, load_settings
 if TYPE_CHECKING:
     from airflow_training.admission.plan.history import History
     from airflow_training.documents.resolved import ResolvedJob
-    from airflow_training.state.store import Store
+    from airflow_training.runtimes.port import Runtime
+    from airflow_training.state.store import RunRecord, Store
 
 __all__ = [
     "RunArgument",
@@ -23,6 +24,7 @@ __all__ = [
     "history",
     "open_store",
     "past_waits",
+    "runtime_of",
     "settings",
 ]
 
@@ -62,6 +64,13 @@ def open_store() -> Store:
 
     settings()  # says what is wrong with them before the store trips over it
     return store.open_store()
+
+
+def runtime_of(record: RunRecord, store: Store) -> Runtime:
+    """Return where a run's instances are."""
+    from airflow_training.supervise.runtimes import make_runtime
+
+    return make_runtime(record.runtime, settings(), connection=store.job(record.uid).connection)
 
 
 def history() -> History:

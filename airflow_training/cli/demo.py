@@ -6,6 +6,7 @@ import contextlib
 import shlex
 import signal
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -66,10 +67,8 @@ def _here(folder: Path, *, output: OutputFormat) -> None:
     from airflow_training.cli.running import JobReference
 
     model = f"{{uri: 'file://{folder}/models/digits/{{{{ run_id }}}}'}}"
-    start = JobReference(file=_EXAMPLE).start(
-        overrides=[f"spec.output={model}"], runtime=HERE, output=output
-    )
-    if host(start, settings=settings()) != "Succeeded":
+    start = JobReference(file=_EXAMPLE).start(overrides=[f"spec.output={model}"], runtime=HERE)
+    if host(replace(start, output=output), settings=settings()) != "Succeeded":
         raise typer.Exit(1)
 
 

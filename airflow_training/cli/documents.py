@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from airflow_training.builtin_runtimes import OURS
 from airflow_training.cli.output import OutputFormat, fail
 from airflow_training.documents.paths import format_path
 from airflow_training.documents.spelling import did_you_mean
@@ -19,16 +20,19 @@ if TYPE_CHECKING:
     from airflow_training.admission.check import AdmissionResponse
 
 __all__ = [
+    "FileArgument",
     "GivenParams",
     "JobOption",
     "OutputOption",
     "ParamOption",
+    "RuntimeOption",
     "SetOption",
     "only_job",
     "parse_params",
     "run_variables",
 ]
 
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A job file, YAML or JSON.")]
 OutputOption = Annotated[
     OutputFormat, typer.Option("--output", "-o", help="How to print the result on stdout.")
 ]
@@ -46,6 +50,9 @@ SetOption = Annotated[
 ]
 JobOption = Annotated[
     str, typer.Option("--job", help="Name of the job, where the file holds several.")
+]
+RuntimeOption = Annotated[
+    str, typer.Option("--runtime", help=f"Instead of the document's: {' or '.join(OURS)}.")
 ]
 
 

@@ -19,6 +19,7 @@ from airflow_training.cli.output import OutputFormat, log_to_stderr, next_step, 
 from airflow_training.cli.statuses import print_status
 from airflow_training.control.reason_facts import NOT_ADMITTED
 from airflow_training.errors import JobFailed, LeaseLost, RuntimeUnavailable
+from airflow_training.supervise.waiting import alongside
 
 if TYPE_CHECKING:
     from airflow_training.cli.live import EventPrinter
@@ -296,14 +297,10 @@ async def _watching(
                 await asyncio.to_thread(print_updates)
             await asyncio.sleep(_POLL_SECONDS)
 
-    task = asyncio.ensure_future(watch())
-    try:
+    async with alongside(watch()):
         yield
         if supervisor.ledger is None and seen >= 0:
             await asyncio.to_thread(print_updates)
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def _who(owner: str) -> str:

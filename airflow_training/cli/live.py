@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_training.cli.output import EventLevel, event_line, note, terminal
 from airflow_training.control.model import Event, InstanceKey, Ledger, ProgressReport
+from airflow_training.supervise.waiting import alongside
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -60,12 +61,8 @@ class EventPrinter:
                 if watched.ledger is not None:
                     self.print_line(_line(watched.ledger, watched.progress))
 
-        task = asyncio.ensure_future(report())
-        try:
+        async with alongside(report()):
             yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 class LiveStory(EventPrinter):
@@ -106,12 +103,8 @@ class LiveStory(EventPrinter):
                 await asyncio.sleep(_REFRESH_SECONDS)
 
         with self._live:
-            task = asyncio.ensure_future(renew())
-            try:
+            async with alongside(renew()):
                 yield
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
 
 
 def make_event_printer(*, as_json: bool) -> EventPrinter:

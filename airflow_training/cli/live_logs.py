@@ -11,6 +11,7 @@ from airflow_training.control.model import AttemptId, InstanceEntry, InstanceKey
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.port import Cursor, InstanceRef, Runtime
 from airflow_training.state.records import RunRecord
+from airflow_training.supervise.waiting import alongside
 
 if TYPE_CHECKING:
     from airflow_training.cli.live import EventPrinter, RunSource
@@ -28,13 +29,9 @@ async def showing_logs(
 ) -> AsyncIterator[None]:
     """Print new lines of all instances while the body goes on, and what is left at its end."""
     logs = _Logs(runtime, record, watched, view)
-    task = asyncio.ensure_future(logs.run())
-    try:
+    async with alongside(logs.run()):
         yield
         await logs.poll()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 class _Logs:

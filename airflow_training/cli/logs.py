@@ -26,6 +26,7 @@ from airflow_training.cli.run_logs import find_logs
 from airflow_training.cli.times import parse_moment
 from airflow_training.control.model import AttemptId
 from airflow_training.supervise.instance_logs import InstanceLogs, RunLogs
+from airflow_training.supervise.waiting import alongside
 
 if TYPE_CHECKING:
     from airflow_training.logs.reading.search import LineMatch, Searcher
@@ -366,12 +367,8 @@ async def _collecting(
 ) -> tuple[int, str]:
     """Show a log while the runtime keeps what is printed: none is lost between two looks."""
     key = instance.key
-    collecting = asyncio.ensure_future(run.runtime.collect_logs(run.record.ref(), only={key}))
-    try:
+    async with alongside(run.runtime.collect_logs(run.record.ref(), only={key})):
         return await showing
-    finally:
-        collecting.cancel()
-        await asyncio.gather(collecting, return_exceptions=True)
 
 
 async def _show(

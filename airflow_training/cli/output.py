@@ -204,13 +204,19 @@ def print_warnings(warnings: Sequence[Problem], *, path: str = "") -> None:
         note(f"warning: {head}{warning}")
 
 
-def fail(field: str, message: str, **details: Any) -> InputError:
-    """Return the InputError for one mistake of the user, to be raised.
-
-    `details`: `code` (not_allowed by default), `value`, `allowed`, `hint`.
-    """
-    code = details.pop("code", "not_allowed")
-    return InputError(problems=[Problem(code=code, field=field, message=message, **details)])
+def fail(
+    field: str,
+    message: str,
+    *,
+    code: str = "not_allowed",
+    value: object = None,
+    allowed: Sequence[object] = (),
+    hint: str = "",
+) -> InputError:
+    """Return the InputError for one mistake of the user, to be raised."""
+    return InputError.of(
+        code=code, field=field, message=message, value=value, allowed=allowed, hint=hint
+    )
 
 
 def time_text(at: float | None) -> str:

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from airflow_training.builtin_runtimes import OURS
 from airflow_training.cli.documents import (
+    FileArgument,
     JobOption,
     ParamOption,
+    RuntimeOption,
     SetOption,
     only_job,
     parse_params,
@@ -66,7 +67,7 @@ ConstraintOption = Annotated[
     list[str] | None,
     typer.Option("--constraint", "-c", metavar="KEY=VALUE", help="tp=8, 'pp={max: 4}', ..."),
 ]
-RuntimeOption = Annotated[str, typer.Option(help="The training framework that will run it.")]
+FrameworkOption = Annotated[str, typer.Option(help="The training framework that will run it.")]
 ConstantsOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Of `plan calibrate`, instead of the shipped constants."),
@@ -76,13 +77,11 @@ TopOption = Annotated[int, typer.Option(min=1, help="How many plans to show.")]
 
 @app.command()
 def job(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file, YAML or JSON.")],
+    file: FileArgument,
     params: ParamOption = None,
     overrides: SetOption = None,
     name: JobOption = "",
-    runtime: Annotated[
-        str, typer.Option(help=f"Instead of the document's: {' or '.join(OURS)}.")
-    ] = "",
+    runtime: RuntimeOption = "",
     output: OutputOption = "table",
     plot: PlotOption = None,
 ) -> None:
@@ -133,7 +132,7 @@ def search(
     precision: PrecisionOption = "bf16",
     objective: ObjectiveOption = "time",
     constraint: ConstraintOption = None,
-    runtime: RuntimeOption = "generic",
+    runtime: FrameworkOption = "generic",
     constants: ConstantsOption = None,
     top_k: TopOption = 5,
     requests: Annotated[
@@ -178,7 +177,7 @@ def explain(
         list[str] | None,
         typer.Option("--strategy", "-s", metavar="KEY=VALUE", help="Explain this split: tp=8 ..."),
     ] = None,
-    runtime: RuntimeOption = "generic",
+    runtime: FrameworkOption = "generic",
     constants: ConstantsOption = None,
     output: OutputOption = "table",
     plot: PlotOption = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_training.builtin_runtimes import SIMULATED
-from airflow_training.cli.context import open_store, settings
+from airflow_training.cli.context import open_store, runtime_of
 from airflow_training.cli.output import command_line, fail
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ __all__ = ["find_logs"]
 def find_logs(run: str) -> RunLogs:
     """Return the run that `run` names; raises InputError for none, and for a simulated one."""
     from airflow_training.supervise.instance_logs import RunLogs
-    from airflow_training.supervise.runtimes import make_runtime
 
     store = open_store()
     record = store.find_run(run)
@@ -28,6 +27,4 @@ def find_logs(run: str) -> RunLogs:
             value=run,
             hint=command_line("events", record.key.run_id),
         )
-    connection = store.job(record.uid).connection
-    runtime = make_runtime(record.runtime, settings(), connection=connection)
-    return RunLogs(store=store, record=record, runtime=runtime)
+    return RunLogs(store=store, record=record, runtime=runtime_of(record, store))

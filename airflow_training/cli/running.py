@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_training.builtin_runtimes import HERE, OURS, SIMULATED
+from airflow_training.builtin_runtimes import HERE, SIMULATED
 from airflow_training.cli.context import open_store, settings
 from airflow_training.cli.documents import (
     JobOption,
     OutputOption,
     ParamOption,
+    RuntimeOption,
     SetOption,
     only_job,
     parse_params,
@@ -67,9 +68,7 @@ def run(
     run_id: Annotated[
         str, typer.Option(help="Name of the run; the same name again takes it up where it is.")
     ] = "",
-    runtime: Annotated[
-        str, typer.Option(help=f"Instead of the document's: {' or '.join(OURS)}.")
-    ] = "",
+    runtime: RuntimeOption = "",
     simulate: Annotated[
         Path | None,
         typer.Option(metavar="FAULTS", help="Simulate the instances, with these faults."),
@@ -108,10 +107,9 @@ def run(
         runtime=runtime,
         simulate=simulate,
         single=single,
-        as_json=log_format is LogFormat.json,
-        output=output,
     )
-    start = dataclasses.replace(start, logs=logs, pages=pages)
+    as_json = log_format is LogFormat.json
+    start = dataclasses.replace(start, as_json=as_json, output=output, logs=logs, pages=pages)
     ctx.obj.append(start)  # `main` hosts it
 
 
@@ -151,8 +149,6 @@ class JobReference:
         runtime: str = "",
         simulate: Path | None = None,
         single: bool = False,
-        as_json: bool = False,
-        output: OutputFormat = OutputFormat.table,
     ) -> StartRequest:
         """Return the run to host, after all checks; raises InputError."""
         from airflow_training.admission.check import check_text
@@ -197,8 +193,6 @@ class JobReference:
             warnings=(*chosen.warnings, *more),
             key=key,
             simulate=simulate,
-            as_json=as_json,
-            output=output,
         )
 
     def _read(self) -> _JobText:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from airflow_training.builtin_runtimes import SIMULATED
-from airflow_training.cli.context import RunArgument, open_store, settings
+from airflow_training.cli.context import RunArgument, open_store, runtime_of
 from airflow_training.cli.output import fail
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ def shell(
 
     from airflow_training.runtimes.port import Streams
     from airflow_training.supervise.kept import open_shell
-    from airflow_training.supervise.runtimes import make_runtime
 
     store = open_store()
     record = store.find_run(run)
@@ -47,7 +46,7 @@ def shell(
         raise fail("RUN", "a simulated run has nothing to look into", value=run)
     job = store.job(record.uid)
     key = _chosen(job, store.ledger(record.uid).job, role, index)
-    runtime = make_runtime(record.runtime, settings(), connection=job.connection)
+    runtime = runtime_of(record, store)
     streams = Streams(terminal=all(each.isatty() for each in (sys.stdin, sys.stdout)))
     looking = open_shell(record, key, command or (), streams, store=store, runtime=runtime)
     try:

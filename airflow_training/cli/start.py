@@ -20,9 +20,9 @@ class StartRequest:
     warnings: tuple[Problem, ...]
     key: RunKey
     simulate: Path | None
-    as_json: bool
+    as_json: bool = False
     """Of the event lines."""
-    output: OutputFormat
+    output: OutputFormat = OutputFormat.table
     logs: bool = False
     """Show what the instances print."""
     pages: bool = False

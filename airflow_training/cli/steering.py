@@ -17,6 +17,7 @@ from airflow_training.cli.context import (
     SourceOption,
     check_run_or_dag_run,
     open_store,
+    runtime_of,
     settings,
 )
 from airflow_training.cli.documents import OutputOption
@@ -105,7 +106,6 @@ def kill(
     import asyncio
 
     from airflow_training.supervise.cleanup import drive_to_end
-    from airflow_training.supervise.runtimes import make_runtime
 
     kind: RequestKind = "kill" if now else "stop"
     check_run_or_dag_run(run, dag_run, source=source)
@@ -127,13 +127,11 @@ def kill(
     store, record = _draining(run) if now else _living(run)
     number = store.add_request(record.uid, kind, reason=reason or "Killed", by=_user())
     if wait and record.runtime != SIMULATED:  # a simulation lives in its own process only
-        connection = store.job(record.uid).connection
-        runtime = make_runtime(record.runtime, settings(), connection=connection)
         asyncio.run(
             drive_to_end(
                 record.uid,
                 store=store,
-                runtime=runtime,
+                runtime=runtime_of(record, store),
                 timeout_seconds=wait,
                 on_event=lambda event: note(event_line(event, as_json=False)),
             )
@@ -146,14 +144,13 @@ def _end_kept(text: str, *, reason: str, wait: float, output: OutputFormat) -> b
     import asyncio
 
     from airflow_training.supervise.kept import end_kept
-    from airflow_training.supervise.runtimes import make_runtime
 
     store = open_store()
     record = store.find_run(text)
     job = store.ledger(record.uid).job
     if record.runtime == SIMULATED or job.kept is None or not job.drained:
         return False
-    runtime = make_runtime(record.runtime, settings(), connection=store.job(record.uid).connection)
+    runtime = runtime_of(record, store)
     ending = end_kept(
         record, store=store, runtime=runtime, reason=reason, by=_user(), timeout_seconds=wait or 1.0
     )

@@ -62,9 +62,9 @@ def drive_unfinished_runs(asked: ResumeOpenRuns, *, settings: Settings) -> bool:
 
 
 async def _drive(store: Store, runs: list[RunRecord], *, settings: Settings) -> None:
+    from airflow_training.cli.context import runtime_of
     from airflow_training.supervise.loop import Supervisor
     from airflow_training.supervise.owners import new_owner
-    from airflow_training.supervise.runtimes import make_runtime
 
     def event_printer(run_id: str) -> Callable[[Event], None]:
         return lambda event: note(f"{run_id}  {event_line(event, as_json=False)}")
@@ -73,9 +73,7 @@ async def _drive(store: Store, runs: list[RunRecord], *, settings: Settings) -> 
         asyncio.ensure_future(
             Supervisor(
                 store=store,
-                runtime=make_runtime(
-                    record.runtime, settings, connection=store.job(record.uid).connection
-                ),
+                runtime=runtime_of(record, store),
                 run_uid=record.uid,
                 owner=new_owner(),
                 on_event=event_printer(record.key.run_id),

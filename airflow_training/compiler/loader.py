@@ -16,7 +16,7 @@ from airflow.sdk import DAG, get_parsing_context
 from airflow_training.compiler.dag import source_to_dag
 from airflow_training.compiler.form import job_files
 from airflow_training.compiler.source import JobSource, parse_jobs
-from airflow_training.errors import InputError, Problem
+from airflow_training.errors import InputError
 
 if TYPE_CHECKING:
     from airflow_training.documents.parsing import TrainingJob
@@ -57,8 +57,6 @@ def _checked(text: str, *, path: Path) -> Sequence[TrainingJob]:
 
     found = check_text(text, path=str(path), base_dir=str(path.parent))
     problems = [problem for each in found for problem in each.problems]
-    if not found:
-        problems = [Problem(code="missing", field="", message="holds no job")]
     if problems:
         raise InputError(problems=problems, path=str(path))
     return [each.job for each in found if each.job is not None]

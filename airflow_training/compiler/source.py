@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_training.errors import InputError, Problem
+from airflow_training.errors import InputError
 
 if TYPE_CHECKING:
     from airflow_training.documents.parsing import TrainingJob
@@ -76,8 +76,6 @@ def parse_jobs(text: str, *, path: str = "") -> Sequence[TrainingJob]:
 
     documents = parse(text, path)
     problems = [problem for document in documents for problem in document.problems]
-    if not documents:
-        problems = [Problem(code="missing", field="", message="holds no job")]
     if problems:
         raise InputError(problems=problems, path=path)
     return [document.job for document in documents if document.job is not None]

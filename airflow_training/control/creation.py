@@ -36,8 +36,7 @@ from airflow_training.control.model import (
     RestartProcess,
     RoleEntry,
 )
-from airflow_training.control.outcomes import apply_policies
-from airflow_training.control.policies import role_verdict
+from airflow_training.control.outcomes import apply_policies, verdict_of
 from airflow_training.control.root_cause import NEVER_FITS_CAUSE, cause_document
 from airflow_training.control.scaling import add_missing, remove_surplus
 from airflow_training.control.transitions import ENDED, fail_for_good, is_vacant
@@ -318,13 +317,7 @@ def _lose(
         message = _late(problem.dependency, draft.roles[role.name], message, now=draft.now)
     for entry in entries:
         fail_for_good(draft, replace(entry, reason=reason, message=message))
-    groups = [(h, n) for h, n in draft.census.get(role.name, ()) if h.final]
-    verdict = role_verdict(
-        role,
-        replicas=draft.roles[role.name].replicas,
-        succeeded=sum(number for head, number in groups if head.state == "succeeded"),
-        failed=sum(number for head, number in groups if head.state == "failed"),
-    )
+    verdict = verdict_of(draft, role)
     if verdict is not None and verdict.state == "Failed":
         close_role(draft, role.name, "Failed", reason=reason, message=message)
 

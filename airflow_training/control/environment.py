@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from airflow_training.control import reasons
+from airflow_training.documents.shapes import mapping
 
 __all__ = [
     "FULL_BYTES",
@@ -86,7 +87,7 @@ def _device_lost(records: Sequence[Mapping[str, Any]]) -> EnvironmentState | Non
 
 
 def _disk_full(records: Sequence[Mapping[str, Any]]) -> EnvironmentState | None:
-    disk = _part(records[-1], "disk")
+    disk = mapping(records[-1].get("disk"))
     if "free_bytes" in disk and _number(disk, "free_bytes") < FULL_BYTES:
         return EnvironmentState(
             condition="diskFull", why=f"{_number(disk, 'free_bytes') / 2**20:.0f} MiB left on disk"
@@ -98,9 +99,9 @@ def _disk_full(records: Sequence[Mapping[str, Any]]) -> EnvironmentState | None:
 
 def _out_of_memory(records: Sequence[Mapping[str, Any]]) -> EnvironmentState | None:
     newest = records[-1]
-    kills = _number(_part(newest, "memory"), "oom_kills")
-    if kills > _number(_part(records[0], "memory"), "oom_kills") or (
-        _part(newest, "exit").get("reason") == reasons.OUT_OF_MEMORY
+    kills = _number(mapping(newest.get("memory")), "oom_kills")
+    if kills > _number(mapping(records[0].get("memory")), "oom_kills") or (
+        mapping(newest.get("exit")).get("reason") == reasons.OUT_OF_MEMORY
     ):
         return EnvironmentState(
             condition="outOfMemory", why="the kernel ended something for want of memory"
@@ -109,13 +110,13 @@ def _out_of_memory(records: Sequence[Mapping[str, Any]]) -> EnvironmentState | N
 
 
 def _strained(record: Mapping[str, Any]) -> EnvironmentState | None:
-    memory = _part(record, "memory")
+    memory = mapping(record.get("memory"))
     limit, used = _number(memory, "limit_bytes"), _number(memory, "used_bytes")
     if limit and used / limit > STRAINED_SHARE:
         return EnvironmentState(
             condition="strained", why=f"memory at {used / limit:.0%} of its limit"
         )
-    waited = _number(_part(_part(record, "pressure"), "memory"), "full10")
+    waited = _number(mapping(mapping(record.get("pressure")).get("memory")), "full10")
     if waited > STRAINED_PRESSURE:
         return EnvironmentState(
             condition="strained", why=f"everything waited for memory in {waited:.0f} % of the time"
@@ -128,11 +129,6 @@ def _devices(record: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(devices, list):
         return {}
     return {str(each.get("id")): each for each in devices if isinstance(each, Mapping)}
-
-
-def _part(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = record.get(name)
-    return found if isinstance(found, Mapping) else {}
 
 
 def _number(record: Mapping[str, Any], name: str) -> float:

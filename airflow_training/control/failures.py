@@ -99,6 +99,13 @@ class Failure(AttemptRecord):
     """Of one whose end was not seen yet: the failure of whoever lost it, whose log names it."""
 
     @property
+    def exit_status(self) -> int | None:
+        """Its exit code, and of a signal what a shell makes of it; None: it has neither."""
+        if self.exit_code is None and self.signal is not None:
+            return 128 + self.signal
+        return self.exit_code
+
+    @property
     def lost_node(self) -> str:
         """Return the node that was lost with all that ran there; "": something else has happened."""
         lost = self.known is not None and self.known.cause == NODE_LOST
@@ -179,9 +186,7 @@ def exit_code_says(table: ExitCodeTable, failure: Failure) -> Literal["retryable
     if named is not None and not table.retryable and not table.permanent:
         table = named
     failure = failure.as_noticed()
-    code = failure.exit_code
-    if code is None and failure.signal is not None:
-        code = 128 + failure.signal
+    code = failure.exit_status
     if failure.known is not None or failure.failure_class == "preemption":
         code = None
     if code in table.retryable:
@@ -235,9 +240,7 @@ def rule_matches(rule: FailureRule, failure: Failure) -> bool:
 
 
 def _code_matches(rule: FailureRule, failure: Failure) -> bool:
-    code = failure.exit_code
-    if code is None and failure.signal is not None:
-        code = 128 + failure.signal
+    code = failure.exit_status
     if code is None:  # vanished, never started: no list of codes says anything about it
         return False
     return (code in rule.on_exit_codes) == (rule.exit_code_operator == "In")

@@ -642,6 +642,11 @@ class JobEntry:
     kept: KeptInstance | None = None
     """Of a job that failed with `keepFailedSeconds`."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended and nothing of it is alive."""
+        return self.state in TERMINAL_JOB_STATES and self.drained
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:

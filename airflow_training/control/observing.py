@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any
 
 from airflow_training.control import reasons
 from airflow_training.control.diagnosed import class_of
@@ -31,6 +30,7 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.readiness import observed_hardware
 from airflow_training.control.transitions import ENDED, delete_initializer
+from airflow_training.documents.resolved import FailureClass
 from airflow_training.documents.text import counted
 
 __all__ = ["apply_observations"]
@@ -270,9 +270,9 @@ def _succeeded(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure
             at=at,
             reason=reasons.COMPLETED,
             message=seen.message,
-            exit_code=0,
             failure_class="user",
             node=seen.node,
+            exit_code=0,
         )
     delete_initializer(draft, entry)
     if seen.lingers:
@@ -317,17 +317,20 @@ def _failed(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure:
         failure_class = class_of(diagnosed, otherwise=failure_class)
     around = observed_hardware(seen.environment) or entry.had
     draft.put(replace(_with_end(entry, seen, at=at), had=around))
-    return _failure(
+    failure = _failure(
         draft,
         entry,
         at=at,
         reason=seen.reason,
         message=seen.message,
-        exit_code=seen.exit_code,
-        signal=seen.signal,
         failure_class=failure_class,
-        said_by_runtime=said_by_runtime,
         node=seen.node,
+        exit_code=seen.exit_code,
+    )
+    return replace(
+        failure,
+        signal=seen.signal,
+        said_by_runtime=said_by_runtime,
         environment=environment_state(read_records(seen.environment), at=at),
         step=None if seen.progress is None else seen.progress.step,
         diagnosed=diagnosed,
@@ -364,7 +367,7 @@ def _unknown(
     silent_since, limit = changed.last_transition_at, draft.spec.unknown_seconds
     passed = draft.now - silent_since
     more = f" (of {passed:.0f} s that passed)" if passed - limit >= 1 else ""
-    return _failure(
+    failure = _failure(
         draft,
         entry,
         at=draft.now,
@@ -372,8 +375,8 @@ def _unknown(
         message=f"unknown for {limit:g} s{more} on node {node or '(unknown)'}",
         failure_class="infrastructure",
         node=node,
-        silent_since=silent_since,
     )
+    return replace(failure, silent_since=silent_since)
 
 
 def _vanished(draft: Draft, entry: InstanceEntry) -> Failure:
@@ -388,11 +391,25 @@ def _vanished(draft: Draft, entry: InstanceEntry) -> Failure:
     )
 
 
-def _failure(draft: Draft, entry: InstanceEntry, *, reason: str, **facts: Any) -> Failure:
+def _failure(
+    draft: Draft,
+    entry: InstanceEntry,
+    *,
+    at: float,
+    reason: str,
+    message: str,
+    failure_class: FailureClass,
+    node: str,
+    exit_code: int | None = None,
+) -> Failure:
     return Failure(
         key=entry.key,
         attempt_id=entry.attempt_id,
+        at=at,
         reason=reason,
         known=draft.known_reasons.get(reason),
-        **facts,
+        message=message,
+        exit_code=exit_code,
+        failure_class=failure_class,
+        node=node,
     )

@@ -28,7 +28,7 @@ from airflow_training.control.model import (
     RestartRecord,
 )
 from airflow_training.control.peers import missing_peer
-from airflow_training.control.policies import job_verdict, role_verdict
+from airflow_training.control.policies import RoleVerdict, job_verdict, role_verdict
 from airflow_training.control.reason_facts import LEVELS
 from airflow_training.control.recovery import (
     is_one_group,
@@ -50,6 +50,7 @@ from airflow_training.control.restarts import (
 )
 from airflow_training.control.root_cause import cause_of_failure, cause_of_role, message_of
 from airflow_training.control.transitions import fail_for_good, next_attempt, nodes_to_avoid
+from airflow_training.documents.resolved import ResolvedRole
 
 __all__ = ["apply_failures", "apply_policies"]
 
@@ -110,19 +111,24 @@ class PendingRestart:
     """The line that charges it; None: a consequence of what was charged before."""
 
 
+def verdict_of(draft: Draft, role: ResolvedRole) -> RoleVerdict | None:
+    """Return how a role ends by what its instances have come to; None while it goes on."""
+    groups = [(h, n) for h, n in draft.census.get(role.name, ()) if h.final]
+    return role_verdict(
+        role,
+        replicas=draft.roles[role.name].replicas,
+        succeeded=sum(number for head, number in groups if head.state == "succeeded"),
+        failed=sum(number for head, number in groups if head.state == "failed"),
+    )
+
+
 def apply_policies(draft: Draft) -> None:
     """End roles, then the job, where their policies say so."""
     for role in draft.spec.roles:
         entry = draft.roles[role.name]
         if entry.state in ("Succeeded", "Failed", "Stopped"):
             continue
-        groups = [(h, n) for h, n in draft.census.get(role.name, ()) if h.final]
-        verdict = role_verdict(
-            role,
-            replicas=entry.replicas,
-            succeeded=sum(number for head, number in groups if head.state == "succeeded"),
-            failed=sum(number for head, number in groups if head.state == "failed"),
-        )
+        verdict = verdict_of(draft, role)
         if verdict is not None:
             reason, message = verdict.reason, verdict.message
             if verdict.state == "Failed" and draft.gave_up.get(role.name):

@@ -16,6 +16,7 @@ from airflow_training.control.environment import (
 )
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.documents.shapes import mapping
 
 __all__ = ["observed_hardware", "required_hardware"]
 
@@ -45,7 +46,7 @@ def observed_hardware(lines: Sequence[str]) -> dict[str, Any]:
     if not any(record.get("on") in ("start", "interval") for record in records):
         return {}
     return {
-        "boot_id": str(_part(records[-1], "node").get("boot_id") or ""),
+        "boot_id": str(mapping(records[-1].get("node")).get("boot_id") or ""),
         "devices": max((_devices(record) for record in records), key=len),
         "memory_bytes": max(_own_memory(record) for record in records),
         "at": float(records[-1].get("at") or 0.0),
@@ -63,12 +64,7 @@ def _devices(record: Mapping[str, Any]) -> list[str]:
 
 def _own_memory(record: Mapping[str, Any]) -> int:
     """Return what the instance surely held itself: neither the pages it shared nor what others had."""
-    tree = _part(record, "processes").get("tree")
+    tree = mapping(record.get("processes")).get("tree")
     largest = max((each["rss_bytes"] for each in tree), default=0) if tree else 0
-    used = _part(record, "memory").get("used_bytes")
+    used = mapping(record.get("memory")).get("used_bytes")
     return int(largest if used is None else min(largest, used))
-
-
-def _part(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = record.get(name)
-    return found if isinstance(found, Mapping) else {}

@@ -15,6 +15,14 @@ from airflow_training.documents.resolved import FailureClass
 
 __all__ = ["LEVELS_OF", "RecoveryChoice", "recovery_level"]
 
+_UNCLEAR: Mapping[Condition, Level] = {
+    "healthy": "process",
+    "strained": "pod",
+    "outOfMemory": "container",
+    "diskFull": "node",
+    "deviceLost": "node",
+    "unknown": "pod",
+}
 LEVELS_OF: Mapping[FailureClass, Mapping[Condition, Level]] = {
     "user": {
         "healthy": "process",
@@ -24,14 +32,7 @@ LEVELS_OF: Mapping[FailureClass, Mapping[Condition, Level]] = {
         "deviceLost": "node",
         "unknown": "container",
     },
-    "infrastructure": {
-        "healthy": "process",
-        "strained": "pod",
-        "outOfMemory": "container",
-        "diskFull": "node",
-        "deviceLost": "node",
-        "unknown": "pod",
-    },
+    "infrastructure": _UNCLEAR,
     "preemption": {
         "healthy": "pod",
         "strained": "pod",
@@ -48,14 +49,7 @@ LEVELS_OF: Mapping[FailureClass, Mapping[Condition, Level]] = {
         "deviceLost": "node",
         "unknown": "pod",
     },
-    "unknown": {
-        "healthy": "process",
-        "strained": "pod",
-        "outOfMemory": "container",
-        "diskFull": "node",
-        "deviceLost": "node",
-        "unknown": "pod",
-    },
+    "unknown": _UNCLEAR,
 }
 
 

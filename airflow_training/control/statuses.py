@@ -8,6 +8,7 @@ from airflow_training.control import reasons
 from airflow_training.control.conditions import condition_of
 from airflow_training.control.draft import Draft
 from airflow_training.control.model import TERMINAL_JOB_STATES
+from airflow_training.control.running_time import comes_later
 from airflow_training.documents.resolved import ResolvedRole
 
 __all__ = ["update_statuses"]
@@ -73,7 +74,7 @@ def _show_job(draft: Draft) -> None:
     counted = [role for role in draft.spec.roles if role.tracked] or draft.spec.roles
     if job.running_at is None and all(_is_up(draft, role) for role in counted):
         draft.job = replace(draft.job, running_at=draft.now)
-    expected = [role for role in counted if not _comes_later(draft, role)]
+    expected = [role for role in counted if not comes_later(draft, role)]
     up = [role for role in expected if _is_up(draft, role)]
     if up and len(up) == len(expected) and draft.job.state != "Running":
         draft.job = replace(draft.job, state="Running", reason=reasons.RUNNING, message="")
@@ -82,10 +83,3 @@ def _show_job(draft: Draft) -> None:
 
 def _is_up(draft: Draft, role: ResolvedRole) -> bool:
     return draft.roles[role.name].state in _UP
-
-
-def _comes_later(draft: Draft, role: ResolvedRole) -> bool:
-    """Return whether a role waits for another to be complete: the job runs without it till then."""
-    return draft.roles[role.name].state == "Waiting" and any(
-        dependency.status == "Complete" for dependency in role.depends_on
-    )

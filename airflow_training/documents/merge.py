@@ -34,17 +34,6 @@ _ALTERNATIVES: Mapping[str, frozenset[str]] = {
     "volumes": frozenset({"name"}),
 }
 """Lists whose items hold exactly one of several sources besides these keys (`retainKeys`)."""
-_SHORTHAND_IN_CONTAINER = (
-    "image",
-    "command",
-    "args",
-    "env",
-    "envFrom",
-    "workingDir",
-    "resources",
-    "ports",
-    "volumeMounts",
-)
 
 
 def merge_templates(*layers: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -58,7 +47,7 @@ def merge_templates(*layers: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def shorthand_template(container: str, shorthand: Mapping[str, Any]) -> dict[str, Any]:
     """Return the pod template that shorthand keys (camelCase) stand for; empty for none."""
-    inside = {key: shorthand[key] for key in _SHORTHAND_IN_CONTAINER if key in shorthand}
+    inside = {key: value for key, value in shorthand.items() if key != "volumes"}
     spec: dict[str, Any] = {}
     if inside:
         spec["containers"] = [{"name": container, **inside}]

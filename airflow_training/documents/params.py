@@ -26,7 +26,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def check_params(
-    declared: Mapping[str, Param], given: Mapping[str, Any], *, prefix: Loc = ("params",)
+    declared: Mapping[str, Param], given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[Problem]]:
     """Return the values a run sees (what was given over the defaults) and what is wrong with them.
 
@@ -38,11 +38,11 @@ def check_params(
         problem
         for name, param in declared.items()
         if name in given or "default" in param.model_fields_set
-        for problem in check_value(param, values[name], (*prefix, name))
+        for problem in check_value(param, values[name], ("params", name))
     ]
     problems += [
         Problem(
-            code="missing", field=format_path((*prefix, name)), message="has no default: give it"
+            code="missing", field=format_path(("params", name)), message="has no default: give it"
         )
         for name, param in declared.items()
         if name not in given and "default" not in param.model_fields_set

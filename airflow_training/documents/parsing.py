@@ -20,7 +20,13 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from airflow_training.documents.base import Model
-from airflow_training.documents.loading import FieldLines, dump_yaml, load_documents, read_file
+from airflow_training.documents.loading import (
+    FieldLines,
+    LoadedDocument,
+    dump_yaml,
+    load_documents,
+    read_file,
+)
 from airflow_training.documents.models import Metadata, TrainingJobSpec
 from airflow_training.documents.problems import overflows, with_lines
 from airflow_training.errors import InputError, Problem
@@ -94,8 +100,6 @@ class ParsedDocument:
     """One document of a file after every check that needs neither framework nor runtime."""
 
     path: str
-    index: int
-    """Position in the file, from 0."""
     job: TrainingJob | None
     problems: Sequence[Problem]
     """Errors, with lines; empty when valid."""
@@ -103,6 +107,13 @@ class ParsedDocument:
     lines: FieldLines
     raw: Any
     """The document as plain data, after overrides, without the malformed parts of its pods."""
+
+
+_NO_JOB = LoadedDocument(
+    data=None,
+    lines=FieldLines(""),
+    problems=(Problem(code="missing", field="", message="the file holds no job"),),
+)
 
 
 def parse(
@@ -123,7 +134,7 @@ def parse(
     """
     documents = []
     names: set[str] = set()
-    for index, loaded in enumerate(load_documents(text, path)):
+    for loaded in load_documents(text, path) or (_NO_JOB,):
         if loaded.data is None:
             job, raw, found, warnings = None, None, list[Problem](), list[Problem]()
         else:
@@ -134,20 +145,11 @@ def parse(
         documents.append(
             ParsedDocument(
                 path=path,
-                index=index,
                 job=job,
                 problems=with_lines([*loaded.problems, *found], loaded.lines),
                 warnings=with_lines(warnings, loaded.lines),
                 lines=loaded.lines,
                 raw=raw,
-            )
-        )
-    if not documents:
-        empty = Problem(code="missing", field="", message="the file holds no job")
-        lines = FieldLines("", 0)
-        documents.append(
-            ParsedDocument(
-                path=path, index=0, job=None, problems=[empty], warnings=[], lines=lines, raw=None
             )
         )
     return documents

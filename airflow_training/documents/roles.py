@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -32,8 +33,10 @@ class Shorthand(Model):
     volume_mounts: Many[dict[str, Any]] | None = None
 
 
-SHORTHAND: tuple[str, ...] = tuple(Shorthand.model_fields)
-"""Python names of the shorthand keys."""
+SHORTHAND: Mapping[str, str] = {
+    field.alias or name: name for name, field in Shorthand.model_fields.items()
+}
+"""Shorthand key, in camelCase -> its Python name."""
 
 
 class Dependency(Model):

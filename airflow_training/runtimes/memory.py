@@ -7,10 +7,9 @@ All calls must come from one event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.control.model import InstanceKey, Observation, ProgressReport
@@ -51,6 +50,7 @@ __all__ = ["MEMORY", "MemoryRuntime"]
 
 _FIRST_PORT = 20000
 _STALL_LOOK_SECONDS = 5.0
+_NODE = NodeView(name="memory", cpus=64, memory_bytes=256 << 30)
 
 
 class MemoryRuntime:
@@ -65,24 +65,12 @@ class MemoryRuntime:
         place="this process",
     )
 
-    def __init__(
-        self,
-        *,
-        script: Script | None = None,
-        clock: Clock | None = None,
-        nodes: Sequence[NodeView] = (NodeView(name="memory", cpus=64, memory_bytes=256 << 30),),
-    ) -> None:
+    def __init__(self, *, script: Script | None = None, clock: Clock | None = None) -> None:
         self.script = script or Script()
         self.clock: Clock = clock or WallClock()
-        self._nodes = tuple(nodes)
         self._runs: dict[str, SimulatedRun] = {}
         self._unreachable_until = float("-inf")
         self._next_port = _FIRST_PORT
-
-    @classmethod
-    def from_file(cls, path: str | Path, *, clock: Clock | None = None) -> MemoryRuntime:
-        """Return a runtime that follows a fault script; raises InputError."""
-        return cls(script=load_script(path), clock=clock)
 
     # the port ----------------------------------------------------------------------------------
     async def check(
@@ -122,13 +110,11 @@ class MemoryRuntime:
     async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
         """Let held instances run."""
         del answer  # nothing here reads addresses
-        self._check_reachable()
-        for ref in instances:
-            found = self._find(ref)
-            if found is not None and found.held:
-                self._set(ref.run.uid, found, state="pending", reason="Starting")
+        for run_uid, found in self._existing(instances):
+            if found.held:
+                self._set(run_uid, found, state="pending", reason="Starting")
                 if found.placed:
-                    self._start(ref.run.uid, found)
+                    self._start(run_uid, found)
 
     async def stop_process(
         self,
@@ -138,20 +124,16 @@ class MemoryRuntime:
         dump_stacks: bool = False,  # noqa: ARG002 - nothing here has stacks
     ) -> None:
         """Let instances terminate as `delete` does, and then wait."""
-        self._check_reachable()
-        for ref in instances:
-            found = self._find(ref)
-            if found is not None and found.in_place and found.state in ("pending", "running"):
-                self._stop(ref.run.uid, found, grace_seconds=grace_seconds)
+        for run_uid, found in self._existing(instances):
+            if found.in_place and found.state in ("pending", "running"):
+                self._stop(run_uid, found, grace_seconds=grace_seconds)
 
     async def await_peers(
         self, instances: Sequence[InstanceRef], *, seconds: float, number: int
     ) -> None:
         """Let the clocks of scripted stalls stand for so long."""
-        self._check_reachable()
-        for ref in instances:
-            found = self._find(ref)
-            if found is not None and number != found.excuse:
+        for _, found in self._existing(instances):
+            if number != found.excuse:
                 found.excuse, found.excused_until = number, self.clock.now() + seconds
 
     async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
@@ -167,11 +149,9 @@ class MemoryRuntime:
 
     async def dismiss(self, instances: Sequence[InstanceRef]) -> None:
         """Let instances wait no more."""
-        self._check_reachable()
-        for ref in instances:
-            found = self._waiting(ref)
-            if found is not None:
-                self._stop_waiting(ref.run.uid, found)
+        for run_uid, found in self._existing(instances):
+            if found.waits_in_place:
+                self._stop_waiting(run_uid, found)
 
     async def delete(
         self,
@@ -181,11 +161,9 @@ class MemoryRuntime:
         dump_stacks: bool = False,  # noqa: ARG002 - nothing here has stacks
     ) -> None:
         """Let instances terminate for their `stop_seconds` (at most the grace), then vanish."""
-        self._check_reachable()
-        for ref in instances:
-            found = self._find(ref)
-            if found is not None and (found.state != "terminating" or found.in_place):
-                self._terminate(ref.run.uid, found, grace_seconds=grace_seconds)
+        for run_uid, found in self._existing(instances):
+            if found.state != "terminating" or found.in_place:
+                self._terminate(run_uid, found, grace_seconds=grace_seconds)
 
     async def watch(
         self, run: RunRef
@@ -253,7 +231,7 @@ class MemoryRuntime:
     ) -> ClusterSnapshot:
         """Return the nodes it was made with."""
         self._check_reachable()
-        return ClusterSnapshot(nodes=self._nodes)
+        return ClusterSnapshot(nodes=(_NODE,))
 
     # what tests and simulations may do -----------------------------------------------------------
     def live(self, run_uid: str) -> Mapping[InstanceKey, Observation]:
@@ -329,6 +307,16 @@ class MemoryRuntime:
         self._next_port += 1
         return self._next_port
 
+    def _existing(
+        self, instances: Sequence[InstanceRef]
+    ) -> Iterator[tuple[str, SimulatedInstance]]:
+        """Yield what is there of these, with its run; raises RuntimeUnavailable."""
+        self._check_reachable()
+        for ref in instances:
+            found = self._find(ref)
+            if found is not None:
+                yield ref.run.uid, found
+
     def _find(self, ref: InstanceRef) -> SimulatedInstance | None:
         """Return the object `ref` means: the same uid, or without one the same attempt."""
         state = self._runs.get(ref.run.uid)
@@ -340,7 +328,7 @@ class MemoryRuntime:
 
     def _waiting(self, ref: InstanceRef) -> SimulatedInstance | None:
         found = self._find(ref)
-        return found if found is not None and found.in_place and found.state in ENDED else None
+        return found if found is not None and found.waits_in_place else None
 
     def _stop_waiting(self, run_uid: str, instance: SimulatedInstance) -> None:
         if instance.in_place:

@@ -16,7 +16,7 @@ from airflow_training.control.readiness import required_hardware
 from airflow_training.control.recovery import checkpoint_root, order, run_address, save_grace
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.frameworks.naming import instance_name
-from airflow_training.frameworks.pods import container_env, training_container
+from airflow_training.frameworks.pods import container_env, requested_amounts, training_container
 from airflow_training.frameworks.ranks import chief_role
 from airflow_training.frameworks.render import InstancePlace, Rendering
 from airflow_training.runtimes.port import Addresses, InstanceRef, InstanceSpec
@@ -118,11 +118,7 @@ def render_instance(
     # without a hold there is no later moment: what is live now is what the file says
     files = written.files if held else {**written.files, **written.live}
     own = addresses[role][index]
-    given = container.get("resources") or {}
-    resources = {
-        **{name: str(value) for name, value in (given.get("requests") or {}).items()},
-        **{name: str(value) for name, value in (given.get("limits") or {}).items()},
-    }
+    resources = requested_amounts(container)
     uploads = bool(job.output_uri) and role == job.output_role and index == 0
     return InstanceSpec(
         ref=InstanceRef(

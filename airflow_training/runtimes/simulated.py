@@ -68,6 +68,11 @@ class SimulatedInstance:
     def held(self) -> bool:
         return self.state == "pending" and self.reason == "WaitingForDependency"
 
+    @property
+    def waits_in_place(self) -> bool:
+        """Whether its process has ended, and it stays for the next one."""
+        return self.in_place and self.state in ENDED
+
     def observe(self) -> Observation:
         ref = self.spec.ref
         return Observation(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from airflow_training.control.model import TERMINAL_JOB_STATES, Event, JobState
+from airflow_training.control.model import Event, JobState
 from airflow_training.errors import LeaseLost, StillAlive
 from airflow_training.runtimes.port import Runtime
 from airflow_training.state.store import Store
@@ -68,16 +68,11 @@ async def stop_run(
     reason: str,
     by: str,
     timeout_seconds: float,
-    on_event: Callable[[Event], None] | None = None,
 ) -> JobState:
     """Ask for the run's end and see it through; a run that has ended keeps its state."""
     await asyncio.to_thread(store.add_request, run_uid, "stop", reason=reason, by=by)
     return await drive_to_end(
-        run_uid,
-        store=store,
-        runtime=runtime,
-        timeout_seconds=timeout_seconds,
-        on_event=on_event,
+        run_uid, store=store, runtime=runtime, timeout_seconds=timeout_seconds
     )
 
 
@@ -89,7 +84,6 @@ async def clean_up(
     reason: str = "Cleanup",
     by: str = "",
     timeout_seconds: float = 120.0,
-    on_event: Callable[[Event], None] | None = None,
 ) -> None:
     """Make sure that nothing of the run is alive and that nothing will be; idempotent.
 
@@ -99,8 +93,7 @@ async def clean_up(
     record = await asyncio.to_thread(store.run, run_uid)
     if record is None:
         return
-    job = (await asyncio.to_thread(store.ledger, run_uid)).job
-    if job.state not in TERMINAL_JOB_STATES or not job.drained:
+    if not (await asyncio.to_thread(store.ledger, run_uid)).job.is_over:
         await stop_run(
             run_uid,
             store=store,
@@ -108,7 +101,6 @@ async def clean_up(
             reason=reason,
             by=by,
             timeout_seconds=timeout_seconds,
-            on_event=on_event,
         )
     async with holding(record, store=store, timeout_seconds=timeout_seconds) as run:
         await runtime.remove(run)

@@ -222,7 +222,7 @@ class Drive:
         self._job = self._store.job(self._uid)
         self.ledger = self._store.ledger(self._uid)
         self._clock.not_before(newest_time(self.ledger))
-        if self.ledger.job.state in TERMINAL_JOB_STATES and self.ledger.job.drained:
+        if self.ledger.job.is_over:
             # only a reopened run gets here: it waits for its turn like any other
             self._store.requeue(self._uid)
             record = self._store.run(self._uid) or record

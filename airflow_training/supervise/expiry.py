@@ -11,7 +11,6 @@ import contextlib
 import logging
 
 from airflow_training.control.keeping import may_be_there
-from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.runtimes.port import Runtime, SupportsExpiry
 from airflow_training.state.store import RunRecord, RunState, Store
 from airflow_training.supervise.lease_keeper import holding
@@ -31,7 +30,7 @@ def is_expired(state: RunState, *, now: float) -> bool:
     """Return whether a run is over, with nothing alive, for longer than it shall be kept."""
     job = state.ledger.job
     kept = state.job.ttl_seconds_after_finished
-    if job.state not in TERMINAL_JOB_STATES or not job.drained or may_be_there(job, now=now):
+    if not job.is_over or may_be_there(job, now=now):
         return False
     return job.finished_at is not None and kept is not None and now > job.finished_at + kept
 

@@ -282,6 +282,9 @@ def _keeps_none(name: str, *, field: str, value: str) -> InputError:
     return _refused(field, value, message, hint="data.initialModel starts from a model file")
 
 
-def _refused(field: str, value: object, message: str, **details: Any) -> InputError:
-    problem = Problem(code="bad_reference", field=field, value=value, message=message, **details)
-    return InputError(problems=[problem])
+def _refused(
+    field: str, value: object, message: str, *, allowed: Sequence[object] = (), hint: str = ""
+) -> InputError:
+    return InputError.of(
+        code="bad_reference", field=field, value=value, message=message, allowed=allowed, hint=hint
+    )

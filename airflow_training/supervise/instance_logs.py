@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_training.control.model import (
-    TERMINAL_JOB_STATES,
     AttemptId,
     InstanceKey,
     InstanceRecord,
@@ -65,7 +64,6 @@ class RunLogs:
         for key, entry in state.ledger.instances.items():
             if _has_log(entry) and (key not in found or found[key][0] != entry.attempt_id):
                 found[key] = entry.attempt_id, entry.started_at or entry.last_transition_at
-        drained = state.ledger.job.state in TERMINAL_JOB_STATES and state.ledger.job.drained
         run = state.record.ref()
         newest = []
         for key in sorted(found, key=lambda each: (order.get(each[0], len(order)), each[1])):
@@ -75,7 +73,7 @@ class RunLogs:
                     instance=self.instance(*key),
                     ref=InstanceRef(run=run, key=key, attempt_id=found[key][0]),
                     begun=found[key][1],
-                    over=drained or (known is not None and known.final),
+                    over=state.ledger.job.is_over or (known is not None and known.final),
                 )
             )
         return newest
@@ -86,10 +84,9 @@ class RunLogs:
         attempt_id: AttemptId,
         *,
         loop: asyncio.AbstractEventLoop | None = None,
-        before: Callable[[], None] = lambda: None,
     ) -> InstanceLog:
         """Return the log of one attempt, for readers that block; see `open_ref`."""
-        return self.open_ref(instance.name, instance.ref(attempt_id), loop=loop, before=before)
+        return self.open_ref(instance.name, instance.ref(attempt_id), loop=loop)
 
     def open_ref(
         self,
@@ -234,8 +231,7 @@ class InstanceLogs(InstanceRecord):
 
     def drained(self) -> bool:
         """Return whether the run is over and nothing of it is alive."""
-        job = self.state().ledger.job
-        return job.state in TERMINAL_JOB_STATES and job.drained
+        return self.state().ledger.job.is_over
 
     def ref(self, attempt_id: AttemptId) -> InstanceRef:
         """Return one of its attempts as a runtime names it."""

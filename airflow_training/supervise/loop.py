@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from typing import Any, TypeVar
 
 from airflow_training.control.model import (
-    TERMINAL_JOB_STATES,
     Event,
     InstanceKey,
     JobState,
@@ -31,7 +30,7 @@ from airflow_training.supervise.lease_keeper import (
 )
 from airflow_training.supervise.owners import forget_owner
 from airflow_training.supervise.retrying import retrying
-from airflow_training.supervise.waiting import is_set_within
+from airflow_training.supervise.waiting import alongside, is_set_within
 
 __all__ = ["Supervisor"]
 
@@ -172,7 +171,7 @@ class Supervisor:
     def _ended(self) -> JobState | None:
         """Return the terminal state of a run that is over and that nobody wants reopened."""
         job = self._store.ledger(self._uid).job
-        if job.state not in TERMINAL_JOB_STATES or not job.drained:
+        if not job.is_over:
             return None
         waiting = self._store.requests(self._uid, after=job.seen_request)
         return None if any(each.kind == "reopen" for each in waiting) else job.state
@@ -202,17 +201,12 @@ class Supervisor:
 
 async def _unless_over(keeper: LeaseKeeper, drive: Drive, work: Coroutine[Any, Any, T]) -> T:
     """Return what `work` of the drive returns; stop it at once when the lease is lost."""
-    driving = asyncio.ensure_future(work)
-    lost = asyncio.ensure_future(keeper.lost.wait())
-    left = asyncio.ensure_future(drive.left.wait())
-    try:
-        await asyncio.wait({driving, lost, left}, return_when=asyncio.FIRST_COMPLETED)
+    async with alongside(work, keeper.lost.wait(), drive.left.wait()) as tasks:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        driving, _, left = tasks
         if driving.done():
-            return driving.result()
+            result: T = driving.result()
+            return result
         if left.done():
             raise RuntimeUnavailable(f"run {keeper.lease.run}: the store does not know of its stop")
         raise LeaseLost(f"run {keeper.lease.run}: another holder has taken over")
-    finally:
-        for task in (driving, lost, left):
-            task.cancel()
-        await asyncio.gather(driving, lost, left, return_exceptions=True)

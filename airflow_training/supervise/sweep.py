@@ -15,7 +15,6 @@ from typing import Any
 from airflow_training.admission.launch import controller_id
 from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.control.keeping import may_be_there
-from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.errors import InputError, RuntimeUnavailable, StillAlive
 from airflow_training.runtimes.adapter import Adapter, SweepQuery
 from airflow_training.runtimes.registry import adapters
@@ -98,14 +97,10 @@ async def sweep(
     return await work.sweep(idle_seconds)
 
 
-def _is_over(state: RunState) -> bool:
-    return state.ledger.job.state in TERMINAL_JOB_STATES and state.ledger.job.drained
-
-
 def _why(state: RunState, *, now: float, idle_seconds: float) -> str:
     """Return why the run is to be ended; empty when it is not."""
     job = state.ledger.job
-    if _is_over(state):
+    if job.is_over:
         if may_be_there(job, now=now):
             return KEPT
         # a tombstone marks the ones that were removed already
@@ -136,7 +131,7 @@ class _StoreSweep:
             if state is None or record.runtime == SIMULATED:
                 continue
             known.runs[record.uid] = record, state.job.connection
-            if not _is_over(state):
+            if not state.ledger.job.is_over:
                 known.living.add(record.uid)
             now = await asyncio.to_thread(store.now)
             why = _why(state, now=now, idle_seconds=idle_seconds)

@@ -1,12 +1,25 @@
-"""Waiting for events with a timeout, without the trap of `asyncio.wait_for`."""
+"""Waiting for events with a timeout, without the trap of `asyncio.wait_for`; work that ends with a block."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
-__all__ = ["any_within", "is_set_within"]
+__all__ = ["alongside", "any_within", "is_set_within"]
+
+
+@asynccontextmanager
+async def alongside(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    """Let work go on while the body does; cancel what is left of it then, and wait for its end."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def is_set_within(event: asyncio.Event, seconds: float) -> bool:

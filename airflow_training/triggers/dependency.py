@@ -10,7 +10,7 @@ from airflow.triggers.base import BaseTaskEndEvent, TaskFailedEvent, TaskSuccess
 from airflow_training.control.dependencies import DependencyState, dependency_state
 from airflow_training.state.store import RunState
 from airflow_training.triggers.base import NO_RUN
-from airflow_training.triggers.following import FollowingTrigger, is_over
+from airflow_training.triggers.following import FollowingTrigger
 
 __all__ = ["DependencyTrigger", "dependencies_between", "verdict", "waits_for_nothing"]
 
@@ -28,7 +28,7 @@ def dependencies_between(
 
 def waits_for_nothing(state: RunState, role: str, *, now: float) -> bool:
     """Return whether everything that `role` depends on is there, in a run that goes on."""
-    return not is_over(state) and all(
+    return not state.ledger.job.is_over and all(
         dependency_state(state.job, state.ledger, role, dependency, now=now).status == "met"
         for dependency in state.job.role(role).depends_on
     )
@@ -42,7 +42,7 @@ def verdict(state: RunState, found: list[DependencyState]) -> BaseTaskEndEvent |
     """
     if all(each.status == "met" for each in found):
         return TaskSuccessEvent()
-    if not is_over(state):
+    if not state.ledger.job.is_over:
         return None
     return TaskSuccessEvent() if state.ledger.job.state == "Succeeded" else TaskFailedEvent()
 

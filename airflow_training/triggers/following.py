@@ -10,24 +10,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.state.store import RunState, Store
 from airflow_training.supervise.hub import get_hub
 from airflow_training.triggers.airflow_state import OVER, DagRunGoneError
 from airflow_training.triggers.base import GroupTrigger, lease_is_stale
 from airflow_training.triggers.hosting import Host
 
-__all__ = ["FollowingTrigger", "is_over"]
+__all__ = ["FollowingTrigger"]
 
 _ASK_SECONDS = 5.0
 """How often Airflow is asked about `reconcile` while nobody holds the lease."""
 _ASKED_TWICE = 2
 """A loop that is just bringing the run to zero gets the time to renew its lease."""
-
-
-def is_over(state: RunState) -> bool:
-    """Return whether the job has ended and nothing of it is alive."""
-    return state.ledger.job.state in TERMINAL_JOB_STATES and state.ledger.job.drained
 
 
 class FollowingTrigger(GroupTrigger):
@@ -55,7 +49,7 @@ class FollowingTrigger(GroupTrigger):
                 state, alone = await sub.next(), 0
                 yield state
                 continue  # somebody is at work
-            if state is None or (is_over(state) and not self._may_host):
+            if state is None or (state.ledger.job.is_over and not self._may_host):
                 continue
             now = await self.clock(store)
             why = await self._abandoned() if lease_is_stale(state, now=now) else None

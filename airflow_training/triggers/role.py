@@ -21,7 +21,7 @@ from airflow_training.state.store import RunState, Store
 from airflow_training.triggers.base import NO_RUN
 from airflow_training.triggers.epochs import begin_try
 from airflow_training.triggers.event_log import EventLogger, Tail
-from airflow_training.triggers.following import FollowingTrigger, is_over
+from airflow_training.triggers.following import FollowingTrigger
 from airflow_training.triggers.live_log import LiveLog
 from airflow_training.triggers.log_tail import tail_of
 
@@ -38,7 +38,7 @@ def verdict(state: RunState, role: str) -> BaseTaskEndEvent | None:
     entry, job = state.ledger.roles[role], state.ledger.job
     if entry.state == "Succeeded":
         return TaskSuccessEvent()
-    if not is_over(state):
+    if not job.is_over:
         return None
     # the job may fail over one instance before its role counts as failed (maxRestarts)
     to_blame = entry.state == "Failed" or (job.root_cause or {}).get("role") == role

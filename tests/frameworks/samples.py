@@ -8,11 +8,12 @@ from typing import Any
 
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.errors import Problem
 from airflow_training.frameworks.naming import service_host
 from airflow_training.frameworks.pods import training_container
 from airflow_training.frameworks.registry import LoadedFramework, load_for
 from airflow_training.frameworks.render import InstancePlace, Rendering
-from airflow_training.frameworks.resolve import Resolution, resolve
+from airflow_training.frameworks.resolve import resolve
 from airflow_training.frameworks.runtime_facts import RuntimeFacts
 from airflow_training.runtimes.registry import adapter_of
 
@@ -55,7 +56,7 @@ def resolve_job(
     runtime: str | RuntimeFacts = "kubernetes",
     loaded: LoadedFramework | None = None,
     **more: Any,
-) -> Resolution:
+) -> tuple[ResolvedJob, list[Problem]]:
     """Return what a framework makes of a job. `runtime`: one of ours by name, or what is known of another."""
     facts = adapter_of(runtime).facts if isinstance(runtime, str) else runtime
     loaded = loaded or load_for(job, base_dir="", fetch=False)
@@ -66,9 +67,9 @@ def a_resolved_job(
     framework: Any, roles: Mapping[str, Any], *, runtime: str = "kubernetes", **spec: Any
 ) -> ResolvedJob:
     """Return the resolved job; fails on a job with mistakes."""
-    made = resolve_job(a_job(framework, roles, **spec), runtime=runtime)
-    assert not made.problems, list(map(str, made.problems))
-    return made.job
+    made, problems = resolve_job(a_job(framework, roles, **spec), runtime=runtime)
+    assert not problems, list(map(str, problems))
+    return made
 
 
 def container_of(job: ResolvedJob, role: str) -> Mapping[str, Any]:

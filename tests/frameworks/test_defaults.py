@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_training.frameworks.defaults import list_defaults
+from airflow_training.frameworks.registry import load_for
 from tests.frameworks.samples import a_job, resolve_job
 
 OURS, FRAMEWORK, USER = "airflow-training", "framework", "user"
@@ -11,11 +13,14 @@ DIGITS = {"master": 1, "worker": 2}
 
 
 def defaults_of(framework="pytorch", roles=DIGITS, **spec):
-    made = resolve_job(a_job(framework, roles, **spec), runtime="local")
-    assert not made.problems, list(map(str, made.problems))
-    fields = [entry["field"] for entry in made.defaults]
+    job = a_job(framework, roles, **spec)
+    made, problems = resolve_job(job, runtime="local")
+    assert not problems, list(map(str, problems))
+    loaded = load_for(job, base_dir="", fetch=False)
+    entries = list_defaults(job, made, framework=loaded.framework.spec)
+    fields = [entry["field"] for entry in entries]
     assert len(fields) == len(set(fields))
-    return {entry["field"]: (entry["value"], entry["from"]) for entry in made.defaults}
+    return {entry["field"]: (entry["value"], entry["from"]) for entry in entries}
 
 
 @pytest.mark.parametrize(

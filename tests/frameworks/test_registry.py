@@ -129,8 +129,8 @@ def test_another_package_brings_a_framework_with_a_hook(tmp_path, monkeypatch):
     registry._entry_points.cache_clear()
     try:
         assert find("mine").origin == "package"
-        made = resolve_job(a_job("mine", {"worker": 1}))
-        assert made.job.parameters["depth"] == 6
+        made, _ = resolve_job(a_job("mine", {"worker": 1}))
+        assert made.parameters["depth"] == 6
     finally:
         registry._entry_points.cache_clear()
         sys.modules.pop("acme_training", None)

@@ -22,7 +22,7 @@ JOBS: dict[str, dict[str, Any]] = {
 
 def rendered(framework: str, runtime: RuntimeFacts, *, like: str, **spec: Any) -> dict[str, Any]:
     """Return what instances get on a runtime; `like`: ours, whose addresses it has."""
-    job = resolve_job(a_job(framework, JOBS[framework], **spec), runtime=runtime).job
+    job, _ = resolve_job(a_job(framework, JOBS[framework], **spec), runtime=runtime)
     assert job.runtime == runtime.name
     answer = {}
     for role in job.roles:
@@ -100,13 +100,13 @@ def test_ones_own_framework_may_ask_for_facts_and_for_names(runtime, big, image,
     framework, problems = parse_framework(LAYERED)
     assert framework is not None
     assert not problems
-    job = resolve_job(
+    job, _ = resolve_job(
         a_job("layered", {"worker": 1}, parameters={"big": big}),
         runtime=runtime,
         loaded=LoadedFramework(
             framework=framework, origin="folder", location="layered.yaml", digest=""
         ),
-    ).job
+    )
     container = container_of(job, "worker")
     assert (container["image"], container["workingDir"]) == (image, folder)
     made = rendering_of(job, "worker").environment()

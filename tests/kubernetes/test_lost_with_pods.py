@@ -16,7 +16,7 @@ FOLDER = {"name": "kept", "emptyDir": {}}
 def warned(runtime: str = "kubernetes", **spec: Any) -> list[tuple[str, Any]]:
     document = a_document("custom", {"a": 1, "b": 1}, **spec)
     job = type(a_job("custom", {"a": 1})).model_validate(document, by_alias=True)
-    made = resolve_job(job, runtime=runtime, document=document).job
+    made, _ = resolve_job(job, runtime=runtime, document=document)
     return [
         (each.field, each.value)
         for each in adapter_of(runtime).warnings(made)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_training.agent.order import ORDER_VARIABLE, Order
+from airflow_training.agent.order import ORDER_VARIABLE, Order, replace
 from airflow_training.agent.pod_attempts import prepare_next_attempt
 from airflow_training.control.memory import with_its_memory
 from airflow_training.control.model import InstanceEntry, RaisedMemory
@@ -275,7 +275,7 @@ def test_the_next_attempt_in_a_pod_has_only_what_is_left_of_the_jobs_time(told: 
     if not told:
         order.pop("deadline_seconds", None)
     before = Order.of_text(expand(env_of(first)[ORDER_VARIABLE], {}))
-    following = prepare_next_attempt({**order, "env": {}}, after=before.replaced(output_dir=""))
+    following = prepare_next_attempt({**order, "env": {}}, after=replace(before, output_dir=""))
     longest = 1000.0 + min(1000.0, CANNOT_START_SECONDS)
     assert before.deadline_seconds == longest
     assert following.deadline_seconds == (200.0 if told else longest)

@@ -859,7 +859,7 @@ MUTATIONS = (
         why="The task of a role goes on for ever although its run has ended.",
         file="airflow_training/triggers/role.py",
         definition="verdict",
-        old="not is_over(state)",
+        old="not job.is_over",
         new="True",
         test="tests/airflow/test_triggers.py::test_a_role_task_fails_only_with_its_role_and_the_job",
     ),

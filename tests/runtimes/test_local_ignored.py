@@ -32,9 +32,8 @@ def warned(roles: dict[str, Any] | list[Any], runtime: str = "local", **spec: An
     document["spec"]["roles"] += roles
     job = a_job("custom", {"a": 1})
     job = type(job).model_validate(document, by_alias=True)
-    return list(
-        adapter_of(runtime).warnings(resolve_job(job, runtime=runtime, document=document).job)
-    )
+    made, _ = resolve_job(job, runtime=runtime, document=document)
+    return list(adapter_of(runtime).warnings(made))
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_a_good_job_is_resolved_with_the_start_order_that_was_chosen():
     checked = check(text_of(schedulingPolicy={"gang": "volcano"}), runtime="kubernetes")
     assert checked.problems == []
     assert checked.resolved.scheduling.startup == "createAllHold"
-    assert checked.startup.reason
+    assert checked.layout.startup.reason
     assert check(text_of()).resolved.scheduling.startup == "ordered"
 
 

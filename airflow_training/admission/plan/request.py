@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from airflow_training.documents.quantities import parse_quantity
+from airflow_training.admission.plan.sizes import instance_amounts
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning.sources.node_labels import count_of, device_of
@@ -64,7 +64,7 @@ class _InstanceRequest:
 
 def _asked(role: ResolvedRole) -> _InstanceRequest:
     pod: Mapping[str, Any] = role.template.get("spec") or {}
-    amounts = _amounts(pod, role.container)
+    amounts = instance_amounts(role)
     accelerators = count_of(amounts)
     if accelerators:
         device = _accelerator(role.name, pod)
@@ -122,15 +122,6 @@ def _group(
         host_cpus=asked.cpus * share,
         host_memory_bytes=asked.memory_bytes * share,
     )
-
-
-def _amounts(pod: Mapping[str, Any], container: str) -> Mapping[str, float]:
-    resources: Mapping[str, Any] = {}
-    for each in pod.get("containers") or ():
-        if each.get("name") == container:
-            resources = each.get("resources") or {}
-    merged = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    return {name: parse_quantity(amount) for name, amount in merged.items()}
 
 
 def _accelerator(role: str, pod: Mapping[str, Any]) -> Device:

@@ -11,7 +11,7 @@ from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.documents.text import counted
 from airflow_training.errors import InputError, Problem
-from airflow_training.frameworks.pods import training_container
+from airflow_training.frameworks.pods import requested_amounts, training_container
 from airflow_training.planning.sources.node_labels import count_of
 
 __all__ = ["Sizes", "accelerators", "devices_of", "requested_cores", "sizes_of"]
@@ -145,19 +145,18 @@ def sizes_of(job: TrainingJob, resolved: ResolvedJob) -> Sizes:
 
 def accelerators(role: ResolvedRole) -> int:
     """Return how many accelerators one instance of a role asks for."""
-    return count_of(_amounts(role))
+    return count_of(instance_amounts(role))
 
 
 def requested_cores(role: ResolvedRole) -> float:
     """Return how many processors one instance of a role asks for; one where it does not say."""
-    return _amounts(role).get("cpu") or 1.0
+    return instance_amounts(role).get("cpu") or 1.0
 
 
-def _amounts(role: ResolvedRole) -> Mapping[str, float]:
+def instance_amounts(role: ResolvedRole) -> Mapping[str, float]:
+    """Return resource -> how much one instance of a role asks for, in cores, bytes and pieces."""
     container = training_container(role.template, None, name=role.container)
-    asked = container.get("resources") or {}
-    merged = {**(asked.get("requests") or {}), **(asked.get("limits") or {})}
-    return {name: parse_quantity(str(amount)) for name, amount in merged.items()}
+    return {name: parse_quantity(amount) for name, amount in requested_amounts(container).items()}
 
 
 def devices_of(role: ResolvedRole, resolved: ResolvedJob) -> int:

@@ -9,13 +9,16 @@ from torch import fx
 from airflow_training.planning.sources.aten import GraphWriter, arguments, converts, name_of
 
 
-@converts("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten")
+@converts(
+    "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten", "expand"
+)
 def _reshape(scribe: GraphWriter, node: fx.Node) -> None:
     (source,) = scribe.inputs(node)
     if scribe.shape(source) == tuple(node.meta["val"].shape):
         scribe.alias(node, source)
     else:
-        scribe.operator(node.name, "reshape", [source], [scribe.result(node)])
+        kind = "expand" if name_of(node.target) == "expand" else "reshape"
+        scribe.operator(node.name, kind, [source], [scribe.result(node)])
 
 
 @converts("clone", "contiguous", "detach", "alias", "lift_fresh_copy", "_to_copy", "to")
@@ -43,15 +46,6 @@ def order_of(node: fx.Node) -> tuple[int, ...]:
     if rank > 1:
         order[one], order[other] = order[other], order[one]
     return tuple(order)
-
-
-@converts("expand")
-def _expand(scribe: GraphWriter, node: fx.Node) -> None:
-    (source,) = scribe.inputs(node)
-    if scribe.shape(source) == tuple(node.meta["val"].shape):
-        scribe.alias(node, source)
-    else:
-        scribe.operator(node.name, "expand", [source], [scribe.result(node)])
 
 
 @converts("cat")

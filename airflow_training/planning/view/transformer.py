@@ -19,9 +19,9 @@ FULL = ("full",)
 NEVER: tuple[str, ...] = ()
 
 
-def computation(model: TransformerModel, *, batch: int = 1) -> ComputationView:
-    """Return the forward pass over `batch` sequences, as units: embedding, layers, head."""
-    writer = _Writer(model, batch)
+def computation(model: TransformerModel) -> ComputationView:
+    """Return the forward pass over one sequence, as units: embedding, layers, head."""
+    writer = _Writer(model)
     writer.embedding()
     writer.layers()
     writer.head()
@@ -29,10 +29,10 @@ def computation(model: TransformerModel, *, batch: int = 1) -> ComputationView:
 
 
 class _Writer:
-    def __init__(self, model: TransformerModel, batch: int) -> None:
+    def __init__(self, model: TransformerModel) -> None:
         self.model = model
-        self.build = ViewBuilder(f"{model.family}-{model.layers}x{model.hidden}", batch=batch)
-        self.rows = (("batch", batch), ("sequence", model.seq))
+        self.build = ViewBuilder(f"{model.family}-{model.layers}x{model.hidden}")
+        self.rows = (("batch", 1), ("sequence", model.seq))
         self.wide = (*self.rows, ("hidden", model.hidden))
         self.llama = model.mlp in {"swiglu", "geglu"}
         self.drops = not self.llama and model.attention == "unfused"

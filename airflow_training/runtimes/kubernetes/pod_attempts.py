@@ -12,13 +12,18 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_training.agent.order import ORDER_VARIABLE
 from airflow_training.agent.pod_attempts import BEGINS
 from airflow_training.control.model import AttemptId, Observation
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.port import InstanceRef
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of `typing` from 3.11 on
+
+    from airflow_training.agent.order import AgentCommand
 
 __all__ = [
     "FOR_LOOK_INSIDE",
@@ -170,7 +175,7 @@ def stays_now(pod: Mapping[str, Any], *, now: float) -> bool:
 
 
 # orders -------------------------------------------------------------------------------------------
-def order_for(turn: AgentReport, do: str, **more: Any) -> dict[str, Any]:
+def order_for(turn: AgentReport, do: str, **more: Unpack[AgentCommand]) -> dict[str, Any]:
     """Return the annotations that order something of the attempt in a pod."""
     return {names.ORDER: json.dumps({"turn": turn.number, "do": do, **more})}
 

@@ -194,6 +194,8 @@ def field_of(error: ApiError, pod: Mapping[str, Any], role: ResolvedRole) -> str
     Items of lists are named as `--set` does, since the pod has more of them than the document: its own
     variables, volumes and containers. Where one of those is meant it is the whole role.
     """
+    from airflow_training.documents.roles import SHORTHAND  # with the models, needed only here
+
     whole = f"spec.roles.{role.name}"
     if not error.fields:
         return whole
@@ -217,22 +219,6 @@ def field_of(error: ApiError, pod: Mapping[str, Any], role: ResolvedRole) -> str
             written = written.get(key) if isinstance(written, Mapping) else None
             parts.append(key)
     head = ["spec", "containers", role.container]
-    if parts[:3] == head and parts[3:4] and parts[3] in _SHORTHAND:
+    if parts[:3] == head and parts[3:4] and parts[3] in SHORTHAND:
         return format_path(["spec", "roles", role.name, *parts[3:]])
     return format_path(["spec", "roles", role.name, "template", *parts])
-
-
-_SHORTHAND = frozenset(
-    {
-        "image",
-        "command",
-        "args",
-        "env",
-        "envFrom",
-        "workingDir",
-        "resources",
-        "ports",
-        "volumeMounts",
-    }
-)
-"""What a role may say of its training container beside its template."""

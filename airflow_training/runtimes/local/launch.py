@@ -120,7 +120,7 @@ class Launcher:
             problem = self._write_down(run, folder, spec, uid=uid)
             if problem is not None:
                 return replace(problem, result="refused")  # a new instance may still be made
-            give_order(old, found[1].uid, do="restart", attempt=folder.path.name, next=uid)
+            give_order(old, found[1].uid, "restart", attempt=folder.path.name, next=uid)
             return _start_outcome(folder, replace(ref, uid=uid), inside=old)
 
     def _plan(self, run: RunFolder, folder: AttemptFolder, spec: InstanceSpec) -> Outcome | None:

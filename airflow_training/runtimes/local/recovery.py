@@ -7,7 +7,7 @@ import json
 import signal
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from airflow_training.agent import proc
 from airflow_training.agent.control import connect
@@ -17,6 +17,11 @@ from airflow_training.agent.notify import notify
 from airflow_training.agent.stacks import DUMP_SECONDS
 from airflow_training.runtimes.clock import steady_now
 from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState, read_attempt_state
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of `typing` from 3.11 on
+
+    from airflow_training.agent.order import AgentCommand
 
 __all__ = ["give_order", "kill_leftovers", "order_delete", "settle_attempt", "wake_agent"]
 
@@ -31,9 +36,9 @@ def wake_agent(folder: AttemptFolder) -> None:
         connection.send(json.dumps({"op": "look"}).encode())
 
 
-def give_order(folder: AttemptFolder, uid: str, **order: Any) -> None:
+def give_order(folder: AttemptFolder, uid: str, do: str, **more: Unpack[AgentCommand]) -> None:
     """Leave an order for an instance that stays, where its agent finds it."""
-    write_json(folder.order, {"uid": uid, **order})
+    write_json(folder.order, {"uid": uid, "do": do, **more})
     wake_agent(folder)
 
 

@@ -11,7 +11,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from airflow_training.agent.files import AttemptFolder, write_json
 from airflow_training.agent.proc import marked_processes
@@ -67,6 +67,11 @@ from airflow_training.runtimes.port import (
     Streams,
 )
 from airflow_training.settings import Settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of `typing` from 3.11 on
+
+    from airflow_training.agent.order import AgentCommand
 
 __all__ = ["LocalRuntime"]
 
@@ -140,14 +145,15 @@ class LocalRuntime:
         dump_stacks: bool = False,
     ) -> None:
         """Order agents to end their process trees, and to stay."""
-        how = {"grace_seconds": grace_seconds, "dump_stacks": dump_stacks}
-        await asyncio.to_thread(self._order, instances, do="stop", **how)
+        await asyncio.to_thread(
+            self._order, instances, "stop", grace_seconds=grace_seconds, dump_stacks=dump_stacks
+        )
 
     async def await_peers(
         self, instances: Sequence[InstanceRef], *, seconds: float, number: int
     ) -> None:
         """Tell agents that their scripts wait for others."""
-        await asyncio.to_thread(self._order, instances, do="await", seconds=seconds, number=number)
+        await asyncio.to_thread(self._order, instances, "await", seconds=seconds, number=number)
 
     async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
         """Let the agent that waits go on as the next attempt; returns when it has."""
@@ -155,11 +161,11 @@ class LocalRuntime:
 
     async def dismiss(self, instances: Sequence[InstanceRef]) -> None:
         """Let agents that wait go."""
-        await asyncio.to_thread(self._order, instances, do="leave")
+        await asyncio.to_thread(self._order, instances, "leave")
 
     async def keep(self, instance: InstanceRef, *, seconds: float) -> None:
         """Order an agent that waits to stay."""
-        await asyncio.to_thread(self._order, [instance], do="stay", seconds=seconds)
+        await asyncio.to_thread(self._order, [instance], "stay", seconds=seconds)
 
     async def end_kept(self, run: RunRef) -> None:
         """Order agents that stay to go, and wait until they have."""
@@ -324,11 +330,13 @@ class LocalRuntime:
                     dump_stacks=dump_stacks,
                 )
 
-    def _order(self, instances: Sequence[InstanceRef], **order: Any) -> None:
+    def _order(
+        self, instances: Sequence[InstanceRef], do: str, **more: Unpack[AgentCommand]
+    ) -> None:
         for ref in instances:
             found = find_attempt(self._folder(ref.run), ref)
             if found is not None:
-                give_order(found[0], found[1].uid, **order)
+                give_order(found[0], found[1].uid, do, **more)
 
     def _read_log(
         self, ref: InstanceRef, cursor: Cursor, limit: int, attempt: int | None

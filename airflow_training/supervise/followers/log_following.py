@@ -39,6 +39,7 @@ from airflow_training.supervise.followers.log_worker import (
     encode_piece,
     encode_store,
 )
+from airflow_training.supervise.waiting import alongside
 
 __all__ = ["LogFollower", "LogWorker", "WorkerDied"]
 
@@ -284,13 +285,9 @@ class LogFollower:
 
     async def _in_time(self, work: Coroutine[None, None, None], seconds: float) -> bool:
         """Return whether something was done in time; else it is stopped."""
-        task = asyncio.ensure_future(work)
-        try:
-            await asyncio.wait({task}, timeout=seconds)
-            return task.done()
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        async with alongside(work) as tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+            return tasks[0].done()
 
     async def _read_rest(self) -> None:
         while await self._poll():

@@ -82,5 +82,5 @@ def _trial(
         run=uid,
         state=state.ledger.job.state,
         value=value,
-        output=None if output is None else str(output.get("uri")),
+        output=None if output is None else output.uri,
     )

@@ -58,7 +58,7 @@ def running_instances(run: RunLogs, scans: Sequence[FileScan]) -> RunningInstanc
             until={
                 f"{role}-{index}": now
                 for role, index in begun
-                if not said.get((role, index), {}).get("section")
+                if (told := said.get((role, index))) is None or not told.section
             },
             last_lines={scan.origin.file: scan.tail for scan in scans},
         ),

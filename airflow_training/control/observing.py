@@ -286,7 +286,7 @@ def _succeeded(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure
         )
     )
     draft.tell(reasons.INSTANCE_SUCCEEDED, "ended with exit code 0", of=changed)
-    if seen.output is not None and not seen.output["bytes"]:
+    if seen.output is not None and not seen.output.bytes:
         draft.tell(
             reasons.OUTPUT_EMPTY,
             "it left nothing in TRAINING_OUTPUT_DIR, so the output of the job is empty: does rank 0"

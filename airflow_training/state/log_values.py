@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from airflow_training.control.model import InstanceKey
-from airflow_training.state.codec import from_json, to_json, to_plain
+from airflow_training.control.model import InstanceKey, ProgressReport
+from airflow_training.state.codec import from_json, to_json
 from airflow_training.state.database import clean, upsert
 from airflow_training.state.models import LogPositionRow, MetricRow, ProgressRow, table_of
-from airflow_training.state.progress import FROM_LOG, rank_column
+from airflow_training.state.progress import StoredProgress, rank_column
 from airflow_training.state.records import LogPosition, LogValue
 
 __all__ = ["positions", "save"]
@@ -37,7 +35,7 @@ def save(
     before: LogPosition | None,
     after: LogPosition,
     values: Sequence[LogValue],
-    progress: Mapping[str, Any] | None,
+    progress: ProgressReport | None,
 ) -> bool:
     """Move from one position to the next and keep what stood between them; False: not at `before`.
 
@@ -52,9 +50,9 @@ def save(
         ProgressRow.index == index,
     )
     body = connection.execute(select(ProgressRow.body).where(*of_instance)).scalar()
-    known: Mapping[str, Any] = {} if body is None else json.loads(body)
-    reported = bool(known) and FROM_LOG not in known
-    own = (known.get("metrics") or {}) if reported else {}
+    known = None if body is None else from_json(StoredProgress, body)
+    reported = known is not None and not known.from_log
+    own = known.report.metrics if known is not None and reported else {}
     rows = [
         {
             "run": uid,
@@ -71,8 +69,7 @@ def save(
     ]
     upsert(connection, table_of(MetricRow), rows)
     if progress is not None and not reported:
-        line = json.dumps({**progress, FROM_LOG: True}, default=to_plain)
-        row = {"run": uid, "role": role, "index": index, "body": line}
+        row = StoredProgress(report=progress, from_log=True).row(uid, instance)
         upsert(connection, table_of(ProgressRow), [row])
     return True
 

@@ -1,22 +1,22 @@
-"""How far instances are: their newest progress line, and its metrics as series."""
+"""How far instances are: their newest report of progress, and its metrics as series."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, func, select
 
-from airflow_training.control.model import InstanceKey
-from airflow_training.state.codec import to_plain
+from airflow_training.control.model import INLINE, InstanceKey, ProgressReport, ReportedValue
+from airflow_training.state.codec import compact_json, from_json
 from airflow_training.state.database import clean, upsert
 from airflow_training.state.models import MetricRow, ProgressRow, table_of
 from airflow_training.state.records import MetricColumns, MetricPoint
 
 __all__ = [
-    "FROM_LOG",
+    "StoredProgress",
     "columns",
     "newest",
     "newest_metrics",
@@ -26,10 +26,6 @@ __all__ = [
     "series",
 ]
 
-FROM_LOG = "from_log"
-"""Marks a line that the script did not report itself; nobody outside the store sees it."""
-_ELSEWHERE = ("points", "files")
-"""They have tables of their own."""
 _SERIES = (
     select(MetricRow.at, MetricRow.step, MetricRow.value)
     .where(
@@ -46,6 +42,18 @@ _NO_RANK = -1
 """A part of a key cannot be NULL."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredProgress:
+    """What a row holds."""
+
+    report: ProgressReport = field(metadata=INLINE)
+    from_log: bool = False
+    """Its log says so, not the script itself; nobody outside the store sees that."""
+
+    def row(self, uid: str, key: InstanceKey) -> Mapping[str, Any]:
+        return {"run": uid, "role": key[0], "index": key[1], "body": compact_json(self)}
+
+
 def rank_column(rank: int | None) -> int:
     """Return a rank as its column has it: part of a key, so never NULL."""
     return _NO_RANK if rank is None else rank
@@ -54,27 +62,16 @@ def rank_column(rank: int | None) -> int:
 def save(
     connection: Connection,
     uid: str,
-    progress: Mapping[InstanceKey, Mapping[str, Any]],
+    progress: Mapping[InstanceKey, ProgressReport],
     *,
     now: float,
 ) -> None:
-    """Keep the newest line per instance; append its points.
+    """Keep the newest report per instance; append its points.
 
-    A metric of the line without any is a point at the script's time, else `now`.
+    A metric of the report without any is a point at the script's time, else `now`.
     """
-    lines = [
-        {
-            "run": uid,
-            "role": role,
-            "index": index,
-            "body": json.dumps(
-                {name: value for name, value in line.items() if name not in _ELSEWHERE},
-                default=to_plain,
-            ),
-        }
-        for (role, index), line in progress.items()
-    ]
-    upsert(connection, table_of(ProgressRow), lines)
+    reports = [StoredProgress(report=each).row(uid, key) for key, each in progress.items()]
+    upsert(connection, table_of(ProgressRow), reports)
     points = {
         (role, index, point["name"], point["at"]): {
             "run": uid,
@@ -82,20 +79,19 @@ def save(
             "index": index,
             **point,
         }
-        for (role, index), line in progress.items()
-        for point in _points(line, now=now)
+        for (role, index), report in progress.items()
+        for point in _points(report, now=now)
     }
     # a key that came twice is one row: a database may refuse to write it twice in one statement
     upsert(connection, table_of(MetricRow), [*points.values()])
 
 
-def _points(line: Mapping[str, Any], *, now: float) -> Iterator[Mapping[str, Any]]:
-    at, step = line.get("time"), line.get("step")
+def _points(report: ProgressReport, *, now: float) -> Iterator[Mapping[str, Any]]:
+    at = now if report.time is None else report.time
     newest = {
-        name: [(step, now if at is None else at, value)]
-        for name, value in (line.get("metrics") or {}).items()
+        name: [ReportedValue(report.step, at, value)] for name, value in report.metrics.items()
     }
-    for name, points in {**newest, **(line.get("points") or {})}.items():
+    for name, points in {**newest, **report.points}.items():
         for of_step, of_time, value in points:
             number = float(value)
             yield {
@@ -107,17 +103,14 @@ def _points(line: Mapping[str, Any], *, now: float) -> Iterator[Mapping[str, Any
             }
 
 
-def newest(connection: Connection, uid: str) -> Mapping[InstanceKey, Mapping[str, Any]]:
-    """Return the newest line per (role, index)."""
+def newest(connection: Connection, uid: str) -> Mapping[InstanceKey, ProgressReport]:
+    """Return the newest report per (role, index), without its points and files."""
     rows = connection.execute(
         select(ProgressRow.role, ProgressRow.index, ProgressRow.body)
         .where(ProgressRow.run == uid)
         .order_by(ProgressRow.role, ProgressRow.index)
     )
-    found = {(row[0], row[1]): json.loads(row[2]) for row in rows}
-    for line in found.values():
-        line.pop(FROM_LOG, None)
-    return found
+    return {(role, index): from_json(StoredProgress, body).report for role, index, body in rows}
 
 
 def series(connection: Connection, uid: str, *, name: str | None) -> Sequence[MetricPoint]:

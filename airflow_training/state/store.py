@@ -23,9 +23,12 @@ from airflow_training.control.model import (
     Event,
     InstanceKey,
     Ledger,
+    ProgressReport,
     Request,
     RequestKind,
 )
+from airflow_training.control.run_output import RunOutput
+from airflow_training.control.usage import AttemptUsage
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.errors import RunChanged
 from airflow_training.settings import load_settings
@@ -49,7 +52,7 @@ from airflow_training.state import queue as waiting_line
 from airflow_training.state import subtasks as subtask_rows
 from airflow_training.state import usage as usage_rows
 from airflow_training.state.airflow_facts import Fact
-from airflow_training.state.codec import to_plain
+from airflow_training.state.codec import to_json
 from airflow_training.state.database import Database, clean, translated_errors
 from airflow_training.state.models import MetaRow, RunRow
 from airflow_training.state.outage import Outage
@@ -446,7 +449,7 @@ class Store:
         with self._db.read() as connection:
             return address_book.live(connection, uid)
 
-    def save_progress(self, uid: str, progress: Mapping[InstanceKey, Mapping[str, Any]]) -> None:
+    def save_progress(self, uid: str, progress: Mapping[InstanceKey, ProgressReport]) -> None:
         """Keep the newest progress per instance and append its metrics as series."""
         with self._db.write() as connection:
             self._must_exist(connection, uid)
@@ -459,8 +462,8 @@ class Store:
         with self._db.read() as connection:
             return data_readings.of_run(connection, uid)
 
-    def progress(self, uid: str) -> Mapping[InstanceKey, Mapping[str, Any]]:
-        """Return the newest progress line per (role, index)."""
+    def progress(self, uid: str) -> Mapping[InstanceKey, ProgressReport]:
+        """Return the newest report per (role, index), without its points and files."""
         with self._db.read() as connection:
             return progress_lines.newest(connection, uid)
 
@@ -505,7 +508,7 @@ class Store:
         before: LogPosition | None,
         after: LogPosition,
         values: Sequence[LogValue],
-        progress: Mapping[str, Any] | None,
+        progress: ProgressReport | None,
     ) -> bool:
         """Keep what stood in an instance's log between two positions, once.
 
@@ -584,8 +587,8 @@ class Store:
         with self._db.read() as connection:
             return environment_rows.of_run(connection, uid)
 
-    def usage(self, uid: str) -> Sequence[Mapping[str, Any]]:
-        """Return usage rows as `status` prints them."""
+    def usage(self, uid: str) -> Sequence[AttemptUsage]:
+        """Return what each attempt of the run used, oldest first; of one that has not ended, until now."""
         with self._db.read() as connection:
             return usage_rows.of_run(connection, uid, now=self._db.now(connection))
 
@@ -604,16 +607,16 @@ class Store:
                 connection, start, end, now=now, sources=sources, dag_ids=dag_ids
             )
 
-    def set_output(self, uid: str, output: Mapping[str, Any]) -> None:
-        """Record where the trained model lies: {uri, bytes, digest}."""
+    def set_output(self, uid: str, output: RunOutput) -> None:
+        """Record where the trained model lies."""
         with self._db.write() as connection:
-            self._set(connection, uid, output=json.dumps(output, default=to_plain))
+            self._set(connection, uid, output=to_json(output))
 
-    def output(self, uid: str) -> Mapping[str, Any] | None:
+    def output(self, uid: str) -> RunOutput | None:
         """Return what `set_output` recorded, or None."""
         with self._db.read() as connection:
             found = connection.execute(select(RunRow.output).where(RunRow.uid == uid)).scalar()
-        return None if found is None else dict(json.loads(found))
+        return None if found is None else RunOutput.from_document(json.loads(found))
 
     # what plans learn from ---------------------------------------------------------------------
     def save_measurement(self, uid: str, found: Measurement) -> None:

@@ -8,13 +8,12 @@ with the ledger, a holder that dies leaves them open and the next one closes the
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from sqlalchemy import Connection, bindparam, case, func, select, update
 
-from airflow_training.control.model import InstanceEntry, KeptInstance
+from airflow_training.control.model import AttemptId, InstanceEntry, KeptInstance
+from airflow_training.control.usage import AttemptUsage, ResourceUsage
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.state.database import upsert
 from airflow_training.state.models import RunRow, UsageRow, table_of
@@ -111,11 +110,8 @@ def record_kept(
     )
 
 
-def of_run(connection: Connection, uid: str, *, now: float) -> Sequence[Mapping[str, Any]]:
-    """Return one mapping per attempt, oldest first, as `status` prints them.
-
-    An attempt that still runs, or stays, has `finished_at` None, and `seconds` until now.
-    """
+def of_run(connection: Connection, uid: str, *, now: float) -> Sequence[AttemptUsage]:
+    """Return what each attempt used, oldest first; of one that has not ended, until now."""
     over = connection.scalar(select(RunRow.finished_at).where(RunRow.uid == uid))
     now = max(now, over or now)  # the clock of a simulation is ahead
     rows = connection.execute(
@@ -133,19 +129,16 @@ def of_run(connection: Connection, uid: str, *, now: float) -> Sequence[Mapping[
         .order_by(UsageRow.started_at, UsageRow.role, UsageRow.index)
     )
     return [
-        {
-            "role": row.role,
-            "index": row.index,
-            "epoch": row.epoch,
-            "job_attempt": row.job_attempt,
-            "attempt": row.attempt,
-            "started_at": _iso(row.started_at),
-            "finished_at": _iso(row.finished_at)
-            if row.finished_at is not None and row.finished_at <= now
-            else None,
-            "resources": json.loads(row.resources),
-            "seconds": max(0.0, min(row.finished_at or now, now) - row.started_at),
-        }
+        AttemptUsage(
+            key=(row.role, row[1]),  # a tuple has a method of the name of its second column
+            attempt_id=AttemptId(row.epoch, row.job_attempt, row.attempt),
+            started_at=row.started_at,
+            finished_at=None
+            if row.finished_at is None or row.finished_at > now
+            else row.finished_at,
+            resources=json.loads(row.resources),
+            seconds=max(0.0, min(row.finished_at or now, now) - row.started_at),
+        )
         for row in rows
     ]
 
@@ -193,7 +186,7 @@ def between(
     return found
 
 
-def totals(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
+def totals(rows: Iterable[ResourceUsage]) -> Mapping[str, float]:
     """Return `cpu_seconds`, `memory_byte_seconds`, `gpu_seconds` and `instance_seconds` of rows.
 
     GPUs are every resource whose name ends in `gpu` or speaks of a GPU slice (`…/mig-1g.5gb`).
@@ -206,14 +199,9 @@ def totals(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
     }
     names = {"cpu": "cpu_seconds", "memory": "memory_byte_seconds"}
     for row in rows:
-        sums["instance_seconds"] += row["seconds"]
-        for name, amount in row["resources"].items():
+        sums["instance_seconds"] += row.seconds
+        for name, amount in row.resources.items():
             gpu = name.endswith("gpu") or "/mig-" in name
             if (key := "gpu_seconds" if gpu else names.get(name)) is not None:
-                sums[key] += parse_quantity(amount) * row["seconds"]
+                sums[key] += parse_quantity(amount) * row.seconds
     return sums
-
-
-def _iso(at: float) -> str:
-    moment = datetime.fromtimestamp(at, tz=timezone.utc)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -22,6 +22,7 @@ from airflow_training.compiler.form import form_params, job_of_form
 from airflow_training.compiler.generic import generic_dag
 from airflow_training.compiler.group import training
 from airflow_training.control.root_cause import cause_document, cause_lines
+from airflow_training.control.run_output import RunOutput
 from airflow_training.control.subtask_snapshot import write_snapshot
 from airflow_training.control.subtasks import new_subtasks
 from airflow_training.documents.templates import render
@@ -582,7 +583,7 @@ def test_where_processes_stood_is_in_the_state_of_the_task(store: Store):
 def test_what_goes_through_xcom_stays_small_whatever_a_script_measures():
     many = result(
         metrics={f"{number}-{'metric' * 10}": 0.1 * number for number in range(500)},
-        output={"uri": f"s3://{'models/' * 30}final"},
+        output=RunOutput(uri=f"s3://{'models/' * 30}final"),
         checkpoint={"uri": f"s3://{'models/' * 30}", "step": 9, "digest": f"sha256:{64 * 'a'}"},
     )
     assert 512 < len(json.dumps(many.reference())) <= 1024

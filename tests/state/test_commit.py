@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,11 @@ from airflow_training.control.model import (
     JobEntry,
     Ledger,
     PendingPhase,
+    ProgressReport,
+    ReportedValue,
     RoleEntry,
 )
+from airflow_training.control.run_output import RunOutput
 from airflow_training.errors import InputError, LeaseLost
 from airflow_training.state.store import Store
 from tests.examples import examples
@@ -270,7 +274,7 @@ def test_a_run_made_again_after_prune_is_not_taken_for_the_old_one(
 def test_a_replaced_job_starts_anew_and_keeps_its_history(store: Store):
     uid = add_run(store).uid
     store.set_addresses(uid, {"worker": [{"host": "a"}]})
-    store.set_output(uid, {"uri": "file:///model"})
+    store.set_output(uid, RunOutput(uri="file:///model"))
     commit(store, uid, a_ledger(worker(0, started_at=START, state="running")), "before")
     lease = take(store, uid)
     planned = a_ledger(worker(0, job_attempt=1), job_attempt=1)
@@ -281,18 +285,19 @@ def test_a_replaced_job_starts_anew_and_keeps_its_history(store: Store):
     assert state.addresses == {}
     assert store.output(uid) is None
     assert [each.event.message for each in store.events(uid)] == ["before"]
-    assert [row["finished_at"] is None for row in store.usage(uid)] == [False]
+    assert [each.finished_at is None for each in store.usage(uid)] == [False]
 
 
 def test_progress_keeps_the_newest_line_and_the_series_of_metrics(store: Store):
     uid = add_run(store).uid
     for step, loss in ((1, 0.5), (2, math.nan), (2, math.nan)):  # the last line was sent twice
-        line = {"step": step, "time": START + step, "metrics": {"loss": loss, "accuracy": 0.25}}
+        metrics = {"loss": loss, "accuracy": 0.25}
+        line = ProgressReport(step=step, time=START + step, metrics=metrics)
         store.save_progress(uid, {("worker", 0): line})
-    store.save_progress(uid, {("worker", 1): {"step": 9, "metrics": {}}})
+    store.save_progress(uid, {("worker", 1): ProgressReport(step=9)})
     progress = store.progress(uid)
-    assert progress["worker", 0]["step"] == 2
-    assert progress["worker", 1] == {"step": 9, "metrics": {}}
+    assert progress["worker", 0].step == 2
+    assert progress["worker", 1] == ProgressReport(step=9)
     first, second = store.metrics(uid, name="loss")
     assert (first.step, first.at, first.value) == (1, START + 1, 0.5)
     assert (second.step, second.at) == (2, START + 2)
@@ -302,13 +307,13 @@ def test_progress_keeps_the_newest_line_and_the_series_of_metrics(store: Store):
 
 def test_progress_appends_the_points_of_all_lines(store: Store):
     uid = add_run(store).uid
-    loss = [(i, START + i, 9.0 if i == 3 else 0.5) for i in range(5)]
-    twice = {"loss": [*loss, loss[-1]], "grad": [(None, START, math.nan)]}
+    loss = [ReportedValue(i, START + i, 9.0 if i == 3 else 0.5) for i in range(5)]
+    twice = {"loss": [*loss, loss[-1]], "grad": [ReportedValue(None, START, math.nan)]}
     metrics = {"loss": 0.5, "accuracy": 0.25}
-    line = {"step": 4, "time": START + 4.5, "metrics": metrics, "points": twice}
+    line = ProgressReport(step=4, time=START + 4.5, metrics=metrics, points=twice)
     for _ in range(2):  # told again: nobody had heard that it was taken
         store.save_progress(uid, {("worker", 0): line})
-    assert "points" not in store.progress(uid)["worker", 0]
+    assert store.progress(uid)["worker", 0] == replace(line, points={})
     assert [(each.step, each.at, each.value) for each in store.metrics(uid, name="loss")] == loss
     (grad,) = store.metrics(uid, name="grad")
     assert math.isnan(grad.value)
@@ -319,8 +324,9 @@ def test_progress_appends_the_points_of_all_lines(store: Store):
 def test_output_is_kept(store: Store):
     uid = add_run(store).uid
     assert store.output(uid) is None
-    store.set_output(uid, {"uri": "s3://models/digits", "bytes": 3, "digest": "sha256:1"})
-    assert store.output(uid) == {"uri": "s3://models/digits", "bytes": 3, "digest": "sha256:1"}
+    output = RunOutput(uri="s3://models/digits", bytes=3, digest="sha256:1")
+    store.set_output(uid, output)
+    assert store.output(uid) == output
 
 
 @pytest.mark.parametrize(
@@ -329,8 +335,8 @@ def test_output_is_kept(store: Store):
         lambda store: store.add_request("gone", "stop"),
         lambda store: store.add_events("gone", [an_event()]),
         lambda store: store.set_addresses("gone", {"worker": [{"host": "a"}]}),
-        lambda store: store.save_progress("gone", {("worker", 0): {"step": 1}}),
-        lambda store: store.set_output("gone", {}),
+        lambda store: store.save_progress("gone", {("worker", 0): ProgressReport(step=1)}),
+        lambda store: store.set_output("gone", RunOutput(uri="s3://m")),
         lambda store: store.tombstone("gone", reason="x"),
         lambda store: store.requeue("gone"),
         lambda store: store.try_start("gone", max_running_jobs=0, runtime="local"),
@@ -384,6 +390,6 @@ def test_a_killed_holder_loses_no_commit_and_leaves_none_half_done(url: str, aft
     assert [each.event.message for each in store.events(uid)] == [
         str(number) for number in range(1, stored + 1)
     ]
-    attempts = [(row["attempt"], row["finished_at"] is None) for row in store.usage(uid)]
+    attempts = [(each.attempt, each.finished_at is None) for each in store.usage(uid)]
     assert sorted(attempts) == [(number, number == stored) for number in range(1, stored + 1)]
     store.close()

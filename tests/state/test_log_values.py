@@ -9,6 +9,7 @@ import math
 import pytest
 from sqlalchemy import select, update
 
+from airflow_training.control.model import ProgressReport
 from airflow_training.state.models import LogPositionRow
 from airflow_training.state.store import LogPosition, LogValue, Store
 from tests.state.samples import START, add_run
@@ -59,12 +60,12 @@ def test_a_position_of_an_older_version_moves_on(store: Store, later: str):
 
 def test_what_the_script_reports_wins(store: Store):
     uid = add_run(store).uid
-    save(store, uid, None, FIRST, value(1), progress={"step": 1, "time": START})
-    assert store.progress(uid) == {KEY: {"step": 1, "time": START}}
-    store.save_progress(uid, {KEY: {"step": 9, "metrics": {"loss": 0.5}, "time": START + 9}})
+    save(store, uid, None, FIRST, value(1), progress=ProgressReport(step=1, time=START))
+    assert store.progress(uid) == {KEY: ProgressReport(step=1, time=START)}
+    store.save_progress(uid, {KEY: ProgressReport(step=9, metrics={"loss": 0.5}, time=START + 9)})
     later = dataclasses.replace(FIRST, done=200)
-    save(store, uid, FIRST, later, value(2), value(2, name="lr"), progress={"step": 2})
-    assert store.progress(uid)[KEY]["step"] == 9
+    save(store, uid, FIRST, later, value(2), value(2, name="lr"), progress=ProgressReport(step=2))
+    assert store.progress(uid)[KEY].step == 9
     assert [(each.name, each.step) for each in store.metrics(uid)] == [
         ("loss", 1), ("lr", 2), ("loss", 9),
     ]  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, func, select
 
+from airflow_training.control.model import ProgressReport
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import InputError
 from airflow_training.state.models import Base, RunRow
@@ -167,7 +168,9 @@ def fill(store: Store, run_id: str) -> str:
     uid = add_run(store, run_id).uid
     store.add_request(uid, "pause")
     store.set_addresses(uid, {"worker": [{"host": "a"}]})
-    store.save_progress(uid, {("worker", 0): {"step": 1, "samples": 8, "metrics": {"loss": 1.0}}})
+    store.save_progress(
+        uid, {("worker", 0): ProgressReport(step=1, samples=8, metrics={"loss": 1.0})}
+    )
     store.save_measurement(
         uid, Measurement(plan="p", subject="s", strategy={}, step_seconds=1.0, steps=3)
     )

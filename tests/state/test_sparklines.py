@@ -6,13 +6,14 @@ from pathlib import Path
 
 from sqlalchemy import event
 
+from airflow_training.control.model import ProgressReport
 from airflow_training.state.store import open_store
 from tests.web.conftest import a_run
 
 
-def report(uid: str, *losses: float | None, role: str = "worker", name: str = "loss") -> None:
+def report(uid: str, *losses: float, role: str = "worker", name: str = "loss") -> None:
     for number, loss in enumerate(losses):
-        line = {"step": number, "time": 100.0 + number, "metrics": {name: loss}}
+        line = ProgressReport(step=number, time=100.0 + number, metrics={name: loss})
         open_store().save_progress(uid, {(role, 0): line})
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.model import InstanceEntry, KeptInstance, Ledger
+from airflow_training.control.model import AttemptId, InstanceEntry, KeptInstance, Ledger
+from airflow_training.control.usage import AttemptUsage, ResourceUsage
 from airflow_training.state.store import Store
 from airflow_training.state.usage import totals
 from tests.builders import with_attempt_id
@@ -39,8 +40,8 @@ class Writer:
 def spans(store: Store, uid: str) -> list[tuple[int, int, float, bool]]:
     """Return (index, attempt, seconds, still open)."""
     return [
-        (row["index"], row["attempt"], row["seconds"], row["finished_at"] is None)
-        for row in store.usage(uid)
+        (each.index, each.attempt, each.seconds, each.finished_at is None)
+        for each in store.usage(uid)
     ]
 
 
@@ -60,17 +61,14 @@ def test_an_attempt_counts_from_its_start_to_its_end(store: Store, uid: str, clo
     writer.commit(dataclasses.replace(running, state="succeeded", finished_at=START + 4))
     clock.advance(100)
     assert store.usage(uid) == [
-        {
-            "role": "worker",
-            "index": 0,
-            "epoch": 0,
-            "job_attempt": 0,
-            "attempt": 0,
-            "started_at": "2023-11-14T22:13:21.000Z",
-            "finished_at": "2023-11-14T22:13:24.000Z",
-            "resources": RESOURCES["worker"],
-            "seconds": 3.0,
-        }
+        AttemptUsage(
+            key=("worker", 0),
+            attempt_id=AttemptId(),
+            started_at=START + 1,
+            finished_at=START + 4,
+            resources=RESOURCES["worker"],
+            seconds=3.0,
+        )
     ]
 
 
@@ -137,7 +135,7 @@ def test_resources_once_recorded_are_not_emptied(store: Store, uid: str):
     running = worker(0, state="running", started_at=START)
     writer.commit(running)
     writer.commit(worker(0, state="running", started_at=START, ready=True), resources=None)
-    assert store.usage(uid)[0]["resources"] == RESOURCES["worker"]
+    assert store.usage(uid)[0].resources == RESOURCES["worker"]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +152,7 @@ def test_resources_once_recorded_are_not_emptied(store: Store, uid: str):
 def test_totals_are_resources_times_seconds(
     resources: Mapping[str, str], expected: Mapping[str, float]
 ):
-    sums = totals([{"resources": resources, "seconds": 10.0}])
+    sums = totals([ResourceUsage(resources=resources, seconds=10.0)])
     nothing = dict.fromkeys(("cpu_seconds", "memory_byte_seconds", "gpu_seconds"), 0.0)
     assert sums == {**nothing, "instance_seconds": 10.0, **expected}
 

@@ -119,7 +119,9 @@ async def test_progress_reaches_the_store(stage):
         before = len(stage.reasons(uid))
         for step in range(1, 50):
             stage.runtime.report(uid, "worker", 0, ProgressReport(step=step, metrics={"loss": 0.5}))
-        await until(lambda: stage.store.progress(uid).get(("worker", 0), {}).get("step") == 49)
+        await until(
+            lambda: stage.store.progress(uid).get(("worker", 0), ProgressReport()).step == 49
+        )
         assert len(stage.reasons(uid)) <= before + 3
 
 

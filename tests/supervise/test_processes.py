@@ -131,7 +131,7 @@ async def test_what_reached_the_store_another_way_counts_too(stage):
     desk = Desk(stage, a_job(1))
     reference = CheckpointCommit(uri="s3://models/run/0", step=10, digest="sha256:10", at=1.0)
     said = ProgressReport(subtasks=(line(0, "SAVED", 4, verified=(10,)),), checkpoint=reference)
-    desk.store.save_progress(desk.uid, {("worker", 0): dataclasses.asdict(said)})
+    desk.store.save_progress(desk.uid, {("worker", 0): said})
     assert await desk.look() == ["SAVED"]
     assert restorable(desk.processes.groups[""]) == 10
     assert desk.progress["worker", 0].checkpoint == reference  # whoever follows commits is told

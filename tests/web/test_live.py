@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from airflow_training.control.model import ProgressReport
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.state.store import Store, open_store
 from airflow_training.web.api.live import stream
@@ -72,7 +73,7 @@ async def test_a_page_gets_the_run_at_once_and_each_change(store: CountingStore)
     first, told = await asyncio.wait_for(detail(events), PATIENCE)
     assert told["summary"]["uid"] == run.uid
     assert told["actions"] == ["pause", "stop", "kill", "scale"]
-    store.save_progress(run.uid, {("worker", 0): {"step": 7}})  # which no version counts
+    store.save_progress(run.uid, {("worker", 0): ProgressReport(step=7)})  # which no version counts
     second, told = await asyncio.wait_for(detail(events), PATIENCE)
     assert told["progress"]["step"] == 7
     store.add_events(run.uid, [an_event()])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from airflow_training.control.model import ProgressReport
 from airflow_training.state.store import LogPosition, LogValue, open_store
 from tests.state.samples import START, a_ledger, an_event, worker
 from tests.web.conftest import a_run
@@ -81,8 +82,10 @@ def test_a_run_is_told_whole(client):
     store.save_progress(
         run.uid,
         {
-            ("worker", 0): {"step": 3, "total_steps": 10, "metrics": {"loss": math.nan}},
-            ("worker", 1): {"step": 5, "total_steps": 10, "metrics": {"samples_per_second": 8}},
+            ("worker", 0): ProgressReport(step=3, total_steps=10, metrics={"loss": math.nan}),
+            ("worker", 1): ProgressReport(
+                step=5, total_steps=10, metrics={"samples_per_second": 8}
+            ),
         },
     )
     found = get(client, f"dags/digits/trainings/{run.uid}")
@@ -179,7 +182,7 @@ def test_series_are_cut_and_reduced(client):
 def test_of_more_series_than_are_wanted_the_band_and_the_worst_are_told(client):
     run = a_run()
     for index in range(5):
-        line = {"step": 3, "time": 3.0 + index, "metrics": {"loss": 100 * (index == 2)}}
+        line = ProgressReport(step=3, time=3.0 + index, metrics={"loss": 100 * (index == 2)})
         open_store().save_progress(run.uid, {("worker", index): line})
     path = f"dags/digits/trainings/{run.uid}"
     page = get(client, f"{path}/series", name="loss", most=4)

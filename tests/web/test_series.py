@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from airflow_training.control.model import ProgressReport
 from airflow_training.state.store import MetricColumns, MetricPoint, open_store
 from airflow_training.web import series
 from airflow_training.web.series import SeriesMemory
@@ -35,7 +36,7 @@ def store(airflow_home: Path) -> CountingStore:
 
 def report(uid: str, *times: float, index: int = 0) -> None:
     for time in times:
-        line = {"step": int(time), "time": time, "metrics": {"loss": time}}
+        line = ProgressReport(step=int(time), time=time, metrics={"loss": time})
         open_store().save_progress(uid, {("worker", index): line})
 
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from airflow_training.control.model import InstanceKey, InstanceRecord
+from airflow_training.control.model import InstanceKey, InstanceRecord, ProgressReport
 from airflow_training.documents.resolved_blocks import ResolvedLogPattern
 from airflow_training.errors import TrainingError
 from airflow_training.state.store import LogPosition, LogValue, Store
@@ -128,7 +128,7 @@ def _scan(store: Store, piece: PieceOfLog, text: bytes) -> LogPieceResult:
             before=piece.before,
             after=after,
             values=[LogValue(**dataclasses.asdict(each)) for each in found.values],
-            progress=found.progress or None,
+            progress=ProgressReport(**found.progress) if found.progress else None,
         )
     except TrainingError as error:
         return LogPieceResult(error=str(error))

@@ -15,7 +15,6 @@ from airflow_training.control.model import InstanceKey, Ledger, ProgressReport
 from airflow_training.control.step_pace import Pace
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.progress import progress_of
 from airflow_training.state.records import Measurement
 from airflow_training.state.store import Store
 from airflow_training.supervise.followers.follower import Follower
@@ -107,8 +106,7 @@ class Meter(Follower):
 
     def _look(self, job: ResolvedJob, ledger: Ledger) -> None:
         now = self._store.now()
-        lines = self._store.progress(self._uid)
-        self.progress = {key: progress_of(line) or ProgressReport() for key, line in lines.items()}
+        self.progress = self._store.progress(self._uid)
         if not is_followed(job, ledger):
             return
         if job.plan is not None and self._plan != job.plan.id:

@@ -38,7 +38,6 @@ from airflow_training.control.subtasks import (
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.frameworks.ranks import ranked_roles
-from airflow_training.runtimes.progress import progress_of
 from airflow_training.state.store import Store
 from airflow_training.supervise.followers.follower import Follower, FollowerChange
 
@@ -154,7 +153,7 @@ class Processes(Follower):
     async def look(self) -> None:
         """Take in what is new, and keep it. A store that does not answer is asked again later."""
         try:
-            stored = await asyncio.to_thread(self._stored)
+            stored = await asyncio.to_thread(self._store.progress, self._uid)
             self._on_progress(stored)
             lines = self._told(stored)
             self._take(lines)
@@ -170,10 +169,6 @@ class Processes(Follower):
             self._store.outage.record_failure(error)
         except Exception:  # what is shown may be late: training goes on
             log.warning("the processes of run %s could not be followed", self._uid, exc_info=True)
-
-    def _stored(self) -> Mapping[InstanceKey, ProgressReport]:
-        lines = self._store.progress(self._uid)
-        return {key: said for key, line in lines.items() if (said := progress_of(line)) is not None}
 
     def _told(
         self, stored: Mapping[InstanceKey, ProgressReport]

@@ -144,7 +144,7 @@ def charts(store: Store, base: str, page: Any) -> None:
                 ("worker", i): ProgressReport(step=step, metrics={"loss": 0.5})
                 for i in range(ranks)
             }
-            store.save_progress(run.uid, lines)
+            store.progress.save(run.uid, lines)
             with page.expect_response(re.compile(r"/series\?name=loss")):
                 pass
         page.wait_for_timeout(1000)
@@ -203,13 +203,13 @@ def pixels(store: Store, server: Server, base: str, page: Any) -> None:
         lines: dict[InstanceKey, ProgressReport] = {
             ("worker", i): ProgressReport(step=step) for i in range(64)
         }
-        store.save_progress(run.uid, lines)
+        store.progress.save(run.uid, lines)
         began = time.perf_counter()
         wait_shown(page, "td", f"{step:,}")
         taken.append((time.perf_counter() - began) * 1000)
         time.sleep(0.3 + step % 7 / 10)
     stop.set()
-    store.save_progress(
+    store.progress.save(
         run.uid, {("worker", 0): ProgressReport(step=9000)}
     )  # so that all look up and go
     thread.join()

@@ -110,7 +110,7 @@ def first_instance_seconds(store: Store, run: dict[str, Any]) -> float:
 
 def last_instance_seconds(store: Store, run: dict[str, Any]) -> float:
     """Return seconds from the end of the last instance to the end of the DAG run."""
-    usage = store.usage(store.find_run(run["dag_run_id"]).uid)
+    usage = store.usage.of_run(store.find_run(run["dag_run_id"]).uid)
     return seconds(run["end_date"]) - max(_end(each) for each in usage)
 
 
@@ -121,7 +121,7 @@ def dependent_role_seconds(store: Store, run: dict[str, Any]) -> tuple[float, fl
 
 
 def _first_of_each_role(store: Store, run: dict[str, Any]) -> dict[str, float]:
-    usage = store.usage(store.find_run(run["dag_run_id"]).uid)
+    usage = store.usage.of_run(store.find_run(run["dag_run_id"]).uid)
     started: dict[str, float] = {}
     for each in usage:
         started[each.role] = min(each.started_at, started.get(each.role, each.started_at))
@@ -136,7 +136,7 @@ def _end(usage: AttemptUsage) -> float:
 def steps_to_the_end(client: httpx.Client, store: Store, run: dict[str, Any]) -> list[float]:
     """Return how long each of STEPS took, from the end of the last instance to that of the run."""
     record = store.find_run(run["dag_run_id"])
-    at = [max(map(_end, store.usage(record.uid))), record.finished_at or 0]
+    at = [max(map(_end, store.usage.of_run(record.uid))), record.finished_at or 0]
     path = f"/dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances"
     tasks = client.get(path).raise_for_status().json()["task_instances"]
     last = [task for task in tasks if task["task_id"] in ("rollup", "cleanup")]

@@ -206,9 +206,9 @@ def _result(store: Store, state: RunState) -> Result:
         failed=tuple(_cause(each) for each in others),
         output=store.output(uid),
         checkpoint=checkpoint_reference(state.ledger),
-        subtasks=_of_job(store.subtasks(uid)),
+        subtasks=_of_job(store.subtasks.of_run(uid)),
         metrics=_metrics(store, state),
-        trained_seconds=sum(each.seconds for each in store.usage(uid)),
+        trained_seconds=sum(each.seconds for each in store.usage.of_run(uid)),
         restarts=len(job.restarts),
     )
 
@@ -245,6 +245,6 @@ def _ending(reason: str | None, exit_code: int | None, signal: int | None) -> st
 
 def _metrics(store: Store, state: RunState) -> Mapping[str, float]:
     """Return the newest metrics of the instance whose output counts."""
-    progress = store.progress(state.record.uid)
+    progress = store.progress.newest(state.record.uid)
     first = next(iter(progress.values()), ProgressReport())
     return progress.get((state.job.output_role, 0), first).metrics

@@ -91,7 +91,7 @@ def _follow(client: httpx.Client, store: Store, run_id: str, console: Console) -
             dag_run = client.get(f"/dags/{DAG_ID}/dagRuns/{run_id}").raise_for_status().json()
             state = _state(store, run_id)
             if state is not None:
-                progress = store.progress(state.record.uid)
+                progress = store.progress.newest(state.record.uid)
                 lines = picture(
                     state.record.job, state.ledger, progress, dag_run["state"], width=console.width
                 )

@@ -25,6 +25,7 @@ __all__ = [
     "document_digest",
     "find",
     "get",
+    "must_exist",
     "newest",
     "prune",
     "record_of",
@@ -260,6 +261,12 @@ def _bad_run(message: str, *, text: str, allowed: Sequence[str], hint: str) -> I
     return InputError.of(
         code="bad_reference", field="RUN", message=message, value=text, allowed=allowed, hint=hint
     )
+
+
+def must_exist(connection: Connection, uid: str) -> None:
+    """Raise InputError for a run that does not exist."""
+    if connection.execute(select(RunRow.uid).where(RunRow.uid == uid)).first() is None:
+        raise unknown_run(connection, uid)
 
 
 def _conflict(found: RunRecord) -> InputError:

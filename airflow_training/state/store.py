@@ -1,6 +1,7 @@
 """The store's API. Synchronous and thread-safe; callers on an event loop use `asyncio.to_thread`.
 
-Each method is one transaction; what happens inside it lives in the modules beside this one.
+Each method is one transaction. Runs, what is asked and said of them and who drives them are here; what
+else is kept of them has a part each: `store.usage.of_run(uid)`. Statements live in the modules beside this one.
 Every method raises RuntimeUnavailable where the database cannot be reached now, and InputError
 (`bad_reference`) for a run that does not exist, unless it says otherwise.
 """
@@ -12,53 +13,45 @@ import functools
 import json
 import secrets
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, exc, insert, select, update
 
-from airflow_training.control.data_readings import DataReading
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     Event,
-    InstanceKey,
     Ledger,
-    ProgressReport,
     Request,
     RequestKind,
 )
 from airflow_training.control.run_output import RunOutput
-from airflow_training.control.usage import AttemptUsage
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.errors import RunChanged
 from airflow_training.settings import load_settings
 from airflow_training.state import addresses as address_book
 from airflow_training.state import (
-    airflow_facts,
-    data_readings,
     history,
     leases,
-    log_values,
     overviews,
     past_waits,
     runs,
-    sparklines,
 )
-from airflow_training.state import environment as environment_rows
 from airflow_training.state import ledger as ledger_rows
-from airflow_training.state import measurements as measured
-from airflow_training.state import progress as progress_lines
 from airflow_training.state import queue as waiting_line
-from airflow_training.state import subtasks as subtask_rows
 from airflow_training.state import usage as usage_rows
-from airflow_training.state.airflow_facts import Fact
+from airflow_training.state.airflow_facts import AirflowFacts
 from airflow_training.state.codec import to_json
 from airflow_training.state.database import Database, clean, translated_errors
+from airflow_training.state.environment import EnvironmentRecords
+from airflow_training.state.log_values import LogValues
+from airflow_training.state.measurements import Measurements
+from airflow_training.state.metrics import MetricSeries
 from airflow_training.state.models import MetaRow, RunRow
 from airflow_training.state.outage import Outage
+from airflow_training.state.progress import ReportedProgress
 from airflow_training.state.reading import Reader
 from airflow_training.state.records import (
-    EnvironmentRecord,
     Lease,
     LogPosition,
     LogValue,
@@ -70,10 +63,11 @@ from airflow_training.state.records import (
     RunRecord,
     RunState,
     StoredEvent,
-    UsageSpan,
     Version,
 )
+from airflow_training.state.subtasks import SubtaskSnapshots
 from airflow_training.state.upgrade import check, ensure_current, upgrade
+from airflow_training.state.usage import UsageRecords
 
 __all__ = [
     "Lease",
@@ -107,6 +101,14 @@ class Store:
             ensure_current(self._db.engine)
         self._reader = Reader()
         self._facts: dict[str, str] = {}
+        self.airflow = AirflowFacts(self._db)
+        self.environments = EnvironmentRecords(self._db)
+        self.log_values = LogValues(self._db)
+        self.measurements = Measurements(self._db)
+        self.metrics = MetricSeries(self._db)
+        self.progress = ReportedProgress(self._db)
+        self.subtasks = SubtaskSnapshots(self._db)
+        self.usage = UsageRecords(self._db)
 
     @property
     def outage(self) -> Outage:
@@ -141,59 +143,6 @@ class Store:
                 value = connection.execute(question).scalar_one()
         self._facts[name] = value
         return value
-
-    # Airflow ---------------------------------------------------------------------------------
-    def pools(self, controller: str) -> Mapping[str, int]:
-        """Return pool -> slots of a deployment's Airflow: those that count deferred tasks."""
-        with self._db.read() as connection:
-            return airflow_facts.load(connection, controller, "pools")
-
-    def places(self, controller: str) -> Sequence[str]:
-        """Return the place of each living triggerer; empty for one that did not tell it."""
-        with self._db.read() as connection:
-            living = airflow_facts.load(connection, controller, "triggerers")
-            places = airflow_facts.load(connection, controller, "places")
-        return [places.get(host, "") for host in living]
-
-    def save_pools(self, controller: str, pools: Mapping[str, int]) -> None:
-        """Keep what `pools` returns; writes only what has changed, as the next two do."""
-        self._save_fact(controller, "pools", lambda _: pools)
-
-    def save_triggerers(self, controller: str, hosts: Iterable[str]) -> None:
-        """Keep the hosts of the triggerers that live."""
-        self._save_fact(controller, "triggerers", lambda _: dict.fromkeys(hosts, True))
-
-    def save_place(self, controller: str, *, host: str, place: str) -> None:
-        """Keep the place of the triggerer on a host, instead of an earlier one's there."""
-        self._save_fact(controller, "places", lambda known: {**known, host: place})
-
-    def save_stop(self, controller: str, *, dag_id: str, run_id: str, reason: str, by: str) -> None:
-        """Keep that a DAG run was stopped, for as long as something of it might begin."""
-        now = self.now()
-        stop = {"at": now, "reason": clean(reason), "by": clean(by)}
-
-        def told(known: Mapping[str, Any]) -> Mapping[str, Any]:
-            new = {k: v for k, v in known.items() if v["at"] > now - airflow_facts.STOP_SECONDS}
-            return {**new, airflow_facts.stop_key(dag_id, run_id): stop}
-
-        self._save_fact(controller, "stopped", told)
-
-    def stop_of(self, controller: str, *, dag_id: str, run_id: str) -> Mapping[str, Any] | None:
-        """Return when a DAG run was stopped, why and by whom (`at`, `reason`, `by`); None: it was not."""
-        with self._db.read() as connection:
-            known = airflow_facts.load(connection, controller, "stopped")
-        found: Mapping[str, Any] | None = known.get(airflow_facts.stop_key(dag_id, run_id))
-        return found
-
-    def _save_fact(
-        self, controller: str, fact: Fact, told: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-    ) -> None:
-        with self._db.read() as connection:
-            known = airflow_facts.load(connection, controller, fact)
-        if told(known) != known:
-            with self._db.write() as connection:
-                known = airflow_facts.load(connection, controller, fact)
-                airflow_facts.save(connection, controller, fact, told(known))
 
     # runs ------------------------------------------------------------------------------------
     def create_run(
@@ -449,164 +398,7 @@ class Store:
         with self._db.read() as connection:
             return address_book.live(connection, uid)
 
-    def save_progress(self, uid: str, progress: Mapping[InstanceKey, ProgressReport]) -> None:
-        """Keep the newest progress per instance and append its metrics as series."""
-        with self._db.write() as connection:
-            self._must_exist(connection, uid)
-            now = self._db.now(connection)
-            progress_lines.save(connection, uid, progress, now=now)
-            data_readings.save(connection, uid, progress, now=now)
-
-    def data_readings(self, uid: str) -> Mapping[InstanceKey, DataReading]:
-        """Return what each instance has told of its data, per (role, index)."""
-        with self._db.read() as connection:
-            return data_readings.of_run(connection, uid)
-
-    def progress(self, uid: str) -> Mapping[InstanceKey, ProgressReport]:
-        """Return the newest report per (role, index), without its points and files."""
-        with self._db.read() as connection:
-            return progress_lines.newest(connection, uid)
-
-    def metrics(self, uid: str, *, name: str | None = None) -> Sequence[MetricPoint]:
-        """Return a metric's series (or all of them), oldest first."""
-        with self._db.read() as connection:
-            return progress_lines.series(connection, uid, name=name)
-
-    def metric_columns(
-        self, uid: str, of: Sequence[tuple[MetricPoint, float]]
-    ) -> Sequence[MetricColumns]:
-        """Return the series that each of these points belongs to, after a time."""
-        with self._db.read() as connection:
-            return progress_lines.columns(connection, uid, of)
-
-    def newest_points(self, uid: str) -> Sequence[MetricPoint]:
-        """Return the newest point of every series; all points are looked at."""
-        with self._db.read() as connection:
-            return progress_lines.newest_points(connection, uid)
-
-    def losses(
-        self, uids: Sequence[str], *, points: int = 60
-    ) -> Mapping[str, Sequence[float | None]]:
-        """Return about so many values of the loss of each of these runs that has told one."""
-        with self._db.read() as connection:
-            return sparklines.losses(connection, uids, points=points)
-
-    def newest_metrics(self, uid: str) -> Mapping[InstanceKey, Mapping[str, float]]:
-        """Return the newest value of every metric per (role, index)."""
-        return progress_lines.newest_metrics(self.newest_points(uid))
-
-    def log_positions(self, uid: str) -> Mapping[InstanceKey, LogPosition]:
-        """Return how far the logs of the run's instances were read, per (role, index)."""
-        with self._db.read() as connection:
-            return log_values.positions(connection, uid)
-
-    def save_log_values(
-        self,
-        uid: str,
-        instance: InstanceKey,
-        *,
-        before: LogPosition | None,
-        after: LogPosition,
-        values: Sequence[LogValue],
-        progress: ProgressReport | None,
-    ) -> bool:
-        """Keep what stood in an instance's log between two positions, once.
-
-        False, and nothing is kept, where the stored position is not `before`: somebody else has
-        read on. Progress and metrics that the script reports itself win.
-        """
-        with self._db.write() as connection:
-            self._must_exist(connection, uid)
-            return log_values.save(
-                connection,
-                uid,
-                instance,
-                before=before,
-                after=after,
-                values=values,
-                progress=progress,
-            )
-
     # processes and their surroundings ------------------------------------------------------------
-    def save_subtasks(self, uid: str, snapshots: Mapping[str, Mapping[str, Any]]) -> None:
-        """Keep the newest snapshot of each checkpoint group (`control.subtask_snapshot`)."""
-        with self._db.write() as connection:
-            self._must_exist(connection, uid)
-            subtask_rows.save(connection, uid, snapshots, now=self._db.now(connection))
-
-    def subtasks(self, uid: str) -> Mapping[str, Any]:
-        """Return the newest snapshot of each checkpoint group; None for one that is no JSON."""
-        with self._db.read() as connection:
-            return subtask_rows.of_run(connection, uid)
-
-    def save_environment(self, uid: str, lines: Mapping[InstanceKey, Sequence[str]]) -> None:
-        """Keep what agents recorded, oldest first, per (role, index); what is there stays as it is.
-
-        Of each instance the last ten records are kept, the newest of an exit, and what was named.
-        """
-        with self._db.write() as connection:
-            self._must_exist(connection, uid)
-            environment_rows.save(connection, uid, lines)
-
-    def name_environment(self, uid: str, digests: Mapping[InstanceKey, str]) -> None:
-        """Keep the records that the newest saves of instances name: the last three of each."""
-        with self._db.write() as connection:
-            environment_rows.name(connection, uid, digests)
-
-    def environment_reference(self, uid: str) -> str:
-        """Return the digest that names the newest record of every instance; "" without any."""
-        with self._db.read() as connection:
-            return environment_rows.reference(connection, uid)
-
-    def ends(
-        self, uid: str, *, known: Mapping[InstanceKey, str]
-    ) -> Mapping[InstanceKey, EnvironmentRecord]:
-        """Return the newest exit record of each instance, but for those whose digest is `known`."""
-        with self._db.read() as connection:
-            return environment_rows.ends(connection, uid, known=known)
-
-    def newest_environment(
-        self, uid: str, keys: Collection[InstanceKey]
-    ) -> Mapping[InstanceKey, EnvironmentRecord]:
-        """Return the newest record of each of these instances' environments."""
-        with self._db.read() as connection:
-            return environment_rows.newest(connection, uid, keys)
-
-    def last_two_environments(self, uid: str) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
-        """Return the newest two records of every instance, oldest first."""
-        with self._db.read() as connection:
-            return environment_rows.last_two(connection, uid)
-
-    def software(self, uid: str) -> Mapping[InstanceKey, Mapping[str, Any]]:
-        """Return what each instance that has told it runs: its Python, and the packages of that."""
-        with self._db.read() as connection:
-            return environment_rows.software(connection, uid)
-
-    def environment(self, uid: str) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
-        """Return the records of every instance, oldest first."""
-        with self._db.read() as connection:
-            return environment_rows.of_run(connection, uid)
-
-    def usage(self, uid: str) -> Sequence[AttemptUsage]:
-        """Return what each attempt of the run used, oldest first; of one that has not ended, until now."""
-        with self._db.read() as connection:
-            return usage_rows.of_run(connection, uid, now=self._db.now(connection))
-
-    def usage_between(
-        self,
-        start: float,
-        end: float,
-        *,
-        sources: Collection[str] | None = None,
-        dag_ids: Collection[str] | None = None,
-    ) -> Sequence[UsageSpan]:
-        """Return attempts of instances that ran at some time between, of runs with these keys."""
-        with self._db.read() as connection:
-            now = self._db.now(connection)
-            return usage_rows.between(
-                connection, start, end, now=now, sources=sources, dag_ids=dag_ids
-            )
-
     def set_output(self, uid: str, output: RunOutput) -> None:
         """Record where the trained model lies."""
         with self._db.write() as connection:
@@ -619,22 +411,6 @@ class Store:
         return None if found is None else RunOutput.from_document(json.loads(found))
 
     # what plans learn from ---------------------------------------------------------------------
-    def save_measurement(self, uid: str, found: Measurement) -> None:
-        """Keep what the run measured under a plan; the same plan again replaces it."""
-        with self._db.write() as connection:
-            self._must_exist(connection, uid)
-            measured.save(connection, uid, found, now=self._db.now(connection))
-
-    def measurements(self, subject: str, *, limit: int = 100) -> Sequence[Measurement]:
-        """Return what runs measured about a subject, the newest first."""
-        with self._db.read() as connection:
-            return measured.about(connection, subject, limit=limit)
-
-    def measurement(self, uid: str, *, plan: str) -> Measurement | None:
-        """Return what a run measured under one plan; None: nothing (yet)."""
-        with self._db.read() as connection:
-            return measured.of_run(connection, uid, plan=plan)
-
     # lease -------------------------------------------------------------------------------------
     def acquire(
         self, uid: str, *, owner: str, seconds: float = 15.0, dead_owners: Sequence[str] = ()
@@ -742,10 +518,6 @@ class Store:
     def _set(self, connection: Connection, uid: str, **columns: Any) -> None:
         changed = connection.execute(update(RunRow).where(RunRow.uid == uid).values(**columns))
         if changed.rowcount != 1:
-            raise runs.unknown_run(connection, uid)
-
-    def _must_exist(self, connection: Connection, uid: str) -> None:
-        if connection.execute(select(RunRow.uid).where(RunRow.uid == uid)).first() is None:
             raise runs.unknown_run(connection, uid)
 
 

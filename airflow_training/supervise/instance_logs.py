@@ -44,7 +44,7 @@ class RunLogs:
         """Return all that were ever started, in the order of the job's roles."""
         state = self.store.read([self.record.uid])[self.record.uid]
         order = {role.name: number for number, role in enumerate(state.job.roles)}
-        known = {each.key for each in self.store.usage(self.record.uid)}
+        known = {each.key for each in self.store.usage.of_run(self.record.uid)}
         known |= {key for key, entry in state.ledger.instances.items() if _has_log(entry)}
         ordered = sorted(known, key=lambda key: (order.get(key[0], len(order)), key[1]))
         return [self.instance(role, index) for role, index in ordered]
@@ -56,7 +56,7 @@ class RunLogs:
         state = self.store.read([self.record.uid])[self.record.uid]
         order = {role.name: number for number, role in enumerate(state.job.roles)}
         found: dict[InstanceKey, tuple[AttemptId, float]] = {}
-        for each in self.store.usage(self.record.uid):
+        for each in self.store.usage.of_run(self.record.uid):
             if each.key not in found or found[each.key][0] <= each.attempt_id:
                 found[each.key] = each.attempt_id, each.started_at
         for key, entry in state.ledger.instances.items():
@@ -177,7 +177,7 @@ class InstanceLogs(InstanceRecord):
         """Return the attempts that may have a log, by their number."""
         known = {
             each.attempt: each.attempt_id
-            for each in self.store.usage(self.uid)
+            for each in self.store.usage.of_run(self.uid)
             if each.key == self.key
         }
         entry = state.ledger.instances.get(self.key)

@@ -181,9 +181,9 @@ class LiveLog:
 
     def _progress_line(self, state: RunState) -> str:
         instances = [key for key in state.ledger.instances if key[0] == self._role]
-        said = self._store.progress(self._uid)
+        said = self._store.progress.newest(self._uid)
         progress = {key[1]: said[key] for key in instances if key in said}
-        newest = self._store.newest_metrics(self._uid)
+        newest = self._store.metrics.newest(self._uid)
         return progress_line(
             self._role,
             progress,

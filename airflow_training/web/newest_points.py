@@ -19,7 +19,7 @@ class NewestPoints:
     """The newest points of the runs that were asked for last; safe for threads."""
 
     def __init__(self, store: Store) -> None:
-        self._looks: RunCache[Sequence[MetricPoint]] = RunCache(store.newest_points)
+        self._looks: RunCache[Sequence[MetricPoint]] = RunCache(store.metrics.newest_points)
 
     def of(self, uid: str) -> Sequence[MetricPoint]:
         """Return the newest point of each series of a run, as of a moment ago at most."""

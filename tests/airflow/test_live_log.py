@@ -172,12 +172,12 @@ async def test_progress_is_told_when_it_has_changed(running: Scene):
     live = listening(running, told)
     await live.log_progress(live.state())
     line = ProgressReport(step=30, total_steps=90, metrics={"loss": 0.5})
-    running.store.save_progress(
+    running.store.progress.save(
         running.uid, {("worker", 0): line, ("gone", 0): ProgressReport(step=1)}
     )
     await live.log_progress(live.state())
     await live.log_progress(live.state())
-    running.store.save_progress(running.uid, {("worker", 1): ProgressReport(step=20)})
+    running.store.progress.save(running.uid, {("worker", 1): ProgressReport(step=20)})
     await live.log_progress(live.state())
     first = "progress: worker-0 step 30 of 90, loss 0.5"
     assert told == [

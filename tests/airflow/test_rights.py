@@ -284,7 +284,7 @@ def test_lists_hold_what_each_may_read(served):
     ]
     uids = [each.uid for each in runs]
     for uid in uids:
-        open_store().save_progress(
+        open_store().progress.save(
             uid, {("worker", 0): ProgressReport(step=1, metrics={"loss": 0.5})}
         )
     seen = {

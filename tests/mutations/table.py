@@ -138,8 +138,8 @@ MUTATIONS = (
         why="`plan` starts instances on its own host that a triggerer elsewhere cannot see.",
         file="operators/first_pass.py",
         definition="_why_not",
-        old="set(store.places(key.source)) != {place}",
-        new="place not in store.places(key.source)",
+        old="set(store.airflow.places(key.source)) != {place}",
+        new="place not in store.airflow.places(key.source)",
         test="tests/airflow/test_plan.py::test_what_a_triggerer_might_not_see_is_left_to_it",
     ),
     # 2. nothing is alive once the run is reported finished -------------------------------------------

@@ -174,7 +174,7 @@ def test_a_commit_that_fails_half_way_leaves_nothing(store: Store):
         store.commit(uid, lease=take(store, uid), old=old, new=new, events=[an_event(), broken])
     assert store.ledger(uid) == old
     assert store.events(uid) == []
-    assert store.usage(uid) == []
+    assert store.usage.of_run(uid) == []
 
 
 def test_a_commit_to_a_removed_run_is_a_lost_lease(store: Store, clock: Clock):
@@ -285,7 +285,7 @@ def test_a_replaced_job_starts_anew_and_keeps_its_history(store: Store):
     assert state.addresses == {}
     assert store.output(uid) is None
     assert [each.event.message for each in store.events(uid)] == ["before"]
-    assert [each.finished_at is None for each in store.usage(uid)] == [False]
+    assert [each.finished_at is None for each in store.usage.of_run(uid)] == [False]
 
 
 def test_progress_keeps_the_newest_line_and_the_series_of_metrics(store: Store):
@@ -293,16 +293,16 @@ def test_progress_keeps_the_newest_line_and_the_series_of_metrics(store: Store):
     for step, loss in ((1, 0.5), (2, math.nan), (2, math.nan)):  # the last line was sent twice
         metrics = {"loss": loss, "accuracy": 0.25}
         line = ProgressReport(step=step, time=START + step, metrics=metrics)
-        store.save_progress(uid, {("worker", 0): line})
-    store.save_progress(uid, {("worker", 1): ProgressReport(step=9)})
-    progress = store.progress(uid)
+        store.progress.save(uid, {("worker", 0): line})
+    store.progress.save(uid, {("worker", 1): ProgressReport(step=9)})
+    progress = store.progress.newest(uid)
     assert progress["worker", 0].step == 2
     assert progress["worker", 1] == ProgressReport(step=9)
-    first, second = store.metrics(uid, name="loss")
+    first, second = store.metrics.series(uid, name="loss")
     assert (first.step, first.at, first.value) == (1, START + 1, 0.5)
     assert (second.step, second.at) == (2, START + 2)
     assert math.isnan(second.value)
-    assert len(store.metrics(uid)) == 4
+    assert len(store.metrics.series(uid)) == 4
 
 
 def test_progress_appends_the_points_of_all_lines(store: Store):
@@ -312,12 +312,14 @@ def test_progress_appends_the_points_of_all_lines(store: Store):
     metrics = {"loss": 0.5, "accuracy": 0.25}
     line = ProgressReport(step=4, time=START + 4.5, metrics=metrics, points=twice)
     for _ in range(2):  # told again: nobody had heard that it was taken
-        store.save_progress(uid, {("worker", 0): line})
-    assert store.progress(uid)["worker", 0] == replace(line, points={})
-    assert [(each.step, each.at, each.value) for each in store.metrics(uid, name="loss")] == loss
-    (grad,) = store.metrics(uid, name="grad")
+        store.progress.save(uid, {("worker", 0): line})
+    assert store.progress.newest(uid)["worker", 0] == replace(line, points={})
+    assert [
+        (each.step, each.at, each.value) for each in store.metrics.series(uid, name="loss")
+    ] == loss
+    (grad,) = store.metrics.series(uid, name="grad")
     assert math.isnan(grad.value)
-    (accuracy,) = store.metrics(uid, name="accuracy")
+    (accuracy,) = store.metrics.series(uid, name="accuracy")
     assert (accuracy.at, accuracy.value) == (START + 4.5, 0.25)
 
 
@@ -335,7 +337,7 @@ def test_output_is_kept(store: Store):
         lambda store: store.add_request("gone", "stop"),
         lambda store: store.add_events("gone", [an_event()]),
         lambda store: store.set_addresses("gone", {"worker": [{"host": "a"}]}),
-        lambda store: store.save_progress("gone", {("worker", 0): ProgressReport(step=1)}),
+        lambda store: store.progress.save("gone", {("worker", 0): ProgressReport(step=1)}),
         lambda store: store.set_output("gone", RunOutput(uri="s3://m")),
         lambda store: store.tombstone("gone", reason="x"),
         lambda store: store.requeue("gone"),
@@ -390,6 +392,6 @@ def test_a_killed_holder_loses_no_commit_and_leaves_none_half_done(url: str, aft
     assert [each.event.message for each in store.events(uid)] == [
         str(number) for number in range(1, stored + 1)
     ]
-    attempts = [(each.attempt, each.finished_at is None) for each in store.usage(uid)]
+    attempts = [(each.attempt, each.finished_at is None) for each in store.usage.of_run(uid)]
     assert sorted(attempts) == [(number, number == stored) for number in range(1, stored + 1)]
     store.close()

@@ -73,12 +73,12 @@ def row_of(store: Store, uid: str) -> str:
 def test_progress_of_an_earlier_version_is_read(store: Store):
     uid = add_run(store).uid
     write_row(store, uid, EARLIER)
-    assert repr(store.progress(uid)) == repr({KEY: REPORT})
+    assert repr(store.progress.newest(uid)) == repr({KEY: REPORT})
 
 
 def test_an_earlier_version_reads_the_progress_of_this_one(store: Store):
     uid = add_run(store).uid
-    store.save_progress(uid, {KEY: REPORT})
+    store.progress.save(uid, {KEY: REPORT})
     assert repr(progress_of(json.loads(row_of(store, uid)))) == repr(REPORT)
 
 
@@ -87,16 +87,16 @@ def test_what_a_log_told_an_earlier_version_gives_way_to_the_script_and_not_to_t
 ):
     uid = add_run(store).uid
     write_row(store, uid, '{"step": 3, "time": 4.0, "from_log": true}')
-    assert store.progress(uid) == {KEY: ProgressReport(step=3, time=4.0)}
+    assert store.progress.newest(uid) == {KEY: ProgressReport(step=3, time=4.0)}
     first = LogPosition(epoch=0, job_attempt=0, attempt=0, done=10)
     second = LogPosition(epoch=0, job_attempt=0, attempt=0, done=20)
     told = ProgressReport(step=4, time=5.0)
-    store.save_log_values(uid, KEY, before=None, after=first, values=(), progress=told)
-    assert store.progress(uid) == {KEY: told}
+    store.log_values.save(uid, KEY, before=None, after=first, values=(), progress=told)
+    assert store.progress.newest(uid) == {KEY: told}
     assert json.loads(row_of(store, uid))["from_log"] is True
-    store.save_progress(uid, {KEY: ProgressReport(step=9)})
-    store.save_log_values(uid, KEY, before=first, after=second, values=(), progress=told)
-    assert store.progress(uid) == {KEY: ProgressReport(step=9)}
+    store.progress.save(uid, {KEY: ProgressReport(step=9)})
+    store.log_values.save(uid, KEY, before=first, after=second, values=(), progress=told)
+    assert store.progress.newest(uid) == {KEY: ProgressReport(step=9)}
     assert "from_log" not in json.loads(row_of(store, uid)), "an earlier version asks for the word"
 
 

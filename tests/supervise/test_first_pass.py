@@ -108,7 +108,9 @@ def go_on(home: Path) -> None:
     assert store.lease(record.uid) is None
     told = [each.event.reason for each in store.events(record.uid)]
     assert (told.count(reasons.JOB_STARTED), told.count(reasons.INSTANCE_RESTARTED)) == (1, 1)
-    assert sorted((each.role, each.index, each.attempt) for each in store.usage(record.uid)) == [
+    assert sorted(
+        (each.role, each.index, each.attempt) for each in store.usage.of_run(record.uid)
+    ) == [
         ("master", 0, 0),
         ("worker", 0, 0),
         ("worker", 0, 1),

@@ -120,7 +120,7 @@ async def test_progress_reaches_the_store(stage):
         for step in range(1, 50):
             stage.runtime.report(uid, "worker", 0, ProgressReport(step=step, metrics={"loss": 0.5}))
         await until(
-            lambda: stage.store.progress(uid).get(("worker", 0), ProgressReport()).step == 49
+            lambda: stage.store.progress.newest(uid).get(("worker", 0), ProgressReport()).step == 49
         )
         assert len(stage.reasons(uid)) <= before + 3
 

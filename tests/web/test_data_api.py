@@ -18,7 +18,7 @@ POINTS = tuple(ReadingPoint(at=float(at), samples=at) for at in range(0, 20, 2))
 
 
 def tell(run: Any, index: int, **fields: Any) -> None:
-    open_store().save_progress(run.uid, {("worker", index): ProgressReport(**fields)})
+    open_store().progress.save(run.uid, {("worker", index): ProgressReport(**fields)})
 
 
 def files_of(*files: tuple[str, float, float | None]) -> FilesReport:
@@ -142,6 +142,6 @@ def test_a_thousand_ranks_are_told_at_once(client):
     count = 1000
     run = a_run(ledger=a_ledger(*(worker(i) for i in range(count)), state="Running"))
     lines = {("worker", i): ProgressReport(samples=i, time=1.0) for i in range(count)}
-    open_store().save_progress(run.uid, lines)
+    open_store().progress.save(run.uid, lines)
     found = get(client, f"dags/digits/trainings/{run.uid}/data")
     assert [each["samples"] for each in found["instances"]] == [*range(count)]

@@ -79,7 +79,7 @@ def test_a_dag_run_has_the_trainings_of_all_its_groups(client):
 def test_a_run_is_told_whole(client):
     store = open_store()
     run = a_run()
-    store.save_progress(
+    store.progress.save(
         run.uid,
         {
             ("worker", 0): ProgressReport(step=3, total_steps=10, metrics={"loss": math.nan}),
@@ -108,7 +108,7 @@ def test_what_instances_use_is_told(client):
         {"number": n, "at": 10.0 * n, "usage": {"cpu_seconds": 15.0 * n, "rss_bytes": 1024}}
         for n in (1, 2)
     ]
-    open_store().save_environment(run.uid, {("worker", 1): [json.dumps(each) for each in looks]})
+    open_store().environments.save(run.uid, {("worker", 1): [json.dumps(each) for each in looks]})
     found = get(client, f"dags/digits/trainings/{run.uid}")["usage"]
     assert found.keys() == {"worker-1"}
     assert (found["worker-1"]["cpu_cores"], found["worker-1"]["memory_bytes"]) == (1.5, 1024)
@@ -145,7 +145,7 @@ def series_of(run: Any) -> None:
         for n in range(8)
         for rank in (None, 5)
     ]
-    assert open_store().save_log_values(
+    assert open_store().log_values.save(
         run.uid,
         ("worker", 1),
         before=None,
@@ -183,7 +183,7 @@ def test_of_more_series_than_are_wanted_the_band_and_the_worst_are_told(client):
     run = a_run()
     for index in range(5):
         line = ProgressReport(step=3, time=3.0 + index, metrics={"loss": 100 * (index == 2)})
-        open_store().save_progress(run.uid, {("worker", index): line})
+        open_store().progress.save(run.uid, {("worker", index): line})
     path = f"dags/digits/trainings/{run.uid}"
     page = get(client, f"{path}/series", name="loss", most=4)
     (band,) = page["bands"]

@@ -22,9 +22,10 @@ class CountingStore:
     def __init__(self) -> None:
         self.store = open_store()
         self.read = 0
+        self.metrics = self
 
-    def metric_columns(self, uid: str, of: Any) -> Sequence[MetricColumns]:
-        found = self.store.metric_columns(uid, of)
+    def columns(self, uid: str, of: Any) -> Sequence[MetricColumns]:
+        found = self.store.metrics.columns(uid, of)
         self.read += sum(len(each.at) for each in found)
         return found
 
@@ -37,7 +38,7 @@ def store(airflow_home: Path) -> CountingStore:
 def report(uid: str, *times: float, index: int = 0) -> None:
     for time in times:
         line = ProgressReport(step=int(time), time=time, metrics={"loss": time})
-        open_store().save_progress(uid, {("worker", index): line})
+        open_store().progress.save(uid, {("worker", index): line})
 
 
 def times(memory: SeriesMemory, uid: str, *indexes: int) -> list[list[float]]:

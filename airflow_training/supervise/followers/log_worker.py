@@ -122,7 +122,7 @@ def _scan(store: Store, piece: PieceOfLog, text: bytes) -> LogPieceResult:
         piece.after, done=found.done, carry=found.carry, held=found.held, last_at=found.last_at
     )
     try:
-        moved = store.save_log_values(
+        moved = store.log_values.save(
             piece.uid,
             piece.key,
             before=piece.before,

@@ -106,7 +106,7 @@ class Meter(Follower):
 
     def _look(self, job: ResolvedJob, ledger: Ledger) -> None:
         now = self._store.now()
-        self.progress = self._store.progress(self._uid)
+        self.progress = self._store.progress.newest(self._uid)
         if not is_followed(job, ledger):
             return
         if job.plan is not None and self._plan != job.plan.id:
@@ -117,7 +117,7 @@ class Meter(Follower):
                 self._take(key, said, now=now)
         found = measurement(job, self._paces, self._memory_bytes)
         if found is not None and _is_news(found, self._written):
-            self._store.save_measurement(self._uid, found)
+            self._store.measurements.save(self._uid, found)
             self._written = found
 
     def _take(self, key: InstanceKey, said: ProgressReport, *, now: float) -> None:

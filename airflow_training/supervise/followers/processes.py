@@ -101,7 +101,7 @@ class Processes(Follower):
 
     async def resume(self, *, now: float) -> ProcessHistory:
         """Take in the snapshots of the holder before; to be called once, first."""
-        documents = await asyncio.to_thread(self._store.subtasks, self._uid)
+        documents = await asyncio.to_thread(self._store.subtasks.of_run, self._uid)
         events: list[Event] = []
         not_after: list[int] = []
         for group, document in documents.items():
@@ -153,7 +153,7 @@ class Processes(Follower):
     async def look(self) -> None:
         """Take in what is new, and keep it. A store that does not answer is asked again later."""
         try:
-            stored = await asyncio.to_thread(self._store.progress, self._uid)
+            stored = await asyncio.to_thread(self._store.progress.newest, self._uid)
             self._on_progress(stored)
             lines = self._told(stored)
             self._take(lines)
@@ -187,9 +187,9 @@ class Processes(Follower):
     ) -> None:
         named = {key: line.environment for key, line in lines if line.environment}
         if named:
-            self._store.name_environment(self._uid, named)
-        environment = self._store.environment_reference(self._uid)
-        self._store.save_subtasks(
+            self._store.environments.name(self._uid, named)
+        environment = self._store.environments.reference(self._uid)
+        self._store.subtasks.save(
             self._uid,
             {
                 group: write_snapshot(subtasks, environment=environment)

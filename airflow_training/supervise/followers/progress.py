@@ -33,6 +33,6 @@ class ProgressFollower(Follower):
             self._run.progress.update(fresh)
             for each in self._others:
                 each.on_progress(fresh)
-            await retrying(store, lambda: store.save_progress(uid, fresh))
+            await retrying(store, lambda: store.progress.save(uid, fresh))
         if environment := watcher.pop_environment():
-            await retrying(store, lambda: store.save_environment(uid, environment))
+            await retrying(store, lambda: store.environments.save(uid, environment))

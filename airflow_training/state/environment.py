@@ -14,7 +14,7 @@ from airflow_training.control.model import InstanceKey
 from airflow_training.state.database import StorePart, clean, upsert
 from airflow_training.state.models import EnvironmentRow, table_of
 from airflow_training.state.records import EnvironmentRecord
-from airflow_training.state.runs import must_exist
+from airflow_training.state.run_lookup import must_exist
 
 __all__ = ["LONGEST_LINE", "EnvironmentRecords", "digest_of"]
 

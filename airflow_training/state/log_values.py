@@ -14,7 +14,7 @@ from airflow_training.state.metrics import metric_row
 from airflow_training.state.models import LogPositionRow, MetricRow, ProgressRow, table_of
 from airflow_training.state.progress import StoredProgress
 from airflow_training.state.records import LogPosition, LogValue
-from airflow_training.state.runs import must_exist
+from airflow_training.state.run_lookup import must_exist
 
 __all__ = ["LogValues"]
 

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from airflow_training.state.database import StorePart, upsert
 from airflow_training.state.models import MeasurementRow, table_of
 from airflow_training.state.records import Measurement
-from airflow_training.state.runs import must_exist
+from airflow_training.state.run_lookup import must_exist
 
 __all__ = ["Measurements"]
 

@@ -15,7 +15,7 @@ from airflow_training.state.codec import compact_json, from_json
 from airflow_training.state.database import StorePart, upsert
 from airflow_training.state.metrics import metric_row
 from airflow_training.state.models import MetricRow, ProgressRow, table_of
-from airflow_training.state.runs import must_exist
+from airflow_training.state.run_lookup import must_exist
 
 __all__ = ["ReportedProgress", "StoredProgress"]
 

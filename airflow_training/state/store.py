@@ -8,48 +8,34 @@ Every method raises RuntimeUnavailable where the database cannot be reached now,
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
-import secrets
-import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, exc, insert, select, update
+from sqlalchemy import exc, select
 
-from airflow_training.control.model import (
-    TERMINAL_JOB_STATES,
-    Event,
-    Ledger,
-    Request,
-    RequestKind,
-)
+from airflow_training.control.model import TERMINAL_JOB_STATES, Event, Ledger, Request, RequestKind
 from airflow_training.control.run_output import RunOutput
 from airflow_training.documents.resolved import ResolvedJob, RunKey
-from airflow_training.errors import RunChanged
 from airflow_training.settings import load_settings
-from airflow_training.state import addresses as address_book
-from airflow_training.state import (
-    history,
-    leases,
-    overviews,
-    past_waits,
-    runs,
-)
+from airflow_training.state import history, leases, overviews, past_waits, run_lookup, runs
 from airflow_training.state import ledger as ledger_rows
 from airflow_training.state import queue as waiting_line
 from airflow_training.state import usage as usage_rows
+from airflow_training.state.addresses import AddressBook
 from airflow_training.state.airflow_facts import AirflowFacts
 from airflow_training.state.codec import to_json
 from airflow_training.state.database import Database, clean, translated_errors
+from airflow_training.state.deployment import DeploymentFacts
 from airflow_training.state.environment import EnvironmentRecords
 from airflow_training.state.log_values import LogValues
 from airflow_training.state.measurements import Measurements
 from airflow_training.state.metrics import MetricSeries
-from airflow_training.state.models import MetaRow, RunRow
+from airflow_training.state.models import RunRow
 from airflow_training.state.outage import Outage
 from airflow_training.state.progress import ReportedProgress
+from airflow_training.state.queue import RunQueue
 from airflow_training.state.reading import Reader
 from airflow_training.state.records import (
     Lease,
@@ -65,9 +51,13 @@ from airflow_training.state.records import (
     StoredEvent,
     Version,
 )
+from airflow_training.state.runs import RunFilter
 from airflow_training.state.subtasks import SubtaskSnapshots
 from airflow_training.state.upgrade import check, ensure_current, upgrade
 from airflow_training.state.usage import UsageRecords
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of `typing` from 3.11 on
 
 __all__ = [
     "Lease",
@@ -100,13 +90,15 @@ class Store:
         with translated_errors(self._db.url):
             ensure_current(self._db.engine)
         self._reader = Reader()
-        self._facts: dict[str, str] = {}
         self.airflow = AirflowFacts(self._db)
+        self.addresses = AddressBook(self._db)
+        self.deployment = DeploymentFacts(self._db)
         self.environments = EnvironmentRecords(self._db)
         self.log_values = LogValues(self._db)
         self.measurements = Measurements(self._db)
         self.metrics = MetricSeries(self._db)
         self.progress = ReportedProgress(self._db)
+        self.queue = RunQueue(self._db)
         self.subtasks = SubtaskSnapshots(self._db)
         self.usage = UsageRecords(self._db)
 
@@ -118,31 +110,6 @@ class Store:
     def now(self) -> float:
         """Return the store's clock, epoch seconds (leases live by it)."""
         return self._db.now()
-
-    def deployment_id(self) -> str:
-        """Return the name of this deployment, made on first use and kept."""
-        return self._kept_fact("deployment_id", lambda: uuid.uuid4().hex[:12])
-
-    def callback_secret(self) -> str:
-        """Return what the tokens of runs are made from; made on first use and kept."""
-        return self._kept_fact("callback_secret", lambda: secrets.token_hex(32))
-
-    def _kept_fact(self, name: str, make: Callable[[], str]) -> str:
-        """Return a fact about this store; the first one that was written counts."""
-        known = self._facts.get(name)
-        if known is not None:
-            return known
-        question = select(MetaRow.value).where(MetaRow.name == name)
-        with self._db.read() as connection:
-            value: str | None = connection.execute(question).scalar()
-        if not value:
-            with contextlib.suppress(exc.IntegrityError), self._db.write() as connection:
-                if connection.execute(question).scalar() is None:
-                    connection.execute(insert(MetaRow), {"name": name, "value": make()})
-            with self._db.read() as connection:
-                value = connection.execute(question).scalar_one()
-        self._facts[name] = value
-        return value
 
     # runs ------------------------------------------------------------------------------------
     def create_run(
@@ -193,46 +160,17 @@ class Store:
     def find_run(self, text: str) -> RunRecord:
         """Return the run that `text` names (uid, unique uid prefix, or run id); InputError."""
         with self._db.read() as connection:
-            return runs.find(connection, text)
+            return run_lookup.find(connection, text)
 
     def run(self, uid: str) -> RunRecord | None:
         """Return the run, or None where there is none."""
         with self._db.read() as connection:
-            return runs.get(connection, uid)
+            return run_lookup.get(connection, uid)
 
-    def runs(
-        self,
-        *,
-        limit: int = 100,
-        states: Sequence[str] = (),
-        controller: str | None = None,
-        job: str | None = None,
-        sources: Collection[str] | None = None,
-        dag_ids: Collection[str] | None = None,
-        run_id: str | None = None,
-        text: str = "",
-        before: tuple[float, str | None] | None = None,
-    ) -> Sequence[RunRecord]:
-        """Return runs, newest first: those that are all of what is given.
-
-        `controller`: of one deployment; `job`: of jobs of one name; `sources`, `dag_ids`, `run_id`:
-        of these keys; `text`: in the name of the job, the DAG, the run or who submitted it.
-        `before`: those that follow the run with this `submitted_at` and uid; without a uid, those
-        that are older.
-        """
+    def runs(self, *, limit: int = 100, **wanted: Unpack[RunFilter]) -> Sequence[RunRecord]:
+        """Return runs, newest first: those that are all of what is given."""
         with self._db.read() as connection:
-            return runs.newest(
-                connection,
-                limit=limit,
-                states=states,
-                controller=controller,
-                job=job,
-                sources=sources,
-                dag_ids=dag_ids,
-                run_id=run_id,
-                text=text,
-                before=before,
-            )
+            return runs.newest(connection, limit=limit, **wanted)
 
     def overviews(self, uids: Sequence[str]) -> Mapping[str, RunOverview]:
         """Return what lists say about many runs, in a constant number of queries.
@@ -273,7 +211,7 @@ class Store:
         with self._db.read() as connection:
             found = self._reader.read(connection, [uid])
             if uid not in found:
-                raise runs.unknown_run(connection, uid)
+                raise run_lookup.unknown_run(connection, uid)
         return found[uid]
 
     # the loop's transaction ------------------------------------------------------------------
@@ -332,15 +270,7 @@ class Store:
         back. `event`: goes into the story together with the request.
         """
         with self._db.write() as connection:
-            if seen is not None or key:
-                history.lock(connection, uid)
-                known = history.request_of(connection, uid, key) if key else None
-                if known is not None:
-                    return known.id
-                if seen is not None and history.mark(connection, uid) not in (seen, None):
-                    raise RunChanged(f"run {uid} is not as it was seen any more")
-            now = self._db.now(connection)
-            number = history.add_request(
+            return history.add_request(
                 connection,
                 uid,
                 kind,
@@ -348,14 +278,11 @@ class Store:
                 replicas=replicas,
                 reason=reason,
                 by=by,
+                seen=seen,
                 key=key,
-                now=now,
+                event=event,
+                now=self._db.now(connection),
             )
-            if number is None:
-                raise runs.unknown_run(connection, uid)
-            if event is not None:
-                history.add_events(connection, uid, [event])
-            return number
 
     def request_of(self, uid: str, key: str) -> Request | None:
         """Return the request that came with an idempotency key."""
@@ -371,7 +298,7 @@ class Store:
         """Append events outside the loop (plan, cleanup, queue)."""
         with self._db.write() as connection:
             if not history.add_events(connection, uid, events):
-                raise runs.unknown_run(connection, uid)
+                raise run_lookup.unknown_run(connection, uid)
 
     def add_event_once(self, uid: str, event: Event) -> None:
         """Append an event, unless the story has one of the same reason with the same data."""
@@ -387,22 +314,11 @@ class Store:
         with self._db.read() as connection:
             return history.events(connection, uid, after=after, role=role, limit=limit)
 
-    def set_addresses(self, uid: str, addresses: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        """Record the addresses (role -> [{host, ports}]) that `prepare` fixed for a job attempt."""
-        with self._db.write() as connection:
-            self._set(connection, uid, revision=RunRow.revision + 1)
-            address_book.fix(connection, uid, addresses)
-
-    def live_addresses(self, uid: str) -> Mapping[str, Mapping[int, str]]:
-        """Return role -> index -> `host:port` of the instances that answer now."""
-        with self._db.read() as connection:
-            return address_book.live(connection, uid)
-
     # processes and their surroundings ------------------------------------------------------------
     def set_output(self, uid: str, output: RunOutput) -> None:
         """Record where the trained model lies."""
         with self._db.write() as connection:
-            self._set(connection, uid, output=to_json(output))
+            run_lookup.set_columns(connection, uid, output=to_json(output))
 
     def output(self, uid: str) -> RunOutput | None:
         """Return what `set_output` recorded, or None."""
@@ -424,8 +340,8 @@ class Store:
             lease = leases.acquire(
                 connection, uid, owner=owner, seconds=seconds, dead_owners=dead_owners, now=now
             )
-            if lease is None and runs.get(connection, uid) is None:
-                raise runs.unknown_run(connection, uid)
+            if lease is None and run_lookup.get(connection, uid) is None:
+                raise run_lookup.unknown_run(connection, uid)
             return lease
 
     def renew_all(self, held: Sequence[Lease], *, seconds: float = 15.0) -> Sequence[Lease | None]:
@@ -445,47 +361,15 @@ class Store:
             return leases.find(connection, uid)
 
     # queue -------------------------------------------------------------------------------------
-    def try_start(
-        self,
-        uid: str,
-        *,
-        max_running_jobs: int,
-        runtime: str,
-        free: Mapping[str, float] | None = None,
-        wants: Mapping[str, float] | None = None,
-    ) -> bool:
-        """Take the run off the queue when it is its turn (priority, then first come).
-
-        True also when it has started before, or never had to queue; False for a tombstoned run.
-        `wants`/`free`: resources of a local machine (cpu, memory) that hold the run back. `free`
-        is what the runtime sees unused now; what runs that have just started on the same
-        `runtime` are about to take is subtracted here. What it does not name holds nothing back.
-        That the job is larger than the whole machine is checked by the caller. Ask again at least every few seconds: whoever is silent for
-        `queue.PATIENCE_SECONDS` does not hold back the runs behind it.
-        """
-        with self._db.write() as connection:
-            started = waiting_line.try_start(
-                connection,
-                uid,
-                max_running_jobs=max_running_jobs,
-                runtime=runtime,
-                free=free,
-                wants=wants,
-                now=self._db.now(connection),
-            )
-            if started is None:
-                raise runs.unknown_run(connection, uid)
-            return started
-
     def requeue(self, uid: str) -> None:
         """Let a run that is over start again (a new epoch): no tombstone, a new place in the queue.
 
         A run that still waits or runs keeps the place it has.
         """
         with self._db.write() as connection:
-            self._set(connection, uid, tombstone=False, tombstone_reason="")
+            run_lookup.set_columns(connection, uid, tombstone=False, tombstone_reason="")
             priority = self._reader.read(connection, [uid])[uid].job.scheduling.priority
-            record = runs.get(connection, uid)
+            record = run_lookup.get(connection, uid)
             if record is not None:
                 waiting_line.enqueue(
                     connection,
@@ -498,7 +382,7 @@ class Store:
     def tombstone(self, uid: str, *, reason: str) -> None:
         """Mark that the run must never start (killed while queued, removed)."""
         with self._db.write() as connection:
-            self._set(connection, uid, tombstone=True, tombstone_reason=clean(reason))
+            run_lookup.set_columns(connection, uid, tombstone=True, tombstone_reason=clean(reason))
 
     def prune(self, *, older_than_seconds: float) -> int:
         """Delete finished runs that ended before; return how many."""
@@ -515,11 +399,6 @@ class Store:
         """Close the connections; the store may be used again and opens new ones."""
         self._db.close()
 
-    def _set(self, connection: Connection, uid: str, **columns: Any) -> None:
-        changed = connection.execute(update(RunRow).where(RunRow.uid == uid).values(**columns))
-        if changed.rowcount != 1:
-            raise runs.unknown_run(connection, uid)
-
 
 @functools.cache
 def _open_once(url: str) -> Store:
@@ -533,4 +412,4 @@ def open_store() -> Store:
 
 def deployment_id() -> str:
     """Return the settings' deployment id, else the one that the store made and kept."""
-    return load_settings().deployment_id or open_store().deployment_id()
+    return load_settings().deployment_id or open_store().deployment.id()

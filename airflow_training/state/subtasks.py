@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from airflow_training.state.database import StorePart, upsert
 from airflow_training.state.models import SubtasksRow, table_of
-from airflow_training.state.runs import must_exist
+from airflow_training.state.run_lookup import must_exist
 
 __all__ = ["SubtaskSnapshots"]
 

@@ -267,7 +267,7 @@ def test_a_group_must_fit_into_a_pool_that_counts_deferred_tasks(
     store: Store, slots: int, fits: bool
 ):
     """At once: reconcile, first.run, and of the second role the sensor or the task."""
-    store.airflow.save_pools(store.deployment_id(), {"small": slots})
+    store.airflow.save_pools(store.deployment.id(), {"small": slots})
     with DAG("mine", schedule=None) as dag:
         training(shell("hello", "true", **POOLED), default_args={"pool": "small"})
     plan = dag.get_task("hello.plan")
@@ -282,7 +282,7 @@ def test_a_group_must_fit_into_a_pool_that_counts_deferred_tasks(
 
 @pytest.mark.parametrize(("slots", "fits"), [(3, True), (2, False)])
 def test_roles_from_the_form_count_too(store: Store, slots: int, fits: bool):
-    store.airflow.save_pools(store.deployment_id(), {"default_pool": slots})
+    store.airflow.save_pools(store.deployment.id(), {"default_pool": slots})
     plan = generic_dag().get_task("plan")
     given = context(params={"job": yaml.safe_dump(shell("hello", "true", **POOLED))})
     if fits:
@@ -305,7 +305,7 @@ def test_the_store_keeps_the_pools_of_each_deployment(store: Store):
 # a DAG run that was stopped --------------------------------------------------------------------------
 def test_nothing_of_a_stopped_dag_run_begins_unless_it_is_cleared(store: Store):
     plan = job_to_dag(shell("hello", "true")).get_task("plan")
-    source = store.deployment_id()
+    source = store.deployment.id()
     store.airflow.save_stop(source, dag_id="dag", run_id="manual", reason="wrong data", by="ann")
     with pytest.raises(AirflowFailException, match="was stopped by ann: wrong data"):
         plan.execute(context())
@@ -318,7 +318,7 @@ def test_a_run_that_was_stored_while_its_dag_run_was_being_stopped_ends(
 ):
     """Whoever stopped it may have listed the runs before this one was among them."""
     plan = job_to_dag(shell("hello", "true")).get_task("plan")
-    source = store.deployment_id()
+    source = store.deployment.id()
 
     def launch_late(*args: Any, **options: Any) -> RunRecord:
         made = launch(*args, **options)
@@ -347,8 +347,8 @@ def test_a_stop_is_of_one_dag_run_and_forgotten_after_a_month(store: Store):
 def triggerer_here(store: Store) -> str:
     """Give the store a living triggerer on this very machine; return its place."""
     place = place_here(load_settings())
-    store.airflow.save_triggerers(store.deployment_id(), ["here"])
-    store.airflow.save_place(store.deployment_id(), host="here", place=place)
+    store.airflow.save_triggerers(store.deployment.id(), ["here"])
+    store.airflow.save_place(store.deployment.id(), host="here", place=place)
     return place
 
 
@@ -427,10 +427,10 @@ def test_what_a_triggerer_might_not_see_is_left_to_it(
     store: Store, triggerer_here: str, places: Mapping[str, str | None]
 ):
     """None: the place of this process."""
-    store.airflow.save_triggerers(store.deployment_id(), list(places))
+    store.airflow.save_triggerers(store.deployment.id(), list(places))
     for host, place in places.items():
         told = triggerer_here if place is None else place
-        store.airflow.save_place(store.deployment_id(), host=host, place=told)
+        store.airflow.save_place(store.deployment.id(), host=host, place=told)
     uid = job_to_dag(shell("hello", "true")).get_task("plan").execute(context())["run"]
     record = store.run(uid)
     assert record is not None
@@ -449,7 +449,7 @@ def test_another_environment_is_another_place(airflow_home: Path, monkeypatch: p
 
 
 def test_a_group_that_waits_in_a_pool_is_begun_by_reconcile(store: Store, triggerer_here: str):
-    store.airflow.save_pools(store.deployment_id(), {"small": 3})
+    store.airflow.save_pools(store.deployment.id(), {"small": 3})
     with DAG("mine", schedule=None) as dag:
         training(shell("hello", "true", **POOLED), default_args={"pool": "small"})
     uid = dag.get_task("hello.plan").execute(context())["run"]

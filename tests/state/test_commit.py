@@ -137,17 +137,17 @@ def test_only_changed_rows_are_written(store: Store):
 
 def test_live_addresses_follow_the_ledger(store: Store):
     uid = add_run(store).uid
-    store.set_addresses(uid, {"worker": [{"host": "a", "ports": {"p": 1}}, {"host": "b"}]})
+    store.addresses.fix(uid, {"worker": [{"host": "a", "ports": {"p": 1}}, {"host": "b"}]})
     up = worker(0, address="a:1", address_live=True)
     commit(store, uid, a_ledger(up, worker(1)))
-    assert store.live_addresses(uid) == {"worker": {0: "a:1"}}
+    assert store.addresses.live(uid) == {"worker": {0: "a:1"}}
     commit(store, uid, a_ledger(up, worker(1, address="b:1", address_live=True)))
     commit(
         store,
         uid,
         a_ledger(dataclasses.replace(up, attempt_id=AttemptId(attempt=1), phase=PendingPhase())),
     )
-    assert store.live_addresses(uid) == {}
+    assert store.addresses.live(uid) == {}
     assert store.read([uid])[uid].addresses == {
         "worker": [{"host": "a", "ports": {"p": 1}}, {"host": "b"}]
     }
@@ -208,11 +208,12 @@ def test_a_read_sees_every_commit_of_others(store: Store, open_another: Callable
         pytest.param(lambda store, uid: commit(store, uid, a_ledger(worker(0))), id="ledger"),
         pytest.param(lambda store, uid: store.add_events(uid, [an_event()]), id="event"),
         pytest.param(lambda store, uid: store.add_request(uid, "pause"), id="request"),
-        pytest.param(lambda store, uid: store.set_addresses(uid, {"a": []}), id="addresses"),
+        pytest.param(lambda store, uid: store.addresses.fix(uid, {"a": []}), id="addresses"),
         pytest.param(lambda store, uid: store.tombstone(uid, reason="x"), id="tombstone"),
         pytest.param(take, id="lease"),
         pytest.param(
-            lambda store, uid: store.try_start(uid, max_running_jobs=0, runtime="local"), id="start"
+            lambda store, uid: store.queue.try_start(uid, max_running_jobs=0, runtime="local"),
+            id="start",
         ),
     ],
 )
@@ -273,7 +274,7 @@ def test_a_run_made_again_after_prune_is_not_taken_for_the_old_one(
 
 def test_a_replaced_job_starts_anew_and_keeps_its_history(store: Store):
     uid = add_run(store).uid
-    store.set_addresses(uid, {"worker": [{"host": "a"}]})
+    store.addresses.fix(uid, {"worker": [{"host": "a"}]})
     store.set_output(uid, RunOutput(uri="file:///model"))
     commit(store, uid, a_ledger(worker(0, started_at=START, state="running")), "before")
     lease = take(store, uid)
@@ -336,12 +337,12 @@ def test_output_is_kept(store: Store):
     [
         lambda store: store.add_request("gone", "stop"),
         lambda store: store.add_events("gone", [an_event()]),
-        lambda store: store.set_addresses("gone", {"worker": [{"host": "a"}]}),
+        lambda store: store.addresses.fix("gone", {"worker": [{"host": "a"}]}),
         lambda store: store.progress.save("gone", {("worker", 0): ProgressReport(step=1)}),
         lambda store: store.set_output("gone", RunOutput(uri="s3://m")),
         lambda store: store.tombstone("gone", reason="x"),
         lambda store: store.requeue("gone"),
-        lambda store: store.try_start("gone", max_running_jobs=0, runtime="local"),
+        lambda store: store.queue.try_start("gone", max_running_jobs=0, runtime="local"),
         lambda store: store.job("gone"),
         lambda store: store.ledger("gone"),
     ],

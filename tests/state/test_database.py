@@ -191,7 +191,7 @@ def test_the_deployment_id_is_made_once_unless_configured(
     assert len(made) == 12
     assert made.isalnum()
     again = Store(open_store().url)
-    assert again.deployment_id() == made == deployment_id()
+    assert again.deployment.id() == made == deployment_id()
     again.close()
     monkeypatch.setenv("AIRFLOW__TRAINING__DEPLOYMENT_ID", "production")
     assert deployment_id() == "production"

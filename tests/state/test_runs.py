@@ -167,7 +167,7 @@ def fill(store: Store, run_id: str) -> str:
     """Make a run with rows in every table."""
     uid = add_run(store, run_id).uid
     store.add_request(uid, "pause")
-    store.set_addresses(uid, {"worker": [{"host": "a"}]})
+    store.addresses.fix(uid, {"worker": [{"host": "a"}]})
     store.progress.save(
         uid, {("worker", 0): ProgressReport(step=1, samples=8, metrics={"loss": 1.0})}
     )

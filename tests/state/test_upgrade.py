@@ -36,7 +36,7 @@ from tests.state.samples import a_job, a_key, a_ledger, add_run
 print("ready", flush=True)
 sys.stdin.readline()
 store = Store(sys.argv[1])
-print(add_run(store, sys.argv[2]).uid, store.deployment_id(), "alembic" in sys.modules)
+print(add_run(store, sys.argv[2]).uid, store.deployment.id(), "alembic" in sys.modules)
 """
 
 

@@ -56,4 +56,7 @@ def test_what_a_script_says_now_counts_before_an_older_look(store: SlowStore):
         ("worker", 0): ProgressReport(metrics={"loss": 0.5}),
         ("worker", 1): ProgressReport(step=3),
     }
-    assert points.metrics("run", said) == {("worker", 0): {"loss": 0.5, "accuracy": 1}}
+    assert points.metrics("run", said) == {
+        ("worker", 0): {"loss": 0.5, "accuracy": 1},
+        ("worker", 1): {},
+    }

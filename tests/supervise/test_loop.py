@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control.model import Elapsed, InstanceEntry, JobEntry, Ledger, ProgressReport
+from airflow_training.control.run_output import RunOutput
 from airflow_training.errors import LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.faults import Behaviour, Fault, Script
 from airflow_training.runtimes.memory import MemoryRuntime
@@ -356,7 +357,7 @@ class Uploading(MemoryRuntime):
     async def watch(self, run):
         async for change in super().watch(run):
             if isinstance(change, InstanceUpdate) and change.instance.state == "succeeded":
-                uploaded = {"uri": "s3://models/x", "bytes": 1, "digest": "sha256:0"}
+                uploaded = RunOutput(uri="s3://models/x", bytes=1, digest="sha256:0")
                 change = InstanceUpdate(
                     instance=dataclasses.replace(change.instance, output=uploaded)
                 )

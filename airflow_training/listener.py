@@ -42,8 +42,8 @@ def on_dag_run_running(dag_run: Any) -> None:
 
     def save() -> None:
         store = open_store()
-        store.save_pools(deployment_id(), pools)
-        store.save_triggerers(deployment_id(), triggerers)
+        store.airflow.save_pools(deployment_id(), pools)
+        store.airflow.save_triggerers(deployment_id(), triggerers)
 
     _in_a_moment(save)
 
@@ -59,7 +59,7 @@ def on_starting(component: Any) -> None:
 
     def save() -> None:
         place = place_here(load_settings())
-        open_store().save_place(deployment_id(), host=component.hostname, place=place)
+        open_store().airflow.save_place(deployment_id(), host=component.hostname, place=place)
 
     _in_a_moment(save)
 

@@ -18,7 +18,7 @@ import httpx
 from sqlalchemy import insert
 
 from airflow_training.cli.airflow_stack import AirflowStack
-from airflow_training.control.model import InstanceKey
+from airflow_training.control.model import InstanceKey, ProgressReport
 from airflow_training.settings import load_settings
 from airflow_training.state.models import MetricRow, table_of
 from airflow_training.state.store import RunRecord, Store
@@ -140,8 +140,11 @@ def charts(store: Store, base: str, page: Any) -> None:
         # of a run that nobody drives, a page asks for no new points
         assert store.acquire(run.uid, owner="d/e/1/1/f", seconds=60, dead_owners=["a/b/1/1/c"])
         for step in range(each, each + 5):
-            lines = {("worker", i): {"step": step, "metrics": {"loss": 0.5}} for i in range(ranks)}
-            store.save_progress(run.uid, lines)
+            lines = {
+                ("worker", i): ProgressReport(step=step, metrics={"loss": 0.5})
+                for i in range(ranks)
+            }
+            store.progress.save(run.uid, lines)
             with page.expect_response(re.compile(r"/series\?name=loss")):
                 pass
         page.wait_for_timeout(1000)
@@ -197,16 +200,18 @@ def pixels(store: Store, server: Server, base: str, page: Any) -> None:
     page.get_by_role("row", name="worker-0").wait_for()
     taken = []
     for step in range(1001, 1001 + REPORTS):
-        lines: dict[InstanceKey, dict[str, int]] = {
-            ("worker", i): {"step": step} for i in range(64)
+        lines: dict[InstanceKey, ProgressReport] = {
+            ("worker", i): ProgressReport(step=step) for i in range(64)
         }
-        store.save_progress(run.uid, lines)
+        store.progress.save(run.uid, lines)
         began = time.perf_counter()
         wait_shown(page, "td", f"{step:,}")
         taken.append((time.perf_counter() - began) * 1000)
         time.sleep(0.3 + step % 7 / 10)
     stop.set()
-    store.save_progress(run.uid, {("worker", 0): {"step": 9000}})  # so that all look up and go
+    store.progress.save(
+        run.uid, {("worker", 0): ProgressReport(step=9000)}
+    )  # so that all look up and go
     thread.join()
     told(f"a report of 64 ranks until it is on a page, {PAGES} pages open", taken, "1,500 ms")
 

@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 
 from airflow_training.cli.airflow_stack import AirflowStack
+from airflow_training.control.usage import AttemptUsage
 from airflow_training.state.store import Store
 from benchmarks.report import figure, heading, median
 
@@ -109,8 +110,8 @@ def first_instance_seconds(store: Store, run: dict[str, Any]) -> float:
 
 def last_instance_seconds(store: Store, run: dict[str, Any]) -> float:
     """Return seconds from the end of the last instance to the end of the DAG run."""
-    usage = store.usage(store.find_run(run["dag_run_id"]).uid)
-    return seconds(run["end_date"]) - max(_at(row["finished_at"]) for row in usage)
+    usage = store.usage.of_run(store.find_run(run["dag_run_id"]).uid)
+    return seconds(run["end_date"]) - max(_end(each) for each in usage)
 
 
 def dependent_role_seconds(store: Store, run: dict[str, Any]) -> tuple[float, float]:
@@ -120,22 +121,22 @@ def dependent_role_seconds(store: Store, run: dict[str, Any]) -> tuple[float, fl
 
 
 def _first_of_each_role(store: Store, run: dict[str, Any]) -> dict[str, float]:
-    usage = store.usage(store.find_run(run["dag_run_id"]).uid)
+    usage = store.usage.of_run(store.find_run(run["dag_run_id"]).uid)
     started: dict[str, float] = {}
-    for row in usage:
-        at = _at(row["started_at"])
-        started[row["role"]] = min(at, started.get(row["role"], at))
+    for each in usage:
+        started[each.role] = min(each.started_at, started.get(each.role, each.started_at))
     return started
 
 
-def _at(value: Any) -> float:
-    return value if isinstance(value, float) else seconds(str(value))
+def _end(usage: AttemptUsage) -> float:
+    assert usage.finished_at is not None, "the run has ended"
+    return usage.finished_at
 
 
 def steps_to_the_end(client: httpx.Client, store: Store, run: dict[str, Any]) -> list[float]:
     """Return how long each of STEPS took, from the end of the last instance to that of the run."""
     record = store.find_run(run["dag_run_id"])
-    at = [max(_at(row["finished_at"]) for row in store.usage(record.uid)), record.finished_at or 0]
+    at = [max(map(_end, store.usage.of_run(record.uid))), record.finished_at or 0]
     path = f"/dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances"
     tasks = client.get(path).raise_for_status().json()["task_instances"]
     last = [task for task in tasks if task["task_id"] in ("rollup", "cleanup")]

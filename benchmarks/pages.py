@@ -20,7 +20,13 @@ import numpy as np
 from sqlalchemy import insert
 
 from airflow_training.admission.launch import launch
-from airflow_training.control.model import ActivePhase, InstanceEntry, Ledger, RoleEntry
+from airflow_training.control.model import (
+    ActivePhase,
+    InstanceEntry,
+    Ledger,
+    ProgressReport,
+    RoleEntry,
+)
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunKey
 from airflow_training.settings import load_settings
 from airflow_training.state.models import MetricRow, table_of
@@ -124,7 +130,7 @@ def charts(store: Store) -> None:
                 for step in range(POINTS)
             ]  # fmt: skip
             connection.execute(insert(table_of(MetricRow)), rows)
-    memory, newest = SeriesMemory(store), store.newest_points(run.uid)
+    memory, newest = SeriesMemory(store), store.metrics.newest_points(run.uid)
     what = f"series of {RANKS} ranks x {POINTS:,} points read"
     figure(f"{what}, the first time", seconds(lambda: memory.of(run.uid, newest)) * 1000, "ms")
     figure(f"{what}, again", seconds(lambda: memory.of(run.uid, newest)) * 1000, "ms")
@@ -182,8 +188,8 @@ async def followers(store: Store, server: Server) -> None:
         before, began = server.cpu_seconds(), time.perf_counter()
         dice = random.Random(0)
         for step in range(1, REPORTS + 1):
-            lines = {("worker", index): {"step": step} for index in range(RANKS)}
-            await asyncio.to_thread(store.save_progress, run.uid, lines)
+            lines = {("worker", index): ProgressReport(step=step) for index in range(RANKS)}
+            await asyncio.to_thread(store.progress.save, run.uid, lines)
             reported[step] = time.perf_counter()
             await asyncio.sleep(1.2 + dice.random())
         share = (server.cpu_seconds() - before) / (time.perf_counter() - began)

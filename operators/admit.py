@@ -96,7 +96,9 @@ def admit(
         resolved, more = hot_start(resolved, key=key, store=store, extras=AssetEvents(context))
         warnings += more
     roles = [role.name for role in resolved.roles]
-    refuse_small_pools(waiting_tasks(dag, group_id=group_id, roles=roles), store.pools(key.source))
+    refuse_small_pools(
+        waiting_tasks(dag, group_id=group_id, roles=roles), store.airflow.pools(key.source)
+    )
     controller = controller_id(store, settings)
     runtime = runtime_of(resolved)
     warnings += asyncio.run(
@@ -129,7 +131,7 @@ def admit(
 
 def refuse_stopped(store: Store, key: RunKey) -> None:
     """Raise InputError where all of the DAG run was stopped; a run that is stored already ends."""
-    stop = store.stop_of(key.source, dag_id=key.dag_id, run_id=key.run_id)
+    stop = store.airflow.stop_of(key.source, dag_id=key.dag_id, run_id=key.run_id)
     if stop is None:
         return
     if store.run(key.uid) is not None:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry
+from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry, ProgressReport
 from airflow_training.control.rollup import checkpoint_reference
 from airflow_training.control.root_cause import cause_lines
+from airflow_training.control.run_output import RunOutput
 from airflow_training.control.subtask_snapshot import JOB_GROUP
 from airflow_training.documents.text import counted
 from airflow_training.errors import StillAlive
@@ -45,7 +46,7 @@ class Result:
     """
     failed: tuple[str, ...] = ()
     """Other instances that failed by themselves, the first one first."""
-    output: Mapping[str, Any] | None = None
+    output: RunOutput | None = None
     checkpoint: Mapping[str, Any] | None = None
     """What names the newest committed checkpoint: `uri`, `step`, `digest`."""
     subtasks: Mapping[str, Any] | None = None
@@ -69,7 +70,7 @@ class Result:
             lines = [f"root cause: {first}", *proof, *lines]
             lines += [f"also failed: {each}" for each in self.failed]
         if self.output:
-            lines.append(f"output: {self.output.get('uri')} ({self.output.get('bytes')} bytes)")
+            lines.append(f"output: {self.output.uri} ({self.output.bytes} bytes)")
         if self.checkpoint:
             lines.append(f"checkpoint: step {self.checkpoint['step']} in {self.checkpoint['uri']}")
         if self.metrics:
@@ -89,7 +90,7 @@ class Result:
             "run": self.uid,
             "job": self.job,
             "state": self.state,
-            "output": (self.output or {}).get("uri"),
+            "output": self.output and self.output.uri,
             "checkpoint": self.checkpoint,
         }
         shown = dict(list(self.metrics.items())[:_MOST_METRICS])
@@ -100,7 +101,7 @@ class Result:
     def asset_extra(self) -> dict[str, Any]:
         """Return what the events of the outlets carry."""
         return {
-            "uri": (self.output or {}).get("uri"),
+            "uri": self.output and self.output.uri,
             "checkpoint": self.checkpoint,
             "metrics": dict(self.metrics),
             "run": self.uid,
@@ -205,9 +206,9 @@ def _result(store: Store, state: RunState) -> Result:
         failed=tuple(_cause(each) for each in others),
         output=store.output(uid),
         checkpoint=checkpoint_reference(state.ledger),
-        subtasks=_of_job(store.subtasks(uid)),
+        subtasks=_of_job(store.subtasks.of_run(uid)),
         metrics=_metrics(store, state),
-        trained_seconds=sum(float(row.get("seconds") or 0.0) for row in store.usage(uid)),
+        trained_seconds=sum(each.seconds for each in store.usage.of_run(uid)),
         restarts=len(job.restarts),
     )
 
@@ -244,6 +245,6 @@ def _ending(reason: str | None, exit_code: int | None, signal: int | None) -> st
 
 def _metrics(store: Store, state: RunState) -> Mapping[str, float]:
     """Return the newest metrics of the instance whose output counts."""
-    progress = store.progress(state.record.uid)
-    newest = progress.get((state.job.output_role, 0)) or next(iter(progress.values()), {})
-    return {name: float(value) for name, value in (newest.get("metrics") or {}).items()}
+    progress = store.progress.newest(state.record.uid)
+    first = next(iter(progress.values()), ProgressReport())
+    return progress.get((state.job.output_role, 0), first).metrics

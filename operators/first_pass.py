@@ -63,9 +63,9 @@ def _why_not(
 ) -> str:
     """Return why the run has to wait for `reconcile`; empty where it does not."""
     place = runtime.capabilities.place
-    if place and set(store.places(key.source)) != {place}:
+    if place and set(store.airflow.places(key.source)) != {place}:
         return "what it starts here, a triggerer might not see"
-    pools = store.pools(key.source)
+    pools = store.airflow.pools(key.source)
     if any(task.pool in pools for task in waiting_tasks(dag, group_id=group_id, roles=roles)):
         return "its tasks wait in a pool that counts deferred ones"
     reconcile: Any = dag.get_task(task_name(group_id, "reconcile"))

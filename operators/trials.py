@@ -70,7 +70,7 @@ def _trial(
 ) -> Trial:
     if state is None:
         return Trial(number=number, params=params, run=uid, state="refused", value=None)
-    newest = store.newest_metrics(uid)
+    newest = store.metrics.newest(uid)
     # the instance whose output counts speaks for the job, as in `rollup`
     spoken = newest.get((state.job.output_role, 0), {})
     others = [metrics for metrics in newest.values() if metric in metrics]
@@ -82,5 +82,5 @@ def _trial(
         run=uid,
         state=state.ledger.job.state,
         value=value,
-        output=None if output is None else str(output.get("uri")),
+        output=None if output is None else output.uri,
     )

@@ -22,7 +22,7 @@ __all__ = ["check_runtime", "controller_id", "describe_start", "launch", "record
 
 def controller_id(store: Store, settings: Settings) -> str:
     """Return the id that everything this deployment creates carries."""
-    return settings.deployment_id or store.deployment_id()
+    return settings.deployment_id or store.deployment.id()
 
 
 async def check_runtime(

@@ -114,7 +114,7 @@ class QueueTurn:
             wants = requested_resources(self.job)
             free = _free(await self.runtime.cluster_view()) if wants else None
         return await asyncio.to_thread(
-            self.store.try_start,
+            self.store.queue.try_start,
             self.uid,
             max_running_jobs=self.max_running_jobs,
             runtime=self.runtime.name,

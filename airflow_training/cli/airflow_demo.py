@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 from rich.console import Console
@@ -18,7 +17,7 @@ from rich.text import Text
 
 from airflow_training.cli.airflow_stack import AirflowStack
 from airflow_training.cli.output import table_lines
-from airflow_training.control.model import InstanceKey, Ledger
+from airflow_training.control.model import InstanceKey, Ledger, ProgressReport
 from airflow_training.documents import TrainingJob
 from airflow_training.errors import InputError, JobFailed
 from airflow_training.state.store import RunState, Store
@@ -92,7 +91,7 @@ def _follow(client: httpx.Client, store: Store, run_id: str, console: Console) -
             dag_run = client.get(f"/dags/{DAG_ID}/dagRuns/{run_id}").raise_for_status().json()
             state = _state(store, run_id)
             if state is not None:
-                progress = store.progress(state.record.uid)
+                progress = store.progress.newest(state.record.uid)
                 lines = picture(
                     state.record.job, state.ledger, progress, dag_run["state"], width=console.width
                 )
@@ -117,7 +116,7 @@ def _state(store: Store, run_id: str) -> RunState | None:
 def picture(
     name: str,
     ledger: Ledger,
-    progress: Mapping[InstanceKey, Mapping[str, Any]],
+    progress: Mapping[InstanceKey, ProgressReport],
     dag_state: str,
     *,
     width: int,
@@ -125,9 +124,9 @@ def picture(
     """Return the run as lines of at most so many columns."""
     rows = []
     for (role, index), entry in sorted(ledger.instances.items()):
-        line = progress.get((role, index), {})
-        step = f"{line['step']} / {line.get('total_steps') or '?'}" if line.get("step") else ""
-        loss = (line.get("metrics") or {}).get("loss")
+        said = progress.get((role, index), ProgressReport())
+        step = f"{said.step} / {said.total_steps or '?'}" if said.step else ""
+        loss = said.metrics.get("loss")
         rows.append([f"{role}-{index}", entry.state, entry.attempt, entry.address, step, loss])
     return [
         f"{name}: {ledger.job.state}   (DAG run: {dag_state})",
@@ -143,7 +142,7 @@ def _result(store: Store, run_id: str, *, dag_state: str, url: str) -> DemoResul
         job = state.ledger.job if state is not None else None
         told = f"{job.state}: {job.reason} {job.message}" if job is not None else "never planned"
         raise JobFailed(f"DAG run {dag_state}, job {told}; see {url}")
-    output = store.output(state.record.uid) or {}
-    model = Path(str(output.get("uri", "")).removeprefix("file://"))
+    output = store.output(state.record.uid)
+    model = Path(output.uri.removeprefix("file://") if output else "")
     metrics = json.loads((model / "metrics.json").read_text())
     return DemoResult(accuracy=metrics["accuracy"], model=model / "model.pt", run_url=url)

@@ -76,7 +76,7 @@ def stop_dag_run(
     """
     store = open_store()
     source = _stored_runs(store, dag_id, run_id, source=source)[0].key.source
-    store.save_stop(source, dag_id=dag_id, run_id=run_id, reason=reason, by=by)
+    store.airflow.save_stop(source, dag_id=dag_id, run_id=run_id, reason=reason, by=by)
     # a run that was stored before that was written down is among them now
     runs = _runs(store, dag_id, run_id, source=source)
     living = [each for each in runs if not store.ledger(each.uid).job.drained]

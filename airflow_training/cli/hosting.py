@@ -132,7 +132,7 @@ def host(start: StartRequest, *, settings: Settings) -> str:
                 state = clock.run(hosting)
         try:
             document = run_status(store, record.uid)
-            metrics = store.newest_metrics(record.uid) if start.output is OutputFormat.table else {}
+            metrics = store.metrics.newest(record.uid) if start.output is OutputFormat.table else {}
         except RuntimeUnavailable as error:
             note(f"{state}, and nothing of it is alive; but {error}")
             return state

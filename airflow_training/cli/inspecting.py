@@ -137,7 +137,7 @@ def status(
         store = open_store()
         record = store.find_run(run)
         document = run_status(store, record.uid)
-        metrics = store.newest_metrics(record.uid) if output is OutputFormat.table else {}
+        metrics = store.metrics.newest(record.uid) if output is OutputFormat.table else {}
         gone = record.tombstone_reason
         rejected = rejected_checkpoints(store.job(record.uid), store.ledger(record.uid))
     print_status(document, output=output, metrics=metrics, rejected=rejected)

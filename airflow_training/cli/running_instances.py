@@ -43,7 +43,7 @@ def running_instances(run: RunLogs, scans: Sequence[FileScan]) -> RunningInstanc
     }
     if not begun:
         return RunningInstances()
-    said = store.progress(uid)
+    said = store.progress.newest(uid)
     driven = state.lease is not None and state.lease.expires_at > now
     # without a holder nobody brings to the store what the instances print
     stored = stored_series(run, since=begun) if driven else ()
@@ -58,7 +58,7 @@ def running_instances(run: RunLogs, scans: Sequence[FileScan]) -> RunningInstanc
             until={
                 f"{role}-{index}": now
                 for role, index in begun
-                if not said.get((role, index), {}).get("section")
+                if (told := said.get((role, index))) is None or not told.section
             },
             last_lines={scan.origin.file: scan.tail for scan in scans},
         ),

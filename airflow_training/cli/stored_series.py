@@ -38,7 +38,7 @@ def stored_series(
 ) -> list[Series]:
     """Return the series of a run; `since`: only of these instances, from a time on."""
     points: dict[tuple[str, int, int | None, str], list[MetricPoint]] = defaultdict(list)
-    for point in run.store.metrics(run.record.uid):
+    for point in run.store.metrics.series(run.record.uid):
         begin = -math.inf if since is None else since.get((point.role, point.index), math.inf)
         if point.at >= begin:
             points[point.role, point.index, point.rank, point.name].append(point)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from airflow_training.control.run_output import RunOutput
 from airflow_training.documents.resolved import FailureClass
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 
@@ -40,6 +41,8 @@ INLINE: Mapping[str, tuple[str, ...]] = {"inline": ()}
 """Of a field: what it holds is stored among the fields of the record, not below the field's name."""
 INLINE_KEY = {"inline": ("role", "index")}
 """The same of an InstanceKey, by these names."""
+NOT_STORED: Mapping[str, None] = {"stored": None}
+"""Of a field: it is not stored with the others, but elsewhere or not at all."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -193,9 +196,9 @@ class ProgressReport:
     """The newest that was committed."""
     section: str = ""
     """What the script is doing between steps, as it calls it; "" where it trains."""
-    points: Mapping[str, Sequence[ReportedValue]] = field(default_factory=dict)
+    points: Mapping[str, Sequence[ReportedValue]] = field(default_factory=dict, metadata=NOT_STORED)
     """The values of each metric in all lines since the report before, the newest line among them."""
-    files: FilesReport | None = None
+    files: FilesReport | None = field(default=None, metadata=NOT_STORED)
     """None: no line of the attempt has told of files."""
     rejected: tuple[RejectedCheckpoint, ...] = ()
     """The newest that were not restored, told by a process which says nothing else of itself."""
@@ -231,8 +234,8 @@ class Observation(AttemptRecord):
     progress: ProgressReport | None = None
     environment: tuple[str, ...] = ()
     """The newest records of what it has around it, oldest first, as its agent wrote them (JSON)."""
-    output: Mapping[str, Any] | None = None
-    """`{uri, bytes, digest}` of what the instance uploaded, once it has succeeded."""
+    output: RunOutput | None = None
+    """What the instance uploaded, once it has succeeded."""
     in_place: bool = False
     """The next attempt can begin inside it: its agent lives, and waits where its command has failed."""
     can_stay: bool = False

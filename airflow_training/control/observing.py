@@ -288,7 +288,7 @@ def _succeeded(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure
         )
     )
     draft.record_event(reasons.INSTANCE_SUCCEEDED, "ended with exit code 0", of=changed)
-    if seen.output is not None and not seen.output["bytes"]:
+    if seen.output is not None and not seen.output.bytes:
         draft.record_event(
             reasons.OUTPUT_EMPTY,
             "it left nothing in TRAINING_OUTPUT_DIR, so the output of the job is empty: does rank 0"

@@ -19,8 +19,11 @@ from airflow_training.control.model import (
     JobEntry,
     KeptInstance,
     Ledger,
+    ProgressReport,
     RoleEntry,
 )
+from airflow_training.control.run_output import RunOutput
+from airflow_training.control.usage import AttemptUsage
 from airflow_training.control.waits import WAITING_STATES, Wait, wait_of
 from airflow_training.documents.resolved import FailureClass, ResolvedJob
 from airflow_training.frameworks.ranks import data_files
@@ -36,9 +39,9 @@ def rollup(
     *,
     run_id: str,
     submitted_by: str = "",
-    progress: Mapping[InstanceKey, Mapping[str, Any]],
-    usage: Sequence[Mapping[str, Any]],
-    output: Mapping[str, Any] | None,
+    progress: Mapping[InstanceKey, ProgressReport],
+    usage: Sequence[AttemptUsage],
+    output: RunOutput | None,
     now: float,
 ) -> dict[str, Any]:
     """Return the document of `status`; plain JSON, times as UTC text.
@@ -90,10 +93,24 @@ def rollup(
         "root_cause": _cause(entry.root_cause),
         "kept": _kept(entry.kept, run_id=run_id, now=now),
         "advice": advice_of(job, ledger),
-        "output": None if output is None else dict(output),
+        "output": None if output is None else output.to_document(),
         "checkpoint": None if entry.checkpoint is None else entry.checkpoint.to_document(),
         "plan": None if job.plan is None else dict(job.plan.document),
-        "usage": [dict(row) for row in usage],
+        "usage": [_usage(each) for each in usage],
+    }
+
+
+def _usage(usage: AttemptUsage) -> dict[str, Any]:
+    return {
+        "role": usage.role,
+        "index": usage.index,
+        "epoch": usage.epoch,
+        "job_attempt": usage.job_attempt,
+        "attempt": usage.attempt,
+        "started_at": timestamp(usage.started_at),
+        "finished_at": timestamp(usage.finished_at),
+        "resources": dict(usage.resources),
+        "seconds": usage.seconds,
     }
 
 
@@ -166,7 +183,7 @@ def _wait_of(entry: JobEntry | RoleEntry, members: Sequence[InstanceEntry]) -> W
 
 def _instance(
     entry: InstanceEntry,
-    progress: Mapping[str, Any] | None,
+    progress: ProgressReport | None,
     *,
     files: Sequence[str],
     now: float,
@@ -184,7 +201,9 @@ def _instance(
         "node": entry.node,
         "last_transition_at": timestamp(entry.last_transition_at),
         "waiting_since": timestamp(entry.phase.refused_since),
-        "progress": None if progress is None else {key: progress.get(key) for key in _PROGRESS},
+        "progress": None
+        if progress is None
+        else {name: getattr(progress, name) for name in _PROGRESS},
         "eta_seconds": _eta_seconds(entry, progress, now=now),
         "data_files": list(files),
         "memory_bytes": None if entry.memory is None else entry.memory.bytes,
@@ -192,16 +211,16 @@ def _instance(
 
 
 def _eta_seconds(
-    entry: InstanceEntry, progress: Mapping[str, Any] | None, *, now: float
+    entry: InstanceEntry, progress: ProgressReport | None, *, now: float
 ) -> float | None:
     """Return what is left at the speed of the current attempt; None where nobody can tell."""
     if entry.state == "succeeded":
         return 0.0
-    said = progress or {}
-    step, total = said.get("step"), said.get("total_steps")
+    said = progress or ProgressReport()
+    step, total = said.step, said.total_steps
     if entry.state != "running" or not step or not total or entry.started_at is None:
         return None
-    seen_at = float(said.get("time") or now)
+    seen_at = float(said.time or now)
     seconds_per_step = max(0.0, seen_at - entry.started_at) / step
     left = (total - step) * seconds_per_step - (now - seen_at)
     return round(float(max(0.0, left)), 1)

@@ -10,23 +10,48 @@ from typing import Any
 from sqlalchemy import Connection, delete, select
 
 from airflow_training.control.model import InstanceEntry
-from airflow_training.state.database import clean, upsert
-from airflow_training.state.models import AddressRow, table_of
+from airflow_training.state.database import StorePart, clean, upsert
+from airflow_training.state.models import AddressRow, RunRow, table_of
+from airflow_training.state.run_lookup import set_columns
 
-__all__ = ["fix", "fixed", "follow", "forget", "live"]
+__all__ = ["AddressBook", "fixed", "follow", "forget"]
 
 Book = Mapping[str, Sequence[Mapping[str, Any]]]
 """Role -> `{host, ports}` by index."""
 
 
-def fix(connection: Connection, uid: str, book: Book) -> None:
-    """Record the addresses that `prepare` fixed for the present job attempt."""
-    rows = [
-        {"run": uid, "role": role, "index": index, "fixed": json.dumps(dict(address)), "live": ""}
-        for role, addresses in book.items()
-        for index, address in enumerate(addresses)
-    ]
-    upsert(connection, table_of(AddressRow), rows, update=("fixed",))
+class AddressBook(StorePart):
+    """Where instances are reached."""
+
+    def fix(self, uid: str, book: Book) -> None:
+        """Record the addresses that `prepare` fixed for the present job attempt."""
+        with self._db.write() as connection:
+            set_columns(connection, uid, revision=RunRow.revision + 1)
+            rows = [
+                {
+                    "run": uid,
+                    "role": role,
+                    "index": index,
+                    "fixed": json.dumps(dict(address)),
+                    "live": "",
+                }
+                for role, addresses in book.items()
+                for index, address in enumerate(addresses)
+            ]
+            upsert(connection, table_of(AddressRow), rows, update=("fixed",))
+
+    def live(self, uid: str) -> Mapping[str, Mapping[int, str]]:
+        """Return role -> index -> `host:port` of the instances that answer now."""
+        with self._db.read() as connection:
+            book: dict[str, dict[int, str]] = defaultdict(dict)
+            rows = connection.execute(
+                select(AddressRow.role, AddressRow.index, AddressRow.live)
+                .where(AddressRow.run == uid, AddressRow.live != "")
+                .order_by(AddressRow.role, AddressRow.index)
+            )
+            for role, index, address in rows:
+                book[role][index] = address
+            return dict(book)
 
 
 def follow(
@@ -59,19 +84,6 @@ def fixed(connection: Connection, uids: Iterable[str]) -> Mapping[str, Book]:
     for run, role, address in rows:
         books[run][role].append(json.loads(address or "{}"))
     return {run: dict(book) for run, book in books.items()}
-
-
-def live(connection: Connection, uid: str) -> Mapping[str, Mapping[int, str]]:
-    """Return role -> index -> `host:port` of what answers now."""
-    book: dict[str, dict[int, str]] = defaultdict(dict)
-    rows = connection.execute(
-        select(AddressRow.role, AddressRow.index, AddressRow.live)
-        .where(AddressRow.run == uid, AddressRow.live != "")
-        .order_by(AddressRow.role, AddressRow.index)
-    )
-    for role, index, address in rows:
-        book[role][index] = address
-    return dict(book)
 
 
 def _live(entry: InstanceEntry | None) -> str:

@@ -93,12 +93,15 @@ class _StoredField(NamedTuple):
 def _fields(cls: Any) -> Iterator[_StoredField]:
     hints = _hints(cls)
     for each in dataclasses.fields(cls):
+        stored = each.metadata.get("stored", each.name)
+        if stored is None:
+            continue
         default = each.default
         if each.default_factory is not dataclasses.MISSING:
             default = each.default_factory()
         yield _StoredField(
             each.name,
-            each.metadata.get("stored", each.name),
+            stored,
             default,
             each.metadata.get("inline"),
             hints[each.name],

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from sqlalchemy import Connection, select
 
 from airflow_training.control.data_readings import DataReading, follow_reading
-from airflow_training.control.model import FileRead, FilesReport, InstanceKey, ProgressReport
+from airflow_training.control.model import InstanceKey, ProgressReport
 from airflow_training.state.codec import from_json, to_json
 from airflow_training.state.database import upsert
 from airflow_training.state.models import DataReadingRow, table_of
@@ -33,33 +32,17 @@ def of_run(
 def save(
     connection: Connection,
     uid: str,
-    progress: Mapping[InstanceKey, Mapping[str, Any]],
+    progress: Mapping[InstanceKey, ProgressReport],
     *,
     now: float,
 ) -> None:
-    """Take what lines of progress say of data."""
+    """Take what reports of progress say of data."""
     only = next(iter(progress)) if len(progress) == 1 else None
     known = of_run(connection, uid, instance=only)
     rows = []
-    for (role, index), line in progress.items():
+    for (role, index), report in progress.items():
         earlier = known.get((role, index))
-        reading = follow_reading(earlier, _report(line), now=now)
+        reading = follow_reading(earlier, report, now=now)
         if reading is not None and reading != earlier:
             rows.append({"run": uid, "role": role, "index": index, "body": to_json(reading)})
     upsert(connection, table_of(DataReadingRow), rows)
-
-
-def _report(line: Mapping[str, Any]) -> ProgressReport:
-    files = line.get("files")
-    return ProgressReport(
-        step=line.get("step"),
-        total_steps=line.get("total_steps"),
-        samples=line.get("samples"),
-        time=line.get("time"),
-        section=line.get("section") or "",
-        files=None
-        if files is None
-        else FilesReport(
-            **{**files, "newest": tuple(FileRead(**each) for each in files["newest"])}
-        ),
-    )

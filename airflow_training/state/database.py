@@ -289,6 +289,13 @@ def _upsert_statement(
     )
 
 
+class StorePart:
+    """What a store keeps about one subject. Each method is one transaction, and raises as the store's do."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+
 def clean(words: str) -> str:
     """Return text that every database takes: no NUL, no lone surrogate."""
     return words.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

@@ -11,22 +11,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from airflow_training.control.model import InstanceKey
-from airflow_training.state.database import clean, upsert
+from airflow_training.state.database import StorePart, clean, upsert
 from airflow_training.state.models import EnvironmentRow, table_of
 from airflow_training.state.records import EnvironmentRecord
+from airflow_training.state.run_lookup import must_exist
 
-__all__ = [
-    "LONGEST_LINE",
-    "digest_of",
-    "ends",
-    "last_two",
-    "name",
-    "newest",
-    "of_run",
-    "reference",
-    "save",
-    "software",
-]
+__all__ = ["LONGEST_LINE", "EnvironmentRecords", "digest_of"]
 
 LONGEST_LINE = 8192
 """As agents write them."""
@@ -44,102 +34,175 @@ def digest_of(line: str) -> str:
     return f"sha256:{hashlib.sha256(line.encode()).hexdigest()}"
 
 
-def save(connection: Connection, uid: str, lines: Mapping[InstanceKey, Sequence[str]]) -> None:
-    """Take in lines that are not there yet, oldest first.
+class EnvironmentRecords(StorePart):
+    """What the instances of runs had around them."""
 
-    What is no JSON object, or longer than agents write, is left out.
-    """
-    known = _slots(connection, uid, lines.keys())
-    rows: dict[tuple[str, int, int], dict[str, Any]] = {}
-    for (role, index), new in lines.items():
-        slots = known.get((role, index), {})
-        digests = {digest for _, digest in slots.values()}
-        number = max((each for each, _ in slots.values()), default=0)
-        for line in new:
-            record, digest = _object(line), digest_of(line)
-            if record is None or digest in digests:
-                continue
-            digests.add(digest)
-            if record.get("on") == "software":
-                order, places = 0, [_SOFTWARE]
-            else:
-                number += 1
-                ends = [_EXIT] if record.get("on") == "exit" else []
-                order, places = number, [number % _NEWEST, *ends]
-            row = {
-                "run": uid,
-                "role": role,
-                "index": index,
-                "number": order,
-                "digest": digest,
-                "body": clean(line),
-            }
-            for slot in places:
-                rows[role, index, slot] = {**row, "slot": slot}
-    upsert(connection, table_of(EnvironmentRow), [*rows.values()])
+    def save(self, uid: str, lines: Mapping[InstanceKey, Sequence[str]]) -> None:
+        """Keep what agents recorded, oldest first, per (role, index); what is there stays as it is.
 
+        Of each instance the last ten records are kept, the newest of an exit, and what was named.
+        """
+        with self._db.write() as connection:
+            must_exist(connection, uid)
+            known = _slots(connection, uid, lines.keys())
+            rows: dict[tuple[str, int, int], dict[str, Any]] = {}
+            for (role, index), new in lines.items():
+                slots = known.get((role, index), {})
+                digests = {digest for _, digest in slots.values()}
+                number = max((each for each, _ in slots.values()), default=0)
+                for line in new:
+                    record, digest = _object(line), digest_of(line)
+                    if record is None or digest in digests:
+                        continue
+                    digests.add(digest)
+                    if record.get("on") == "software":
+                        order, places = 0, [_SOFTWARE]
+                    else:
+                        number += 1
+                        ends = [_EXIT] if record.get("on") == "exit" else []
+                        order, places = number, [number % _NEWEST, *ends]
+                    row = {
+                        "run": uid,
+                        "role": role,
+                        "index": index,
+                        "number": order,
+                        "digest": digest,
+                        "body": clean(line),
+                    }
+                    for slot in places:
+                        rows[role, index, slot] = {**row, "slot": slot}
+            upsert(connection, table_of(EnvironmentRow), [*rows.values()])
 
-def name(connection: Connection, uid: str, digests: Mapping[InstanceKey, str]) -> None:
-    """Copy the records with these digests to where they stay; those that are not there are left."""
-    known = _slots(connection, uid, digests.keys())
-    rows = []
-    for (role, index), digest in digests.items():
-        slots = known.get((role, index), {})
-        found = [slot for slot, (_, each) in slots.items() if each == digest]
-        if not found or max(found) in _NAMED:
-            continue
-        oldest = min(_NAMED, key=lambda slot: slots[slot][0] if slot in slots else 0)
-        row = connection.execute(
-            select(*table_of(EnvironmentRow).columns).where(
-                EnvironmentRow.run == uid,
-                EnvironmentRow.role == role,
-                EnvironmentRow.index == index,
-                EnvironmentRow.slot == found[0],
+    def name(self, uid: str, digests: Mapping[InstanceKey, str]) -> None:
+        """Keep the records that the newest saves of instances name: the last three of each."""
+        with self._db.write() as connection:
+            known = _slots(connection, uid, digests.keys())
+            rows = []
+            for (role, index), digest in digests.items():
+                slots = known.get((role, index), {})
+                found = [slot for slot, (_, each) in slots.items() if each == digest]
+                if not found or max(found) in _NAMED:
+                    continue
+                oldest = min(_NAMED, key=lambda slot: slots[slot][0] if slot in slots else 0)
+                row = connection.execute(
+                    select(*table_of(EnvironmentRow).columns).where(
+                        EnvironmentRow.run == uid,
+                        EnvironmentRow.role == role,
+                        EnvironmentRow.index == index,
+                        EnvironmentRow.slot == found[0],
+                    )
+                ).one()
+                rows.append({**row._mapping, "slot": oldest})
+            upsert(connection, table_of(EnvironmentRow), rows)
+
+    def reference(self, uid: str) -> str:
+        """Return the digest that names the newest record of every instance; "" without any."""
+        with self._db.read() as connection:
+            rows = connection.execute(
+                select(
+                    EnvironmentRow.role,
+                    EnvironmentRow.index,
+                    EnvironmentRow.number,
+                    EnvironmentRow.digest,
+                ).where(EnvironmentRow.run == uid, EnvironmentRow.slot < _NEWEST)
             )
-        ).one()
-        rows.append({**row._mapping, "slot": oldest})
-    upsert(connection, table_of(EnvironmentRow), rows)
+            newest: dict[InstanceKey, tuple[int, str]] = {}
+            for role, index, number, digest in rows:
+                newest[role, index] = max(newest.get((role, index), (0, "")), (number, digest))
+            if not newest:
+                return ""
+            return digest_of(
+                "\n".join(f"{role}-{i} {d}" for (role, i), (_, d) in sorted(newest.items()))
+            )
 
+    def ends(
+        self, uid: str, *, known: Mapping[InstanceKey, str]
+    ) -> Mapping[InstanceKey, EnvironmentRecord]:
+        """Return the newest exit record of each instance, but for those whose digest is `known`."""
+        with self._db.read() as connection:
+            at = select(EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.digest).where(
+                EnvironmentRow.run == uid, EnvironmentRow.slot == _EXIT
+            )
+            news = {
+                (role, i)
+                for role, i, digest in connection.execute(at)
+                if known.get((role, i)) != digest
+            }
+            return _newest(connection, uid, news, EnvironmentRow.slot == _EXIT)
 
-def of_run(connection: Connection, uid: str) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
-    """Return the records of each instance, oldest first and each once."""
-    rows = connection.execute(
-        select(
-            EnvironmentRow.role,
-            EnvironmentRow.index,
-            EnvironmentRow.number,
-            EnvironmentRow.digest,
-            EnvironmentRow.body,
-        )
-        .where(EnvironmentRow.run == uid, EnvironmentRow.slot != _SOFTWARE)
-        .order_by(EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.number)
-    )
-    found: dict[InstanceKey, dict[int, EnvironmentRecord]] = {}
-    for role, index, number, digest, body in rows:
-        found.setdefault((role, index), {})[number] = EnvironmentRecord(
-            number=number, digest=digest, body=json.loads(body)
-        )
-    return {key: [*records.values()] for key, records in found.items()}
+    def newest(
+        self, uid: str, keys: Collection[InstanceKey]
+    ) -> Mapping[InstanceKey, EnvironmentRecord]:
+        """Return the newest record of each of these instances' environments."""
+        with self._db.read() as connection:
+            return _newest(connection, uid, keys, EnvironmentRow.slot < _NEWEST)
 
+    def last_two(self, uid: str) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
+        """Return the newest two records of every instance, oldest first."""
+        with self._db.read() as connection:
+            rolling = EnvironmentRow.run == uid, EnvironmentRow.slot < _NEWEST
+            last = (
+                select(
+                    EnvironmentRow.role,
+                    EnvironmentRow.index,
+                    func.max(EnvironmentRow.number).label("last"),
+                )
+                .where(*rolling)
+                .group_by(EnvironmentRow.role, EnvironmentRow.index)
+                .subquery()
+            )
+            rows = connection.execute(
+                select(
+                    EnvironmentRow.role,
+                    EnvironmentRow.index,
+                    EnvironmentRow.number,
+                    EnvironmentRow.digest,
+                    EnvironmentRow.body,
+                )
+                .join(
+                    last,
+                    (EnvironmentRow.role == last.c.role)
+                    & (EnvironmentRow.index == last.c["index"]),
+                )
+                .where(*rolling, EnvironmentRow.number > last.c.last - 2)
+                .order_by(EnvironmentRow.number)
+            )
+            found: dict[InstanceKey, list[EnvironmentRecord]] = {}
+            for role, index, number, digest, body in rows:
+                record = EnvironmentRecord(number=number, digest=digest, body=json.loads(body))
+                found.setdefault((role, index), []).append(record)
+            return found
 
-def ends(
-    connection: Connection, uid: str, *, known: Mapping[InstanceKey, str]
-) -> Mapping[InstanceKey, EnvironmentRecord]:
-    """Return the newest exit of each instance, but for those whose digest is `known`."""
-    at = select(EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.digest).where(
-        EnvironmentRow.run == uid, EnvironmentRow.slot == _EXIT
-    )
-    news = {
-        (role, i) for role, i, digest in connection.execute(at) if known.get((role, i)) != digest
-    }
-    return _newest(connection, uid, news, EnvironmentRow.slot == _EXIT)
+    def software(self, uid: str) -> Mapping[InstanceKey, Mapping[str, Any]]:
+        """Return what each instance that has told it runs: its Python, and the packages of that."""
+        with self._db.read() as connection:
+            rows = connection.execute(
+                select(EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.body).where(
+                    EnvironmentRow.run == uid, EnvironmentRow.slot == _SOFTWARE
+                )
+            )
+            return {(role, index): json.loads(body) for role, index, body in rows}
 
-
-def newest(
-    connection: Connection, uid: str, keys: Collection[InstanceKey]
-) -> Mapping[InstanceKey, EnvironmentRecord]:
-    """Return the newest record of each of these instances."""
-    return _newest(connection, uid, keys, EnvironmentRow.slot < _NEWEST)
+    def of_run(self, uid: str) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
+        """Return the records of every instance, oldest first."""
+        with self._db.read() as connection:
+            rows = connection.execute(
+                select(
+                    EnvironmentRow.role,
+                    EnvironmentRow.index,
+                    EnvironmentRow.number,
+                    EnvironmentRow.digest,
+                    EnvironmentRow.body,
+                )
+                .where(EnvironmentRow.run == uid, EnvironmentRow.slot != _SOFTWARE)
+                .order_by(EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.number)
+            )
+            found: dict[InstanceKey, dict[int, EnvironmentRecord]] = {}
+            for role, index, number, digest, body in rows:
+                found.setdefault((role, index), {})[number] = EnvironmentRecord(
+                    number=number, digest=digest, body=json.loads(body)
+                )
+            return {key: [*records.values()] for key, records in found.items()}
 
 
 def _newest(
@@ -165,63 +228,6 @@ def _newest(
         for role, index, number, digest, body in rows
         if (role, index) in keys
     }
-
-
-def last_two(connection: Connection, uid: str) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
-    """Return the newest two records of every instance, oldest first."""
-    rolling = EnvironmentRow.run == uid, EnvironmentRow.slot < _NEWEST
-    last = (
-        select(
-            EnvironmentRow.role, EnvironmentRow.index, func.max(EnvironmentRow.number).label("last")
-        )
-        .where(*rolling)
-        .group_by(EnvironmentRow.role, EnvironmentRow.index)
-        .subquery()
-    )
-    rows = connection.execute(
-        select(
-            EnvironmentRow.role,
-            EnvironmentRow.index,
-            EnvironmentRow.number,
-            EnvironmentRow.digest,
-            EnvironmentRow.body,
-        )
-        .join(
-            last, (EnvironmentRow.role == last.c.role) & (EnvironmentRow.index == last.c["index"])
-        )
-        .where(*rolling, EnvironmentRow.number > last.c.last - 2)
-        .order_by(EnvironmentRow.number)
-    )
-    found: dict[InstanceKey, list[EnvironmentRecord]] = {}
-    for role, index, number, digest, body in rows:
-        record = EnvironmentRecord(number=number, digest=digest, body=json.loads(body))
-        found.setdefault((role, index), []).append(record)
-    return found
-
-
-def software(connection: Connection, uid: str) -> Mapping[InstanceKey, Mapping[str, Any]]:
-    """Return what each instance that has told it runs: its Python, and the packages of that."""
-    rows = connection.execute(
-        select(EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.body).where(
-            EnvironmentRow.run == uid, EnvironmentRow.slot == _SOFTWARE
-        )
-    )
-    return {(role, index): json.loads(body) for role, index, body in rows}
-
-
-def reference(connection: Connection, uid: str) -> str:
-    """Return the digest that names the newest record of every instance; "" without any."""
-    rows = connection.execute(
-        select(
-            EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.number, EnvironmentRow.digest
-        ).where(EnvironmentRow.run == uid, EnvironmentRow.slot < _NEWEST)
-    )
-    newest: dict[InstanceKey, tuple[int, str]] = {}
-    for role, index, number, digest in rows:
-        newest[role, index] = max(newest.get((role, index), (0, "")), (number, digest))
-    if not newest:
-        return ""
-    return digest_of("\n".join(f"{role}-{i} {d}" for (role, i), (_, d) in sorted(newest.items())))
 
 
 def _slots(

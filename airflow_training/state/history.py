@@ -13,17 +13,18 @@ from typing import Any, cast
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from airflow_training.control.model import Event, JobEntry, Request, RequestKind
+from airflow_training.errors import RunChanged
 from airflow_training.state.codec import from_json, to_plain
 from airflow_training.state.database import clean
 from airflow_training.state.models import EventRow, RequestRow, RunRow
 from airflow_training.state.records import RunMark, StoredEvent
+from airflow_training.state.run_lookup import unknown_run
 
 __all__ = [
     "add_events",
     "add_request",
     "events",
     "lock",
-    "mark",
     "request_of",
     "requests",
 ]
@@ -145,12 +146,21 @@ def add_request(
     replicas: int | None,
     reason: str,
     by: str,
+    seen: RunMark | None,
     key: str,
+    event: Event | None,
     now: float,
-) -> int | None:
-    """Append a request; return its number, or None where there is no such run."""
+) -> int:
+    """Append a request and what the story says of it; return its number, or that of the request with its `key`."""
+    if seen is not None or key:
+        lock(connection, uid)
+        known = request_of(connection, uid, key) if key else None
+        if known is not None:
+            return known.id
+        if seen is not None and mark(connection, uid) not in (seen, None):
+            raise RunChanged(f"run {uid} is not as it was seen any more")
     if connection.execute(_COUNT_REQUEST, {"of": uid}).rowcount != 1:
-        return None
+        raise unknown_run(connection, uid)
     number = connection.execute(_LAST_REQUEST, {"of": uid}).scalar_one()
     row = {
         "run": uid,
@@ -164,7 +174,9 @@ def add_request(
         "idempotency_key": key or None,
     }
     connection.execute(insert(RequestRow), row)
-    return number
+    if event is not None:
+        add_events(connection, uid, [event])
+    return int(number)
 
 
 def lock(connection: Connection, uid: str) -> None:

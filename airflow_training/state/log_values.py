@@ -2,79 +2,83 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from airflow_training.control.model import InstanceKey
-from airflow_training.state.codec import from_json, to_json, to_plain
-from airflow_training.state.database import clean, upsert
+from airflow_training.control.model import InstanceKey, ProgressReport
+from airflow_training.state.codec import from_json, to_json
+from airflow_training.state.database import StorePart, upsert
+from airflow_training.state.metrics import metric_row
 from airflow_training.state.models import LogPositionRow, MetricRow, ProgressRow, table_of
-from airflow_training.state.progress import FROM_LOG, rank_column
+from airflow_training.state.progress import StoredProgress
 from airflow_training.state.records import LogPosition, LogValue
+from airflow_training.state.run_lookup import must_exist
 
-__all__ = ["positions", "save"]
+__all__ = ["LogValues"]
 
 
-def positions(connection: Connection, uid: str) -> Mapping[InstanceKey, LogPosition]:
-    """Return how far the logs of a run were read, per (role, index)."""
-    rows = connection.execute(
-        select(LogPositionRow.role, LogPositionRow.index, LogPositionRow.body).where(
-            LogPositionRow.run == uid
-        )
+class LogValues(StorePart):
+    """What logs of running instances say."""
+
+    def positions(self, uid: str) -> Mapping[InstanceKey, LogPosition]:
+        """Return how far the logs of the run's instances were read, per (role, index)."""
+        with self._db.read() as connection:
+            rows = connection.execute(
+                select(LogPositionRow.role, LogPositionRow.index, LogPositionRow.body).where(
+                    LogPositionRow.run == uid
+                )
+            )
+            return {(role, index): from_json(LogPosition, body) for role, index, body in rows}
+
+    def save(
+        self,
+        uid: str,
+        instance: InstanceKey,
+        *,
+        before: LogPosition | None,
+        after: LogPosition,
+        values: Sequence[LogValue],
+        progress: ProgressReport | None,
+    ) -> bool:
+        """Keep what stood in an instance's log between two positions, once.
+
+        False, and nothing is kept, where the stored position is not `before`: somebody else has
+        read on. Progress and metrics that the script reports itself win.
+        """
+        with self._db.write() as connection:
+            must_exist(connection, uid)
+            if not _move(connection, uid, instance, before=before, after=after):
+                return False
+            role, index = instance
+            of_instance = (
+                ProgressRow.run == uid,
+                ProgressRow.role == role,
+                ProgressRow.index == index,
+            )
+            body = connection.execute(select(ProgressRow.body).where(*of_instance)).scalar()
+            known = None if body is None else from_json(StoredProgress, body)
+            reported = known is not None and not known.from_log
+            own = known.report.metrics if known is not None and reported else {}
+            rows = [row for each in values if (row := _row(uid, instance, each))["name"] not in own]
+            upsert(connection, table_of(MetricRow), rows)
+            if progress is not None and not reported:
+                row = StoredProgress(report=progress, from_log=True).row(uid, instance)
+                upsert(connection, table_of(ProgressRow), [row])
+            return True
+
+
+def _row(uid: str, instance: InstanceKey, value: LogValue) -> Mapping[str, Any]:
+    return metric_row(
+        uid,
+        instance,
+        name=value.name,
+        at=value.at,
+        step=value.step,
+        value=value.value,
+        rank=value.rank,
     )
-    return {(role, index): from_json(LogPosition, body) for role, index, body in rows}
-
-
-def save(
-    connection: Connection,
-    uid: str,
-    instance: InstanceKey,
-    *,
-    before: LogPosition | None,
-    after: LogPosition,
-    values: Sequence[LogValue],
-    progress: Mapping[str, Any] | None,
-) -> bool:
-    """Move from one position to the next and keep what stood between them; False: not at `before`.
-
-    What the script reports itself stays: its progress, and metrics of the same name.
-    """
-    if not _move(connection, uid, instance, before=before, after=after):
-        return False
-    role, index = instance
-    of_instance = (
-        ProgressRow.run == uid,
-        ProgressRow.role == role,
-        ProgressRow.index == index,
-    )
-    body = connection.execute(select(ProgressRow.body).where(*of_instance)).scalar()
-    known: Mapping[str, Any] = {} if body is None else json.loads(body)
-    reported = bool(known) and FROM_LOG not in known
-    own = (known.get("metrics") or {}) if reported else {}
-    rows = [
-        {
-            "run": uid,
-            "role": role,
-            "index": index,
-            "rank": rank_column(each.rank),
-            "name": name,
-            "at": each.at,
-            "step": each.step,
-            "value": None if math.isnan(each.value) else each.value,
-        }
-        for each in values
-        if (name := clean(each.name)[:250]) not in own
-    ]
-    upsert(connection, table_of(MetricRow), rows)
-    if progress is not None and not reported:
-        line = json.dumps({**progress, FROM_LOG: True}, default=to_plain)
-        row = {"run": uid, "role": role, "index": index, "body": line}
-        upsert(connection, table_of(ProgressRow), [row])
-    return True
 
 
 def _move(

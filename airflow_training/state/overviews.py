@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import Connection, case, func, select
 
 from airflow_training.control.model import STOPS, JobEntry
-from airflow_training.state import runs
+from airflow_training.state import run_lookup
 from airflow_training.state.codec import from_json
 from airflow_training.state.models import InstanceRow, LeaseRow, RequestRow, RunRow
 from airflow_training.state.records import RunMark, RunOverview
@@ -41,7 +41,7 @@ def load(connection: Connection, uids: Sequence[str], *, now: float) -> Mapping[
         counts[run][state] = count
     found: dict[str, RunOverview] = {}
     for row in connection.execute(
-        runs.select_runs()
+        run_lookup.select_runs()
         .add_columns(RunRow.entry, LeaseRow.owner, LeaseRow.expires_at)
         .join(LeaseRow, LeaseRow.run == RunRow.uid)
         .where(RunRow.uid.in_(wanted))
@@ -51,7 +51,7 @@ def load(connection: Connection, uids: Sequence[str], *, now: float) -> Mapping[
         stopped = (requests.stopped if requests is not None else None) or 0
         killed = (requests.killed if requests is not None else None) or 0
         found[row.uid] = RunOverview(
-            record=runs.record_of(row),
+            record=run_lookup.record_of(row),
             entry=entry,
             mark=RunMark(
                 epoch=entry.epoch, request=(requests.steered if requests is not None else None) or 0

@@ -18,9 +18,11 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, func, insert, not_, or_, select, update
 
 from airflow_training.control.model import TERMINAL_JOB_STATES
+from airflow_training.state.database import StorePart
 from airflow_training.state.models import MetaRow, QueueRow, RunRow
+from airflow_training.state.run_lookup import unknown_run
 
-__all__ = ["PATIENCE_SECONDS", "enqueue", "leave", "try_start"]
+__all__ = ["PATIENCE_SECONDS", "RunQueue", "enqueue", "leave"]
 
 PATIENCE_SECONDS = 10.0
 """Who has not asked to start for this long is not waiting any more."""
@@ -57,59 +59,72 @@ def leave(connection: Connection, uid: str) -> None:
     connection.execute(delete(QueueRow).where(QueueRow.run == uid))
 
 
-def try_start(
-    connection: Connection,
-    uid: str,
-    *,
-    max_running_jobs: int,
-    runtime: str,
-    free: Mapping[str, float] | None,
-    wants: Mapping[str, float] | None,
-    now: float,
-) -> bool | None:
-    """Return whether the run has started, None where there is no such run."""
-    _one_at_a_time(connection)
-    run = connection.execute(
-        select(RunRow.tombstone, QueueRow.priority, QueueRow.ticket, QueueRow.started_at)
-        .join(QueueRow, QueueRow.run == RunRow.uid, isouter=True)
-        .where(RunRow.uid == uid)
-    ).first()
-    if run is None:
-        return None
-    tombstone, priority, started_at = run.tombstone, run.priority, run.started_at
-    ticket: int | None = run.ticket
-    if tombstone:
-        return False
-    if ticket is None or started_at is not None:  # it never had to queue, or has started already
-        return True
-    connection.execute(
-        update(QueueRow)
-        .where(QueueRow.run == uid)
-        .values(polled_at=now, runtime=runtime, wants=json.dumps(dict(wants or {})))
-    )
-    ahead = connection.execute(
-        select(QueueRow.runtime, QueueRow.wants)
-        .join(RunRow, RunRow.uid == QueueRow.run)
-        .where(
-            QueueRow.started_at.is_(None),
-            not_(RunRow.tombstone),
-            not_(_TERMINAL),
-            QueueRow.polled_at > now - PATIENCE_SECONDS,
-            or_(
-                QueueRow.priority > priority,
-                and_(QueueRow.priority == priority, QueueRow.ticket < ticket),
-            ),
-        )
-    ).all()
-    running = _running(connection)
-    if max_running_jobs and len(running) + len(ahead) >= max_running_jobs:
-        return False
-    claims = [*ahead, *(row for row in running if row.state not in _VISIBLE)]
-    claimed = [row.wants for row in claims if row.runtime == runtime]
-    if not _fits(claimed, wants=wants, free=free):
-        return False
-    connection.execute(update(QueueRow).where(QueueRow.run == uid).values(started_at=now))
-    return True
+class RunQueue(StorePart):
+    """The runs that wait for their turn."""
+
+    def try_start(
+        self,
+        uid: str,
+        *,
+        max_running_jobs: int,
+        runtime: str,
+        free: Mapping[str, float] | None = None,
+        wants: Mapping[str, float] | None = None,
+    ) -> bool:
+        """Take the run off the queue when it is its turn (priority, then first come).
+
+        True also when it has started before, or never had to queue; False for a tombstoned run.
+        `wants`/`free`: resources of a local machine (cpu, memory) that hold the run back. `free`
+        is what the runtime sees unused now; what runs that have just started on the same
+        `runtime` are about to take is subtracted here. What it does not name holds nothing back.
+        That the job is larger than the whole machine is checked by the caller. Ask again at least every few seconds: whoever is silent for
+        `PATIENCE_SECONDS` does not hold back the runs behind it.
+        """
+        with self._db.write() as connection:
+            now = self._db.now(connection)
+            _one_at_a_time(connection)
+            run = connection.execute(
+                select(RunRow.tombstone, QueueRow.priority, QueueRow.ticket, QueueRow.started_at)
+                .join(QueueRow, QueueRow.run == RunRow.uid, isouter=True)
+                .where(RunRow.uid == uid)
+            ).first()
+            if run is None:
+                raise unknown_run(connection, uid)
+            tombstone, priority, started_at = run.tombstone, run.priority, run.started_at
+            ticket: int | None = run.ticket
+            if tombstone:
+                return False
+            # it never had to queue, or has started already
+            if ticket is None or started_at is not None:
+                return True
+            connection.execute(
+                update(QueueRow)
+                .where(QueueRow.run == uid)
+                .values(polled_at=now, runtime=runtime, wants=json.dumps(dict(wants or {})))
+            )
+            ahead = connection.execute(
+                select(QueueRow.runtime, QueueRow.wants)
+                .join(RunRow, RunRow.uid == QueueRow.run)
+                .where(
+                    QueueRow.started_at.is_(None),
+                    not_(RunRow.tombstone),
+                    not_(_TERMINAL),
+                    QueueRow.polled_at > now - PATIENCE_SECONDS,
+                    or_(
+                        QueueRow.priority > priority,
+                        and_(QueueRow.priority == priority, QueueRow.ticket < ticket),
+                    ),
+                )
+            ).all()
+            running = _running(connection)
+            if max_running_jobs and len(running) + len(ahead) >= max_running_jobs:
+                return False
+            claims = [*ahead, *(row for row in running if row.state not in _VISIBLE)]
+            claimed = [row.wants for row in claims if row.runtime == runtime]
+            if not _fits(claimed, wants=wants, free=free):
+                return False
+            connection.execute(update(QueueRow).where(QueueRow.run == uid).values(started_at=now))
+            return True
 
 
 def _fits(

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from airflow_training.control.model import Ledger
 from airflow_training.documents.resolved import ResolvedJob
-from airflow_training.state import addresses, ledger, runs
+from airflow_training.state import addresses, ledger, run_lookup, runs
 from airflow_training.state.codec import from_json
 from airflow_training.state.models import LeaseRow, RunRow
 from airflow_training.state.records import Lease, RunState
@@ -49,7 +49,7 @@ class Reader:
         rows = {
             row.uid: row
             for row in connection.execute(
-                runs.select_runs()
+                run_lookup.select_runs()
                 .add_columns(
                     RunRow.entry,
                     RunRow.revision,
@@ -66,7 +66,7 @@ class Reader:
         decoded = self._decode(connection, rows)
         return {
             uid: RunState(
-                record=runs.record_of(rows[uid]),
+                record=run_lookup.record_of(rows[uid]),
                 job=decoded[uid].job,
                 ledger=decoded[uid].ledger,
                 lease=_lease(rows[uid]),

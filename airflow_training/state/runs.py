@@ -1,36 +1,35 @@
-"""Runs and their resolved jobs: create, find, list, replace, remove. Leaves the ledger to `ledger`."""
+"""Runs and their resolved jobs: create, list, replace, remove. Leaves the ledger to `ledger`."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
-from sqlalchemy import Connection, Row, and_, delete, insert, or_, select, update
+from sqlalchemy import Connection, and_, delete, insert, or_, select, update
 
 from airflow_training.control.model import TERMINAL_JOB_STATES, Ledger
 from airflow_training.documents.resolved import KEY_LENGTH, ResolvedJob, RunKey
-from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError
 from airflow_training.state import addresses, leases, ledger, queue
 from airflow_training.state.codec import canonical, to_json
 from airflow_training.state.database import clean
 from airflow_training.state.models import JobRow, LeaseRow, QueueRow, RunRow
 from airflow_training.state.records import RunRecord, Version
+from airflow_training.state.run_lookup import get, record_of, select_runs
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of `typing` from 3.11 on
 
 __all__ = [
+    "RunFilter",
     "add",
     "append_job",
     "bodies",
     "document_digest",
-    "find",
-    "get",
     "newest",
     "prune",
-    "record_of",
     "replace_job",
-    "select_runs",
-    "unknown_run",
     "versions",
 ]
 
@@ -47,66 +46,6 @@ def document_digest(job: ResolvedJob) -> str:
     document = job.document or {"resolved": to_json(job)}
     text = canonical({"document": document, "params": job.variables.get("params")})
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-
-
-def select_runs() -> Any:
-    """Return the select whose rows `record_of` reads."""
-    return select(
-        RunRow.uid,
-        RunRow.source,
-        RunRow.dag_id,
-        RunRow.run_id,
-        RunRow.group_id,
-        RunRow.map_index,
-        RunRow.job,
-        RunRow.namespace,
-        RunRow.runtime,
-        RunRow.controller,
-        RunRow.state,
-        RunRow.condition,
-        RunRow.submitted_at,
-        RunRow.finished_at,
-        RunRow.tombstone,
-        RunRow.tombstone_reason,
-        RunRow.document_digest,
-        RunRow.submitted_by,
-        QueueRow.run.label("queue_run"),
-        QueueRow.started_at.label("queue_started_at"),
-    ).join(QueueRow, QueueRow.run == RunRow.uid, isouter=True)
-
-
-def record_of(row: Row[Any]) -> RunRecord:
-    """Return one row of `select_runs` as a record."""
-    waiting = row.queue_run is not None and row.queue_started_at is None
-    return RunRecord(
-        uid=row.uid,
-        key=RunKey(
-            source=row.source,
-            dag_id=row.dag_id,
-            run_id=row.run_id,
-            group_id=row.group_id,
-            map_index=row.map_index,
-        ),
-        job=row.job,
-        namespace=row.namespace,
-        runtime=row.runtime,
-        controller=row.controller,
-        state=row.state,
-        condition=row.condition,
-        submitted_at=row.submitted_at,
-        finished_at=row.finished_at,
-        queued=waiting and not row.tombstone and row.state not in TERMINAL_JOB_STATES,
-        tombstone=row.tombstone,
-        tombstone_reason=row.tombstone_reason,
-        document_digest=row.document_digest,
-        submitted_by=row.submitted_by,
-    )
-
-
-def get(connection: Connection, uid: str) -> RunRecord | None:
-    """Return the run, or None where there is none."""
-    row = connection.execute(select_runs().where(RunRow.uid == uid)).first()
-    return None if row is None else record_of(row)
 
 
 def add(
@@ -213,55 +152,6 @@ def bodies(connection: Connection, uids: Iterable[str]) -> Mapping[str, str]:
     return {row[0]: row[1] for row in rows}
 
 
-def find(connection: Connection, text: str) -> RunRecord:
-    """Return the one run named by uid, by run id, or by the beginning of a uid."""
-    text = clean(text)
-    exact = get(connection, text)
-    if exact is not None:
-        return exact
-    newest_first = select_runs().order_by(RunRow.submitted_at.desc(), RunRow.uid).limit(20)
-    found = connection.execute(newest_first.where(RunRow.run_id == text)).all()
-    if not found and text:
-        begins = RunRow.uid.startswith(text, autoescape=True)
-        found = connection.execute(newest_first.where(begins)).all()
-    if len(found) == 1:
-        return record_of(found[0])
-    if found:
-        raise _bad_run(
-            f"{text!r} is the name of several runs",
-            text=text,
-            allowed=[row.uid for row in found],
-            hint="name one by its uid: "
-            + ", ".join(f"{row.uid} ({_describe(row)})" for row in found[:5]),
-        )
-    raise unknown_run(connection, text)
-
-
-def _describe(row: Row[Any]) -> str:
-    where = f"{row.dag_id}/{row.run_id}" if row.dag_id else row.run_id
-    return f"{row.job}, {where}, {row.state}"
-
-
-def unknown_run(connection: Connection, text: str) -> InputError:
-    """Return the error for a run that is not there; lists the newest ones."""
-    rows = connection.execute(
-        select(RunRow.run_id).order_by(RunRow.submitted_at.desc(), RunRow.uid).limit(100)
-    )
-    known = list(dict.fromkeys(row[0] for row in rows))
-    return _bad_run(
-        f"no run is called {text!r}",
-        text=text,
-        allowed=known[:5],
-        hint=did_you_mean(text, known) or "`airflow-training list` shows all runs",
-    )
-
-
-def _bad_run(message: str, *, text: str, allowed: Sequence[str], hint: str) -> InputError:
-    return InputError.of(
-        code="bad_reference", field="RUN", message=message, value=text, allowed=allowed, hint=hint
-    )
-
-
 def _conflict(found: RunRecord) -> InputError:
     return InputError.of(
         code="conflict",
@@ -272,39 +162,47 @@ def _conflict(found: RunRecord) -> InputError:
     )
 
 
+class RunFilter(TypedDict, total=False):
+    """Which runs are listed: those that are all of what is given."""
+
+    states: Sequence[str]
+    """Empty: any."""
+    controller: str | None
+    """Of one deployment."""
+    job: str | None
+    """Of jobs of this name."""
+    sources: Collection[str] | None
+    dag_ids: Collection[str] | None
+    run_id: str | None
+    text: str
+    """In the name of the job, the DAG, the run or who submitted it."""
+    before: tuple[float, str | None] | None
+    """Those that follow the run with this `submitted_at` and uid; without a uid, those that are older."""
+
+
 def newest(
-    connection: Connection,
-    *,
-    limit: int,
-    states: Sequence[str],
-    controller: str | None = None,
-    job: str | None = None,
-    sources: Collection[str] | None = None,
-    dag_ids: Collection[str] | None = None,
-    run_id: str | None = None,
-    text: str = "",
-    before: tuple[float, str | None] | None = None,
+    connection: Connection, *, limit: int, **wanted: Unpack[RunFilter]
 ) -> Sequence[RunRecord]:
-    """Return runs, newest first; no states: of any state. `before`: see `Store.runs`."""
+    """Return runs, newest first."""
     question = select_runs().order_by(RunRow.submitted_at.desc(), RunRow.uid).limit(limit)
-    if states:
+    if states := wanted.get("states"):
         question = question.where(RunRow.state.in_(list(states)))
-    if controller is not None:
+    if (controller := wanted.get("controller")) is not None:
         question = question.where(RunRow.controller == controller)
-    if job is not None:
+    if (job := wanted.get("job")) is not None:
         question = question.where(RunRow.job == job)
-    if sources is not None:
+    if (sources := wanted.get("sources")) is not None:
         question = question.where(RunRow.source.in_(list(sources)))
-    if dag_ids is not None:
+    if (dag_ids := wanted.get("dag_ids")) is not None:
         question = question.where(RunRow.dag_id.in_(list(dag_ids)))
-    if run_id is not None:
+    if (run_id := wanted.get("run_id")) is not None:
         question = question.where(RunRow.run_id == clean(run_id))
-    if text:
+    if text := wanted.get("text"):
         named = (RunRow.job, RunRow.dag_id, RunRow.run_id, RunRow.submitted_by)
         question = question.where(
             or_(*(column.icontains(clean(text), autoescape=True) for column in named))
         )
-    if before is not None:
+    if (before := wanted.get("before")) is not None:
         at, uid = before
         follows = RunRow.submitted_at < at
         if uid is not None:

@@ -1,61 +1,43 @@
 """The store's API. Synchronous and thread-safe; callers on an event loop use `asyncio.to_thread`.
 
-Each method is one transaction; what happens inside it lives in the modules beside this one.
+Each method is one transaction. Runs, what is asked and said of them and who drives them are here; what
+else is kept of them has a part each: `store.usage.of_run(uid)`. Statements live in the modules beside this one.
 Every method raises RuntimeUnavailable where the database cannot be reached now, and InputError
 (`bad_reference`) for a run that does not exist, unless it says otherwise.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
-import secrets
-import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, exc, insert, select, update
+from sqlalchemy import exc, select
 
-from airflow_training.control.data_readings import DataReading
-from airflow_training.control.model import (
-    TERMINAL_JOB_STATES,
-    Event,
-    InstanceKey,
-    Ledger,
-    Request,
-    RequestKind,
-)
+from airflow_training.control.model import TERMINAL_JOB_STATES, Event, Ledger, Request, RequestKind
+from airflow_training.control.run_output import RunOutput
 from airflow_training.documents.resolved import ResolvedJob, RunKey
-from airflow_training.errors import RunChanged
 from airflow_training.settings import load_settings
-from airflow_training.state import addresses as address_book
-from airflow_training.state import (
-    airflow_facts,
-    data_readings,
-    history,
-    leases,
-    log_values,
-    overviews,
-    past_waits,
-    runs,
-    sparklines,
-)
-from airflow_training.state import environment as environment_rows
+from airflow_training.state import history, leases, overviews, past_waits, run_lookup, runs
 from airflow_training.state import ledger as ledger_rows
-from airflow_training.state import measurements as measured
-from airflow_training.state import progress as progress_lines
 from airflow_training.state import queue as waiting_line
-from airflow_training.state import subtasks as subtask_rows
 from airflow_training.state import usage as usage_rows
-from airflow_training.state.airflow_facts import Fact
-from airflow_training.state.codec import to_plain
+from airflow_training.state.addresses import AddressBook
+from airflow_training.state.airflow_facts import AirflowFacts
+from airflow_training.state.codec import to_json
 from airflow_training.state.database import Database, clean, translated_errors
-from airflow_training.state.models import MetaRow, RunRow
+from airflow_training.state.deployment import DeploymentFacts
+from airflow_training.state.environment import EnvironmentRecords
+from airflow_training.state.log_values import LogValues
+from airflow_training.state.measurements import Measurements
+from airflow_training.state.metrics import MetricSeries
+from airflow_training.state.models import RunRow
 from airflow_training.state.outage import Outage
+from airflow_training.state.progress import ReportedProgress
+from airflow_training.state.queue import RunQueue
 from airflow_training.state.reading import Reader
 from airflow_training.state.records import (
-    EnvironmentRecord,
     Lease,
     LogPosition,
     LogValue,
@@ -67,10 +49,15 @@ from airflow_training.state.records import (
     RunRecord,
     RunState,
     StoredEvent,
-    UsageSpan,
     Version,
 )
+from airflow_training.state.runs import RunFilter
+from airflow_training.state.subtasks import SubtaskSnapshots
 from airflow_training.state.upgrade import check, ensure_current, upgrade
+from airflow_training.state.usage import UsageRecords
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of `typing` from 3.11 on
 
 __all__ = [
     "Lease",
@@ -103,7 +90,17 @@ class Store:
         with translated_errors(self._db.url):
             ensure_current(self._db.engine)
         self._reader = Reader()
-        self._facts: dict[str, str] = {}
+        self.airflow = AirflowFacts(self._db)
+        self.addresses = AddressBook(self._db)
+        self.deployment = DeploymentFacts(self._db)
+        self.environments = EnvironmentRecords(self._db)
+        self.log_values = LogValues(self._db)
+        self.measurements = Measurements(self._db)
+        self.metrics = MetricSeries(self._db)
+        self.progress = ReportedProgress(self._db)
+        self.queue = RunQueue(self._db)
+        self.subtasks = SubtaskSnapshots(self._db)
+        self.usage = UsageRecords(self._db)
 
     @property
     def outage(self) -> Outage:
@@ -113,84 +110,6 @@ class Store:
     def now(self) -> float:
         """Return the store's clock, epoch seconds (leases live by it)."""
         return self._db.now()
-
-    def deployment_id(self) -> str:
-        """Return the name of this deployment, made on first use and kept."""
-        return self._kept_fact("deployment_id", lambda: uuid.uuid4().hex[:12])
-
-    def callback_secret(self) -> str:
-        """Return what the tokens of runs are made from; made on first use and kept."""
-        return self._kept_fact("callback_secret", lambda: secrets.token_hex(32))
-
-    def _kept_fact(self, name: str, make: Callable[[], str]) -> str:
-        """Return a fact about this store; the first one that was written counts."""
-        known = self._facts.get(name)
-        if known is not None:
-            return known
-        question = select(MetaRow.value).where(MetaRow.name == name)
-        with self._db.read() as connection:
-            value: str | None = connection.execute(question).scalar()
-        if not value:
-            with contextlib.suppress(exc.IntegrityError), self._db.write() as connection:
-                if connection.execute(question).scalar() is None:
-                    connection.execute(insert(MetaRow), {"name": name, "value": make()})
-            with self._db.read() as connection:
-                value = connection.execute(question).scalar_one()
-        self._facts[name] = value
-        return value
-
-    # Airflow ---------------------------------------------------------------------------------
-    def pools(self, controller: str) -> Mapping[str, int]:
-        """Return pool -> slots of a deployment's Airflow: those that count deferred tasks."""
-        with self._db.read() as connection:
-            return airflow_facts.load(connection, controller, "pools")
-
-    def places(self, controller: str) -> Sequence[str]:
-        """Return the place of each living triggerer; empty for one that did not tell it."""
-        with self._db.read() as connection:
-            living = airflow_facts.load(connection, controller, "triggerers")
-            places = airflow_facts.load(connection, controller, "places")
-        return [places.get(host, "") for host in living]
-
-    def save_pools(self, controller: str, pools: Mapping[str, int]) -> None:
-        """Keep what `pools` returns; writes only what has changed, as the next two do."""
-        self._save_fact(controller, "pools", lambda _: pools)
-
-    def save_triggerers(self, controller: str, hosts: Iterable[str]) -> None:
-        """Keep the hosts of the triggerers that live."""
-        self._save_fact(controller, "triggerers", lambda _: dict.fromkeys(hosts, True))
-
-    def save_place(self, controller: str, *, host: str, place: str) -> None:
-        """Keep the place of the triggerer on a host, instead of an earlier one's there."""
-        self._save_fact(controller, "places", lambda known: {**known, host: place})
-
-    def save_stop(self, controller: str, *, dag_id: str, run_id: str, reason: str, by: str) -> None:
-        """Keep that a DAG run was stopped, for as long as something of it might begin."""
-        now = self.now()
-        stop = {"at": now, "reason": clean(reason), "by": clean(by)}
-
-        def told(known: Mapping[str, Any]) -> Mapping[str, Any]:
-            new = {k: v for k, v in known.items() if v["at"] > now - airflow_facts.STOP_SECONDS}
-            return {**new, airflow_facts.stop_key(dag_id, run_id): stop}
-
-        self._save_fact(controller, "stopped", told)
-
-    def stop_of(self, controller: str, *, dag_id: str, run_id: str) -> Mapping[str, Any] | None:
-        """Return when a DAG run was stopped, why and by whom (`at`, `reason`, `by`); None: it was not."""
-        with self._db.read() as connection:
-            known = airflow_facts.load(connection, controller, "stopped")
-        found: Mapping[str, Any] | None = known.get(airflow_facts.stop_key(dag_id, run_id))
-        return found
-
-    def _save_fact(
-        self, controller: str, fact: Fact, told: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-    ) -> None:
-        with self._db.read() as connection:
-            known = airflow_facts.load(connection, controller, fact)
-        if told(known) != known:
-            with self._db.write() as connection:
-                known = airflow_facts.load(connection, controller, fact)
-                airflow_facts.save(connection, controller, fact, told(known))
 
     # runs ------------------------------------------------------------------------------------
     def create_run(
@@ -241,46 +160,17 @@ class Store:
     def find_run(self, text: str) -> RunRecord:
         """Return the run that `text` names (uid, unique uid prefix, or run id); InputError."""
         with self._db.read() as connection:
-            return runs.find(connection, text)
+            return run_lookup.find(connection, text)
 
     def run(self, uid: str) -> RunRecord | None:
         """Return the run, or None where there is none."""
         with self._db.read() as connection:
-            return runs.get(connection, uid)
+            return run_lookup.get(connection, uid)
 
-    def runs(
-        self,
-        *,
-        limit: int = 100,
-        states: Sequence[str] = (),
-        controller: str | None = None,
-        job: str | None = None,
-        sources: Collection[str] | None = None,
-        dag_ids: Collection[str] | None = None,
-        run_id: str | None = None,
-        text: str = "",
-        before: tuple[float, str | None] | None = None,
-    ) -> Sequence[RunRecord]:
-        """Return runs, newest first: those that are all of what is given.
-
-        `controller`: of one deployment; `job`: of jobs of one name; `sources`, `dag_ids`, `run_id`:
-        of these keys; `text`: in the name of the job, the DAG, the run or who submitted it.
-        `before`: those that follow the run with this `submitted_at` and uid; without a uid, those
-        that are older.
-        """
+    def runs(self, *, limit: int = 100, **wanted: Unpack[RunFilter]) -> Sequence[RunRecord]:
+        """Return runs, newest first: those that are all of what is given."""
         with self._db.read() as connection:
-            return runs.newest(
-                connection,
-                limit=limit,
-                states=states,
-                controller=controller,
-                job=job,
-                sources=sources,
-                dag_ids=dag_ids,
-                run_id=run_id,
-                text=text,
-                before=before,
-            )
+            return runs.newest(connection, limit=limit, **wanted)
 
     def overviews(self, uids: Sequence[str]) -> Mapping[str, RunOverview]:
         """Return what lists say about many runs, in a constant number of queries.
@@ -321,7 +211,7 @@ class Store:
         with self._db.read() as connection:
             found = self._reader.read(connection, [uid])
             if uid not in found:
-                raise runs.unknown_run(connection, uid)
+                raise run_lookup.unknown_run(connection, uid)
         return found[uid]
 
     # the loop's transaction ------------------------------------------------------------------
@@ -380,15 +270,7 @@ class Store:
         back. `event`: goes into the story together with the request.
         """
         with self._db.write() as connection:
-            if seen is not None or key:
-                history.lock(connection, uid)
-                known = history.request_of(connection, uid, key) if key else None
-                if known is not None:
-                    return known.id
-                if seen is not None and history.mark(connection, uid) not in (seen, None):
-                    raise RunChanged(f"run {uid} is not as it was seen any more")
-            now = self._db.now(connection)
-            number = history.add_request(
+            return history.add_request(
                 connection,
                 uid,
                 kind,
@@ -396,14 +278,11 @@ class Store:
                 replicas=replicas,
                 reason=reason,
                 by=by,
+                seen=seen,
                 key=key,
-                now=now,
+                event=event,
+                now=self._db.now(connection),
             )
-            if number is None:
-                raise runs.unknown_run(connection, uid)
-            if event is not None:
-                history.add_events(connection, uid, [event])
-            return number
 
     def request_of(self, uid: str, key: str) -> Request | None:
         """Return the request that came with an idempotency key."""
@@ -419,7 +298,7 @@ class Store:
         """Append events outside the loop (plan, cleanup, queue)."""
         with self._db.write() as connection:
             if not history.add_events(connection, uid, events):
-                raise runs.unknown_run(connection, uid)
+                raise run_lookup.unknown_run(connection, uid)
 
     def add_event_once(self, uid: str, event: Event) -> None:
         """Append an event, unless the story has one of the same reason with the same data."""
@@ -435,203 +314,19 @@ class Store:
         with self._db.read() as connection:
             return history.events(connection, uid, after=after, role=role, limit=limit)
 
-    def set_addresses(self, uid: str, addresses: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        """Record the addresses (role -> [{host, ports}]) that `prepare` fixed for a job attempt."""
-        with self._db.write() as connection:
-            self._set(connection, uid, revision=RunRow.revision + 1)
-            address_book.fix(connection, uid, addresses)
-
-    def live_addresses(self, uid: str) -> Mapping[str, Mapping[int, str]]:
-        """Return role -> index -> `host:port` of the instances that answer now."""
-        with self._db.read() as connection:
-            return address_book.live(connection, uid)
-
-    def save_progress(self, uid: str, progress: Mapping[InstanceKey, Mapping[str, Any]]) -> None:
-        """Keep the newest progress per instance and append its metrics as series."""
-        with self._db.write() as connection:
-            self._must_exist(connection, uid)
-            now = self._db.now(connection)
-            progress_lines.save(connection, uid, progress, now=now)
-            data_readings.save(connection, uid, progress, now=now)
-
-    def data_readings(self, uid: str) -> Mapping[InstanceKey, DataReading]:
-        """Return what each instance has told of its data, per (role, index)."""
-        with self._db.read() as connection:
-            return data_readings.of_run(connection, uid)
-
-    def progress(self, uid: str) -> Mapping[InstanceKey, Mapping[str, Any]]:
-        """Return the newest progress line per (role, index)."""
-        with self._db.read() as connection:
-            return progress_lines.newest(connection, uid)
-
-    def metrics(self, uid: str, *, name: str | None = None) -> Sequence[MetricPoint]:
-        """Return a metric's series (or all of them), oldest first."""
-        with self._db.read() as connection:
-            return progress_lines.series(connection, uid, name=name)
-
-    def metric_columns(
-        self, uid: str, of: Sequence[tuple[MetricPoint, float]]
-    ) -> Sequence[MetricColumns]:
-        """Return the series that each of these points belongs to, after a time."""
-        with self._db.read() as connection:
-            return progress_lines.columns(connection, uid, of)
-
-    def newest_points(self, uid: str) -> Sequence[MetricPoint]:
-        """Return the newest point of every series; all points are looked at."""
-        with self._db.read() as connection:
-            return progress_lines.newest_points(connection, uid)
-
-    def losses(
-        self, uids: Sequence[str], *, points: int = 60
-    ) -> Mapping[str, Sequence[float | None]]:
-        """Return about so many values of the loss of each of these runs that has told one."""
-        with self._db.read() as connection:
-            return sparklines.losses(connection, uids, points=points)
-
-    def newest_metrics(self, uid: str) -> Mapping[InstanceKey, Mapping[str, float]]:
-        """Return the newest value of every metric per (role, index)."""
-        return progress_lines.newest_metrics(self.newest_points(uid))
-
-    def log_positions(self, uid: str) -> Mapping[InstanceKey, LogPosition]:
-        """Return how far the logs of the run's instances were read, per (role, index)."""
-        with self._db.read() as connection:
-            return log_values.positions(connection, uid)
-
-    def save_log_values(
-        self,
-        uid: str,
-        instance: InstanceKey,
-        *,
-        before: LogPosition | None,
-        after: LogPosition,
-        values: Sequence[LogValue],
-        progress: Mapping[str, Any] | None,
-    ) -> bool:
-        """Keep what stood in an instance's log between two positions, once.
-
-        False, and nothing is kept, where the stored position is not `before`: somebody else has
-        read on. Progress and metrics that the script reports itself win.
-        """
-        with self._db.write() as connection:
-            self._must_exist(connection, uid)
-            return log_values.save(
-                connection,
-                uid,
-                instance,
-                before=before,
-                after=after,
-                values=values,
-                progress=progress,
-            )
-
     # processes and their surroundings ------------------------------------------------------------
-    def save_subtasks(self, uid: str, snapshots: Mapping[str, Mapping[str, Any]]) -> None:
-        """Keep the newest snapshot of each checkpoint group (`control.subtask_snapshot`)."""
+    def set_output(self, uid: str, output: RunOutput) -> None:
+        """Record where the trained model lies."""
         with self._db.write() as connection:
-            self._must_exist(connection, uid)
-            subtask_rows.save(connection, uid, snapshots, now=self._db.now(connection))
+            run_lookup.set_columns(connection, uid, output=to_json(output))
 
-    def subtasks(self, uid: str) -> Mapping[str, Any]:
-        """Return the newest snapshot of each checkpoint group; None for one that is no JSON."""
-        with self._db.read() as connection:
-            return subtask_rows.of_run(connection, uid)
-
-    def save_environment(self, uid: str, lines: Mapping[InstanceKey, Sequence[str]]) -> None:
-        """Keep what agents recorded, oldest first, per (role, index); what is there stays as it is.
-
-        Of each instance the last ten records are kept, the newest of an exit, and what was named.
-        """
-        with self._db.write() as connection:
-            self._must_exist(connection, uid)
-            environment_rows.save(connection, uid, lines)
-
-    def name_environment(self, uid: str, digests: Mapping[InstanceKey, str]) -> None:
-        """Keep the records that the newest saves of instances name: the last three of each."""
-        with self._db.write() as connection:
-            environment_rows.name(connection, uid, digests)
-
-    def environment_reference(self, uid: str) -> str:
-        """Return the digest that names the newest record of every instance; "" without any."""
-        with self._db.read() as connection:
-            return environment_rows.reference(connection, uid)
-
-    def ends(
-        self, uid: str, *, known: Mapping[InstanceKey, str]
-    ) -> Mapping[InstanceKey, EnvironmentRecord]:
-        """Return the newest exit record of each instance, but for those whose digest is `known`."""
-        with self._db.read() as connection:
-            return environment_rows.ends(connection, uid, known=known)
-
-    def newest_environment(
-        self, uid: str, keys: Collection[InstanceKey]
-    ) -> Mapping[InstanceKey, EnvironmentRecord]:
-        """Return the newest record of each of these instances' environments."""
-        with self._db.read() as connection:
-            return environment_rows.newest(connection, uid, keys)
-
-    def last_two_environments(self, uid: str) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
-        """Return the newest two records of every instance, oldest first."""
-        with self._db.read() as connection:
-            return environment_rows.last_two(connection, uid)
-
-    def software(self, uid: str) -> Mapping[InstanceKey, Mapping[str, Any]]:
-        """Return what each instance that has told it runs: its Python, and the packages of that."""
-        with self._db.read() as connection:
-            return environment_rows.software(connection, uid)
-
-    def environment(self, uid: str) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
-        """Return the records of every instance, oldest first."""
-        with self._db.read() as connection:
-            return environment_rows.of_run(connection, uid)
-
-    def usage(self, uid: str) -> Sequence[Mapping[str, Any]]:
-        """Return usage rows as `status` prints them."""
-        with self._db.read() as connection:
-            return usage_rows.of_run(connection, uid, now=self._db.now(connection))
-
-    def usage_between(
-        self,
-        start: float,
-        end: float,
-        *,
-        sources: Collection[str] | None = None,
-        dag_ids: Collection[str] | None = None,
-    ) -> Sequence[UsageSpan]:
-        """Return attempts of instances that ran at some time between, of runs with these keys."""
-        with self._db.read() as connection:
-            now = self._db.now(connection)
-            return usage_rows.between(
-                connection, start, end, now=now, sources=sources, dag_ids=dag_ids
-            )
-
-    def set_output(self, uid: str, output: Mapping[str, Any]) -> None:
-        """Record where the trained model lies: {uri, bytes, digest}."""
-        with self._db.write() as connection:
-            self._set(connection, uid, output=json.dumps(output, default=to_plain))
-
-    def output(self, uid: str) -> Mapping[str, Any] | None:
+    def output(self, uid: str) -> RunOutput | None:
         """Return what `set_output` recorded, or None."""
         with self._db.read() as connection:
             found = connection.execute(select(RunRow.output).where(RunRow.uid == uid)).scalar()
-        return None if found is None else dict(json.loads(found))
+        return None if found is None else RunOutput.from_document(json.loads(found))
 
     # what plans learn from ---------------------------------------------------------------------
-    def save_measurement(self, uid: str, found: Measurement) -> None:
-        """Keep what the run measured under a plan; the same plan again replaces it."""
-        with self._db.write() as connection:
-            self._must_exist(connection, uid)
-            measured.save(connection, uid, found, now=self._db.now(connection))
-
-    def measurements(self, subject: str, *, limit: int = 100) -> Sequence[Measurement]:
-        """Return what runs measured about a subject, the newest first."""
-        with self._db.read() as connection:
-            return measured.about(connection, subject, limit=limit)
-
-    def measurement(self, uid: str, *, plan: str) -> Measurement | None:
-        """Return what a run measured under one plan; None: nothing (yet)."""
-        with self._db.read() as connection:
-            return measured.of_run(connection, uid, plan=plan)
-
     # lease -------------------------------------------------------------------------------------
     def acquire(
         self, uid: str, *, owner: str, seconds: float = 15.0, dead_owners: Sequence[str] = ()
@@ -645,8 +340,8 @@ class Store:
             lease = leases.acquire(
                 connection, uid, owner=owner, seconds=seconds, dead_owners=dead_owners, now=now
             )
-            if lease is None and runs.get(connection, uid) is None:
-                raise runs.unknown_run(connection, uid)
+            if lease is None and run_lookup.get(connection, uid) is None:
+                raise run_lookup.unknown_run(connection, uid)
             return lease
 
     def renew_all(self, held: Sequence[Lease], *, seconds: float = 15.0) -> Sequence[Lease | None]:
@@ -666,47 +361,15 @@ class Store:
             return leases.find(connection, uid)
 
     # queue -------------------------------------------------------------------------------------
-    def try_start(
-        self,
-        uid: str,
-        *,
-        max_running_jobs: int,
-        runtime: str,
-        free: Mapping[str, float] | None = None,
-        wants: Mapping[str, float] | None = None,
-    ) -> bool:
-        """Take the run off the queue when it is its turn (priority, then first come).
-
-        True also when it has started before, or never had to queue; False for a tombstoned run.
-        `wants`/`free`: resources of a local machine (cpu, memory) that hold the run back. `free`
-        is what the runtime sees unused now; what runs that have just started on the same
-        `runtime` are about to take is subtracted here. What it does not name holds nothing back.
-        That the job is larger than the whole machine is checked by the caller. Ask again at least every few seconds: whoever is silent for
-        `queue.PATIENCE_SECONDS` does not hold back the runs behind it.
-        """
-        with self._db.write() as connection:
-            started = waiting_line.try_start(
-                connection,
-                uid,
-                max_running_jobs=max_running_jobs,
-                runtime=runtime,
-                free=free,
-                wants=wants,
-                now=self._db.now(connection),
-            )
-            if started is None:
-                raise runs.unknown_run(connection, uid)
-            return started
-
     def requeue(self, uid: str) -> None:
         """Let a run that is over start again (a new epoch): no tombstone, a new place in the queue.
 
         A run that still waits or runs keeps the place it has.
         """
         with self._db.write() as connection:
-            self._set(connection, uid, tombstone=False, tombstone_reason="")
+            run_lookup.set_columns(connection, uid, tombstone=False, tombstone_reason="")
             priority = self._reader.read(connection, [uid])[uid].job.scheduling.priority
-            record = runs.get(connection, uid)
+            record = run_lookup.get(connection, uid)
             if record is not None:
                 waiting_line.enqueue(
                     connection,
@@ -719,7 +382,7 @@ class Store:
     def tombstone(self, uid: str, *, reason: str) -> None:
         """Mark that the run must never start (killed while queued, removed)."""
         with self._db.write() as connection:
-            self._set(connection, uid, tombstone=True, tombstone_reason=clean(reason))
+            run_lookup.set_columns(connection, uid, tombstone=True, tombstone_reason=clean(reason))
 
     def prune(self, *, older_than_seconds: float) -> int:
         """Delete finished runs that ended before; return how many."""
@@ -736,15 +399,6 @@ class Store:
         """Close the connections; the store may be used again and opens new ones."""
         self._db.close()
 
-    def _set(self, connection: Connection, uid: str, **columns: Any) -> None:
-        changed = connection.execute(update(RunRow).where(RunRow.uid == uid).values(**columns))
-        if changed.rowcount != 1:
-            raise runs.unknown_run(connection, uid)
-
-    def _must_exist(self, connection: Connection, uid: str) -> None:
-        if connection.execute(select(RunRow.uid).where(RunRow.uid == uid)).first() is None:
-            raise runs.unknown_run(connection, uid)
-
 
 @functools.cache
 def _open_once(url: str) -> Store:
@@ -758,4 +412,4 @@ def open_store() -> Store:
 
 def deployment_id() -> str:
     """Return the settings' deployment id, else the one that the store made and kept."""
-    return load_settings().deployment_id or open_store().deployment_id()
+    return load_settings().deployment_id or open_store().deployment.id()

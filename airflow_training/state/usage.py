@@ -8,19 +8,18 @@ with the ledger, a holder that dies leaves them open and the next one closes the
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from sqlalchemy import Connection, bindparam, case, func, select, update
 
-from airflow_training.control.model import InstanceEntry, KeptInstance
+from airflow_training.control.model import AttemptId, InstanceEntry, KeptInstance
+from airflow_training.control.usage import AttemptUsage, ResourceUsage
 from airflow_training.documents.quantities import parse_quantity
-from airflow_training.state.database import upsert
+from airflow_training.state.database import StorePart, upsert
 from airflow_training.state.models import RunRow, UsageRow, table_of
 from airflow_training.state.records import UsageSpan
 
-__all__ = ["between", "close_all", "of_run", "record", "record_kept", "totals"]
+__all__ = ["UsageRecords", "close_all", "record", "record_kept", "totals"]
 
 Change = tuple[InstanceEntry | None, InstanceEntry | None]
 """The ledger's entry before and after; None: there was none, there is none."""
@@ -111,89 +110,87 @@ def record_kept(
     )
 
 
-def of_run(connection: Connection, uid: str, *, now: float) -> Sequence[Mapping[str, Any]]:
-    """Return one mapping per attempt, oldest first, as `status` prints them.
+class UsageRecords(StorePart):
+    """What attempts of instances used."""
 
-    An attempt that still runs, or stays, has `finished_at` None, and `seconds` until now.
-    """
-    over = connection.scalar(select(RunRow.finished_at).where(RunRow.uid == uid))
-    now = max(now, over or now)  # the clock of a simulation is ahead
-    rows = connection.execute(
-        select(
-            UsageRow.role,
-            UsageRow.index,
-            UsageRow.epoch,
-            UsageRow.job_attempt,
-            UsageRow.attempt,
-            UsageRow.started_at,
-            UsageRow.finished_at,
-            UsageRow.resources,
-        )
-        .where(UsageRow.run == uid)
-        .order_by(UsageRow.started_at, UsageRow.role, UsageRow.index)
-    )
-    return [
-        {
-            "role": row.role,
-            "index": row.index,
-            "epoch": row.epoch,
-            "job_attempt": row.job_attempt,
-            "attempt": row.attempt,
-            "started_at": _iso(row.started_at),
-            "finished_at": _iso(row.finished_at)
-            if row.finished_at is not None and row.finished_at <= now
-            else None,
-            "resources": json.loads(row.resources),
-            "seconds": max(0.0, min(row.finished_at or now, now) - row.started_at),
-        }
-        for row in rows
-    ]
+    def of_run(self, uid: str) -> Sequence[AttemptUsage]:
+        """Return what each attempt of the run used, oldest first; of one that has not ended, until now."""
+        with self._db.read() as connection:
+            now = self._db.now(connection)
+            over = connection.scalar(select(RunRow.finished_at).where(RunRow.uid == uid))
+            now = max(now, over or now)  # the clock of a simulation is ahead
+            rows = connection.execute(
+                select(
+                    UsageRow.role,
+                    UsageRow.index,
+                    UsageRow.epoch,
+                    UsageRow.job_attempt,
+                    UsageRow.attempt,
+                    UsageRow.started_at,
+                    UsageRow.finished_at,
+                    UsageRow.resources,
+                )
+                .where(UsageRow.run == uid)
+                .order_by(UsageRow.started_at, UsageRow.role, UsageRow.index)
+            )
+            return [
+                AttemptUsage(
+                    key=(row.role, row[1]),  # a tuple has a method of the name of its second column
+                    attempt_id=AttemptId(row.epoch, row.job_attempt, row.attempt),
+                    started_at=row.started_at,
+                    finished_at=None
+                    if row.finished_at is None or row.finished_at > now
+                    else row.finished_at,
+                    resources=json.loads(row.resources),
+                    seconds=max(0.0, min(row.finished_at or now, now) - row.started_at),
+                )
+                for row in rows
+            ]
 
-
-def between(
-    connection: Connection,
-    start: float,
-    end: float,
-    *,
-    now: float,
-    sources: Collection[str] | None,
-    dag_ids: Collection[str] | None,
-) -> Sequence[UsageSpan]:
-    """Return the attempts that ran at some time between; None: of runs of any source, of any DAG.
-
-    One that nobody closed ended with its run at the latest.
-    """
-    known = func.coalesce(UsageRow.finished_at, RunRow.finished_at, now)
-    ended = case((known > now, now), else_=known)  # what stays for a look inside will end later
-    question = (
-        select(
-            UsageRow.run,
-            RunRow.dag_id,
-            RunRow.job,
-            RunRow.submitted_by,
-            UsageRow.resources,
-            UsageRow.started_at,
-            ended.label("finished_at"),
-        )
-        .join(RunRow, RunRow.uid == UsageRow.run)
-        .where(UsageRow.started_at < end, ended > start)
-    )
-    if sources is not None:
-        question = question.where(RunRow.source.in_(list(sources)))
-    if dag_ids is not None:
-        question = question.where(RunRow.dag_id.in_(list(dag_ids)))
-    asked: dict[str, Mapping[str, str]] = {}
-    found = []
-    for row in connection.execute(question):
-        values = row._asdict()
-        text = values.pop("resources")
-        if text not in asked:
-            asked[text] = json.loads(text)
-        found.append(UsageSpan(**values, resources=asked[text]))
-    return found
+    def between(
+        self,
+        start: float,
+        end: float,
+        *,
+        sources: Collection[str] | None = None,
+        dag_ids: Collection[str] | None = None,
+    ) -> Sequence[UsageSpan]:
+        """Return attempts of instances that ran at some time between, of runs with these keys."""
+        with self._db.read() as connection:
+            now = self._db.now(connection)
+            known = func.coalesce(UsageRow.finished_at, RunRow.finished_at, now)
+            ended = case(
+                (known > now, now), else_=known
+            )  # what stays for a look inside will end later
+            question = (
+                select(
+                    UsageRow.run,
+                    RunRow.dag_id,
+                    RunRow.job,
+                    RunRow.submitted_by,
+                    UsageRow.resources,
+                    UsageRow.started_at,
+                    ended.label("finished_at"),
+                )
+                .join(RunRow, RunRow.uid == UsageRow.run)
+                .where(UsageRow.started_at < end, ended > start)
+            )
+            if sources is not None:
+                question = question.where(RunRow.source.in_(list(sources)))
+            if dag_ids is not None:
+                question = question.where(RunRow.dag_id.in_(list(dag_ids)))
+            asked: dict[str, Mapping[str, str]] = {}
+            found = []
+            for row in connection.execute(question):
+                values = row._asdict()
+                text = values.pop("resources")
+                if text not in asked:
+                    asked[text] = json.loads(text)
+                found.append(UsageSpan(**values, resources=asked[text]))
+            return found
 
 
-def totals(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
+def totals(rows: Iterable[ResourceUsage]) -> Mapping[str, float]:
     """Return `cpu_seconds`, `memory_byte_seconds`, `gpu_seconds` and `instance_seconds` of rows.
 
     GPUs are every resource whose name ends in `gpu` or speaks of a GPU slice (`…/mig-1g.5gb`).
@@ -206,14 +203,9 @@ def totals(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
     }
     names = {"cpu": "cpu_seconds", "memory": "memory_byte_seconds"}
     for row in rows:
-        sums["instance_seconds"] += row["seconds"]
-        for name, amount in row["resources"].items():
+        sums["instance_seconds"] += row.seconds
+        for name, amount in row.resources.items():
             gpu = name.endswith("gpu") or "/mig-" in name
             if (key := "gpu_seconds" if gpu else names.get(name)) is not None:
-                sums[key] += parse_quantity(amount) * row["seconds"]
+                sums[key] += parse_quantity(amount) * row.seconds
     return sums
-
-
-def _iso(at: float) -> str:
-    moment = datetime.fromtimestamp(at, tz=timezone.utc)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -113,7 +113,7 @@ class ActionRunner:
             role: [{"host": each.host, "ports": dict(each.ports)} for each in team]
             for role, team in addresses.items()
         }
-        await asyncio.to_thread(self._store.set_addresses, self._uid, stored)
+        await asyncio.to_thread(self._store.addresses.fix, self._uid, stored)
 
     def adopt_job(self, job: ResolvedJob) -> None:
         """Create what comes from another resolved job."""

@@ -34,11 +34,11 @@ class PodReports:
             self._ends.clear()
         ends = self._ends.setdefault(run_uid, {})
         known = {key: digest for key, (digest, _) in ends.items()}
-        for key, record in self._store.ends(run_uid, known=known).items():
+        for key, record in self._store.environments.ends(run_uid, known=known).items():
             ends[key] = (record.digest, {"turn": record.body.get("turn")})
         found: dict[InstanceKey, list[Mapping[str, Any]]] = {
             key: [body] for key, (_, body) in ends.items()
         }
-        for key, record in self._store.newest_environment(run_uid, awaited).items():
+        for key, record in self._store.environments.newest(run_uid, awaited).items():
             found.setdefault(key, []).append(record.body)
         return found

@@ -15,7 +15,7 @@ __all__ = ["callback_token", "is_token_of"]
 
 def callback_token(run_uid: str) -> str:
     """Return the token of a run. Blocks on the store the first time."""
-    secret = open_store().callback_secret()
+    secret = open_store().deployment.callback_secret()
     return hmac.new(secret.encode(), f"progress/{run_uid}".encode(), sha256).hexdigest()
 
 

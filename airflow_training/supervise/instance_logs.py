@@ -13,7 +13,6 @@ from airflow_training.control.model import (
     InstanceKey,
     InstanceRecord,
 )
-from airflow_training.documents.times import parse_time
 from airflow_training.errors import InputError
 from airflow_training.supervise.role_checks import check_role
 
@@ -44,7 +43,7 @@ class RunLogs:
         """Return all that were ever started, in the order of the job's roles."""
         state = self.store.read([self.record.uid])[self.record.uid]
         order = {role.name: number for number, role in enumerate(state.job.roles)}
-        known = {(row["role"], row["index"]) for row in self.store.usage(self.record.uid)}
+        known = {each.key for each in self.store.usage.of_run(self.record.uid)}
         known |= {key for key, entry in state.ledger.instances.items() if _has_log(entry)}
         ordered = sorted(known, key=lambda key: (order.get(key[0], len(order)), key[1]))
         return [self.instance(role, index) for role, index in ordered]
@@ -56,11 +55,9 @@ class RunLogs:
         state = self.store.read([self.record.uid])[self.record.uid]
         order = {role.name: number for number, role in enumerate(state.job.roles)}
         found: dict[InstanceKey, tuple[AttemptId, float]] = {}
-        for row in self.store.usage(self.record.uid):
-            attempt = AttemptId(int(row["epoch"]), int(row["job_attempt"]), int(row["attempt"]))
-            key = (str(row["role"]), int(row["index"]))
-            if key not in found or found[key][0] <= attempt:
-                found[key] = attempt, parse_time(row["started_at"]).timestamp()
+        for each in self.store.usage.of_run(self.record.uid):
+            if each.key not in found or found[each.key][0] <= each.attempt_id:
+                found[each.key] = each.attempt_id, each.started_at
         for key, entry in state.ledger.instances.items():
             if _has_log(entry) and (key not in found or found[key][0] != entry.attempt_id):
                 found[key] = entry.attempt_id, entry.started_at or entry.last_transition_at
@@ -176,11 +173,9 @@ class InstanceLogs(InstanceRecord):
     def attempts(self, state: RunState) -> Mapping[int, AttemptId]:
         """Return the attempts that may have a log, by their number."""
         known = {
-            int(row["attempt"]): AttemptId(
-                int(row["epoch"]), int(row["job_attempt"]), int(row["attempt"])
-            )
-            for row in self.store.usage(self.uid)
-            if (row["role"], row["index"]) == self.key
+            each.attempt: each.attempt_id
+            for each in self.store.usage.of_run(self.uid)
+            if each.key == self.key
         }
         entry = state.ledger.instances.get(self.key)
         if entry is not None and _has_log(entry):

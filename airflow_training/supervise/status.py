@@ -25,8 +25,8 @@ def run_status(store: Store, uid: str) -> dict[str, Any]:
         state.ledger,
         run_id=state.record.key.run_id,
         submitted_by=state.record.submitted_by,
-        progress=store.progress(uid),
-        usage=store.usage(uid),
+        progress=store.progress.newest(uid),
+        usage=store.usage.of_run(uid),
         output=store.output(uid),
         now=store.now(),
     )
@@ -35,7 +35,7 @@ def run_status(store: Store, uid: str) -> dict[str, Any]:
         expected = expected_start(store.past_waits(state.job, besides=uid))
         document["expected_start"] = None if expected is None else expected.to_document()
     if document["plan"] is not None:
-        found = store.measurement(uid, plan=document["plan"]["id"])
+        found = store.measurements.of_run(uid, plan=document["plan"]["id"])
         document["plan"]["measured"] = None if found is None else _measured(found)
     return document
 

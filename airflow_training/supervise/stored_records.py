@@ -33,7 +33,7 @@ class StoredRecords:
             return seen
         survivors: dict[str, tuple[str, ...]] = {}
         if any(each.uid not in self._known for each in bare):
-            stored = await asyncio.to_thread(self._store.environment, self._uid)
+            stored = await asyncio.to_thread(self._store.environments.of_run, self._uid)
             lines = {
                 key: tuple(json.dumps({**record.body}) for record in records)
                 for key, records in stored.items()

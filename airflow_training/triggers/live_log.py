@@ -10,9 +10,8 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
-from airflow_training.control.model import AttemptId
+from airflow_training.control.model import AttemptId, ProgressReport
 from airflow_training.documents.text import printable
 from airflow_training.state.store import RunState, Store
 from airflow_training.triggers.access import runtime_of
@@ -75,14 +74,14 @@ def fresh_lines(before: Sequence[str], now: Sequence[str]) -> Sequence[str]:
 
 def progress_line(
     role: str,
-    progress: Mapping[int, Mapping[str, Any]],
+    progress: Mapping[int, ProgressReport],
     *,
     metrics: Mapping[str, float],
     instances: int,
 ) -> str:
     """Return how far a role is, as one line; empty where none of its instances has said so.
 
-    `progress`: the newest line of each instance, by index; `metrics`: the newest of the first one.
+    `progress`: the newest report of each instance, by index; `metrics`: the newest of the first one.
     """
     if not progress:
         return ""
@@ -92,20 +91,19 @@ def progress_line(
     said = [", ".join(parts)]
     if instances > 1:
         said.append(f"{len(progress)} of {instances} instances report")
-    steps = {
-        index: line["step"] for index, line in progress.items() if line.get("step") is not None
-    }
+    steps = {index: each.step for index, each in progress.items() if each.step is not None}
     if steps and min(steps.values()) < max(steps.values()):
         slowest = min(steps, key=lambda index: steps[index])
         said.append(f"slowest {role}-{slowest} at {steps[slowest]}")
     return f"progress: {'; '.join(said)}"
 
 
-def _place(line: Mapping[str, Any]) -> str:
-    if line.get("step") is not None:
-        total = line.get("total_steps")
-        return f"step {line['step']} of {total}" if total else f"step {line['step']}"
-    return f"epoch {line['epoch']:g}" if line.get("epoch") is not None else ""
+def _place(said: ProgressReport) -> str:
+    if said.step is not None:
+        return (
+            f"step {said.step} of {said.total_steps}" if said.total_steps else f"step {said.step}"
+        )
+    return f"epoch {said.epoch:g}" if said.epoch is not None else ""
 
 
 def _metric(name: str, value: float) -> str:
@@ -183,9 +181,9 @@ class LiveLog:
 
     def _progress_line(self, state: RunState) -> str:
         instances = [key for key in state.ledger.instances if key[0] == self._role]
-        said = self._store.progress(self._uid)
+        said = self._store.progress.newest(self._uid)
         progress = {key[1]: said[key] for key in instances if key in said}
-        newest = self._store.newest_metrics(self._uid)
+        newest = self._store.metrics.newest(self._uid)
         return progress_line(
             self._role,
             progress,

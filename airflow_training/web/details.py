@@ -29,7 +29,7 @@ def load_detail(store: Store, uid: str, *, allowed: Collection[ActionName]) -> D
         state,
         overview,
         status=run_status(store, uid),
-        metrics=newest_points_of(store).metrics(uid, store.progress(uid)),
+        metrics=newest_points_of(store).metrics(uid, store.progress.newest(uid)),
         usage=usage_of(store).of(uid),
         allowed=allowed,
         now=store.now(),
@@ -41,7 +41,7 @@ def usage_of(store: Store) -> RunCache[Mapping[InstanceKey, InstanceUsage]]:
     """Return what tells the usage of every instance of a run, for this process and a store."""
 
     def look(uid: str) -> Mapping[InstanceKey, InstanceUsage]:
-        looks = store.last_two_environments(uid)
+        looks = store.environments.last_two(uid)
         return {key: found for key, records in looks.items() if (found := instance_usage(records))}
 
     return RunCache(look)

@@ -143,8 +143,8 @@ def _load_details(store: Store, known: Mapping[str, str]) -> Mapping[str, Detail
         if uid not in versions:
             found[uid] = None
             continue
-        lines = [[*key, line] for key, line in store.progress(uid).items()]
-        positions = [[*key, str(at)] for key, at in store.log_positions(uid).items()]
+        lines = [[*key, str(report)] for key, report in store.progress.newest(uid).items()]
+        positions = [[*key, str(at)] for key, at in store.log_values.positions(uid).items()]
         looks = [[*key, each.at] for key, each in usage_of(store).of(uid).items()]
         text = json.dumps([str(versions[uid]), lines, positions, looks], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -6,10 +6,9 @@ All points of a run are looked at for that: millions, where thousands of process
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 
-from airflow_training.control.model import InstanceKey
+from airflow_training.control.model import InstanceKey, ProgressReport
 from airflow_training.state.store import MetricPoint, Store
 from airflow_training.web.run_cache import RunCache
 
@@ -20,25 +19,21 @@ class NewestPoints:
     """The newest points of the runs that were asked for last; safe for threads."""
 
     def __init__(self, store: Store) -> None:
-        self._looks: RunCache[Sequence[MetricPoint]] = RunCache(store.newest_points)
+        self._looks: RunCache[Sequence[MetricPoint]] = RunCache(store.metrics.newest_points)
 
     def of(self, uid: str) -> Sequence[MetricPoint]:
         """Return the newest point of each series of a run, as of a moment ago at most."""
         return self._looks.of(uid)
 
     def metrics(
-        self, uid: str, progress: Mapping[InstanceKey, Mapping[str, object]]
+        self, uid: str, progress: Mapping[InstanceKey, ProgressReport]
     ) -> Mapping[InstanceKey, Mapping[str, float]]:
         """Return the newest value of every metric per instance: what it just said counts first."""
         found: dict[InstanceKey, dict[str, float]] = {}
         for point in self.of(uid):
             found.setdefault((point.role, point.index), {}).setdefault(point.name, point.value)
-        for key, line in progress.items():
-            said = line.get("metrics")
-            if isinstance(said, dict):
-                found.setdefault(key, {}).update(
-                    {name: math.nan if value is None else value for name, value in said.items()}
-                )
+        for key, report in progress.items():
+            found.setdefault(key, {}).update(report.metrics)
         return found
 
 

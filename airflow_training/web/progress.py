@@ -6,7 +6,6 @@ The token lets its holder say how far the instances of that one run are, and not
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from typing import Annotated, Any
 
@@ -82,9 +81,9 @@ def _save(store: Store, uid: str, document: Any) -> None:
     if replaced and not entry.host.uid:  # else that it has ended is what the next attempt waits for
         return
     if document["progress"] and not replaced:  # what its log says counts until the script speaks
-        store.save_progress(uid, {(role, index): dataclasses.asdict(progress)})
+        store.progress.save(uid, {(role, index): progress})
     if lines := [each for each in records if each]:
-        store.save_environment(uid, {(role, index): lines})
+        store.environments.save(uid, {(role, index): lines})
 
 
 def _unreadable() -> HTTPException:

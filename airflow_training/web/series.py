@@ -106,7 +106,7 @@ class SeriesMemory:
             for each in wanted
             for known in [run.known.get(_key(each))]
         ]
-        for columns in self._store.metric_columns(uid, newest):
+        for columns in self._store.metrics.columns(uid, newest):
             newer = StoredSeries(
                 role=columns.role,
                 index=columns.index,

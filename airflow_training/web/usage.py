@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from airflow_training.control.usage import ResourceUsage
 from airflow_training.state.records import UsageSpan
 from airflow_training.state.usage import totals
 
@@ -81,7 +82,7 @@ def _sum(
         within = max(0.0, min(each.finished_at, end) - max(each.started_at, start))
         asked = tuple(sorted(each.resources.items()))
         seconds[asked] = seconds.get(asked, 0.0) + within
-    rows = [{"seconds": took, "resources": dict(asked)} for asked, took in seconds.items()]
+    rows = [ResourceUsage(resources=dict(asked), seconds=took) for asked, took in seconds.items()]
     found = totals(rows)
     requested = ("cpu_seconds", "memory_byte_seconds", "gpu_seconds")
     bare = [row for row in rows if not any(totals([row])[part] for part in requested)]

@@ -262,7 +262,7 @@ class Airflow:
 
     def uid(self, dag_id: str, run_id: str, *, group_id: str = "", map_index: int = -1) -> str:
         """Return the uid of a run, computed as the tasks do."""
-        source = self.store.deployment_id()
+        source = self.store.deployment.id()
         return RunKey(
             source=source, dag_id=dag_id, run_id=run_id, group_id=group_id, map_index=map_index
         ).uid

@@ -136,7 +136,7 @@ def test_a_mapped_group_is_one_run_for_each_set_of_parameters(pipeline: Airflow)
         pipeline.store.output(pipeline.uid("search", run_id, group_id="each", map_index=index))
         for index in (0, 1)
     ]
-    assert [str(each and each["uri"]).rpartition("-")[2] for each in outputs] == ["0.1", "0.2"]
+    assert [str(each and each.uri).rpartition("-")[2] for each in outputs] == ["0.1", "0.2"]
 
 
 # failures ------------------------------------------------------------------------------------------

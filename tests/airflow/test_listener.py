@@ -47,8 +47,8 @@ def test_a_run_with_a_training_group_tells_the_store_the_pools(
         pools.update(now)
         listener.on_dag_run_running(dag_run)
         store = open_store()
-        assert store.pools(store.deployment_id()) == now
-        assert store.places(store.deployment_id()) == ["", ""]
+        assert store.airflow.pools(store.deployment.id()) == now
+        assert store.airflow.places(store.deployment.id()) == ["", ""]
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_a_triggerer_tells_its_place_when_it_starts(
     listener.on_starting(SimpleNamespace(hostname="one"))
     listener.on_starting(SimpleNamespace())  # what a task starts with
     store = open_store()
-    store.save_triggerers(store.deployment_id(), TRIGGERERS)
-    assert store.places(store.deployment_id()) == places
+    store.airflow.save_triggerers(store.deployment.id(), TRIGGERERS)
+    assert store.airflow.places(store.deployment.id()) == places
 
 
 def test_a_run_without_one_costs_no_question_and_no_store(monkeypatch: pytest.MonkeyPatch):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_training.control.model import ProgressReport
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.triggers import live_log
 from airflow_training.triggers.live_log import (
@@ -84,25 +85,27 @@ def test_only_new_lines_are_told(before: str, now: str, fresh: str):
     [
         pytest.param({}, {}, "", id="nobody-reports"),
         pytest.param(
-            {0: {"step": 300, "total_steps": 900}, 3: {"step": 280}},
+            {0: ProgressReport(step=300, total_steps=900), 3: ProgressReport(step=280)},
             {"loss": 0.31234, "samples_per_second": 1250.4},
             "progress: worker-0 step 300 of 900, loss 0.3123, 1,250 samples/s;"
             " 2 of 4 instances report; slowest worker-3 at 280",
             id="several",
         ),
         pytest.param(
-            {1: {"step": 3}, 2: {"step": 3}},
+            {1: ProgressReport(step=3), 2: ProgressReport(step=3)},
             {},
             "progress: worker-1 step 3; 2 of 4 instances report",
             id="all-at-the-same-step",
         ),
         pytest.param(
-            {0: {"epoch": 1.5}},
+            {0: ProgressReport(epoch=1.5)},
             {"a\x1b[2J": 1.0, "b": 2.0, "c": 3.0, "d": 4.0},
             r"progress: worker-0 epoch 1.5, a\u001b[2J 1, b 2, c 3; 1 of 4 instances report",
             id="names-that-scripts-choose",
         ),
-        pytest.param({0: {}}, {}, "progress: worker-0; 1 of 4 instances report", id="no-place"),
+        pytest.param(
+            {0: ProgressReport()}, {}, "progress: worker-0; 1 of 4 instances report", id="no-place"
+        ),
     ],
 )
 def test_progress_is_one_line(progress: Any, metrics: Any, line: str):
@@ -111,7 +114,7 @@ def test_progress_is_one_line(progress: Any, metrics: Any, line: str):
 
 def test_an_instance_alone_is_not_counted():
     assert (
-        progress_line("worker", {0: {"step": 1}}, metrics={}, instances=1)
+        progress_line("worker", {0: ProgressReport(step=1)}, metrics={}, instances=1)
         == "progress: worker-0 step 1"
     )
 
@@ -168,11 +171,13 @@ async def test_progress_is_told_when_it_has_changed(running: Scene):
     told: list[str] = []
     live = listening(running, told)
     await live.log_progress(live.state())
-    line = {"step": 30, "total_steps": 90, "metrics": {"loss": 0.5}}
-    running.store.save_progress(running.uid, {("worker", 0): line, ("gone", 0): {"step": 1}})
+    line = ProgressReport(step=30, total_steps=90, metrics={"loss": 0.5})
+    running.store.progress.save(
+        running.uid, {("worker", 0): line, ("gone", 0): ProgressReport(step=1)}
+    )
     await live.log_progress(live.state())
     await live.log_progress(live.state())
-    running.store.save_progress(running.uid, {("worker", 1): {"step": 20}})
+    running.store.progress.save(running.uid, {("worker", 1): ProgressReport(step=20)})
     await live.log_progress(live.state())
     first = "progress: worker-0 step 30 of 90, loss 0.5"
     assert told == [

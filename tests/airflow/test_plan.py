@@ -22,6 +22,7 @@ from airflow_training.compiler.form import form_params, job_of_form
 from airflow_training.compiler.generic import generic_dag
 from airflow_training.compiler.group import training
 from airflow_training.control.root_cause import cause_document, cause_lines
+from airflow_training.control.run_output import RunOutput
 from airflow_training.control.subtask_snapshot import write_snapshot
 from airflow_training.control.subtasks import new_subtasks
 from airflow_training.documents.templates import render
@@ -266,7 +267,7 @@ def test_a_group_must_fit_into_a_pool_that_counts_deferred_tasks(
     store: Store, slots: int, fits: bool
 ):
     """At once: reconcile, first.run, and of the second role the sensor or the task."""
-    store.save_pools(store.deployment_id(), {"small": slots})
+    store.airflow.save_pools(store.deployment.id(), {"small": slots})
     with DAG("mine", schedule=None) as dag:
         training(shell("hello", "true", **POOLED), default_args={"pool": "small"})
     plan = dag.get_task("hello.plan")
@@ -281,7 +282,7 @@ def test_a_group_must_fit_into_a_pool_that_counts_deferred_tasks(
 
 @pytest.mark.parametrize(("slots", "fits"), [(3, True), (2, False)])
 def test_roles_from_the_form_count_too(store: Store, slots: int, fits: bool):
-    store.save_pools(store.deployment_id(), {"default_pool": slots})
+    store.airflow.save_pools(store.deployment.id(), {"default_pool": slots})
     plan = generic_dag().get_task("plan")
     given = context(params={"job": yaml.safe_dump(shell("hello", "true", **POOLED))})
     if fits:
@@ -294,18 +295,18 @@ def test_roles_from_the_form_count_too(store: Store, slots: int, fits: bool):
 
 
 def test_the_store_keeps_the_pools_of_each_deployment(store: Store):
-    assert store.pools("one") == {}
-    store.save_pools("one", {"a": 1, "b": 2})
-    store.save_pools("two", {"a": 7})
-    store.save_pools("one", {"b": 3})
-    assert (store.pools("one"), store.pools("two")) == ({"b": 3}, {"a": 7})
+    assert store.airflow.pools("one") == {}
+    store.airflow.save_pools("one", {"a": 1, "b": 2})
+    store.airflow.save_pools("two", {"a": 7})
+    store.airflow.save_pools("one", {"b": 3})
+    assert (store.airflow.pools("one"), store.airflow.pools("two")) == ({"b": 3}, {"a": 7})
 
 
 # a DAG run that was stopped --------------------------------------------------------------------------
 def test_nothing_of_a_stopped_dag_run_begins_unless_it_is_cleared(store: Store):
     plan = job_to_dag(shell("hello", "true")).get_task("plan")
-    source = store.deployment_id()
-    store.save_stop(source, dag_id="dag", run_id="manual", reason="wrong data", by="ann")
+    source = store.deployment.id()
+    store.airflow.save_stop(source, dag_id="dag", run_id="manual", reason="wrong data", by="ann")
     with pytest.raises(AirflowFailException, match="was stopped by ann: wrong data"):
         plan.execute(context())
     assert store.runs() == []
@@ -317,11 +318,11 @@ def test_a_run_that_was_stored_while_its_dag_run_was_being_stopped_ends(
 ):
     """Whoever stopped it may have listed the runs before this one was among them."""
     plan = job_to_dag(shell("hello", "true")).get_task("plan")
-    source = store.deployment_id()
+    source = store.deployment.id()
 
     def launch_late(*args: Any, **options: Any) -> RunRecord:
         made = launch(*args, **options)
-        store.save_stop(source, dag_id="dag", run_id="manual", reason="wrong data", by="")
+        store.airflow.save_stop(source, dag_id="dag", run_id="manual", reason="wrong data", by="")
         return made
 
     monkeypatch.setattr("airflow_training.operators.admit.launch", launch_late)
@@ -332,13 +333,13 @@ def test_a_run_that_was_stored_while_its_dag_run_was_being_stopped_ends(
 
 
 def test_a_stop_is_of_one_dag_run_and_forgotten_after_a_month(store: Store):
-    store.save_stop("one", dag_id="d", run_id="r", reason="x", by="")
-    assert store.stop_of("one", dag_id="d", run_id="other") is None
-    assert store.stop_of("two", dag_id="d", run_id="r") is None
+    store.airflow.save_stop("one", dag_id="d", run_id="r", reason="x", by="")
+    assert store.airflow.stop_of("one", dag_id="d", run_id="other") is None
+    assert store.airflow.stop_of("two", dag_id="d", run_id="r") is None
     later = Store(str(store.url), clock=lambda: store.now() + 31 * 86400)
-    later.save_stop("one", dag_id="d", run_id="other", reason="y", by="")
-    assert store.stop_of("one", dag_id="d", run_id="r") is None
-    assert later.stop_of("one", dag_id="d", run_id="other") is not None
+    later.airflow.save_stop("one", dag_id="d", run_id="other", reason="y", by="")
+    assert store.airflow.stop_of("one", dag_id="d", run_id="r") is None
+    assert later.airflow.stop_of("one", dag_id="d", run_id="other") is not None
 
 
 # the first pass --------------------------------------------------------------------------------------
@@ -346,8 +347,8 @@ def test_a_stop_is_of_one_dag_run_and_forgotten_after_a_month(store: Store):
 def triggerer_here(store: Store) -> str:
     """Give the store a living triggerer on this very machine; return its place."""
     place = place_here(load_settings())
-    store.save_triggerers(store.deployment_id(), ["here"])
-    store.save_place(store.deployment_id(), host="here", place=place)
+    store.airflow.save_triggerers(store.deployment.id(), ["here"])
+    store.airflow.save_place(store.deployment.id(), host="here", place=place)
     return place
 
 
@@ -426,10 +427,10 @@ def test_what_a_triggerer_might_not_see_is_left_to_it(
     store: Store, triggerer_here: str, places: Mapping[str, str | None]
 ):
     """None: the place of this process."""
-    store.save_triggerers(store.deployment_id(), list(places))
+    store.airflow.save_triggerers(store.deployment.id(), list(places))
     for host, place in places.items():
         told = triggerer_here if place is None else place
-        store.save_place(store.deployment_id(), host=host, place=told)
+        store.airflow.save_place(store.deployment.id(), host=host, place=told)
     uid = job_to_dag(shell("hello", "true")).get_task("plan").execute(context())["run"]
     record = store.run(uid)
     assert record is not None
@@ -448,7 +449,7 @@ def test_another_environment_is_another_place(airflow_home: Path, monkeypatch: p
 
 
 def test_a_group_that_waits_in_a_pool_is_begun_by_reconcile(store: Store, triggerer_here: str):
-    store.save_pools(store.deployment_id(), {"small": 3})
+    store.airflow.save_pools(store.deployment.id(), {"small": 3})
     with DAG("mine", schedule=None) as dag:
         training(shell("hello", "true", **POOLED), default_args={"pool": "small"})
     uid = dag.get_task("hello.plan").execute(context())["run"]
@@ -571,7 +572,7 @@ def test_where_processes_stood_is_in_the_state_of_the_task(store: Store):
     dag = job_to_dag(shell("hello", "sleep 60"))
     uid = dag.get_task("plan").execute(context())["run"]
     snapshot = write_snapshot(new_subtasks(2, generation=1))
-    store.save_subtasks(uid, {"": snapshot})
+    store.subtasks.save(uid, {"": snapshot})
     seen = context()
     seen["task_state_store"] = StateStore()
     with pytest.raises(AirflowFailException, match="Killed"):
@@ -582,7 +583,7 @@ def test_where_processes_stood_is_in_the_state_of_the_task(store: Store):
 def test_what_goes_through_xcom_stays_small_whatever_a_script_measures():
     many = result(
         metrics={f"{number}-{'metric' * 10}": 0.1 * number for number in range(500)},
-        output={"uri": f"s3://{'models/' * 30}final"},
+        output=RunOutput(uri=f"s3://{'models/' * 30}final"),
         checkpoint={"uri": f"s3://{'models/' * 30}", "step": 9, "digest": f"sha256:{64 * 'a'}"},
     )
     assert 512 < len(json.dumps(many.reference())) <= 1024

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_training.admission.launch import launch
-from airflow_training.control.model import AttemptHost
+from airflow_training.control.model import AttemptHost, ProgressReport
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.store import Store, open_store
 from airflow_training.supervise.callbacks import callback_token
@@ -73,7 +73,7 @@ def post(client: Any, uid: str, body: Any = BODY, *, token: str | None = None) -
 
 
 def step(uid: str) -> Any:
-    return open_store().progress(uid).get(("worker", 0), {}).get("step")
+    return open_store().progress.newest(uid).get(("worker", 0), ProgressReport()).step
 
 
 def test_what_an_instance_says_is_in_its_status(client, uid):
@@ -122,8 +122,8 @@ def test_numbers_that_are_none_are_left_out(client, uid):
         "progress": {"step": float("nan"), "epoch": 2, "metrics": {"loss": 0.5, "a": "b"}},
     }
     assert post(client, uid, body) == 204
-    known = open_store().progress(uid)["worker", 0]
-    assert (known["step"], known["epoch"], known["metrics"]) == (None, 2, {"loss": 0.5})
+    known = open_store().progress.newest(uid)["worker", 0]
+    assert (known.step, known.epoch, known.metrics) == (None, 2, {"loss": 0.5})
 
 
 def test_an_attempt_that_was_replaced_is_not_heard_any_more(client, uid):
@@ -136,7 +136,9 @@ RECORD = '{"number": 0, "on": "interval"}'
 
 
 def records(uid: str) -> list[Any]:
-    return [dict(each.body) for each in open_store().environment(uid).get(("worker", 0), ())]
+    return [
+        dict(each.body) for each in open_store().environments.of_run(uid).get(("worker", 0), ())
+    ]
 
 
 def test_the_record_of_the_environment_is_kept(client, uid):
@@ -151,12 +153,12 @@ def test_the_software_is_kept_beside_it(client, uid):
     assert post(client, uid, {**BODY, "environment": RECORD}) == 204
     assert post(client, uid, {**BODY, "software": 3}) == 400
     assert records(uid) == [json.loads(RECORD)]
-    assert open_store().software(uid) == {("worker", 0): json.loads(software)}
+    assert open_store().environments.software(uid) == {("worker", 0): json.loads(software)}
 
 
 def test_a_script_that_reports_nothing_leaves_what_its_log_says(client, uid):
     store = open_store()
-    store.save_progress(uid, {("worker", 0): {"step": 3}})
+    store.progress.save(uid, {("worker", 0): ProgressReport(step=3)})
     assert post(client, uid, {**BODY, "progress": {}, "environment": RECORD}) == 204
     assert step(uid) == 3
     assert records(uid) == [json.loads(RECORD)]
@@ -171,7 +173,7 @@ def test_the_end_of_a_replaced_attempt_whose_instance_stays_is_heard(client):
     uid = a_run(host=AttemptHost("its-pod"))
     assert post(client, uid, {**BODY, "attempt": "0", "environment": RECORD}) == 204
     assert records(uid) == [json.loads(RECORD)]
-    assert open_store().progress(uid) == {}, "its step is not that of the next attempt"
+    assert open_store().progress.newest(uid) == {}, "its step is not that of the next attempt"
 
 
 @pytest.mark.parametrize("environment", [7, {"number": 0}, ["x"]])
@@ -253,11 +255,11 @@ HOSTILE = st.fixed_dictionaries(
 
 def pages(store: Store, uid: str) -> Iterator[Any]:
     """Yield what the pages show of what instances say of files and surroundings."""
-    state, readings = store.read([uid])[uid], store.data_readings(uid)
+    state, readings = store.read([uid])[uid], store.progress.data_readings(uid)
     yield data_page(state, readings, now=store.now())
     yield file_page(state, readings, instance=None, text="", limit=1000)
-    looks = store.last_two_environments(uid)
-    yield environment(state, software=store.software(uid), looks=looks)
+    looks = store.environments.last_two(uid)
+    yield environment(state, software=store.environments.software(uid), looks=looks)
 
 
 def test_whatever_a_holder_of_the_token_says_nothing_breaks(client, uid):
@@ -278,18 +280,18 @@ def test_whatever_a_holder_of_the_token_says_nothing_breaks(client, uid):
             return
         taken.append(body)
         store = open_store()
-        assert store.progress(uid).keys() <= {("worker", 0)}
+        assert store.progress.newest(uid).keys() <= {("worker", 0)}
         json.dumps(run_status(store, uid), allow_nan=False)
         for page in pages(store, uid):
             page.model_dump_json()
-        for point in store.metrics(uid):
+        for point in store.metrics.series(uid):
             assert len(point.name) <= 250
             assert "\0" not in point.name
 
     say()
     assert taken, "otherwise this tries nothing"
-    assert open_store().progress(other) == {}
-    assert open_store().metrics(other) == []
+    assert open_store().progress.newest(other) == {}
+    assert open_store().metrics.series(other) == []
 
 
 def test_the_points_of_a_report_are_stored_where_they_make_sense(client, uid):
@@ -297,10 +299,10 @@ def test_the_points_of_a_report_are_stored_where_they_make_sense(client, uid):
     points = {"loss": [[1, 1.0, 9.0], *odd, [2, 2.0, 0.5], [2, 2.0, 0.5]], "a\0" * 400: [[1, 1, 1]]}
     for _ in range(2):
         assert post(client, uid, {**BODY, "progress": {"step": 2, "points": points}}) == 204
-    assert "points" not in open_store().progress(uid)["worker", 0]
-    loss = open_store().metrics(uid, name="loss")
+    assert open_store().progress.newest(uid)["worker", 0] == ProgressReport(step=2)
+    loss = open_store().metrics.series(uid, name="loss")
     assert [(each.step, each.at, each.value) for each in loss] == [(1, 1.0, 9.0), (2, 2.0, 0.5)]
-    (long,) = {each.name for each in open_store().metrics(uid)} - {"loss"}
+    (long,) = {each.name for each in open_store().metrics.series(uid)} - {"loss"}
     assert len(long) == 250
     assert "\0" not in long
 

@@ -9,6 +9,7 @@ import pytest
 from fastapi import FastAPI, HTTPException, Request
 
 from airflow_training.airflow_compat import AIRFLOW
+from airflow_training.control.model import ProgressReport
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.store import deployment_id, open_store
 from tests.web.conftest import a_run
@@ -283,7 +284,9 @@ def test_lists_hold_what_each_may_read(served):
     ]
     uids = [each.uid for each in runs]
     for uid in uids:
-        open_store().save_progress(uid, {("worker", 0): {"step": 1, "metrics": {"loss": 0.5}}})
+        open_store().progress.save(
+            uid, {("worker", 0): ProgressReport(step=1, metrics={"loss": 0.5})}
+        )
     seen = {
         user: {
             each["run_id"]

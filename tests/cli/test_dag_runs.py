@@ -56,7 +56,7 @@ def test_all_runs_of_the_dag_run_end_and_no_other(typed, store):
     assert done.stderr.splitlines() == ["5 of 5 runs ended"]
     assert all(store.ledger(uid).job.drained for uid in runs)
     assert store.ledger(other).job.state == "Pending"
-    stop = store.stop_of("airflow-1", dag_id="search", run_id="tuesday")
+    stop = store.airflow.stop_of("airflow-1", dag_id="search", run_id="tuesday")
     assert stop is not None
     assert stop["reason"] == "wrong data"
     again = typed("kill", "--dag-run", "search", "tuesday")
@@ -112,7 +112,7 @@ def test_a_dag_run_of_two_deployments_is_refused_with_both(typed, store, verb):
     assert (done.code, done.stdout) == (2, "")
     assert "allowed: airflow-1, airflow-2" in done.stderr
     assert [store.requests(uid) for uid in runs] == [[], []]
-    assert store.stop_of("airflow-1", dag_id="search", run_id="tuesday") is None
+    assert store.airflow.stop_of("airflow-1", dag_id="search", run_id="tuesday") is None
 
 
 def test_only_the_runs_of_the_named_deployment_are_stopped(typed, store):
@@ -122,8 +122,8 @@ def test_only_the_runs_of_the_named_deployment_are_stopped(typed, store):
     done = typed("kill", *words, "--wait", "0")
     assert done.stdout == "stop of DAG run tuesday of search: 1 run (1 Pending)\n"
     assert (len(store.requests(other)), len(store.requests(own))) == (0, 1)
-    assert store.stop_of("airflow-1", dag_id="search", run_id="tuesday") is None
-    assert store.stop_of("airflow-2", dag_id="search", run_id="tuesday") is not None
+    assert store.airflow.stop_of("airflow-1", dag_id="search", run_id="tuesday") is None
+    assert store.airflow.stop_of("airflow-2", dag_id="search", run_id="tuesday") is not None
 
 
 def test_a_deployment_without_such_runs_is_refused(typed, store):

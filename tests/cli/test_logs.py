@@ -235,7 +235,7 @@ def test_a_run_that_reports_nothing_has_progress_from_its_log(command, home):
     assert "loss 0.0417" in command("status", "one").stdout
     store = Store(f"sqlite:///{home / 'airflow_training.db'}")
     uid = store.find_run("one").uid
-    assert [each.step for each in store.metrics(uid, name="loss")] == [*range(1, 25)]
+    assert [each.step for each in store.metrics.series(uid, name="loss")] == [*range(1, 25)]
     store.close()
     left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     mine = [line for line in left.splitlines() if "supervise.log_worker" in line]

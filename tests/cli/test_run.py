@@ -131,7 +131,7 @@ def test_every_value_of_a_script_that_reports_fast_is_stored(command, home):
     assert command("run", str(path), "--run-id", "fast").code == 0
     store = Store(f"sqlite:///{home / 'airflow_training.db'}")
     (uid,) = (run.uid for run in store.runs())
-    points = store.metrics(uid, name="loss")
+    points = store.metrics.series(uid, name="loss")
     for index in (0, 1):
         told = [(each.step, each.value) for each in points if each.index == index]
         assert told == [(i, 1e6 if i == 77 else 1 / (i + 1)) for i in range(200)]

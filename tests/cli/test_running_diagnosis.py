@@ -66,9 +66,9 @@ def shown(command) -> str:
 
 def told_section(home: Path) -> bool:
     store = Store(f"sqlite:///{home / 'airflow_training.db'}")
-    said = store.progress(store.find_run("one").uid).get(("worker", 3), {})
+    said = store.progress.newest(store.find_run("one").uid).get(("worker", 3))
     store.close()
-    return said.get("section") == "eval"
+    return said is not None and said.section == "eval"
 
 
 # lines without a time: the store knows when they came ----------------------------------------------
@@ -94,7 +94,7 @@ def running(store: Store, *, started: float, reports: int, last: float, driven: 
         LogValue(name="loss", at=now - last - reports + 1 + step, step=step, value=0.5)
         for step in range(reports)
     ]
-    assert store.save_log_values(
+    assert store.log_values.save(
         uid, ("worker", 0), before=None, after=position, values=values, progress=None
     )
     if driven:

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_training.cli.airflow_demo import picture
 from airflow_training.cli.output import protect_terminal, table_lines
-from airflow_training.control.model import JobEntry, Ledger
+from airflow_training.control.model import JobEntry, Ledger, ProgressReport
 from airflow_training.documents.text import printable
 from tests.builders import entry
 from tests.cli.conftest import COMMAND, job_file
@@ -183,8 +183,8 @@ def test_the_demo_shows_the_loss_or_nothing(home):
         ("worker", 0): entry("worker", state="running", address="127.0.0.1:29501"),
     }
     ledger = Ledger(job=JobEntry(state="Running"), instances=instances)
-    done = {"step": 900, "total_steps": 900, "metrics": {"accuracy": 0.97}}
-    going = {"step": 30, "total_steps": 900, "metrics": {"loss": 0.31}}
+    done = ProgressReport(step=900, total_steps=900, metrics={"accuracy": 0.97})
+    going = ProgressReport(step=30, total_steps=900, metrics={"loss": 0.31})
     lines = picture(
         "digits", ledger, {("master", 0): done, ("worker", 0): going}, "running", width=100
     )

@@ -10,6 +10,7 @@ from airflow_training.control import reasons
 from airflow_training.control.conditions import condition_of, reported_state
 from airflow_training.control.decide import decide, new_ledger
 from airflow_training.control.model import Create, Delete, JobEntry, Request
+from airflow_training.control.run_output import RunOutput
 from airflow_training.control.transitions import SETTLE_SECONDS
 from tests.builders import Bench, job, role, seen, snapshot
 
@@ -617,7 +618,7 @@ def test_what_was_ordered_before_a_pause_is_waited_for_when_the_job_ends():
 @pytest.mark.parametrize(("size", "warned"), [(0, True), (12, False)])
 def test_a_declared_output_that_is_empty_is_told(size, warned):
     bench = Bench(job()).settle()
-    output = {"uri": "s3://out", "bytes": size, "digest": "sha256:0"}
+    output = RunOutput(uri="s3://out", bytes=size, digest="sha256:0")
     bench.end("worker", 0, 0, output=output).settle()
     assert bench.state == "Succeeded"
     assert warned == any(each.reason == reasons.OUTPUT_EMPTY for each in bench.events)

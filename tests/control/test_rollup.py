@@ -7,7 +7,10 @@ import json
 
 import pytest
 
+from airflow_training.control.model import AttemptId, ProgressReport
 from airflow_training.control.rollup import checkpoint_reference, rollup
+from airflow_training.control.run_output import RunOutput
+from airflow_training.control.usage import AttemptUsage
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from tests.builders import Bench, after, job, role
 
@@ -77,8 +80,10 @@ def test_the_newest_checkpoint_is_named():
 def test_progress_and_what_is_left():
     bench = Bench(job()).settle()
     bench.now += 100
-    said = {"step": 25, "total_steps": 100, "epoch": 1, "samples": 800, "time": bench.now}
-    document = status(bench, progress={("worker", 0): {**said, "metrics": {"loss": 1.0}}})
+    said = ProgressReport(
+        step=25, total_steps=100, epoch=1, samples=800, time=bench.now, metrics={"loss": 1.0}
+    )
+    document = status(bench, progress={("worker", 0): said})
     (instance,) = document["instances"]
     assert instance["progress"] == {"step": 25, "total_steps": 100, "epoch": 1, "samples": 800}
     assert instance["eta_seconds"] == 300
@@ -139,10 +144,31 @@ def test_a_job_that_succeeded_has_no_root_cause_and_passes_side_data_on():
     bench = Bench(job()).settle()
     bench.end("worker", 0, 1).settle()
     bench.end("worker").settle(starting=False)
-    output, usage = {"uri": "s3://m"}, [{"role": "worker", "seconds": 4.1}]
-    document = status(bench, output=output, usage=usage)
+    used = AttemptUsage(
+        key=("worker", 0),
+        attempt_id=AttemptId(epoch=1, job_attempt=2, attempt=3),
+        started_at=1700000001.0,
+        finished_at=1700000004.0,
+        resources={"cpu": "500m"},
+        seconds=3.0,
+    )
+    goes_on = dataclasses.replace(used, key=("worker", 1), finished_at=None)
+    output = RunOutput(uri="s3://m", bytes=3, digest="sha256:1")
+    document = status(bench, output=output, usage=[used, goes_on])
     assert document["root_cause"] is None
-    assert (document["output"], document["usage"]) == (output, usage)
+    assert document["output"] == {"uri": "s3://m", "bytes": 3, "digest": "sha256:1"}
+    assert document["usage"][0] == {
+        "role": "worker",
+        "index": 0,
+        "epoch": 1,
+        "job_attempt": 2,
+        "attempt": 3,
+        "started_at": "2023-11-14T22:13:21.000Z",
+        "finished_at": "2023-11-14T22:13:24.000Z",
+        "resources": {"cpu": "500m"},
+        "seconds": 3.0,
+    }
+    assert document["usage"][1] == {**document["usage"][0], "index": 1, "finished_at": None}
 
 
 def test_a_pause_is_no_training():

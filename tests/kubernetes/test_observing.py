@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control.failures import classify
+from airflow_training.control.run_output import RunOutput
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.image_pulls import with_earlier_message
 from airflow_training.runtimes.kubernetes.observing import (
@@ -466,7 +467,7 @@ def test_looking_changes_nothing_and_says_the_same_again(seen):
 def test_what_an_agent_left_behind_is_the_output():
     said = '{"airflow-training": {"output": {"uri": "s3://o", "bytes": 3, "digest": "sha256:1", "files": 1}}}'
     found = observe(pod("Succeeded", container(terminated(0, message=said))), now=NOW)
-    assert found.output == {"uri": "s3://o", "bytes": 3, "digest": "sha256:1"}
+    assert found.output == RunOutput(uri="s3://o", bytes=3, digest="sha256:1")
     said = '{"airflow-training": {"reason": "OutputFailed", "message": "no bucket"}}'
     found = observe(pod("Failed", container(terminated(1, message=said))), now=NOW)
     assert (found.state, found.reason, found.message) == ("failed", "OutputFailed", "no bucket")

@@ -309,7 +309,7 @@ async def test_a_run_at_rest_costs_no_request_while_its_logs_are_read(
     before = Counter[str]()
 
     def read() -> int:
-        return max((int(each.step or 0) for each in stage.store.metrics(uid)), default=0)
+        return max((int(each.step or 0) for each in stage.store.metrics.series(uid)), default=0)
 
     def has_read(step: int) -> Callable[[], bool]:
         return lambda: read() == step

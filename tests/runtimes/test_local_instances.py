@@ -19,6 +19,7 @@ import pytest
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.agent.limits import own_cgroup
+from airflow_training.control.run_output import RunOutput
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.runtimes.local import watch
 from airflow_training.runtimes.local.liveness import AgentLiveness, read_attempt_state
@@ -260,7 +261,7 @@ async def test_output_is_uploaded_and_described(
     lines = [("12", "a/b"), ("345", "c")]
     listing = "".join(f"{hashlib.sha256(t.encode()).hexdigest()}  {n}\n" for t, n in lines)
     digest = f"sha256:{hashlib.sha256(listing.encode()).hexdigest()}"
-    assert found.output == {"uri": uri, "bytes": 5, "digest": digest}
+    assert found.output == RunOutput(uri=uri, bytes=5, digest=digest)
 
 
 async def test_output_goes_through_fsspec_elsewhere(harness: Harness, tmp_path: Path) -> None:
@@ -311,7 +312,7 @@ async def test_an_output_folder_that_stays_empty_is_told(harness: Harness, tmp_p
         found = await seen.state("quick", 0, "succeeded")
     assert found.message == "the output folder is empty"
     assert found.output is not None
-    assert found.output["bytes"] == 0
+    assert found.output.bytes == 0
 
 
 async def test_nothing_is_uploaded_of_a_failure(harness: Harness, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,11 @@ from airflow_training.control.model import (
     JobEntry,
     Ledger,
     PendingPhase,
+    ProgressReport,
+    ReportedValue,
     RoleEntry,
 )
+from airflow_training.control.run_output import RunOutput
 from airflow_training.errors import InputError, LeaseLost
 from airflow_training.state.store import Store
 from tests.examples import examples
@@ -133,17 +137,17 @@ def test_only_changed_rows_are_written(store: Store):
 
 def test_live_addresses_follow_the_ledger(store: Store):
     uid = add_run(store).uid
-    store.set_addresses(uid, {"worker": [{"host": "a", "ports": {"p": 1}}, {"host": "b"}]})
+    store.addresses.fix(uid, {"worker": [{"host": "a", "ports": {"p": 1}}, {"host": "b"}]})
     up = worker(0, address="a:1", address_live=True)
     commit(store, uid, a_ledger(up, worker(1)))
-    assert store.live_addresses(uid) == {"worker": {0: "a:1"}}
+    assert store.addresses.live(uid) == {"worker": {0: "a:1"}}
     commit(store, uid, a_ledger(up, worker(1, address="b:1", address_live=True)))
     commit(
         store,
         uid,
         a_ledger(dataclasses.replace(up, attempt_id=AttemptId(attempt=1), phase=PendingPhase())),
     )
-    assert store.live_addresses(uid) == {}
+    assert store.addresses.live(uid) == {}
     assert store.read([uid])[uid].addresses == {
         "worker": [{"host": "a", "ports": {"p": 1}}, {"host": "b"}]
     }
@@ -170,7 +174,7 @@ def test_a_commit_that_fails_half_way_leaves_nothing(store: Store):
         store.commit(uid, lease=take(store, uid), old=old, new=new, events=[an_event(), broken])
     assert store.ledger(uid) == old
     assert store.events(uid) == []
-    assert store.usage(uid) == []
+    assert store.usage.of_run(uid) == []
 
 
 def test_a_commit_to_a_removed_run_is_a_lost_lease(store: Store, clock: Clock):
@@ -204,11 +208,12 @@ def test_a_read_sees_every_commit_of_others(store: Store, open_another: Callable
         pytest.param(lambda store, uid: commit(store, uid, a_ledger(worker(0))), id="ledger"),
         pytest.param(lambda store, uid: store.add_events(uid, [an_event()]), id="event"),
         pytest.param(lambda store, uid: store.add_request(uid, "pause"), id="request"),
-        pytest.param(lambda store, uid: store.set_addresses(uid, {"a": []}), id="addresses"),
+        pytest.param(lambda store, uid: store.addresses.fix(uid, {"a": []}), id="addresses"),
         pytest.param(lambda store, uid: store.tombstone(uid, reason="x"), id="tombstone"),
         pytest.param(take, id="lease"),
         pytest.param(
-            lambda store, uid: store.try_start(uid, max_running_jobs=0, runtime="local"), id="start"
+            lambda store, uid: store.queue.try_start(uid, max_running_jobs=0, runtime="local"),
+            id="start",
         ),
     ],
 )
@@ -269,8 +274,8 @@ def test_a_run_made_again_after_prune_is_not_taken_for_the_old_one(
 
 def test_a_replaced_job_starts_anew_and_keeps_its_history(store: Store):
     uid = add_run(store).uid
-    store.set_addresses(uid, {"worker": [{"host": "a"}]})
-    store.set_output(uid, {"uri": "file:///model"})
+    store.addresses.fix(uid, {"worker": [{"host": "a"}]})
+    store.set_output(uid, RunOutput(uri="file:///model"))
     commit(store, uid, a_ledger(worker(0, started_at=START, state="running")), "before")
     lease = take(store, uid)
     planned = a_ledger(worker(0, job_attempt=1), job_attempt=1)
@@ -281,46 +286,50 @@ def test_a_replaced_job_starts_anew_and_keeps_its_history(store: Store):
     assert state.addresses == {}
     assert store.output(uid) is None
     assert [each.event.message for each in store.events(uid)] == ["before"]
-    assert [row["finished_at"] is None for row in store.usage(uid)] == [False]
+    assert [each.finished_at is None for each in store.usage.of_run(uid)] == [False]
 
 
 def test_progress_keeps_the_newest_line_and_the_series_of_metrics(store: Store):
     uid = add_run(store).uid
     for step, loss in ((1, 0.5), (2, math.nan), (2, math.nan)):  # the last line was sent twice
-        line = {"step": step, "time": START + step, "metrics": {"loss": loss, "accuracy": 0.25}}
-        store.save_progress(uid, {("worker", 0): line})
-    store.save_progress(uid, {("worker", 1): {"step": 9, "metrics": {}}})
-    progress = store.progress(uid)
-    assert progress["worker", 0]["step"] == 2
-    assert progress["worker", 1] == {"step": 9, "metrics": {}}
-    first, second = store.metrics(uid, name="loss")
+        metrics = {"loss": loss, "accuracy": 0.25}
+        line = ProgressReport(step=step, time=START + step, metrics=metrics)
+        store.progress.save(uid, {("worker", 0): line})
+    store.progress.save(uid, {("worker", 1): ProgressReport(step=9)})
+    progress = store.progress.newest(uid)
+    assert progress["worker", 0].step == 2
+    assert progress["worker", 1] == ProgressReport(step=9)
+    first, second = store.metrics.series(uid, name="loss")
     assert (first.step, first.at, first.value) == (1, START + 1, 0.5)
     assert (second.step, second.at) == (2, START + 2)
     assert math.isnan(second.value)
-    assert len(store.metrics(uid)) == 4
+    assert len(store.metrics.series(uid)) == 4
 
 
 def test_progress_appends_the_points_of_all_lines(store: Store):
     uid = add_run(store).uid
-    loss = [(i, START + i, 9.0 if i == 3 else 0.5) for i in range(5)]
-    twice = {"loss": [*loss, loss[-1]], "grad": [(None, START, math.nan)]}
+    loss = [ReportedValue(i, START + i, 9.0 if i == 3 else 0.5) for i in range(5)]
+    twice = {"loss": [*loss, loss[-1]], "grad": [ReportedValue(None, START, math.nan)]}
     metrics = {"loss": 0.5, "accuracy": 0.25}
-    line = {"step": 4, "time": START + 4.5, "metrics": metrics, "points": twice}
+    line = ProgressReport(step=4, time=START + 4.5, metrics=metrics, points=twice)
     for _ in range(2):  # told again: nobody had heard that it was taken
-        store.save_progress(uid, {("worker", 0): line})
-    assert "points" not in store.progress(uid)["worker", 0]
-    assert [(each.step, each.at, each.value) for each in store.metrics(uid, name="loss")] == loss
-    (grad,) = store.metrics(uid, name="grad")
+        store.progress.save(uid, {("worker", 0): line})
+    assert store.progress.newest(uid)["worker", 0] == replace(line, points={})
+    assert [
+        (each.step, each.at, each.value) for each in store.metrics.series(uid, name="loss")
+    ] == loss
+    (grad,) = store.metrics.series(uid, name="grad")
     assert math.isnan(grad.value)
-    (accuracy,) = store.metrics(uid, name="accuracy")
+    (accuracy,) = store.metrics.series(uid, name="accuracy")
     assert (accuracy.at, accuracy.value) == (START + 4.5, 0.25)
 
 
 def test_output_is_kept(store: Store):
     uid = add_run(store).uid
     assert store.output(uid) is None
-    store.set_output(uid, {"uri": "s3://models/digits", "bytes": 3, "digest": "sha256:1"})
-    assert store.output(uid) == {"uri": "s3://models/digits", "bytes": 3, "digest": "sha256:1"}
+    output = RunOutput(uri="s3://models/digits", bytes=3, digest="sha256:1")
+    store.set_output(uid, output)
+    assert store.output(uid) == output
 
 
 @pytest.mark.parametrize(
@@ -328,12 +337,12 @@ def test_output_is_kept(store: Store):
     [
         lambda store: store.add_request("gone", "stop"),
         lambda store: store.add_events("gone", [an_event()]),
-        lambda store: store.set_addresses("gone", {"worker": [{"host": "a"}]}),
-        lambda store: store.save_progress("gone", {("worker", 0): {"step": 1}}),
-        lambda store: store.set_output("gone", {}),
+        lambda store: store.addresses.fix("gone", {"worker": [{"host": "a"}]}),
+        lambda store: store.progress.save("gone", {("worker", 0): ProgressReport(step=1)}),
+        lambda store: store.set_output("gone", RunOutput(uri="s3://m")),
         lambda store: store.tombstone("gone", reason="x"),
         lambda store: store.requeue("gone"),
-        lambda store: store.try_start("gone", max_running_jobs=0, runtime="local"),
+        lambda store: store.queue.try_start("gone", max_running_jobs=0, runtime="local"),
         lambda store: store.job("gone"),
         lambda store: store.ledger("gone"),
     ],
@@ -384,6 +393,6 @@ def test_a_killed_holder_loses_no_commit_and_leaves_none_half_done(url: str, aft
     assert [each.event.message for each in store.events(uid)] == [
         str(number) for number in range(1, stored + 1)
     ]
-    attempts = [(row["attempt"], row["finished_at"] is None) for row in store.usage(uid)]
+    attempts = [(each.attempt, each.finished_at is None) for each in store.usage.of_run(uid)]
     assert sorted(attempts) == [(number, number == stored) for number in range(1, stored + 1)]
     store.close()

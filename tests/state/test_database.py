@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import create_engine, text
 
+from airflow_training.control.run_output import RunOutput
 from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.state import database
 from airflow_training.state.store import Store, deployment_id, open_store
@@ -82,7 +83,7 @@ def test_a_file_that_is_not_the_store_any_more_does_not_answer(tmp_path: Path, t
     with pytest.raises(RuntimeUnavailable, match="does not answer"):
         store.read([uid])
     with pytest.raises(RuntimeUnavailable, match="does not answer"):
-        store.set_output(uid, {"uri": "s3://out"})
+        store.set_output(uid, RunOutput(uri="s3://out"))
     assert (tmp_path / "store.db").exists() == (trouble != "removed")
     store.close()
 
@@ -190,7 +191,7 @@ def test_the_deployment_id_is_made_once_unless_configured(
     assert len(made) == 12
     assert made.isalnum()
     again = Store(open_store().url)
-    assert again.deployment_id() == made == deployment_id()
+    assert again.deployment.id() == made == deployment_id()
     again.close()
     monkeypatch.setenv("AIRFLOW__TRAINING__DEPLOYMENT_ID", "production")
     assert deployment_id() == "production"

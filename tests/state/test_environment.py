@@ -19,60 +19,60 @@ def line(number: int, on: str = "interval", *, attempt: int = 0) -> str:
 
 
 def kept(store: Store, uid: str, key=KEY) -> list[str]:
-    return [json.dumps(each.body) for each in store.environment(uid)[key]]
+    return [json.dumps(each.body) for each in store.environments.of_run(uid)[key]]
 
 
 def test_the_last_ten_records_are_kept(store: Store):
     uid = add_run(store).uid
     for first in range(0, 25, 5):
-        store.save_environment(uid, {KEY: [line(n) for n in range(first, first + 5)]})
+        store.environments.save(uid, {KEY: [line(n) for n in range(first, first + 5)]})
     assert kept(store, uid) == [line(n) for n in range(15, 25)]
-    assert [each.number for each in store.environment(uid)[KEY]] == [*range(16, 26)]
+    assert [each.number for each in store.environments.of_run(uid)[KEY]] == [*range(16, 26)]
 
 
 def test_what_is_told_again_is_kept_once(store: Store):
     uid = add_run(store).uid
-    store.save_environment(uid, {KEY: [line(1), line(2)]})
-    store.save_environment(uid, {KEY: [line(1), line(2), line(3)]})
+    store.environments.save(uid, {KEY: [line(1), line(2)]})
+    store.environments.save(uid, {KEY: [line(1), line(2), line(3)]})
     assert kept(store, uid) == [line(1), line(2), line(3)]
 
 
 def test_the_newest_exit_outlives_the_next_attempts_records(store: Store):
     uid = add_run(store).uid
-    store.save_environment(uid, {KEY: [line(1), line(2, "exit")]})
-    store.save_environment(uid, {KEY: [line(n, attempt=1) for n in range(30)]})
+    store.environments.save(uid, {KEY: [line(1), line(2, "exit")]})
+    store.environments.save(uid, {KEY: [line(n, attempt=1) for n in range(30)]})
     assert kept(store, uid) == [line(2, "exit"), *(line(n, attempt=1) for n in range(20, 30))]
 
 
 def test_the_records_that_the_newest_saves_name_are_kept(store: Store):
     uid = add_run(store).uid
     for n in range(40):
-        store.save_environment(uid, {KEY: [line(n)]})
+        store.environments.save(uid, {KEY: [line(n)]})
         if n % 5 == 0 and n < 25:
-            store.name_environment(uid, {KEY: digest_of(line(n))})
-            store.name_environment(uid, {KEY: digest_of(line(n)), OTHER: "sha256:none"})
+            store.environments.name(uid, {KEY: digest_of(line(n))})
+            store.environments.name(uid, {KEY: digest_of(line(n)), OTHER: "sha256:none"})
     assert kept(store, uid) == [line(10), line(15), line(20), *(line(n) for n in range(30, 40))]
 
 
 def test_instances_do_not_mix(store: Store):
     uid = add_run(store).uid
-    store.save_environment(uid, {KEY: [line(1)], OTHER: [line(1), line(2)]})
+    store.environments.save(uid, {KEY: [line(1)], OTHER: [line(1), line(2)]})
     assert kept(store, uid) == [line(1)]
     assert kept(store, uid, OTHER) == [line(1), line(2)]
 
 
 def test_what_is_no_record_is_left_out(store: Store):
     uid = add_run(store).uid
-    store.save_environment(uid, {KEY: ["", "[]", "{", "[" * 100_000, line(1)]})
+    store.environments.save(uid, {KEY: ["", "[]", "{", "[" * 100_000, line(1)]})
     assert kept(store, uid) == [line(1)]
 
 
 def test_the_last_two_records_are_those_of_every_instance(store: Store):
     uid = add_run(store).uid
-    assert store.last_two_environments(uid) == {}
+    assert store.environments.last_two(uid) == {}
     lines = [*map(line, range(24)), line(24, "exit")]
-    store.save_environment(uid, {KEY: lines[-15:], OTHER: [line(1)]})
-    found = store.last_two_environments(uid)
+    store.environments.save(uid, {KEY: lines[-15:], OTHER: [line(1)]})
+    found = store.environments.last_two(uid)
     assert [json.dumps(each.body) for each in found[KEY]] == lines[-2:]
     assert [json.dumps(each.body) for each in found[OTHER]] == [line(1)]
 
@@ -82,34 +82,34 @@ def test_the_newest_software_stands_beside_the_records(store: Store):
     old, new = (json.dumps({"on": "software", "python": each * 4000}) for each in ("3.10", "3.11"))
     too_long = json.dumps({"on": "software", "python": "3" * 30_000})
     records = [line(n) for n in range(1, 14)]
-    store.save_environment(uid, {KEY: [old, *records[:3]]})
-    store.save_environment(uid, {KEY: [new, *records[3:], too_long], OTHER: ["9" * 9000]})
-    assert store.software(uid) == {KEY: json.loads(new)}
+    store.environments.save(uid, {KEY: [old, *records[:3]]})
+    store.environments.save(uid, {KEY: [new, *records[3:], too_long], OTHER: ["9" * 9000]})
+    assert store.environments.software(uid) == {KEY: json.loads(new)}
     assert kept(store, uid) == records[-10:]
-    assert [each.number for each in store.environment(uid)[KEY]] == [*range(4, 14)]
+    assert [each.number for each in store.environments.of_run(uid)[KEY]] == [*range(4, 14)]
 
 
 def test_an_unknown_run_is_refused(store: Store):
     with pytest.raises(InputError):
-        store.save_environment("nobody", {KEY: [line(1)]})
+        store.environments.save("nobody", {KEY: [line(1)]})
 
 
 def test_snapshots_of_subtasks_are_replaced_by_group(store: Store):
     uid = add_run(store).uid
-    assert store.subtasks(uid) == {}
-    store.save_subtasks(uid, {"": {"world": 2}, "worker-0": {"world": 1}})
-    store.save_subtasks(uid, {"": {"world": 3}})
-    assert store.subtasks(uid) == {"": {"world": 3}, "worker-0": {"world": 1}}
+    assert store.subtasks.of_run(uid) == {}
+    store.subtasks.save(uid, {"": {"world": 2}, "worker-0": {"world": 1}})
+    store.subtasks.save(uid, {"": {"world": 3}})
+    assert store.subtasks.of_run(uid) == {"": {"world": 3}, "worker-0": {"world": 1}}
 
 
 def test_ends_are_told_once_and_newest_records_for_whom_they_are_wanted(store: Store):
     uid = add_run(store).uid
-    store.save_environment(uid, {KEY: [line(1), line(2, "exit"), line(3)], OTHER: [line(4)]})
-    (end,) = store.ends(uid, known={}).values()
+    store.environments.save(uid, {KEY: [line(1), line(2, "exit"), line(3)], OTHER: [line(4)]})
+    (end,) = store.environments.ends(uid, known={}).values()
     assert json.dumps(end.body) == line(2, "exit")
-    assert store.ends(uid, known={KEY: end.digest}) == {}
-    store.save_environment(uid, {KEY: [line(5, "exit")]})
-    assert [*store.ends(uid, known={KEY: end.digest})] == [KEY]
-    found = store.newest_environment(uid, {OTHER})
+    assert store.environments.ends(uid, known={KEY: end.digest}) == {}
+    store.environments.save(uid, {KEY: [line(5, "exit")]})
+    assert [*store.environments.ends(uid, known={KEY: end.digest})] == [KEY]
+    found = store.environments.newest(uid, {OTHER})
     assert [(key, json.dumps(each.body)) for key, each in found.items()] == [(OTHER, line(4))]
-    assert store.newest_environment(uid, ()) == {}
+    assert store.environments.newest(uid, ()) == {}

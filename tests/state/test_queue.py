@@ -23,7 +23,9 @@ def ask(
     wants: Mapping[str, float] | None = None,
     free: Mapping[str, float] | None = None,
 ) -> bool:
-    return store.try_start(uid, max_running_jobs=slots, runtime=runtime, wants=wants, free=free)
+    return store.queue.try_start(
+        uid, max_running_jobs=slots, runtime=runtime, wants=wants, free=free
+    )
 
 
 def queue_up(store: Store, **priorities: int) -> Mapping[str, str]:

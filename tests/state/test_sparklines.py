@@ -6,14 +6,15 @@ from pathlib import Path
 
 from sqlalchemy import event
 
+from airflow_training.control.model import ProgressReport
 from airflow_training.state.store import open_store
 from tests.web.conftest import a_run
 
 
-def report(uid: str, *losses: float | None, role: str = "worker", name: str = "loss") -> None:
+def report(uid: str, *losses: float, role: str = "worker", name: str = "loss") -> None:
     for number, loss in enumerate(losses):
-        line = {"step": number, "time": 100.0 + number, "metrics": {name: loss}}
-        open_store().save_progress(uid, {(role, 0): line})
+        line = ProgressReport(step=number, time=100.0 + number, metrics={name: loss})
+        open_store().progress.save(uid, {(role, 0): line})
 
 
 def test_each_run_has_a_short_line_of_its_loss(airflow_home: Path):
@@ -22,12 +23,12 @@ def test_each_run_has_a_short_line_of_its_loss(airflow_home: Path):
     report(long, *(float(each) for each in range(200)))
     report(other, 5.0, 4.0, name="train_loss")
     report(other, 0.5, name="accuracy")
-    found = open_store().losses([short, long, other, silent], points=5)
+    found = open_store().metrics.losses([short, long, other, silent], points=5)
     assert found[short] == [3.0, 2.0, 2.0, 1.0, 1.0]
     assert found[long] == [0.0, 50.0, 100.0, 150.0, 199.0]
     assert found[other] == [5.0, 4.0, 4.0, 4.0, 4.0]
     assert silent not in found
-    assert open_store().losses([]) == {}
+    assert open_store().metrics.losses([]) == {}
 
 
 def test_it_is_one_query_however_many_runs(airflow_home: Path):
@@ -38,5 +39,5 @@ def test_it_is_one_query_however_many_runs(airflow_home: Path):
     asked: list[str] = []
     engine = store._db.engine
     event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
-    assert len(store.losses(uids)) == len(uids)
+    assert len(store.metrics.losses(uids)) == len(uids)
     assert sum("training_metrics" in each for each in asked) == 1

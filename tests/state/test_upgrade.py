@@ -21,6 +21,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, event, inspect, text
 from sqlalchemy.engine import Engine
 
+from airflow_training.control.model import ProgressReport
 from airflow_training.documents.resolved import Scheduling
 from airflow_training.errors import InputError
 from airflow_training.state import migrations
@@ -37,7 +38,7 @@ from tests.state.samples import a_job, a_key, a_ledger, add_run
 print("ready", flush=True)
 sys.stdin.readline()
 store = Store(sys.argv[1])
-print(add_run(store, sys.argv[2]).uid, store.deployment_id(), "alembic" in sys.modules)
+print(add_run(store, sys.argv[2]).uid, store.deployment.id(), "alembic" in sys.modules)
 """
 
 
@@ -137,26 +138,30 @@ def test_migrations_make_the_keys_of_the_models(url: str):
 def test_values_from_before_ranks_were_kept_are_those_of_the_instance(empty_url: str):
     store = Store(empty_url)
     uid = add_run(store).uid
-    store.save_progress(uid, {("worker", 0): {"step": 7, "time": 8.0, "metrics": {"loss": 0.5}}})
+    store.progress.save(
+        uid, {("worker", 0): ProgressReport(step=7, time=8.0, metrics={"loss": 0.5})}
+    )
     store.close()
     migrate(empty_url, to="0004")
     store = Store(empty_url)
-    (kept,) = store.metrics(uid)
+    (kept,) = store.metrics.series(uid)
     assert (kept.step, kept.at, kept.value, kept.rank) == (7, 8.0, 0.5, None)
-    store.save_progress(uid, {("worker", 0): {"step": 7, "time": 8.0, "metrics": {"loss": 0.5}}})
-    assert store.metrics(uid) == [kept]
+    store.progress.save(
+        uid, {("worker", 0): ProgressReport(step=7, time=8.0, metrics={"loss": 0.5})}
+    )
+    assert store.metrics.series(uid) == [kept]
     store.close()
 
 
 def test_runs_from_before_names_were_kept_go_on_without(empty_url: str):
     store = Store(empty_url)
     uid = add_run(store).uid
-    store.save_progress(uid, {("worker", 0): {"step": 7}})
+    store.progress.save(uid, {("worker", 0): ProgressReport(step=7)})
     store.close()
     migrate(empty_url, to="0005")
     store = Store(empty_url)
     assert store.find_run(uid).submitted_by == ""
-    assert store.progress(uid)["worker", 0]["step"] == 7, (
+    assert store.progress.newest(uid)["worker", 0].step == 7, (
         "a table that is rebuilt takes no other along"
     )
     named = store.create_run(

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.model import InstanceEntry, KeptInstance, Ledger
+from airflow_training.control.model import AttemptId, InstanceEntry, KeptInstance, Ledger
+from airflow_training.control.usage import AttemptUsage, ResourceUsage
 from airflow_training.state.store import Store
 from airflow_training.state.usage import totals
 from tests.builders import with_attempt_id
@@ -39,8 +40,8 @@ class Writer:
 def spans(store: Store, uid: str) -> list[tuple[int, int, float, bool]]:
     """Return (index, attempt, seconds, still open)."""
     return [
-        (row["index"], row["attempt"], row["seconds"], row["finished_at"] is None)
-        for row in store.usage(uid)
+        (each.index, each.attempt, each.seconds, each.finished_at is None)
+        for each in store.usage.of_run(uid)
     ]
 
 
@@ -52,25 +53,22 @@ def uid(store: Store) -> str:
 def test_an_attempt_counts_from_its_start_to_its_end(store: Store, uid: str, clock: Clock):
     writer = Writer(store, uid, "a")
     writer.commit(worker(0, wanted=True))
-    assert store.usage(uid) == []
+    assert store.usage.of_run(uid) == []
     running = worker(0, state="running", started_at=START + 1)
     writer.commit(running)
     clock.advance(5)
     assert spans(store, uid) == [(0, 0, 4.0, True)]
     writer.commit(dataclasses.replace(running, state="succeeded", finished_at=START + 4))
     clock.advance(100)
-    assert store.usage(uid) == [
-        {
-            "role": "worker",
-            "index": 0,
-            "epoch": 0,
-            "job_attempt": 0,
-            "attempt": 0,
-            "started_at": "2023-11-14T22:13:21.000Z",
-            "finished_at": "2023-11-14T22:13:24.000Z",
-            "resources": RESOURCES["worker"],
-            "seconds": 3.0,
-        }
+    assert store.usage.of_run(uid) == [
+        AttemptUsage(
+            key=("worker", 0),
+            attempt_id=AttemptId(),
+            started_at=START + 1,
+            finished_at=START + 4,
+            resources=RESOURCES["worker"],
+            seconds=3.0,
+        )
     ]
 
 
@@ -82,7 +80,7 @@ def test_a_crash_of_the_holder_loses_and_doubles_nothing(
     sums = []
     for _ in range(3):  # nobody holds the lease, the process trains on
         clock.advance(20)
-        sums.append(totals(store.usage(uid))["instance_seconds"])
+        sums.append(totals(store.usage.of_run(uid))["instance_seconds"])
     assert sums == [20, 40, 60]
     after = Writer(open_another(), uid, "takes over")
     after.commit(running, resources=None)
@@ -137,7 +135,7 @@ def test_resources_once_recorded_are_not_emptied(store: Store, uid: str):
     running = worker(0, state="running", started_at=START)
     writer.commit(running)
     writer.commit(worker(0, state="running", started_at=START, ready=True), resources=None)
-    assert store.usage(uid)[0]["resources"] == RESOURCES["worker"]
+    assert store.usage.of_run(uid)[0].resources == RESOURCES["worker"]
 
 
 @pytest.mark.parametrize(
@@ -154,13 +152,13 @@ def test_resources_once_recorded_are_not_emptied(store: Store, uid: str):
 def test_totals_are_resources_times_seconds(
     resources: Mapping[str, str], expected: Mapping[str, float]
 ):
-    sums = totals([{"resources": resources, "seconds": 10.0}])
+    sums = totals([ResourceUsage(resources=resources, seconds=10.0)])
     nothing = dict.fromkeys(("cpu_seconds", "memory_byte_seconds", "gpu_seconds"), 0.0)
     assert sums == {**nothing, "instance_seconds": 10.0, **expected}
 
 
 def test_a_ledger_without_starts_has_no_usage(store: Store):
-    assert store.usage(add_run(store, "idle", ledger=a_ledger(worker(0))).uid) == []
+    assert store.usage.of_run(add_run(store, "idle", ledger=a_ledger(worker(0))).uid) == []
 
 
 def test_attempts_of_a_span_of_time_are_told_with_whose_they_are(
@@ -172,7 +170,7 @@ def test_attempts_of_a_span_of_time_are_told_with_whose_they_are(
     clock.advance(20)
 
     def told(start: float, end: float, **keys: Any) -> list[tuple[float, float]]:
-        found = store.usage_between(START + start, START + end, **keys)
+        found = store.usage.between(START + start, START + end, **keys)
         assert all((each.run, each.resources) == (uid, RESOURCES["worker"]) for each in found)
         return sorted((each.started_at - START, each.finished_at - START) for each in found)
 
@@ -198,14 +196,14 @@ def test_what_stays_for_a_look_inside_counts_until_it_goes(store: Store, uid: st
     writer.commit_ledger(dataclasses.replace(writer.ledger, job=job, instances=entries))
     clock.advance(10)
     assert spans(store, uid) == [(0, 0, 9.0, True)]
-    (span,) = store.usage_between(START, START + 100)
+    (span,) = store.usage.between(START, START + 100)
     assert span.finished_at == START + 10
     ended = dataclasses.replace(kept, state="ended", until=START + 20)
     over = dataclasses.replace(job, kept=ended)
     writer.commit_ledger(dataclasses.replace(writer.ledger, job=over))
     clock.advance(90)
     assert spans(store, uid) == [(0, 0, 19.0, False)]
-    (span,) = store.usage_between(START, START + 100)
+    (span,) = store.usage.between(START, START + 100)
     assert span.finished_at == START + 20
 
 

@@ -80,7 +80,8 @@ def _begin(home: Path, seam: str, ready: Event) -> None:
     key = RunKey(source="cli", run_id="one")
     launch(_job(home), key=key, store=store, controller="here", activate_all=True)
     if seam:
-        whose: Any = runtime if seam in ("prepare", "create") else store
+        seams: dict[str, Any] = {"prepare": runtime, "create": runtime, "try_start": store.queue}
+        whose = seams.get(seam, store)
         setattr(whose, seam, _deadly(getattr(whose, seam)))
     ready.set()
     asyncio.run(supervisor(home, store, runtime).first_pass())

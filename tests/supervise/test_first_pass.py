@@ -109,7 +109,7 @@ def go_on(home: Path) -> None:
     told = [each.event.reason for each in store.events(record.uid)]
     assert (told.count(reasons.JOB_STARTED), told.count(reasons.INSTANCE_RESTARTED)) == (1, 1)
     assert sorted(
-        (row["role"], row["index"], row["attempt"]) for row in store.usage(record.uid)
+        (each.role, each.index, each.attempt) for each in store.usage.of_run(record.uid)
     ) == [
         ("master", 0, 0),
         ("worker", 0, 0),

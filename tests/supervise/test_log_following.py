@@ -110,7 +110,7 @@ class Scene:
         )
 
     def steps(self, name: str = "loss") -> list[int | None]:
-        return [each.step for each in self.store.metrics(self.uid, name=name)]
+        return [each.step for each in self.store.metrics.series(self.uid, name=name)]
 
 
 @pytest.fixture(params=[False, True], ids=["offsets", "tokens"])
@@ -144,12 +144,12 @@ async def test_values_and_progress_reach_the_store_as_they_are_written(scene, mo
     scene.logs.texts[0] = b"hello\n" + b"".join(map(metric_line, range(30))) + metric_line(30)[:25]
     async with followed(scene, monkeypatch):
         await until(lambda: scene.steps() == [*range(30)])
-        assert scene.store.progress(scene.uid)[KEY]["step"] == 29
+        assert scene.store.progress.newest(scene.uid)[KEY].step == 29
         await until(lambda: KEY in scene.said)
         assert scene.said[KEY].step == 29
         scene.logs.texts[0] += metric_line(30)[25:] + metric_line(31)
         await until(lambda: scene.steps() == [*range(32)])
-    values = scene.store.metrics(scene.uid, name="loss")
+    values = scene.store.metrics.series(scene.uid, name="loss")
     assert [round(each.value, 4) for each in values] == [round(1 / (n + 1), 4) for n in range(32)]
     assert [each.at for each in values] == [NOW + step for step in range(32)]
     worker = _worker_of(scene.store)
@@ -168,8 +168,8 @@ async def test_lines_of_the_jobs_own_formats_give_values_and_progress(scene, mon
     )
     async with followed(scene, monkeypatch):
         await until(lambda: scene.steps("score") == [1, 2, 3, 4, 5])
-    told = scene.store.progress(scene.uid)[KEY]
-    assert (told["step"], told["total_steps"]) == (5, 90)
+    told = scene.store.progress.newest(scene.uid)[KEY]
+    assert (told.step, told.total_steps) == (5, 90)
 
 
 async def test_a_time_that_only_grows_is_never_stored_as_that_of_a_step(scene, monkeypatch):
@@ -208,7 +208,7 @@ async def test_the_next_attempt_follows_the_end_of_the_one_before(scene, monkeyp
         scene.logs.over.add(1)
         await follower.finish()
         assert len(scene.steps()) == 18
-    position = scene.store.log_positions(scene.uid)[KEY]
+    position = scene.store.log_values.positions(scene.uid)[KEY]
     assert (position.attempt, position.ended) == (1, True)
 
 
@@ -227,8 +227,8 @@ async def test_of_a_flood_at_the_end_the_last_lines_are_read(scene, monkeypatch,
     steps = scene.steps()
     assert steps[-1] == 4999
     assert len(steps) == len(set(steps))
-    assert scene.store.progress(scene.uid)[KEY]["step"] == 4999
-    assert scene.store.log_positions(scene.uid)[KEY].ended
+    assert scene.store.progress.newest(scene.uid)[KEY].step == 4999
+    assert scene.store.log_values.positions(scene.uid)[KEY].ended
     assert "was too much to be read whole" in caplog.text
     assert "was not read in time" not in caplog.text
 
@@ -344,14 +344,14 @@ async def test_two_holders_at_once_store_everything_once(scene, monkeypatch):
 
 
 async def test_what_a_script_reports_itself_wins(scene, monkeypatch):
-    scene.store.save_progress(
-        scene.uid, {KEY: {"step": 7, "total_steps": 9, "metrics": {"loss": 0.5}, "time": NOW}}
+    scene.store.progress.save(
+        scene.uid, {KEY: ProgressReport(step=7, total_steps=9, metrics={"loss": 0.5}, time=NOW)}
     )
     scene.logs.texts[0] = b"".join(map(metric_line, range(30)))
     async with followed(scene, monkeypatch):
         await until(lambda: len(scene.steps("learning_rate")) == 30)
-    assert scene.store.progress(scene.uid)[KEY]["step"] == 7
-    assert [each.value for each in scene.store.metrics(scene.uid, name="loss")] == [0.5]
+    assert scene.store.progress.newest(scene.uid)[KEY].step == 7
+    assert [each.value for each in scene.store.metrics.series(scene.uid, name="loss")] == [0.5]
 
 
 @pytest.mark.parametrize("why", ["silent", "reports", "young"])

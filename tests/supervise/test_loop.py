@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control.model import Elapsed, InstanceEntry, JobEntry, Ledger, ProgressReport
+from airflow_training.control.run_output import RunOutput
 from airflow_training.errors import LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.faults import Behaviour, Fault, Script
 from airflow_training.runtimes.memory import MemoryRuntime
@@ -119,7 +120,9 @@ async def test_progress_reaches_the_store(stage):
         before = len(stage.reasons(uid))
         for step in range(1, 50):
             stage.runtime.report(uid, "worker", 0, ProgressReport(step=step, metrics={"loss": 0.5}))
-        await until(lambda: stage.store.progress(uid).get(("worker", 0), {}).get("step") == 49)
+        await until(
+            lambda: stage.store.progress.newest(uid).get(("worker", 0), ProgressReport()).step == 49
+        )
         assert len(stage.reasons(uid)) <= before + 3
 
 
@@ -354,7 +357,7 @@ class Uploading(MemoryRuntime):
     async def watch(self, run):
         async for change in super().watch(run):
             if isinstance(change, InstanceUpdate) and change.instance.state == "succeeded":
-                uploaded = {"uri": "s3://models/x", "bytes": 1, "digest": "sha256:0"}
+                uploaded = RunOutput(uri="s3://models/x", bytes=1, digest="sha256:0")
                 change = InstanceUpdate(
                     instance=dataclasses.replace(change.instance, output=uploaded)
                 )

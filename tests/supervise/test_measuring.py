@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,7 +89,7 @@ class Run:
         for _ in range(4):
             self.step, self.now = self.step + 1, self.now + seconds
             said = ProgressReport(step=self.step, time=self.now, metrics=metrics)
-            self.store.save_progress(self.uid, {("worker", 0): asdict(said)})
+            self.store.progress.save(self.uid, {("worker", 0): said})
             await self.meter.poll()
 
     def measured(self) -> Mapping[str, Any] | None:
@@ -136,8 +136,8 @@ async def test_progress_that_only_the_log_tells_is_measured(lab):
     before = None
     for step in range(1, 6):
         after = LogPosition(epoch=0, job_attempt=0, attempt=0, done=100 * step)
-        progress = {"step": step, "time": 1000.0 + 0.5 * step}
-        run.store.save_log_values(
+        progress = ProgressReport(step=step, time=1000.0 + 0.5 * step)
+        run.store.log_values.save(
             run.uid, ("worker", 0), before=before, after=after, values=(), progress=progress
         )
         await run.meter.poll()
@@ -185,7 +185,9 @@ async def test_a_run_that_plans_again_knows_what_it_measured(lab, stage):
     run.ledger = replace(run.ledger, roles={"worker": RoleEntry(role="worker", replicas=2)})
     assert run.measured() is not None
     await run.train(0.75)
-    found = {each.plan: each.step_seconds for each in stage.store.measurements(job.plan.subject)}
+    found = {
+        each.plan: each.step_seconds for each in stage.store.measurements.about(job.plan.subject)
+    }
     assert found == {
         job.plan.id: pytest.approx(0.5),
         new.id: pytest.approx(0.75),
@@ -201,8 +203,8 @@ async def test_nothing_is_measured_where_it_would_not_be_of_the_plan(lab, why):
     else:
         run = Run(lab.stage, lab.job())
         for step in (None, None, None, 1 if why == "one-step-only" else None):
-            line = asdict(ProgressReport(step=step, time=1.0, metrics={"loss": 1.0}))
-            run.store.save_progress(run.uid, {("worker", 0): line})
+            line = ProgressReport(step=step, time=1.0, metrics={"loss": 1.0})
+            run.store.progress.save(run.uid, {("worker", 0): line})
             await run.meter.poll()
     assert run.measured() is None
     assert origins(lab.plan(), "time_s") == {"static"}
@@ -210,7 +212,7 @@ async def test_nothing_is_measured_where_it_would_not_be_of_the_plan(lab, why):
 
 async def test_a_run_goes_on_where_nothing_can_be_measured(lab, monkeypatch, caplog):
     run = Run(lab.stage, lab.job())
-    monkeypatch.setattr(run.store, "progress", lambda _: 1 / 0)
+    monkeypatch.setattr(run.store.progress, "newest", lambda _: 1 / 0)
     for _ in range(3):
         await run.meter.poll()
     assert caplog.text.count("nothing could be measured") == 1
@@ -236,7 +238,7 @@ def measure_links(lab: Lab, *, node: str = "gpu-0", runtime: str = "local", **me
     store = lab.stage.store
     job = replace(lab.job(), name="measure-cluster", runtime=runtime, plan=None)
     uid = lab.stage.launch(job, run_id=f"links-{len(store.runs())}")
-    store.save_progress(uid, {("worker", 0): asdict(ProgressReport(time=1.0, metrics=metrics))})
+    store.progress.save(uid, {("worker", 0): ProgressReport(time=1.0, metrics=metrics)})
     lease, old = store.acquire(uid, owner="me"), store.ledger(uid)
     assert lease is not None
     entry = InstanceEntry(key=("worker", 0), state="succeeded", node=node)

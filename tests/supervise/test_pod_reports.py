@@ -18,10 +18,10 @@ def test_ends_are_remembered_and_what_is_awaited_comes_after_them(stage):
     uid = stage.launch(job(runtime="memory"))
     reports = PodReports(stage.store)
     assert reports.of(uid, ()) == {}
-    stage.store.save_environment(uid, {KEY: [line("exit", 0)], OTHER: [line("interval", 0)]})
+    stage.store.environments.save(uid, {KEY: [line("exit", 0)], OTHER: [line("interval", 0)]})
     end = {"turn": {"pod": "p", "number": 0}}
     for _ in range(2):
         assert reports.of(uid, ()) == {KEY: [end]}
-    stage.store.save_environment(uid, {KEY: [line("start", 1)]})
+    stage.store.environments.save(uid, {KEY: [line("start", 1)]})
     assert reports.of(uid, ()) == {KEY: [end]}
     assert reports.of(uid, {KEY}) == {KEY: [end, json.loads(line("start", 1))]}

@@ -90,7 +90,7 @@ class Desk:
     async def poll(self, group: str = "") -> list[str]:
         """Return the states that are in the store after one look."""
         await self.processes.poll()
-        return [*rank_states(read_snapshot(self.store.subtasks(self.uid)[group]))]
+        return [*rank_states(read_snapshot(self.store.subtasks.of_run(self.uid)[group]))]
 
 
 def line(rank, state, sequence=1, *, generation=1, **more):
@@ -131,7 +131,7 @@ async def test_what_reached_the_store_another_way_counts_too(stage):
     desk = Desk(stage, a_job(1))
     reference = CheckpointCommit(uri="s3://models/run/0", step=10, digest="sha256:10", at=1.0)
     said = ProgressReport(subtasks=(line(0, "SAVED", 4, verified=(10,)),), checkpoint=reference)
-    desk.store.save_progress(desk.uid, {("worker", 0): dataclasses.asdict(said)})
+    desk.store.progress.save(desk.uid, {("worker", 0): said})
     assert await desk.poll() == ["SAVED"]
     assert restorable(desk.processes.groups[""]) == 10
     assert desk.progress["worker", 0].checkpoint == reference  # whoever follows commits is told
@@ -142,21 +142,21 @@ async def test_independent_instances_are_groups_of_their_own(stage):
     desk.show(1, "running", line(0, "RUNNING", 3, group="worker-1", world=1))
     assert await desk.poll("worker-1") == ["RUNNING"]
     assert await desk.poll("worker-0") == ["PENDING"]
-    assert set(desk.store.subtasks(desk.uid)) == {"worker-0", "worker-1"}
+    assert set(desk.store.subtasks.of_run(desk.uid)) == {"worker-0", "worker-1"}
 
 
 async def test_the_record_that_a_save_names_is_kept(stage):
     desk = Desk(stage, a_job(1))
     named = '{"number": 0}'
-    desk.store.save_environment(desk.uid, {("worker", 0): [named]})
+    desk.store.environments.save(desk.uid, {("worker", 0): [named]})
     desk.show(0, "running", line(0, "SAVED", 4, verified=(10,), environment=digest_of(named)))
     await desk.poll()
     later = [f'{{"number": {n}}}' for n in range(1, 30)]
-    desk.store.save_environment(desk.uid, {("worker", 0): later})
-    kept = desk.store.environment(desk.uid)["worker", 0]
+    desk.store.environments.save(desk.uid, {("worker", 0): later})
+    kept = desk.store.environments.of_run(desk.uid)["worker", 0]
     assert kept[0].digest == digest_of(named)
     assert len(kept) == 11
-    document = desk.store.subtasks(desk.uid)[""]
+    document = desk.store.subtasks.of_run(desk.uid)[""]
     assert document["environment"].startswith("sha256:")
 
 
@@ -167,7 +167,7 @@ async def test_nothing_is_written_while_nothing_changes(stage):
     with desk.store._db.write() as connection:
         connection.execute(update(SubtasksRow).values(body='"untouched"'))
     await desk.processes.poll()
-    assert desk.store.subtasks(desk.uid) == {"": "untouched"}
+    assert desk.store.subtasks.of_run(desk.uid) == {"": "untouched"}
 
 
 # coming back ------------------------------------------------------------------------------------------
@@ -179,8 +179,8 @@ async def with_a_save(stage, **more) -> Desk:
 
 
 def damage(desk: Desk) -> None:
-    [(group, document)] = desk.store.subtasks(desk.uid).items()
-    desk.store.save_subtasks(desk.uid, {group: {**document, "generation": 3}})
+    [(group, document)] = desk.store.subtasks.of_run(desk.uid).items()
+    desk.store.subtasks.save(desk.uid, {group: {**document, "generation": 3}})
 
 
 async def test_a_holder_goes_on_from_the_snapshot_of_the_one_before(stage):
@@ -221,7 +221,7 @@ async def test_the_loop_tells_a_damaged_snapshot_and_goes_back_a_step(stage, tmp
     made = dataclasses.replace(a_job(1), checkpoint=ResolvedCheckpoint(uri=str(tmp_path / "c")))
     stage.runtime.script = Script(default=Behaviour(run_seconds=None))
     uid = stage.launch(made)
-    stage.store.save_subtasks(uid, {"": {"format": 1}})
+    stage.store.subtasks.save(uid, {"": {"format": 1}})
     async with stage.driving(uid):
         await until(lambda: stage.store.ledger(uid).job.state == "Running")
         told = [each.reason for each in stage.events]
@@ -234,14 +234,14 @@ async def test_a_driven_run_leaves_where_its_processes_ended(stage):
     stage.runtime.script = Script(default=Behaviour(run_seconds=0.05))
     uid = stage.launch(a_job(2))
     assert await asyncio.wait_for(stage.supervisor(uid).run(), PATIENCE) == "Succeeded"
-    assert [*rank_states(read_snapshot(stage.store.subtasks(uid)[""]))] == ["DONE", "DONE"]
+    assert [*rank_states(read_snapshot(stage.store.subtasks.of_run(uid)[""]))] == ["DONE", "DONE"]
 
 
 # records of instances that failed ----------------------------------------------------------------
 async def test_a_failure_without_records_is_judged_by_those_in_the_store(stage):
     uid = stage.launch(a_job(2))
     line = '{"at": 1.0, "on": "exit"}'
-    stage.store.save_environment(uid, {("worker", 0): [line], ("worker", 1): [line]})
+    stage.store.environments.save(uid, {("worker", 0): [line], ("worker", 1): [line]})
     own = '{"at": 2.0}'
     seen = Observations(
         instances=(

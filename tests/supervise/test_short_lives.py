@@ -50,5 +50,5 @@ async def test_every_attempt_has_its_usage(stage):
         for key, each in stage.store.ledger(uid).instances.items()
         for attempt in range(each.attempt + 1)
     }
-    used = [(row["index"], row["attempt"]) for row in stage.store.usage(uid)]
+    used = [(each.index, each.attempt) for each in stage.store.usage.of_run(uid)]
     assert sorted(used) == sorted(attempts)

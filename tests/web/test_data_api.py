@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -19,8 +18,7 @@ POINTS = tuple(ReadingPoint(at=float(at), samples=at) for at in range(0, 20, 2))
 
 
 def tell(run: Any, index: int, **fields: Any) -> None:
-    line = dataclasses.asdict(ProgressReport(**fields))
-    open_store().save_progress(run.uid, {("worker", index): line})
+    open_store().progress.save(run.uid, {("worker", index): ProgressReport(**fields)})
 
 
 def files_of(*files: tuple[str, float, float | None]) -> FilesReport:
@@ -143,7 +141,7 @@ def test_files_that_the_job_gives_are_told_before_the_script_speaks(client, run,
 def test_a_thousand_ranks_are_told_at_once(client):
     count = 1000
     run = a_run(ledger=a_ledger(*(worker(i) for i in range(count)), state="Running"))
-    lines = {("worker", i): {"samples": i, "time": 1.0} for i in range(count)}
-    open_store().save_progress(run.uid, lines)
+    lines = {("worker", i): ProgressReport(samples=i, time=1.0) for i in range(count)}
+    open_store().progress.save(run.uid, lines)
     found = get(client, f"dags/digits/trainings/{run.uid}/data")
     assert [each["samples"] for each in found["instances"]] == [*range(count)]

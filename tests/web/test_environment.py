@@ -41,7 +41,7 @@ def test_instances_that_do_not_differ_are_told_together(client):
     run = a_run(ledger=a_ledger(*(worker(each, node=f"node-{each // 2}") for each in range(3))))
     devices = [{"id": str(n), "name": "H100", "bytes": 80} for n in range(2)]
     look = json.dumps({"at": 1, "devices": devices})
-    open_store().save_environment(
+    open_store().environments.save(
         run.uid,
         {
             ("worker", 0): [software(), look],
@@ -77,7 +77,7 @@ def test_nonsense_of_an_instance_says_nothing(client):
         "left_out": "many",
     }
     look = json.dumps({"devices": [3, {"id": "all", "error": "no driver"}, {"name": 5}], "node": 3})
-    open_store().save_environment(run.uid, {("worker", 0): [software(**odd), look]})
+    open_store().environments.save(run.uid, {("worker", 0): [software(**odd), look]})
     (group,) = get(client, run)["groups"]
     assert group["packages"] == {"b": "3" * 500}
     assert group["packages_left_out"] == 0
@@ -87,9 +87,9 @@ def test_nonsense_of_an_instance_says_nothing(client):
 def test_a_run_is_compared_with_another(client):
     old, new = a_run("old", ledger=a_ledger(worker(0))), a_run("new", ledger=a_ledger(worker(0)))
     store = open_store()
-    store.save_environment(old.uid, {("worker", 0): [software({"a": "1", "b": "1", "c": "1"})]})
+    store.environments.save(old.uid, {("worker", 0): [software({"a": "1", "b": "1", "c": "1"})]})
     newer = software({"b": "2", "c": "1", "d": "1"}, python="3.12.0")
-    store.save_environment(new.uid, {("worker", 0): [newer]})
+    store.environments.save(new.uid, {("worker", 0): [newer]})
     found = get(client, new, against(old))
     assert found["packages"] == [
         {"name": "a", "before": "1", "after": None},

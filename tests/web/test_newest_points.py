@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from airflow_training.control.model import ProgressReport
 from airflow_training.state.store import MetricPoint
 from airflow_training.web import run_cache
 from airflow_training.web.newest_points import NewestPoints
@@ -17,6 +16,7 @@ class SlowStore:
     def __init__(self) -> None:
         self.now = 0.0
         self.looks = 0
+        self.metrics = self
 
     def newest_points(self, uid: str) -> list[MetricPoint]:
         self.now += 1
@@ -52,5 +52,11 @@ def test_each_run_is_looked_at_for_itself(store: SlowStore):
 
 def test_what_a_script_says_now_counts_before_an_older_look(store: SlowStore):
     points = NewestPoints(store)  # type: ignore[arg-type]  # what they use of it
-    said: Any = {("worker", 0): {"metrics": {"loss": 0.5}}, ("worker", 1): {"step": 3}}
-    assert points.metrics("run", said) == {("worker", 0): {"loss": 0.5, "accuracy": 1}}
+    said = {
+        ("worker", 0): ProgressReport(metrics={"loss": 0.5}),
+        ("worker", 1): ProgressReport(step=3),
+    }
+    assert points.metrics("run", said) == {
+        ("worker", 0): {"loss": 0.5, "accuracy": 1},
+        ("worker", 1): {},
+    }

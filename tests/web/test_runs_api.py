@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from airflow_training.control.model import ProgressReport
 from airflow_training.state.store import LogPosition, LogValue, open_store
 from tests.state.samples import START, a_ledger, an_event, worker
 from tests.web.conftest import a_run
@@ -78,11 +79,13 @@ def test_a_dag_run_has_the_trainings_of_all_its_groups(client):
 def test_a_run_is_told_whole(client):
     store = open_store()
     run = a_run()
-    store.save_progress(
+    store.progress.save(
         run.uid,
         {
-            ("worker", 0): {"step": 3, "total_steps": 10, "metrics": {"loss": math.nan}},
-            ("worker", 1): {"step": 5, "total_steps": 10, "metrics": {"samples_per_second": 8}},
+            ("worker", 0): ProgressReport(step=3, total_steps=10, metrics={"loss": math.nan}),
+            ("worker", 1): ProgressReport(
+                step=5, total_steps=10, metrics={"samples_per_second": 8}
+            ),
         },
     )
     found = get(client, f"dags/digits/trainings/{run.uid}")
@@ -105,7 +108,7 @@ def test_what_instances_use_is_told(client):
         {"number": n, "at": 10.0 * n, "usage": {"cpu_seconds": 15.0 * n, "rss_bytes": 1024}}
         for n in (1, 2)
     ]
-    open_store().save_environment(run.uid, {("worker", 1): [json.dumps(each) for each in looks]})
+    open_store().environments.save(run.uid, {("worker", 1): [json.dumps(each) for each in looks]})
     found = get(client, f"dags/digits/trainings/{run.uid}")["usage"]
     assert found.keys() == {"worker-1"}
     assert (found["worker-1"]["cpu_cores"], found["worker-1"]["memory_bytes"]) == (1.5, 1024)
@@ -142,7 +145,7 @@ def series_of(run: Any) -> None:
         for n in range(8)
         for rank in (None, 5)
     ]
-    assert open_store().save_log_values(
+    assert open_store().log_values.save(
         run.uid,
         ("worker", 1),
         before=None,
@@ -179,8 +182,8 @@ def test_series_are_cut_and_reduced(client):
 def test_of_more_series_than_are_wanted_the_band_and_the_worst_are_told(client):
     run = a_run()
     for index in range(5):
-        line = {"step": 3, "time": 3.0 + index, "metrics": {"loss": 100 * (index == 2)}}
-        open_store().save_progress(run.uid, {("worker", index): line})
+        line = ProgressReport(step=3, time=3.0 + index, metrics={"loss": 100 * (index == 2)})
+        open_store().progress.save(run.uid, {("worker", index): line})
     path = f"dags/digits/trainings/{run.uid}"
     page = get(client, f"{path}/series", name="loss", most=4)
     (band,) = page["bands"]

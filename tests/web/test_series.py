@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from airflow_training.control.model import ProgressReport
 from airflow_training.state.store import MetricColumns, MetricPoint, open_store
 from airflow_training.web import series
 from airflow_training.web.series import SeriesMemory
@@ -21,9 +22,10 @@ class CountingStore:
     def __init__(self) -> None:
         self.store = open_store()
         self.read = 0
+        self.metrics = self
 
-    def metric_columns(self, uid: str, of: Any) -> Sequence[MetricColumns]:
-        found = self.store.metric_columns(uid, of)
+    def columns(self, uid: str, of: Any) -> Sequence[MetricColumns]:
+        found = self.store.metrics.columns(uid, of)
         self.read += sum(len(each.at) for each in found)
         return found
 
@@ -35,8 +37,8 @@ def store(airflow_home: Path) -> CountingStore:
 
 def report(uid: str, *times: float, index: int = 0) -> None:
     for time in times:
-        line = {"step": int(time), "time": time, "metrics": {"loss": time}}
-        open_store().save_progress(uid, {("worker", index): line})
+        line = ProgressReport(step=int(time), time=time, metrics={"loss": time})
+        open_store().progress.save(uid, {("worker", index): line})
 
 
 def times(memory: SeriesMemory, uid: str, *indexes: int) -> list[list[float]]:

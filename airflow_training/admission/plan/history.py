@@ -58,7 +58,7 @@ def history_of(store: Store) -> History:
     def nodes(runtime: str) -> MeasuredNodes | None:
         known = store.runs(limit=_NEWEST, states=("Succeeded",), job=MEASURING_JOB)
         for run in (run for run in known if run.runtime == runtime):
-            metrics = store.newest_metrics(run.uid)
+            metrics = store.metrics.newest(run.uid)
             links = [link for each in metrics.values() for link in links_of_metrics(each)]
             if links:
                 team = store.ledger(run.uid).instances.values()
@@ -66,7 +66,7 @@ def history_of(store: Store) -> History:
                 return MeasuredNodes(run_id=run.key.run_id, nodes=names, links=links)
         return None
 
-    return History(steps=store.measurements, nodes=nodes)
+    return History(steps=store.measurements.about, nodes=nodes)
 
 
 def pricing_of(

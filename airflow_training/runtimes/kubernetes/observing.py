@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from airflow_training.control import reasons
 from airflow_training.control.model import InstanceState, Observation, ProgressReport
+from airflow_training.control.run_output import RunOutput
 from airflow_training.documents.times import parse_time
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.fitting import never_fits_by_message
@@ -708,11 +709,9 @@ def _exit_code(
     return failed[1].exit_code if failed else None
 
 
-def _output(end: _ContainerEnd | None) -> Mapping[str, Any] | None:
+def _output(end: _ContainerEnd | None) -> RunOutput | None:
     found = end.result.get("output") if end else None
-    if not isinstance(found, dict):
-        return None
-    return {key: found.get(key) for key in ("uri", "bytes", "digest")}
+    return RunOutput.from_document(found) if isinstance(found, dict) else None
 
 
 def _started_at(own: Mapping[str, Any], end: _ContainerEnd | None) -> float | None:

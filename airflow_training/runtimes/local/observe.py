@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from airflow_training.control.model import AttemptId, Observation, ProgressReport
+from airflow_training.control.run_output import RunOutput
 from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState
 
 __all__ = ["observe"]
@@ -60,9 +61,9 @@ def _in_place(standing: AttemptState, state: _State) -> bool:
     return standing.life is AgentLiveness.WAITING and state == "failed"
 
 
-def _output(end: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _output(end: Mapping[str, Any]) -> RunOutput | None:
     found = end.get("output")
-    return {k: found[k] for k in ("uri", "bytes", "digest")} if found else None
+    return RunOutput.from_document(found) if found else None
 
 
 def _state(standing: AttemptState) -> tuple[_State, str, str]:

@@ -410,7 +410,7 @@ class LogFollower:
 
     async def _begin(self, key: InstanceKey) -> _LogProgress:
         if self._stored is None:
-            self._stored = await asyncio.to_thread(self._store.log_positions, self._run.uid)
+            self._stored = await asyncio.to_thread(self._store.log_values.positions, self._run.uid)
         self._followed[key] = found = _LogProgress(self._stored.get(key))
         return found
 
@@ -477,7 +477,7 @@ class LogFollower:
                 followed.position, done=cursor.offset, offset=cursor.offset, token=cursor.token
             )
             await asyncio.to_thread(
-                self._store.save_log_values,
+                self._store.log_values.save,
                 self._run.uid,
                 key,
                 before=stored,

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from airflow_training.control.model import InstanceKey, InstanceRecord
+from airflow_training.control.model import InstanceKey, InstanceRecord, ProgressReport
 from airflow_training.documents.resolved_blocks import ResolvedLogPattern
 from airflow_training.errors import TrainingError
 from airflow_training.state.store import LogPosition, LogValue, Store
@@ -122,13 +122,13 @@ def _scan(store: Store, piece: PieceOfLog, text: bytes) -> LogPieceResult:
         piece.after, done=found.done, carry=found.carry, held=found.held, last_at=found.last_at
     )
     try:
-        moved = store.save_log_values(
+        moved = store.log_values.save(
             piece.uid,
             piece.key,
             before=piece.before,
             after=after,
             values=[LogValue(**dataclasses.asdict(each)) for each in found.values],
-            progress=found.progress or None,
+            progress=ProgressReport(**found.progress) if found.progress else None,
         )
     except TrainingError as error:
         return LogPieceResult(error=str(error))

@@ -15,7 +15,6 @@ from airflow_training.control.model import InstanceKey, Ledger, ProgressReport
 from airflow_training.control.step_pace import Pace
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.progress import progress_of
 from airflow_training.state.records import Measurement
 from airflow_training.state.store import Store
 from airflow_training.supervise.followers.follower import Follower
@@ -107,8 +106,7 @@ class Meter(Follower):
 
     def _poll(self, job: ResolvedJob, ledger: Ledger) -> None:
         now = self._store.now()
-        lines = self._store.progress(self._uid)
-        self.progress = {key: progress_of(line) or ProgressReport() for key, line in lines.items()}
+        self.progress = self._store.progress.newest(self._uid)
         if not is_followed(job, ledger):
             return
         if job.plan is not None and self._plan != job.plan.id:
@@ -119,7 +117,7 @@ class Meter(Follower):
                 self._take(key, said, now=now)
         found = measurement(job, self._paces, self._memory_bytes)
         if found is not None and _is_news(found, self._written):
-            self._store.save_measurement(self._uid, found)
+            self._store.measurements.save(self._uid, found)
             self._written = found
 
     def _take(self, key: InstanceKey, said: ProgressReport, *, now: float) -> None:

@@ -38,7 +38,6 @@ from airflow_training.control.subtasks import (
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.frameworks.ranks import ranked_roles
-from airflow_training.runtimes.progress import progress_of
 from airflow_training.state.store import Store
 from airflow_training.supervise.followers.follower import Follower, FollowerChange
 
@@ -102,7 +101,7 @@ class Processes(Follower):
 
     async def resume(self, *, now: float) -> ProcessHistory:
         """Take in the snapshots of the holder before; to be called once, first."""
-        documents = await asyncio.to_thread(self._store.subtasks, self._uid)
+        documents = await asyncio.to_thread(self._store.subtasks.of_run, self._uid)
         events: list[Event] = []
         not_after: list[int] = []
         for group, document in documents.items():
@@ -154,7 +153,7 @@ class Processes(Follower):
     async def poll(self) -> None:
         """Take in what is new, and keep it. A store that does not answer is asked again later."""
         try:
-            stored = await asyncio.to_thread(self._stored)
+            stored = await asyncio.to_thread(self._store.progress.newest, self._uid)
             self._on_progress(stored)
             lines = self._told(stored)
             self._take(lines)
@@ -170,10 +169,6 @@ class Processes(Follower):
             self._store.outage.record_failure(error)
         except Exception:  # what is shown may be late: training goes on
             log.warning("the processes of run %s could not be followed", self._uid, exc_info=True)
-
-    def _stored(self) -> Mapping[InstanceKey, ProgressReport]:
-        lines = self._store.progress(self._uid)
-        return {key: said for key, line in lines.items() if (said := progress_of(line)) is not None}
 
     def _told(
         self, stored: Mapping[InstanceKey, ProgressReport]
@@ -192,9 +187,9 @@ class Processes(Follower):
     ) -> None:
         named = {key: line.environment for key, line in lines if line.environment}
         if named:
-            self._store.name_environment(self._uid, named)
-        environment = self._store.environment_reference(self._uid)
-        self._store.save_subtasks(
+            self._store.environments.name(self._uid, named)
+        environment = self._store.environments.reference(self._uid)
+        self._store.subtasks.save(
             self._uid,
             {
                 group: write_snapshot(subtasks, environment=environment)

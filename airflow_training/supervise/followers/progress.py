@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Sequence
 
 from airflow_training.supervise.followers.follower import FollowedRun, Follower
@@ -34,7 +33,6 @@ class ProgressFollower(Follower):
             self._run.progress.update(fresh)
             for each in self._others:
                 each.on_progress(fresh)
-            rows = {key: dataclasses.asdict(progress) for key, progress in fresh.items()}
-            await retrying(store, lambda: store.save_progress(uid, rows))
+            await retrying(store, lambda: store.progress.save(uid, fresh))
         if environment := watcher.pop_environment():
-            await retrying(store, lambda: store.save_environment(uid, environment))
+            await retrying(store, lambda: store.environments.save(uid, environment))

@@ -22,7 +22,7 @@ router = APIRouter(dependencies=[Depends(read)])
 def data(run: RunDep) -> DataPage:
     """Return how many samples and files each instance has read, how fast, and who waits."""
     store = open_store()
-    return data_page(_state(store, run.uid), store.data_readings(run.uid), now=store.now())
+    return data_page(_state(store, run.uid), store.progress.data_readings(run.uid), now=store.now())
 
 
 @router.get("/dags/{dag}/trainings/{uid}/data/files")
@@ -38,7 +38,7 @@ def files(
     store = open_store()
     return file_page(
         _state(store, run.uid),
-        store.data_readings(run.uid),
+        store.progress.data_readings(run.uid),
         instance=(role, index) if role else None,
         text=text,
         limit=limit,

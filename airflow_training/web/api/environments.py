@@ -49,5 +49,7 @@ def _environment(run: RunRecord) -> EnvironmentAnswer:
     if state is None:
         raise HTTPException(404, f"there is no training {run.uid} here")
     return environment(
-        state, software=store.software(run.uid), looks=store.last_two_environments(run.uid)
+        state,
+        software=store.environments.software(run.uid),
+        looks=store.environments.last_two(run.uid),
     )

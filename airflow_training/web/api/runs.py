@@ -92,7 +92,7 @@ def losses(
     return LossPage(
         losses={
             each: [answers.finite(value) for value in values]
-            for each, values in store.losses(seen).items()
+            for each, values in store.metrics.losses(seen).items()
         }
     )
 

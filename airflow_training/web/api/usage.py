@@ -35,7 +35,7 @@ def usage(
     since = _seconds(start) if start is not None else until - _USUAL_SECONDS
     if not since < until <= since + _LONGEST_SECONDS:
         raise HTTPException(422, "start: at most 366 days before end, and not after it")
-    spans = store.usage_between(
+    spans = store.usage.between(
         since, until, sources=rights.sources(), dag_ids=rights.readable(user)
     )
     dags = {each.dag_id for each in spans}

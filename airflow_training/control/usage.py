@@ -1,0 +1,30 @@
+"""What attempts of instances used, as requested, times how long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_training.control.model import AttemptId, AttemptRecord, InstanceKey
+
+__all__ = ["AttemptUsage", "ResourceUsage"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceUsage:
+    """Resources that were held for some time."""
+
+    resources: Mapping[str, str]
+    """As requested: `{"cpu": "2", "memory": "4Gi"}`."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptUsage(ResourceUsage, AttemptRecord):
+    """What one attempt of an instance used; its `seconds` grow until it has ended. Times are epoch seconds."""
+
+    key: InstanceKey
+    attempt_id: AttemptId
+    started_at: float
+    finished_at: float | None
+    """None: it runs, or stays."""

@@ -28,8 +28,8 @@ def blobs_of(step: int, rank: int, *, size: int = 300) -> dict[str, bytes]:
     }
 
 
-def save(group: Group, step: int, **content: Any) -> Manifest | None:
-    """Write and commit what `blobs_of` says this rank has after the step."""
+def write(group: Group, step: int, **content: Any) -> None:
+    """Write what `blobs_of` says this rank has after the step."""
     rank = group.rank
     group.write(
         step,
@@ -37,6 +37,11 @@ def save(group: Group, step: int, **content: Any) -> Manifest | None:
         document={"step": step, "rank": rank},
         cursor={"sample": step * 8 + rank},
     )
+
+
+def save(group: Group, step: int, **content: Any) -> Manifest | None:
+    """Write and commit what `blobs_of` says this rank has after the step."""
+    write(group, step, **content)
     return group.commit(step, deadline=SECONDS)
 
 
@@ -103,5 +108,15 @@ def open_group(root: str | ObjectStore, world: int, **options: Any) -> list[Grou
 
 
 def train_together(groups: list[Group], *steps: int) -> list[Manifest]:
-    """Save these steps on every rank; return the manifests as rank 0 got them."""
-    return by_ranks(len(groups), lambda rank: train(groups[rank], *steps))[0]
+    """Save these steps on every rank; return the manifests as rank 0 got them.
+
+    All write before rank 0 commits, and the others after it, so that none waits.
+    """
+    manifests = []
+    for step in steps:
+        for group in groups:
+            write(group, step)
+        committed = [group.commit(step, deadline=SECONDS) for group in groups]
+        assert all(committed)
+        manifests += [each for each in committed[:1] if each]
+    return manifests

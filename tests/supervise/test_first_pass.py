@@ -28,13 +28,14 @@ PASS_SECONDS = 0.4
 
 # one process -------------------------------------------------------------------------------------
 async def test_it_starts_what_may_start_and_gives_the_lease_up(stage):
-    stage.runtime.script = BRIEF
     roles = role("master"), role("worker", 2, after("master", "Complete"))
     uid = stage.launch(job(*roles, runtime="memory"))
     assert await stage.supervisor(uid).first_pass()
     assert stage.live(uid) == {("master", 0)}
     assert stage.store.lease(uid) is None
     assert not stage.store.run(uid).queued
+    stage.runtime.script = BRIEF
+    stage.runtime.finish(uid, "master", 0)
     async with stage.driving(uid) as driven:
         assert await driven == "Succeeded"
     assert stage.reasons(uid).count(reasons.JOB_STARTED) == 1

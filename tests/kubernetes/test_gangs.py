@@ -20,6 +20,7 @@ from airflow_training.runtimes.kubernetes.gangs import (
     pod_requests,
 )
 from airflow_training.runtimes.kubernetes.logs import LogArchive
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from airflow_training.runtimes.port import InstanceRef, Outcome
 from tests.kubernetes.samples import (
@@ -192,8 +193,8 @@ KEPT_BY = ["kueue.x-k8s.io/managed"]
 def test_kueue_is_told_that_no_replacement_comes(metadata, node, expected):
     labels = {"kueue.x-k8s.io/pod-group-name": "digits-01234"}
     pod = {"metadata": {"labels": labels, **metadata}, "spec": {"nodeName": node} if node else {}}
-    assert marks_at_end(pod) == expected
-    assert marks_at_end({**pod, "metadata": metadata}) == {}, "not one of Kueue's"
+    assert marks_at_end(PodView.of(pod)) == expected
+    assert marks_at_end(PodView.of({**pod, "metadata": metadata})) == {}, "not one of Kueue's"
 
 
 def test_without_a_gang_nothing_marks_a_pod():
@@ -283,8 +284,8 @@ class Pods:
     def __init__(self) -> None:
         self.deleted: list[str] = []
 
-    async def delete(self, run: RunRef, pod: Mapping[str, Any], *, grace_seconds: float) -> None:
-        self.deleted.append(pod["metadata"]["name"])
+    async def delete(self, run: RunRef, pod: PodView, *, grace_seconds: float) -> None:
+        self.deleted.append(pod.name)
 
     async def create(self, ref: InstanceRef, document: Mapping[str, Any]) -> Outcome:
         return Outcome(ref=ref, result="created")
@@ -310,5 +311,5 @@ async def test_of_a_run_that_is_opened_anew_what_stayed_goes(
     pods = Pods()
     runtime._instances = cast("Any", pods)
     spec = an_instance(job, epoch=1)
-    made = await runtime._create_one(spec, facts_of(RUN, job), "uid-1", OPTIONS, [kept], None)
+    made = await runtime._create_one(spec, facts_of(RUN, job), "uid-1", OPTIONS, [PodView.of(kept)], None)
     assert (made.result, pods.deleted) == ("created", deleted)

@@ -19,7 +19,7 @@ from airflow_training.runtimes.kubernetes.api import (
     ResourceVersionExpired,
 )
 from airflow_training.runtimes.kubernetes.kinds import NODES
-from airflow_training.runtimes.kubernetes.observing import is_over
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.kubernetes.unfit import NodeFact, fact_of, rules_for
 
 __all__ = ["NodeFacts", "NodeWatch"]
@@ -144,23 +144,21 @@ class NodeFacts:
         """Node -> names of the pods there that want to know."""
         self._follows = False
 
-    def of(self, pod: Mapping[str, Any]) -> NodeFact | None:
+    def of(self, pod: PodView) -> NodeFact | None:
         """Return what is wrong with a pod's node, by the rules that it carries."""
-        node = (pod.get("spec") or {}).get("nodeName")
-        marks = pod["metadata"].get("annotations") or {}
-        rules = rules_for(marks.get(names.UNFIT_NODES, ""))
-        if self._nodes is None or not node or rules is None or is_over(pod):
+        rules = rules_for(pod.annotations.get(names.UNFIT_NODES, ""))
+        if self._nodes is None or not pod.node or rules is None or pod.is_over:
             return None
-        self._pods[node].add(pod["metadata"]["name"])
+        self._pods[pod.node].add(pod.name)
         if not self._follows:
             self._nodes.follow(self._tell)
             self._follows = True
-        seen = self._nodes.node(node)
+        seen = self._nodes.node(pod.node)
         return None if seen is None else fact_of(seen, rules)
 
-    def forget(self, pod: Mapping[str, Any]) -> None:
+    def forget(self, pod: PodView) -> None:
         """A pod is gone."""
-        self._pods[(pod.get("spec") or {}).get("nodeName", "")].discard(pod["metadata"]["name"])
+        self._pods[pod.node].discard(pod.name)
 
     def close(self) -> None:
         """Look at nodes no more."""

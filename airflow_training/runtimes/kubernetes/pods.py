@@ -20,6 +20,7 @@ from airflow_training.runtimes.kubernetes.facts import RunFacts
 from airflow_training.runtimes.kubernetes.gangs import marks_of
 from airflow_training.runtimes.kubernetes.observing import CANNOT_START_SECONDS
 from airflow_training.runtimes.kubernetes.pod_attempts import FOR_LOOK_INSIDE, FOR_NEXT_ATTEMPT
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.kubernetes.template import template_of
 from airflow_training.runtimes.port import InstanceSpec
 from airflow_training.runtimes.rendering import sibling_address
@@ -49,7 +50,6 @@ _BYTES_PER_ADDRESS = 200
 _PORT_PROBE_FAILURES = 1_000_000
 _MAX_SECONDS = 2**31 - 1
 """Longest `activeDeadlineSeconds` that the API server takes."""
-_FILES_VOLUME = "airflow-training-files"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,31 +180,17 @@ def life_seconds(
     return min(life, most or life)
 
 
-def can_follow(
-    spec: InstanceSpec, pod: Mapping[str, Any], document: Mapping[str, Any], *, age_seconds: float
-) -> bool:
-    """Return whether an attempt can begin in `pod`; `document`: the pod that it would get.
+def can_follow(pod: PodView, wanted: PodView, *, age_seconds: float) -> bool:
+    """Return whether an attempt can begin in `pod`; `wanted`: the pod that it would get.
 
     The environment and the command may be others; image, resources and files may not. The pod must
     have left at least half of the life that a new one would have.
     """
-    name = spec.container
-    running, wanted = (
-        next(each for each in made["spec"]["containers"] if each["name"] == name)
-        for made in (pod, document)
+    asked = all(names.IN_PLACE in each.annotations for each in (pod, wanted))
+    same = all(
+        getattr(pod, name) == getattr(wanted, name) for name in ("image", "working_dir", "files")
     )
-    asked = (names.IN_PLACE in made["metadata"]["annotations"] for made in (pod, document))
-    same = all(running.get(key) == wanted.get(key) for key in ("image", "workingDir"))
-    lives, life = (made["spec"].get("activeDeadlineSeconds", math.inf) for made in (pod, document))
-    lasts = lives - age_seconds >= life / 2
-    return all(asked) and same and lasts and _files_of(pod) == _files_of(document)
-
-
-def _files_of(pod: Mapping[str, Any]) -> str:
-    for volume in pod["spec"].get("volumes") or ():
-        if volume["name"] == _FILES_VOLUME:
-            return str(volume["configMap"]["name"])
-    return ""
+    return asked and same and pod.life_seconds - age_seconds >= wanted.life_seconds / 2
 
 
 class _PodBuilder:
@@ -419,7 +405,7 @@ class _PodBuilder:
         if data:
             self._add(
                 {
-                    "name": _FILES_VOLUME,
+                    "name": names.FILES_VOLUME,
                     "configMap": {
                         "name": names.files_name(self.name, data),
                         "items": [
@@ -432,7 +418,7 @@ class _PodBuilder:
         for path in instance.files:
             self._mounts.append(
                 {
-                    "name": _FILES_VOLUME,
+                    "name": names.FILES_VOLUME,
                     "mountPath": _absolute(path),
                     "subPath": _key(instance.files, path),
                     "readOnly": True,

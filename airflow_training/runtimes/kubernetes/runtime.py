@@ -55,7 +55,6 @@ from airflow_training.runtimes.kubernetes.connection import Connect
 from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
 from airflow_training.runtimes.kubernetes.instances import (
     Instances,
-    container_of,
     gather_all,
     identity,
 )
@@ -63,8 +62,9 @@ from airflow_training.runtimes.kubernetes.logs import KeyedThrottle, LogArchive,
 from airflow_training.runtimes.kubernetes.never_kept import never_kept
 from airflow_training.runtimes.kubernetes.node_watch import NodeWatch
 from airflow_training.runtimes.kubernetes.nodes import cluster_view, unfit_pods
-from airflow_training.runtimes.kubernetes.observing import is_ending, is_over, observe, started_at
+from airflow_training.runtimes.kubernetes.observing import observe
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.kubernetes.quota_watch import QuotaWatch
 from airflow_training.runtimes.kubernetes.quotas import shortage
 from airflow_training.runtimes.kubernetes.record import Records, stale_reason
@@ -368,11 +368,11 @@ class KubernetesRuntime:
         known = await self._by_uid(instance.run)
         pod, turn = known.get(instance.uid, (None, None))
         for each, _ in known.values():
-            if identity(names.parse_ref(each)) == identity(ref) and turns.number_of(each):
+            if identity(each.ref) == identity(ref) and turns.number_of(each):
                 adopted = dataclasses.replace(ref, uid=turns.intended_uid(each))
                 return Outcome(ref=adopted, result="adopted")
         refused = Outcome(ref=ref, result="refused", message="nothing waits there")
-        if pod is None or turn is None or not turn.waits or is_over(pod):
+        if pod is None or turn is None or not turn.waits or pod.is_over:
             return refused
         if names.attempt_of(ref) <= names.attempt_of(turns.ref_of(pod, turn)):
             return dataclasses.replace(refused, message="a newer attempt exists")
@@ -382,8 +382,9 @@ class KubernetesRuntime:
         )
         marks = turns.restart_marks(pod, turn, document, ref)
         fits = len(marks["annotations"][names.ORDER]) <= pods.ANSWER_BYTES
-        age_seconds = time.time() - (started_at(pod) or time.time())
-        if not (fits and pods.can_follow(spec, pod, document, age_seconds=age_seconds)):
+        age_seconds = time.time() - (pod.started_at or time.time())
+        follows = pods.can_follow(pod, PodView.of(document), age_seconds=age_seconds)
+        if not (fits and follows):
             return dataclasses.replace(refused, message="the next attempt needs another pod")
         await self._archive.keep(
             turns.ref_of(pod, turn),
@@ -392,7 +393,7 @@ class KubernetesRuntime:
         )
         if not await self._instances.mark(run, pod, marks):
             return dataclasses.replace(refused, message="its pod has changed meanwhile")
-        uid = f"{pod['metadata']['uid']}.{turn.number + 1}"
+        uid = f"{pod.uid}.{turn.number + 1}"
         return Outcome(ref=dataclasses.replace(ref, uid=uid), result="created")
 
     @_speaking
@@ -419,14 +420,14 @@ class KubernetesRuntime:
     async def shell(self, instance: InstanceRef, command: Sequence[str], streams: Streams) -> int:
         """Run a command in the training container of an instance's pod."""
         pod = await self._instances.find(instance)
-        if pod is None or is_over(pod):
+        if pod is None or pod.is_over:
             raise InputError.of(
                 code="not_found",
                 field="RUN",
                 message=f"nothing of {instance.role}-{instance.index} lives any more",
             )
-        name, namespace = pod["metadata"]["name"], instance.run.namespace
-        return await open_shell(self.log_api, namespace, name, container_of(pod), command, streams)
+        place = instance.run.namespace, pod.name, pod.container
+        return await open_shell(self.log_api, *place, command, streams)
 
     async def _order(self, instances: Sequence[InstanceRef], do: str, **more: Any) -> None:
         for run in {ref.run for ref in instances}:
@@ -438,33 +439,28 @@ class KubernetesRuntime:
                 if turn is not None
             )
 
-    async def _by_uid(self, run: RunRef) -> dict[str, tuple[dict[str, Any], AgentReport | None]]:
+    async def _by_uid(self, run: RunRef) -> dict[str, tuple[PodView, AgentReport | None]]:
         """Return uid of an instance -> its pod, and what its agent said last."""
         found = await self._instances.all(run)
         said = await self._turns_of(run.uid, found)
-        told = [(pod, said.get(pod["metadata"]["uid"])) for pod in found]
+        told = [(pod, said.get(pod.uid)) for pod in found]
         return {turns.ref_of(pod, turn).uid: (pod, turn) for pod, turn in told}
 
-    async def _waits(self, run: RunRef, pod: Mapping[str, Any]) -> bool:
-        turn = (await self._turns_of(run.uid, [pod])).get(pod["metadata"]["uid"])
+    async def _waits(self, run: RunRef, pod: PodView) -> bool:
+        turn = (await self._turns_of(run.uid, [pod])).get(pod.uid)
         return turn is not None and turn.waits and turn.number == turns.number_of(pod)
 
     async def _turns_of(
         self,
         run_uid: str,
-        found: Iterable[Mapping[str, Any]],
+        found: Iterable[PodView],
         known: Mapping[str, AgentReport] = MappingProxyType({}),
     ) -> Mapping[str, AgentReport]:
         """Return pod uid -> what its agent said last of the attempt in it. `known`: by then."""
-        stays = {
-            pod["metadata"]["uid"]: pod
-            for pod in found
-            if names.IN_PLACE in (pod["metadata"].get("annotations") or {})
-        }
+        stays = {pod.uid: pod for pod in found if names.IN_PLACE in pod.annotations}
         if self._reports is None or not stays:
             return {}
-        refs = {uid: names.parse_ref(pod) for uid, pod in stays.items()}
-        keys = {uid: (ref.role, ref.index) for uid, ref in refs.items()}
+        keys = {uid: pod.ref.key for uid, pod in stays.items()}
         awaited = {
             keys[uid]
             for uid, pod in stays.items()
@@ -490,7 +486,7 @@ class KubernetesRuntime:
             by_run.setdefault(ref.run, []).append(ref)
         for run, refs in by_run.items():
             found = {uid: pod for uid, (pod, _) in (await self._by_uid(run)).items()}
-            by_attempt = {identity(names.parse_ref(pod)): pod for pod in found.values()}
+            by_attempt = {identity(pod.ref): pod for pod in found.values()}
             meant = [
                 found.get(ref.uid) if ref.uid else by_attempt.get(identity(ref)) for ref in refs
             ]
@@ -536,13 +532,13 @@ class KubernetesRuntime:
         if attempt is not None:
             instance = instance.at_attempt(attempt)
         pod, archived = self._seen(instance), None
-        if pod is None or is_over(pod):
+        if pod is None or pod.is_over:
             archived = await self._archive.read(instance, cursor, limit=limit)
             if archived is not None and not (archived.missing and self._may_have_more(instance)):
                 return archived
         try:
             pod = pod or await self._instances.find(instance)
-            if pod is not None and not is_over(pod):
+            if pod is not None and not pod.is_over:
                 return await self._read_live(instance.run, pod, cursor, limit=limit)
             await self._archive_ended(instance, pod)
         except (ApiError, RuntimeUnavailable):
@@ -556,16 +552,16 @@ class KubernetesRuntime:
         """Return whether to look again for the rest of a log: what kept it from the archive may have passed."""
         return self._tried.is_due((instance.run.uid, identity(instance)), now=time.monotonic())
 
-    async def _archive_ended(self, instance: InstanceRef, pod: Mapping[str, Any] | None) -> None:
+    async def _archive_ended(self, instance: InstanceRef, pod: PodView | None) -> None:
         """Archive the log of an attempt that is over, of its pod or of what was collected."""
         if pod is not None:
             await self._archive_log(instance.run, pod)
         else:
             await self._archive_collected(instance)
 
-    async def _archive_log(self, run: RunRef, pod: Mapping[str, Any]) -> None:
+    async def _archive_log(self, run: RunRef, pod: PodView) -> None:
         """Archive the log of a pod that has ended."""
-        ref = dataclasses.replace(names.parse_ref(pod), run=run)
+        ref = dataclasses.replace(pod.ref, run=run)
         whole = self._collector.whole(run, pod)
         await self._archive.keep(ref, whole, begins=turns.first_log_line(pod))
 
@@ -586,8 +582,8 @@ class KubernetesRuntime:
         try:
             lines = await self.log_api.log(
                 instance.run.namespace,
-                pod["metadata"]["name"],
-                container=container_of(pod),
+                pod.name,
+                container=pod.container,
                 tail_lines=_TAIL_LINES,
                 limit_bytes=_TAIL_BYTES,
             )
@@ -598,18 +594,14 @@ class KubernetesRuntime:
         return (lines.rpartition(begins + b"\n")[2] if begins else lines)[-limit:]
 
     async def _read_live(
-        self, run: RunRef, pod: Mapping[str, Any], cursor: Cursor, *, limit: int
+        self, run: RunRef, pod: PodView, cursor: Cursor, *, limit: int
     ) -> LogChunk:
         waits = await self._waits(run, pod)  # asked first: it then prints no more
-        metadata = pod["metadata"]
         collected = await asyncio.to_thread(
-            lambda: (
-                self._collector.find(run, metadata["uid"])
-                or self._viewer.find(run, metadata["uid"])
-            )
+            lambda: self._collector.find(run, pod.uid) or self._viewer.find(run, pod.uid)
         )
         if collected is None:
-            read = reading(self.log_api, run.namespace, metadata["name"], container_of(pod))
+            read = reading(self.log_api, run.namespace, pod.name, pod.container)
         else:
             read = collected.read
             if not cursor.token:
@@ -618,7 +610,7 @@ class KubernetesRuntime:
         chunk = await read_live(read, cursor, limit=limit, begins=turns.first_log_line(pod))
         return dataclasses.replace(chunk, end=waits and len(chunk.data) < limit)
 
-    def _seen(self, instance: InstanceRef) -> Mapping[str, Any] | None:
+    def _seen(self, instance: InstanceRef) -> PodView | None:
         """Return the pod of an attempt where a watch of ours shows it."""
         run = instance.run
         shared = self._watches.get((asyncio.get_running_loop(), run.namespace, run.controller))
@@ -626,7 +618,7 @@ class KubernetesRuntime:
             return None
         for numbered in (False, True):
             pod = shared.pod(names.pod_name(instance, numbered=numbered))
-            if pod is not None and identity(names.parse_ref(pod)) == identity(instance):
+            if pod is not None and identity(pod.ref) == identity(instance):
                 return pod
         return None
 
@@ -640,14 +632,14 @@ class KubernetesRuntime:
         """
         key = (asyncio.get_running_loop(), run.namespace, run.controller)
 
-        def seen() -> Iterable[Mapping[str, Any]]:
+        def seen() -> Iterable[PodView]:
             shared = self._watches.get(key)
             if only is not None and self._collector.is_collected(run):
                 return []
             return [
                 pod
                 for pod in (shared.pods(run) if shared is not None else ())
-                if only is None or identity(names.parse_ref(pod))[:2] in only
+                if only is None or pod.ref.key in only
             ]
 
         watching = asyncio.ensure_future(self._keep_watching(run))
@@ -675,9 +667,7 @@ class KubernetesRuntime:
         """
         await self._remove(run, keeps=_keeps)
 
-    async def _remove(
-        self, run: RunRef, *, keeps: Callable[[RunFacts, Mapping[str, Any]], bool]
-    ) -> None:
+    async def _remove(self, run: RunRef, *, keeps: Callable[[RunFacts, PodView], bool]) -> None:
         facts = await self._records.bury(run)
         kept = await self._instances.end_all(
             run, keeps=functools.partial(keeps, facts) if facts else _keeps_none
@@ -775,8 +765,8 @@ class KubernetesRuntime:
         short = await shortage(self.api, run.namespace, facts.needs)
         if short is None:
             return None
-        own = [pod for pod in await self._instances.all(run) if not is_over(pod)]
-        begun = any(names.parse_ref(pod).job_attempt == job_attempt for pod in own)
+        own = [pod for pod in await self._instances.all(run) if not pod.is_over]
+        begun = any(pod.ref.job_attempt == job_attempt for pod in own)
         return None if begun else short
 
     async def _create_one(
@@ -785,7 +775,7 @@ class KubernetesRuntime:
         facts: RunFacts,
         record_uid: str,
         options: pods.PodOptions,
-        others: Sequence[Mapping[str, Any]],
+        others: Sequence[PodView],
         short: ApiError | None,
     ) -> Outcome:
         """Create one pod; `short`: why the server would not take all that are needed together."""
@@ -799,17 +789,17 @@ class KubernetesRuntime:
             if short is not None:
                 raise short
             for pod in others:
-                if identity(names.parse_ref(pod))[:2] != (ref.role, ref.index):
+                if pod.ref.key != ref.key:
                     continue
                 verdict = judge(pod, ref)
-                if verdict.step in ("wait", "refuse") and not is_over(pod):
+                if verdict.step in ("wait", "refuse") and not pod.is_over:
                     return Outcome(
                         ref=ref,
                         result="refused",
                         reason=WAITING_FOR_OLD_INSTANCE,
                         message=verdict.message,
                     )
-                if verdict.step == "replace" and not is_over(pod):  # it stays for a look inside
+                if verdict.step == "replace" and not pod.is_over:  # it stays for a look inside
                     await self._instances.delete(ref.run, pod, grace_seconds=0)
             data = pods.file_data(spec)
             document = pods.pod_of(spec, facts, record_uid, options=options)
@@ -852,14 +842,13 @@ class KubernetesRuntime:
         ]
 
 
-def _keeps(facts: RunFacts, pod: Mapping[str, Any]) -> bool:
+def _keeps(facts: RunFacts, pod: PodView) -> bool:
     """Return whether a pod stays to be looked at: one that has ended, or was told to stay."""
     return turns.stays_now(pod, now=time.time()) or _keeps_ended(facts, pod)
 
 
-def _keeps_ended(facts: RunFacts, pod: Mapping[str, Any]) -> bool:
-    ended = is_over(pod) or is_ending(pod)
-    if not ended or pod["metadata"].get("deletionTimestamp"):
+def _keeps_ended(facts: RunFacts, pod: PodView) -> bool:
+    if not (pod.is_over or pod.is_ending) or pod.deletion is not None:
         return False
     if facts.clean_pod_policy == "All":
         return False
@@ -867,7 +856,7 @@ def _keeps_ended(facts: RunFacts, pod: Mapping[str, Any]) -> bool:
     return ttl is None or ended_at is None or time.time() < ended_at + ttl
 
 
-def _keeps_none(_: Mapping[str, Any]) -> bool:
+def _keeps_none(_: PodView) -> bool:
     return False
 
 

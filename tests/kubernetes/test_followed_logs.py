@@ -12,7 +12,7 @@ import pytest
 
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import collecting, logs, names
-from airflow_training.runtimes.kubernetes.api import NotFound
+from airflow_training.runtimes.kubernetes.api_errors import NotFound
 from airflow_training.runtimes.kubernetes.collected import CollectedLog
 from airflow_training.runtimes.kubernetes.collecting import PodLog
 from airflow_training.runtimes.kubernetes.logs import LogArchive

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedDependency, RunRef
 from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.kubernetes.creating import PodCreation
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.gangs import (
     gang_of,
@@ -19,9 +19,7 @@ from airflow_training.runtimes.kubernetes.gangs import (
     pod_group_documents,
     pod_requests,
 )
-from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pod_view import PodView
-from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from airflow_training.runtimes.port import InstanceRef, Outcome
 from tests.kubernetes.samples import (
     OPTIONS,
@@ -298,18 +296,16 @@ class Pods:
         pytest.param("Failed", [], id="kueue-counts-it-until-it-sees-the-new-one"),
     ],
 )
-async def test_of_a_run_that_is_opened_anew_what_stayed_goes(
-    tmp_path: Path, phase: str, deleted: list[str]
-):
+async def test_of_a_run_that_is_opened_anew_what_stayed_goes(phase: str, deleted: list[str]):
     job = a_job(gang="kueue", scheduling={"queue": "research"})
     kept = a_pod(job)
     kept["metadata"]["labels"][names.KEPT] = "true"
     kept["status"] = {"phase": phase}
-    runtime = KubernetesRuntime(
-        connect=cast("Any", None), archive=LogArchive(str(tmp_path), tail_bytes=0), options=OPTIONS
-    )
     pods = Pods()
-    runtime._instances = cast("Any", pods)
-    spec = an_instance(job, epoch=1)
-    made = await runtime._create_one(spec, facts_of(RUN, job), "uid-1", OPTIONS, [PodView.of(kept)], None)
+    nobody = cast("Any", None)  # this pod asks for nothing else
+    creation = PodCreation(nobody, cast("Any", pods), nobody, OPTIONS, max_run_seconds=None)
+    spec, others = an_instance(job, epoch=1), [PodView.of(kept)]
+    (made,) = await creation.create(
+        [spec], facts_of(RUN, job), "uid-1", OPTIONS, others=others, short=None
+    )
     assert (made.result, pods.deleted) == ("created", deleted)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.kubernetes.api import Forbidden, NotFound
+from airflow_training.runtimes.kubernetes.api_errors import Forbidden, NotFound
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.group_status import (
     by_events,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.kubernetes.api import ApiError, NotFound
+from airflow_training.runtimes.kubernetes.api_errors import ApiError, NotFound
 from airflow_training.runtimes.kubernetes.collected import CollectedLog
 from airflow_training.runtimes.kubernetes.collecting import PodLog
 from airflow_training.runtimes.kubernetes.logs import KeyedThrottle, LogArchive

@@ -22,10 +22,10 @@ from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
 from airflow_training.runtimes.kubernetes.objects import files_document, ssh_secret_document
 from airflow_training.runtimes.kubernetes.observing import CANNOT_START_SECONDS
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport, restart_marks
+from airflow_training.runtimes.kubernetes.pod_files import file_data
 from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.kubernetes.pods import (
     PodOptions,
-    file_data,
     life_seconds,
     needs_agent,
     pod_of,

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from airflow_training.documents.resolved import UnfitNodePolicy
-from airflow_training.runtimes.kubernetes.api import Forbidden
+from airflow_training.runtimes.kubernetes.api_errors import Forbidden
 from airflow_training.runtimes.kubernetes.node_watch import NodeFacts, NodeWatch
 from airflow_training.runtimes.kubernetes.observing import observe
 from airflow_training.runtimes.kubernetes.pod_view import PodView

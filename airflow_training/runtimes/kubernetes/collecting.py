@@ -23,7 +23,8 @@ from airflow_training.control.model import AttemptId
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import pod_attempts as turns
-from airflow_training.runtimes.kubernetes.api import Api, ApiError, Invalid, NotFound
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import ApiError, Invalid, NotFound
 from airflow_training.runtimes.kubernetes.collected import CollectedLog, CollectedRun
 from airflow_training.runtimes.kubernetes.instances import identity
 from airflow_training.runtimes.kubernetes.logs import LogCut, Read, begun_late, followed

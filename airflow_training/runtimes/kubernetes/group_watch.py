@@ -14,7 +14,8 @@ from typing import Any
 from airflow_training.control import reasons
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.runtimes.kubernetes.api import Api, ApiError, Forbidden, NotFound
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import ApiError, Forbidden, NotFound
 from airflow_training.runtimes.kubernetes.fitting import never_fits
 from airflow_training.runtimes.kubernetes.group_status import (
     GroupStatus,

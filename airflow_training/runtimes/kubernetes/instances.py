@@ -13,12 +13,12 @@ from typing import Any, Protocol
 from airflow_training.control.reasons import WAITING_FOR_OLD_INSTANCE
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import StillAlive
-from airflow_training.runtimes.kubernetes import gangs, names, objects, pods
+from airflow_training.runtimes.kubernetes import gangs, names, objects, pod_files
 from airflow_training.runtimes.kubernetes import pod_attempts as turns
 from airflow_training.runtimes.kubernetes.adoption import judge
-from airflow_training.runtimes.kubernetes.api import (
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import (
     AlreadyExists,
-    Api,
     Conflict,
     Invalid,
     NotFound,
@@ -29,7 +29,7 @@ from airflow_training.runtimes.kubernetes.observing import observe
 from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.port import InstanceRef, Outcome, ReleaseAnswer
 
-__all__ = ["Instances", "Keeps", "gather_all", "identity"]
+__all__ = ["Instances", "Keeps", "find_pod", "gather_all", "identity"]
 
 _GONE_SECONDS = 5.0
 """How long `create` waits for an ended pod of the same name to go."""
@@ -68,16 +68,6 @@ class Instances:
         )
         return [PodView.of(each) for each in found]
 
-    async def find(self, ref: InstanceRef) -> PodView | None:
-        """Return the pod of an attempt, also one that is only kept."""
-        for numbered in (False, True):
-            with contextlib.suppress(NotFound):
-                name = names.pod_name(ref, numbered=numbered)
-                pod = PodView.of(await self._api.get(PODS, ref.run.namespace, name))
-                if identity(pod.ref) == identity(ref):
-                    return pod
-        return None
-
     async def create(self, ref: InstanceRef, document: Mapping[str, Any]) -> Outcome:
         """Create a pod, adopt the one that is there, or make way first where it is over."""
         until = time.monotonic() + _GONE_SECONDS
@@ -114,20 +104,20 @@ class Instances:
     async def release(self, ref: InstanceRef, answer: ReleaseAnswer) -> None:
         """Give a held pod its answer; nothing where it is another pod by now."""
         run = ref.run
-        pod = await self.find(ref)
+        pod = await find_pod(self._api, ref)
         if pod is None or (ref.uid and turns.intended_uid(pod) != ref.uid):
             return
         name, uid = pod.name, pod.uid
         addresses = {role: list(all_) for role, all_ in answer.addresses.items()}
         told: dict[str, Any] = {"uid": uid, "kind": answer.kind, "addresses": addresses}
         text = json.dumps(told)
-        if len(text) > pods.ANSWER_BYTES:
+        if len(text) > pod_files.ANSWER_BYTES:
             documents = objects.answer_documents(
                 run,
                 name,
                 uid,
                 json.dumps(addresses),
-                shard_bytes=pods.SHARD_BYTES,
+                shard_bytes=pod_files.SHARD_BYTES,
                 record_uid=pod.owner_uid,
             )
             await gather_all(
@@ -229,6 +219,17 @@ class Instances:
             ref, self._whole(run, pod, follow=pod.is_over), begins=turns.first_log_line(pod)
         )
         await self.mark(run, pod, marks)
+
+
+async def find_pod(api: Api, ref: InstanceRef) -> PodView | None:
+    """Return the pod of an attempt, also one that is only kept."""
+    for numbered in (False, True):
+        with contextlib.suppress(NotFound):
+            name = names.pod_name(ref, numbered=numbered)
+            pod = PodView.of(await api.get(PODS, ref.run.namespace, name))
+            if identity(pod.ref) == identity(ref):
+                return pod
+    return None
 
 
 async def gather_all(calls: Any) -> list[Any]:

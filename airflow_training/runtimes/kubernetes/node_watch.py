@@ -12,8 +12,8 @@ from typing import Any
 
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.runtimes.kubernetes.api import (
-    Api,
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import (
     ApiError,
     Forbidden,
     ResourceVersionExpired,

@@ -15,6 +15,7 @@ from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.fitting import never_fits_by_message
 from airflow_training.runtimes.kubernetes.group_status import GroupStatus
 from airflow_training.runtimes.kubernetes.image_pulls import refused_twice
+from airflow_training.runtimes.kubernetes.missing_python import lacks_python, python_advice
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport, with_agent_report
 from airflow_training.runtimes.kubernetes.pod_view import (
     READY_TO_START,
@@ -75,10 +76,6 @@ _NOT_MOUNTED = (
 _NO_REASON = (
     "container '{}': its node has not started it for {:g} s, and does not say why"
     " (kubectl describe pod may say more)"
-)
-_NEEDS_PYTHON = (
-    "the image of container '{container}' has no python3, which the agent needs to {what}:"
-    " use an image with Python 3.8 or newer, or do without {without}"
 )
 
 
@@ -258,8 +255,8 @@ def _ended(pod: PodView, end: ContainerEnd | None) -> _InstanceStatus:
 def _by_container(pod: PodView, end: ContainerEnd) -> _InstanceStatus:
     if end.exit_code == 0:
         return _InstanceStatus("succeeded", "Completed", end.agent_message)
-    if _lacks_python(end.message):
-        return _InstanceStatus("failed", "AgentNeedsPython", _python_advice(pod))
+    if lacks_python(end.message):
+        return _InstanceStatus("failed", "AgentNeedsPython", python_advice(pod))
     if end.reason == "Unknown":  # what containerd says of what it finds after the node has booted
         return _InstanceStatus(
             "failed", "ContainerStatusUnknown", end.message or "its node has started anew"
@@ -269,8 +266,8 @@ def _by_container(pod: PodView, end: ContainerEnd) -> _InstanceStatus:
 
 
 def _init_failure(pod: PodView, name: str, end: ContainerEnd) -> _InstanceStatus:
-    if name == names.AGENT_CONTAINER and _lacks_python(end.message):
-        return _InstanceStatus("failed", "AgentNeedsPython", _python_advice(pod))
+    if name == names.AGENT_CONTAINER and lacks_python(end.message):
+        return _InstanceStatus("failed", "AgentNeedsPython", python_advice(pod))
     text = f"init container '{name}' ended with exit code {end.exit_code}"
     return _InstanceStatus(
         "failed", end.reason or "Error", f"{text}: {end.message}" if end.message else text
@@ -317,8 +314,8 @@ def _unplaced(pod: PodView) -> _InstanceStatus:
 def _stuck_says(pod: PodView, stuck: _Obstacle, *, waited: float) -> _InstanceStatus:
     """Return a failure where a container can never start, or could not for too long."""
     name, reason, message = stuck
-    if _lacks_python(message):
-        return _InstanceStatus("failed", "AgentNeedsPython", _python_advice(pod))
+    if lacks_python(message):
+        return _InstanceStatus("failed", "AgentNeedsPython", python_advice(pod))
     refused = refused_twice(pod, name, reason, message)
     message = refused or message
     text = f"container '{name}': {message}" if message else f"container '{name}' cannot start"
@@ -432,30 +429,6 @@ def _is_idle(pod: PodView) -> bool:
     own = pod.own
     begun = own.running or own.end is not None or _current_init(pod) is not None
     return bool(pod.node) and not begun
-
-
-def _lacks_python(message: str) -> bool:
-    """Return whether a container runtime says that our `python3` is not in the image."""
-    text = message.lower()
-    return "python3" in text and (
-        "not found" in text or "no such file" in text or "executable file" in text
-    )
-
-
-def _python_advice(pod: PodView) -> str:
-    for each in pod.init_containers:
-        held_up = each.waiting or each.end
-        if each.name == names.AGENT_CONTAINER and held_up and _lacks_python(held_up.message):
-            return _NEEDS_PYTHON.format(
-                container=each.name,
-                what="hold an instance and to write its files",
-                without="createAllHold; [training] agent_image names the image",
-            )
-    return _NEEDS_PYTHON.format(
-        container=pod.annotations.get(names.CONTAINER, ""),
-        what="upload the output and to report progress",
-        without="spec.output and [training] callback_url",
-    )
 
 
 # times and the end -------------------------------------------------------------------------------

@@ -159,7 +159,9 @@ class PodView:
         containers = spec.get("containers") or ()
         container_names = tuple(sys.intern(each["name"]) for each in containers)
         container = annotations.get(names.CONTAINER) or next(iter(container_names), "")
-        main = next((each for each in containers if each["name"] == container), {})
+        main: Mapping[str, Any] = next(
+            (each for each in containers if each["name"] == container), {}
+        )
         return cls(
             name=metadata.get("name", ""),
             namespace=metadata.get("namespace", ""),

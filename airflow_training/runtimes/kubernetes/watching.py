@@ -18,7 +18,8 @@ from airflow_training.control.model import Observation
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.runtimes.kubernetes.api import Api, ApiError, ResourceVersionExpired
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import ApiError, ResourceVersionExpired
 from airflow_training.runtimes.kubernetes.group_status import GroupStatus, is_held
 from airflow_training.runtimes.kubernetes.group_watch import GroupStatuses
 from airflow_training.runtimes.kubernetes.image_pulls import with_earlier_message

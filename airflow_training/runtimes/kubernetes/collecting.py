@@ -7,7 +7,6 @@ never waits for a log. Beyond so many streams, pods are read in turns.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import logging
 import shutil
@@ -30,6 +29,7 @@ from airflow_training.runtimes.kubernetes.instances import identity
 from airflow_training.runtimes.kubernetes.logs import LogCut, Read, begun_late, followed
 from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.kubernetes.timestamped_lines import Piece, StampedReader
+from airflow_training.runtimes.kubernetes.watch_loop import detached
 from airflow_training.runtimes.port import InstanceRef
 
 __all__ = ["LogCollector", "PodLog"]
@@ -104,7 +104,6 @@ class LogCollector:
         """Collect the logs of a run's pods until cancelled; another process may do it instead."""
         kept = CollectedRun(self._folder, run.uid)
         begun: dict[str, asyncio.Task[bool]] = {}
-        start = asyncio.get_running_loop().create_task
         self._running[run.uid] += 1
         try:
             while True:
@@ -113,8 +112,7 @@ class LogCollector:
                         uid = pod.uid
                         if uid not in self._streams and pod.has_trained:
                             work = self._collect_pod if pod.trains else self._end
-                            # what it logs belongs to no follower
-                            begun[uid] = contextvars.Context().run(start, work(run, pod, pods))
+                            begun[uid] = detached(work(run, pod, pods))
                             self._streams[uid] = begun[uid]
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:

@@ -6,12 +6,18 @@ An idle run costs nothing of its own: the watch is one request in five minutes, 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
-import random
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Any
 
 from airflow_training.control.model import Observation
@@ -19,7 +25,7 @@ from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.api import Api
-from airflow_training.runtimes.kubernetes.api_errors import ApiError, ResourceVersionExpired
+from airflow_training.runtimes.kubernetes.api_errors import ApiError
 from airflow_training.runtimes.kubernetes.group_status import GroupStatus, is_held
 from airflow_training.runtimes.kubernetes.group_watch import GroupStatuses
 from airflow_training.runtimes.kubernetes.image_pulls import with_earlier_message
@@ -30,6 +36,7 @@ from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
 from airflow_training.runtimes.kubernetes.pod_view import PodView, number_of_version
 from airflow_training.runtimes.kubernetes.progress import Report, stored_report
 from airflow_training.runtimes.kubernetes.quota_watch import QuotaWatch
+from airflow_training.runtimes.kubernetes.watch_loop import ListWatch, detached
 from airflow_training.runtimes.port import (
     Change,
     InstanceRemoval,
@@ -42,8 +49,6 @@ __all__ = ["NamespaceWatch"]
 
 log = logging.getLogger(__name__)
 
-WATCH_SECONDS = (270, 330)
-"""How long one watch request lasts; spread, so that many processes do not come back together."""
 PROGRESS_SECONDS = 15.0
 """How often progress that lies in object storage is read."""
 TURN_SECONDS = 1.0
@@ -161,46 +166,38 @@ class NamespaceWatch:
     # the task ----------------------------------------------------------------------------------
     def _start(self) -> None:
         if not self._tasks:
-            # in a context of their own: what they log belongs to no follower
-            start = asyncio.get_running_loop().create_task
-            self._tasks = tuple(
-                contextvars.Context().run(start, work)
-                for work in (
-                    self._watch_for_ever(),
-                    self._read_progress_for_ever(),
-                    self._poll_agent_reports(),
-                    self._poll_groups(),
-                )
+            watch = ListWatch(
+                self._api,
+                PODS,
+                self._namespace,
+                selector=self._selector,
+                on_list=self._on_list,
+                on_change=self._on_change,
+                on_unreachable=self._publish_unreachable,
+                on_break=lambda error: self._publish_unreachable(f"the watch broke: {error!r}"),
+                pauses=_PAUSES,
+                silent_seconds=self._silent_seconds,
             )
+            work = (
+                watch.run(),
+                self._read_progress_for_ever(),
+                self._poll_agent_reports(),
+                self._poll_groups(),
+            )
+            self._tasks = tuple(map(detached, work))
 
-    async def _watch_for_ever(self) -> None:
-        heard_at = time.monotonic()
-        pause, longest = _PAUSES
-        while True:
-            try:
-                items, version = await self._api.list(
-                    PODS, self._namespace, selector=self._selector
-                )
-                views = self._parsed(items)
-                await self._update_agent_reports(views)
-                if self._was_away:
-                    self._was_away, self._answers_since = False, self._now()
-                self._replace(views, {each["metadata"]["name"] for each in items}, version)
-                heard_at, pause = time.monotonic(), _PAUSES[0]
-                version, heard_at = await self._watch(version)
-                continue  # a full comparison
-            except ResourceVersionExpired:
-                log.info("the watch of %s fell behind; listing again", self._namespace)
-            except (RuntimeUnavailable, ApiError) as error:
-                if not isinstance(error, RuntimeUnavailable) or (
-                    time.monotonic() - heard_at > self._silent_seconds
-                ):
-                    self._publish_unreachable(error)
-            except Exception as error:
-                log.exception("the watch of %s broke", self._namespace)
-                self._publish_unreachable(RuntimeUnavailable(f"the watch broke: {error!r}"))
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
-            pause = min(pause * 2, longest)
+    async def _on_list(self, items: Sequence[Mapping[str, Any]], version: str) -> None:
+        views = self._parsed(items)
+        await self._update_agent_reports(views)
+        if self._was_away:
+            self._was_away, self._answers_since = False, self._now()
+        self._replace(views, {each["metadata"]["name"] for each in items}, version)
+
+    def _on_change(self, kind: str, pod: Mapping[str, Any]) -> None:
+        if kind == "DELETED":
+            self._remove(pod["metadata"]["name"], pod["metadata"]["uid"])
+        elif (view := _view(pod)) is not None:
+            self._put(view)
 
     async def _read_progress_for_ever(self) -> None:
         while True:
@@ -266,39 +263,6 @@ class NamespaceWatch:
                     self._turns[uid] = known[uid]
                     news.append(pod.name)
         return news
-
-    async def _watch(self, version: str) -> tuple[str, float]:
-        """Follow what happens after `version` for one comparison period, across broken connections.
-
-        Raises Expired, and RuntimeUnavailable when the server stays away.
-        """
-        until = time.monotonic() + random.uniform(*WATCH_SECONDS)  # noqa: S311 - jitter, no secret
-        heard_at = time.monotonic()
-        pause = _PAUSES[0]
-        while (left := until - time.monotonic()) > 0:
-            opened_at = time.monotonic()
-            try:
-                async for kind, pod in self._api.watch(
-                    PODS,
-                    self._namespace,
-                    selector=self._selector,
-                    resource_version=version,
-                    timeout_seconds=max(1, int(left)),
-                ):
-                    version = pod["metadata"]["resourceVersion"]
-                    if kind == "DELETED":
-                        self._remove(pod["metadata"]["name"], pod["metadata"]["uid"])
-                    elif kind != "BOOKMARK" and (view := _view(pod)) is not None:
-                        self._put(view)
-                heard_at = time.monotonic()
-            except RuntimeUnavailable:
-                if time.monotonic() - heard_at > self._silent_seconds:
-                    raise
-            if time.monotonic() - opened_at > 1.0:
-                pause = _PAUSES[0]
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
-            pause = min(pause * 2, _PAUSES[1])
-        return version, heard_at
 
     async def _catch_up(self, run: RunRef) -> None:
         """Read the run's pods once: a follower sees what was done before it came."""
@@ -436,10 +400,10 @@ class NamespaceWatch:
         for queue in self._followers.get(run_uid, ()):
             queue.put_nowait(told)
 
-    def _publish_unreachable(self, error: Exception) -> None:
+    def _publish_unreachable(self, why: Exception | str) -> None:
         self._synced, self._was_away = False, True
         for uid in list(self._followers):
-            self._tell(uid, RuntimeUnavailable(str(error)))
+            self._tell(uid, RuntimeUnavailable(str(why)))
 
     def _renew(self, run_uid: str, queue: asyncio.Queue[_Told]) -> asyncio.Queue[_Told]:
         """Return a new queue: what was told before the snapshot is in the snapshot."""

@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.kubernetes.api import Api, Forbidden, ResourceVersionExpired
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import Forbidden, ResourceVersionExpired
 from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
 from airflow_training.supervise.instance_logs import RunLogs

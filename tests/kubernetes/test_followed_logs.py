@@ -12,10 +12,11 @@ import pytest
 
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import collecting, logs, names
-from airflow_training.runtimes.kubernetes.api import NotFound
+from airflow_training.runtimes.kubernetes.api_errors import NotFound
 from airflow_training.runtimes.kubernetes.collected import CollectedLog
 from airflow_training.runtimes.kubernetes.collecting import PodLog
 from airflow_training.runtimes.kubernetes.logs import LogArchive
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.kubernetes.timestamped_lines import Piece, StampedReader
 from airflow_training.runtimes.port import Cursor
 from tests.kubernetes.conftest import Stage, resolved
@@ -76,7 +77,7 @@ def whole(api: Any, name: str, folder: Path) -> PodLog:
     }
     return PodLog(
         api=api,
-        pod={"metadata": metadata},
+        pod=PodView.of({"metadata": metadata}),
         collected=CollectedLog(folder / "none.log", most_bytes=0),
         stream=None,
         slots=asyncio.Semaphore(1 << 10),

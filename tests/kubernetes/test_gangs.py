@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedDependency, RunRef
 from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.kubernetes.creating import PodCreation
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.gangs import (
     gang_of,
@@ -19,8 +19,7 @@ from airflow_training.runtimes.kubernetes.gangs import (
     pod_group_documents,
     pod_requests,
 )
-from airflow_training.runtimes.kubernetes.logs import LogArchive
-from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.port import InstanceRef, Outcome
 from tests.kubernetes.samples import (
     OPTIONS,
@@ -192,8 +191,8 @@ KEPT_BY = ["kueue.x-k8s.io/managed"]
 def test_kueue_is_told_that_no_replacement_comes(metadata, node, expected):
     labels = {"kueue.x-k8s.io/pod-group-name": "digits-01234"}
     pod = {"metadata": {"labels": labels, **metadata}, "spec": {"nodeName": node} if node else {}}
-    assert marks_at_end(pod) == expected
-    assert marks_at_end({**pod, "metadata": metadata}) == {}, "not one of Kueue's"
+    assert marks_at_end(PodView.of(pod)) == expected
+    assert marks_at_end(PodView.of({**pod, "metadata": metadata})) == {}, "not one of Kueue's"
 
 
 def test_without_a_gang_nothing_marks_a_pod():
@@ -283,8 +282,8 @@ class Pods:
     def __init__(self) -> None:
         self.deleted: list[str] = []
 
-    async def delete(self, run: RunRef, pod: Mapping[str, Any], *, grace_seconds: float) -> None:
-        self.deleted.append(pod["metadata"]["name"])
+    async def delete(self, run: RunRef, pod: PodView, *, grace_seconds: float) -> None:
+        self.deleted.append(pod.name)
 
     async def create(self, ref: InstanceRef, document: Mapping[str, Any]) -> Outcome:
         return Outcome(ref=ref, result="created")
@@ -297,18 +296,16 @@ class Pods:
         pytest.param("Failed", [], id="kueue-counts-it-until-it-sees-the-new-one"),
     ],
 )
-async def test_of_a_run_that_is_opened_anew_what_stayed_goes(
-    tmp_path: Path, phase: str, deleted: list[str]
-):
+async def test_of_a_run_that_is_opened_anew_what_stayed_goes(phase: str, deleted: list[str]):
     job = a_job(gang="kueue", scheduling={"queue": "research"})
     kept = a_pod(job)
     kept["metadata"]["labels"][names.KEPT] = "true"
     kept["status"] = {"phase": phase}
-    runtime = KubernetesRuntime(
-        connect=cast("Any", None), archive=LogArchive(str(tmp_path), tail_bytes=0), options=OPTIONS
-    )
     pods = Pods()
-    runtime._instances = cast("Any", pods)
-    spec = an_instance(job, epoch=1)
-    made = await runtime._create_one(spec, facts_of(RUN, job), "uid-1", OPTIONS, [kept], None)
+    nobody = cast("Any", None)  # this pod asks for nothing else
+    creation = PodCreation(nobody, cast("Any", pods), nobody, OPTIONS, max_run_seconds=None)
+    spec, others = an_instance(job, epoch=1), [PodView.of(kept)]
+    (made,) = await creation.create(
+        [spec], facts_of(RUN, job), "uid-1", OPTIONS, others=others, short=None
+    )
     assert (made.result, pods.deleted) == ("created", deleted)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.kubernetes.api import Forbidden, NotFound
+from airflow_training.runtimes.kubernetes.api_errors import Forbidden, NotFound
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.group_status import (
     by_events,
@@ -27,7 +27,8 @@ from airflow_training.runtimes.kubernetes.kinds import (
     PODS,
     ResourceKind,
 )
-from airflow_training.runtimes.kubernetes.observing import observe, trimmed
+from airflow_training.runtimes.kubernetes.observing import observe
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from tests.kubernetes.samples import RUN, a_container, a_job, a_pod, a_role
 from tests.kubernetes.test_observing import NOW, at, condition, container, waiting
 
@@ -203,7 +204,7 @@ def starting(*, seconds: float) -> dict[str, Any]:
     ],
 )
 def test_only_a_pod_that_waits_for_others_is_asked_about(pod, held):
-    assert is_held(trimmed(pod), now=NOW) == held
+    assert is_held(PodView.of(pod), now=NOW) == held
 
 
 class Server:
@@ -232,9 +233,10 @@ class Server:
 async def asked(server: Server, *pods: Any, times: int = 1) -> dict[str, str]:
     """Return uid -> reason and message of a pod, once its holder was asked."""
     holders = GroupStatuses(server, "team")  # type: ignore[arg-type]  # only what it asks for
-    looked = [await holders.of([trimmed(pod) for pod in pods]) for _ in range(times)]
+    views = [PodView.of(pod) for pod in pods]
+    looked = [await holders.of(views) for _ in range(times)]
     found = looked[-1]
-    seen = {pod["metadata"]["uid"]: observe(pod, now=NOW, holder=found.get(pod["metadata"]["uid"])) for pod in pods}  # fmt: skip
+    seen = {pod.uid: observe(pod, now=NOW, holder=found.get(pod.uid)) for pod in views}
     return {uid: f"{each.state} {each.reason}: {each.message}" for uid, each in seen.items()}
 
 

@@ -29,7 +29,8 @@ from airflow_training.runtimes.kubernetes import inject, names
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.gangs import pod_requests
 from airflow_training.runtimes.kubernetes.objects import agent_document, answer_documents
-from airflow_training.runtimes.kubernetes.pods import PodOptions, answer_shards, needs_agent
+from airflow_training.runtimes.kubernetes.pod_files import answer_shards
+from airflow_training.runtimes.kubernetes.pods import PodOptions, needs_agent
 from tests.kubernetes.emulator.environment import expand
 from tests.kubernetes.samples import (
     OPTIONS,

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.kubernetes.api import ApiError, NotFound
+from airflow_training.runtimes.kubernetes.api_errors import ApiError, NotFound
 from airflow_training.runtimes.kubernetes.collected import CollectedLog
 from airflow_training.runtimes.kubernetes.collecting import PodLog
 from airflow_training.runtimes.kubernetes.logs import KeyedThrottle, LogArchive
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.port import Cursor, LogChunk
 from tests.kubernetes import samples
 from tests.kubernetes.test_record import FIRST, instance_of
@@ -113,7 +114,7 @@ async def test_a_log_that_was_collected_to_its_end_stays_known_as_such(tmp_path:
     collected.note({"ended": True})
     log = PodLog(
         api=None,  # type: ignore[arg-type]  # nobody asks for what is known
-        pod=samples.a_pod(),
+        pod=PodView.of(samples.a_pod()),
         collected=collected,
         stream=None,
         slots=asyncio.Semaphore(1),

@@ -19,7 +19,8 @@ from airflow_training.frameworks.naming import instance_name, service_name
 from airflow_training.runtimes.kubernetes import names, objects
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.gangs import pod_group_documents
-from airflow_training.runtimes.kubernetes.pods import PodOptions, file_data, pod_of
+from airflow_training.runtimes.kubernetes.pod_files import file_data
+from airflow_training.runtimes.kubernetes.pods import PodOptions, pod_of
 from airflow_training.runtimes.kubernetes.services import service_documents
 from airflow_training.runtimes.kubernetes.written_names import OWN_VOLUMES, refused_names
 from airflow_training.runtimes.rendering import expected_addresses, render_instance

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import sys
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Any
 
@@ -18,11 +20,10 @@ from airflow_training.runtimes.kubernetes.observing import (
     OVERDUE_SECONDS,
     SETTLE_SECONDS,
     SLOW_START_SECONDS,
-    is_over,
     observe,
     observe_again_at,
-    trimmed,
 )
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.kubernetes.reasons import REASONS
 from tests.kubernetes.samples import a_job, a_pod, a_role
 
@@ -439,9 +440,8 @@ CASES = {
 
 
 @pytest.mark.parametrize(("seen", "state", "reason", "more"), CASES.values(), ids=list(CASES))
-@pytest.mark.parametrize("shape", [lambda p: p, trimmed], ids=["whole", "trimmed"])
-def test_what_a_pod_says(seen, state, reason, more, shape):
-    found = observe(shape(seen), now=NOW)
+def test_what_a_pod_says(seen, state, reason, more):
+    found = observe(PodView.of(seen), now=NOW)
     assert (found.state, found.reason) == (state, reason)
     more = dict(more)
     expected_class = more.pop("class", None)
@@ -459,35 +459,39 @@ def test_what_a_pod_says(seen, state, reason, more, shape):
 @pytest.mark.parametrize("seen", [case[0] for case in CASES.values()], ids=list(CASES))
 def test_looking_changes_nothing_and_says_the_same_again(seen):
     before = copy.deepcopy(seen)
-    assert observe(seen, now=NOW) == observe(seen, now=NOW)
-    assert trimmed(trimmed(seen)) == trimmed(seen)
+    view = PodView.of(seen)
+    assert observe(view, now=NOW) == observe(view, now=NOW) == observe(PodView.of(seen), now=NOW)
     assert seen == before
+
+
+def a_view(*args: Any, **keys: Any) -> PodView:
+    return PodView.of(pod(*args, **keys))
 
 
 def test_what_an_agent_left_behind_is_the_output():
     said = '{"airflow-training": {"output": {"uri": "s3://o", "bytes": 3, "digest": "sha256:1", "files": 1}}}'
-    found = observe(pod("Succeeded", container(terminated(0, message=said))), now=NOW)
+    found = observe(a_view("Succeeded", container(terminated(0, message=said))), now=NOW)
     assert found.output == RunOutput(uri="s3://o", bytes=3, digest="sha256:1")
     said = '{"airflow-training": {"reason": "OutputFailed", "message": "no bucket"}}'
-    found = observe(pod("Failed", container(terminated(1, message=said))), now=NOW)
+    found = observe(a_view("Failed", container(terminated(1, message=said))), now=NOW)
     assert (found.state, found.reason, found.message) == ("failed", "OutputFailed", "no bucket")
 
 
 @pytest.mark.parametrize("said", ["{", "[]", '{"airflow-training": 3}', "plain words", '"x"'])
 def test_other_last_words_are_a_message(said):
-    found = observe(pod("Failed", container(terminated(1, message=said))), now=NOW)
+    found = observe(a_view("Failed", container(terminated(1, message=said))), now=NOW)
     assert (found.state, found.message, found.output) == ("failed", said, None)
 
 
 def test_a_container_that_cannot_start_is_looked_at_again_in_time():
-    stuck = pod("Pending", container(waiting("ImagePullBackOff")))
+    stuck = a_view("Pending", container(waiting("ImagePullBackOff")))
     when = observe_again_at(stuck, now=NOW)
     assert when == NOW - 60 + CANNOT_START_SECONDS
     assert observe(stuck, now=when - 1).state == "pending"
     assert observe(stuck, now=when).state == "failed"
-    assert not is_over(stuck)
+    assert not stuck.is_over
     assert observe_again_at(stuck, now=when) is None
-    assert observe_again_at(pod("Running", container(RUNNING)), now=NOW) is None
+    assert observe_again_at(a_view("Running", container(RUNNING)), now=NOW) is None
 
 
 def test_a_pod_whose_volumes_do_not_come_is_looked_at_again_in_time():
@@ -495,28 +499,28 @@ def test_a_pod_whose_volumes_do_not_come_is_looked_at_again_in_time():
         condition("PodScheduled", "True"),
         condition("PodReadyToStartContainers", "False"),
     ]
-    stuck = pod("Pending", container(waiting("ContainerCreating")), conditions=conditions)
-    when = observe_again_at(trimmed(stuck), now=NOW)
+    stuck = a_view("Pending", container(waiting("ContainerCreating")), conditions=conditions)
+    when = observe_again_at(stuck, now=NOW)
     assert when == NOW - 60 + CANNOT_START_SECONDS
-    assert observe(trimmed(stuck), now=when - 1).state == "pending"
-    assert observe(trimmed(stuck), now=when).reason == "PodNotReadyToStart"
+    assert observe(stuck, now=when - 1).state == "pending"
+    assert observe(stuck, now=when).reason == "PodNotReadyToStart"
 
 
 def test_a_pod_whose_node_names_no_error_is_looked_at_again_in_time():
-    slow = pod("Pending", container(waiting("ContainerCreating")))
-    when = observe_again_at(trimmed(slow), now=NOW)
+    slow = a_view("Pending", container(waiting("ContainerCreating")))
+    when = observe_again_at(slow, now=NOW)
     assert when == NOW - 60 + SLOW_START_SECONDS
-    assert observe(trimmed(slow), now=when - 1).state == "pending"
-    failed = observe(trimmed(slow), now=when)
+    assert observe(slow, now=when - 1).state == "pending"
+    failed = observe(slow, now=when)
     assert failed.message.startswith("container 'main': its node has not started it for 1800 s")
-    assert observe_again_at(trimmed(slow), now=when) is None
+    assert observe_again_at(slow, now=when) is None
 
 
 @pytest.mark.parametrize("reason", ["CreateContainerConfigError", "ContainerCreating"])
 def test_what_cannot_start_has_its_whole_time_once_the_server_answers_again(reason):
     """What was said last may be over for long: its kubelet could not tell either."""
     limit = SLOW_START_SECONDS if reason == "ContainerCreating" else CANNOT_START_SECONDS
-    stuck = pod(
+    stuck = a_view(
         "Pending",
         container(waiting(reason)),
         conditions=[condition("PodScheduled", "True", when=-limit)],
@@ -528,32 +532,32 @@ def test_what_cannot_start_has_its_whole_time_once_the_server_answers_again(reas
 
 
 def test_older_kubelets_say_why_only_the_first_time():
-    first = pod("Pending", container(waiting("ErrImagePull", "team/trian:7: not found")))
-    again = pod(
+    first = a_view("Pending", container(waiting("ErrImagePull", "team/trian:7: not found")))
+    again = a_view(
         "Pending", container(waiting("ImagePullBackOff", 'Back-off pulling image "team/trian:7"'))
     )
     assert observe(again, now=NOW).state == "pending"
-    remembered = with_earlier_message(again, trimmed(first))
+    remembered = with_earlier_message(again, first)
     found = observe(remembered, now=NOW)
     assert (found.state, found.message) == ("failed", "container 'main': team/trian:7: not found")
-    once_more = with_earlier_message(again, trimmed(remembered))
-    assert observe(trimmed(once_more), now=NOW).state == "failed"
-    other = pod("Pending", container(waiting("ImagePullBackOff")), metadata={"uid": "u-2"})
-    assert observe(with_earlier_message(other, trimmed(first)), now=NOW).state == "pending"
+    once_more = with_earlier_message(again, remembered)
+    assert observe(once_more, now=NOW).state == "failed"
+    other = a_view("Pending", container(waiting("ImagePullBackOff")), metadata={"uid": "u-2"})
+    assert observe(with_earlier_message(other, first), now=NOW).state == "pending"
 
 
 def test_an_end_without_a_last_phase_counts_after_a_while():
-    beside_a_sidecar = pod("Running", container(just_ended(3)), container(RUNNING, "proxy"))
+    beside_a_sidecar = a_view("Running", container(just_ended(3)), container(RUNNING, "proxy"))
     when = observe_again_at(beside_a_sidecar, now=NOW)
     assert when == NOW - 1 + SETTLE_SECONDS
     assert observe(beside_a_sidecar, now=when - 0.1).state == "running"
     assert observe(beside_a_sidecar, now=when).exit_code == 3
     assert observe_again_at(beside_a_sidecar, now=when) is None
-    assert observe_again_at(pod("Failed", container(just_ended(3))), now=NOW) is None
+    assert observe_again_at(a_view("Failed", container(just_ended(3))), now=NOW) is None
 
 
 def test_a_pod_that_should_be_gone_is_looked_at_again_in_time():
-    leaving = pod("Running", container(RUNNING), metadata={"deletionTimestamp": at(10)})
+    leaving = a_view("Running", container(RUNNING), metadata={"deletionTimestamp": at(10)})
     when = observe_again_at(leaving, now=NOW)
     assert when == NOW + 10 + OVERDUE_SECONDS
     assert observe(leaving, now=when - 1).reason == "Deleted"
@@ -576,12 +580,11 @@ def test_a_pod_that_should_be_gone_is_looked_at_again_in_time():
     ],
 )
 def test_when_nothing_of_a_pod_runs_any_more(seen, over):
-    assert is_over(seen) is over
-    assert is_over(trimmed(seen)) is over
+    assert PodView.of(seen).is_over is over
 
 
 def test_a_pod_of_others_is_no_instance():
-    strange = pod("Running", container(RUNNING), metadata={"labels": {"app": "x"}})
+    strange = a_view("Running", container(RUNNING), metadata={"labels": {"app": "x"}})
     with pytest.raises(KeyError):
         observe(strange, now=NOW)
 
@@ -592,9 +595,12 @@ def test_a_thousand_watched_pods_fit_into_20_mb():
     noisy["metadata"]["annotations"][names.RELEASE] = "x" * 60_000
 
     def size(value: Any) -> int:
-        inner = (
-            value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        )
+        if dataclasses.is_dataclass(value):
+            inner: Iterable[Any] = [getattr(value, each.name) for each in dataclasses.fields(value)]
+        elif isinstance(value, dict):
+            inner = value.values()
+        else:
+            inner = value if isinstance(value, (list, tuple)) else ()
         return sys.getsizeof(value) + sum(map(size, inner))
 
-    assert size(trimmed(noisy)) < 20_000 * 0.75
+    assert size(PodView.of(noisy)) < 20_000 * 0.75

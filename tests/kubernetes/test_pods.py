@@ -22,9 +22,10 @@ from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
 from airflow_training.runtimes.kubernetes.objects import files_document, ssh_secret_document
 from airflow_training.runtimes.kubernetes.observing import CANNOT_START_SECONDS
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport, restart_marks
+from airflow_training.runtimes.kubernetes.pod_files import file_data
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.kubernetes.pods import (
     PodOptions,
-    file_data,
     life_seconds,
     needs_agent,
     pod_of,
@@ -53,7 +54,7 @@ def env_of(pod: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_pod_is_found_again_by_what_it_carries():
     pod = a_pod()
-    assert names.parse_ref(pod) == dataclasses.replace(an_instance(a_job()).ref, uid="")
+    assert PodView.of(pod).ref == dataclasses.replace(an_instance(a_job()).ref, uid="")
     assert (pod["metadata"]["name"], pod["metadata"]["namespace"]) == (
         "digits-01234-worker-0",
         "team",
@@ -114,7 +115,7 @@ def test_what_the_user_wrote_stays():
 
 def test_labels_of_the_user_never_take_the_place_of_ours():
     job = a_job(a_role(metadata={"labels": {names.RUN: "another", names.CONTROLLER: "b"}}))
-    assert names.parse_ref(a_pod(job)).run.uid == RUN.uid
+    assert PodView.of(a_pod(job)).ref.run.uid == RUN.uid
 
 
 @pytest.mark.parametrize(
@@ -270,7 +271,7 @@ def test_the_next_attempt_in_a_pod_has_only_what_is_left_of_the_jobs_time(told: 
 
     _, first = made(1000.0)
     spec, second = made(100.0, attempt=1)
-    marks = restart_marks(first, AgentReport(number=0), second, spec.ref)
+    marks = restart_marks(PodView.of(first), AgentReport(number=0), second, spec.ref)
     order = json.loads(marks["annotations"]["airflow-training/order"])
     if not told:
         order.pop("deadline_seconds", None)

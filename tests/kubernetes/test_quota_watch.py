@@ -33,7 +33,7 @@ class Quotas:
         self.lists = 0
         self.watches = 0
 
-    async def list(self, *_: Any) -> Any:
+    async def list(self, *_: Any, **__: Any) -> Any:
         self.lists += 1
         return [quota(99)], "1"
 

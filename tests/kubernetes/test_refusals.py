@@ -15,7 +15,7 @@ import pytest
 from airflow_training.admission.launch import check_runtime
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.errors import InputError, RuntimeUnavailable
-from airflow_training.runtimes.kubernetes.api import ApiError, Forbidden, Invalid, NotFound
+from airflow_training.runtimes.kubernetes.api_errors import ApiError, Forbidden, Invalid, NotFound
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.kinds import ResourceKind
 from airflow_training.runtimes.kubernetes.logs import LogArchive

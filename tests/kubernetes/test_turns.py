@@ -19,6 +19,7 @@ from airflow_training.runtimes.kubernetes.pod_attempts import (
     stays_now,
     with_agent_report,
 )
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 
 WAITS: dict[str, Any] = {"waits": True, "exit_code": 7, "reason": "Error", "finished_at": 30.0}
 
@@ -41,7 +42,7 @@ def restarted(number: int = 1) -> dict[str, Any]:
 
 def look(pod: dict[str, Any], turn: AgentReport | None, state: Any = "running") -> Observation:
     seen = Observation(key=("worker", 0), uid="pod", state=state, address_live=True)
-    return with_agent_report(seen, pod, turn)
+    return with_agent_report(seen, PodView.of(pod), turn)
 
 
 def test_a_pod_that_reports_can_stay():
@@ -68,16 +69,16 @@ def test_a_pod_whose_command_has_failed_is_a_failed_instance_that_waits():
 def test_the_next_attempt_is_another_instance_once_it_has_begun(turn, uid, attempt, state):
     seen = look(restarted(), turn)
     assert (seen.uid, seen.attempt, seen.state) == (uid, attempt, state)
-    assert ref_of(restarted(), turn).uid == uid
+    assert ref_of(PodView.of(restarted()), turn).uid == uid
 
 
 @pytest.mark.parametrize("odd", ["x", "nan", "inf", "9e18"])
 def test_until_when_a_pod_stays_is_not_believed_where_it_cannot_be(odd):
     pod = {**a_pod(), "status": {"phase": "Running"}}
     pod["metadata"]["annotations"]["airflow-training/kept-until"] = odd
-    assert not stays_now(pod, now=1000.0)
+    assert not stays_now(PodView.of(pod), now=1000.0)
     pod["metadata"]["annotations"]["airflow-training/kept-until"] = "1060"
-    assert stays_now(pod, now=1000.0)
+    assert stays_now(PodView.of(pod), now=1000.0)
 
 
 def test_a_pod_that_is_going_does_not_wait():
@@ -86,9 +87,10 @@ def test_a_pod_that_is_going_does_not_wait():
 
 
 def test_what_the_labels_name_has_a_uid_and_a_place_in_the_log():
-    assert (intended_uid(a_pod()), first_log_line(a_pod())) == ("pod", b"")
-    assert intended_uid(restarted(2)) == "pod.2"
-    assert first_log_line(restarted(2)) == b"airflow-training: attempt 0.0.4 begins"
+    first, third = PodView.of(a_pod()), PodView.of(restarted(2))
+    assert (intended_uid(first), first_log_line(first)) == ("pod", b"")
+    assert intended_uid(third) == "pod.2"
+    assert first_log_line(third) == b"airflow-training: attempt 0.0.4 begins"
 
 
 def test_only_the_newest_word_of_this_very_pod_counts():

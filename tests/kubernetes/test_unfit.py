@@ -11,9 +11,10 @@ import anyio
 import pytest
 
 from airflow_training.documents.resolved import UnfitNodePolicy
-from airflow_training.runtimes.kubernetes.api import Forbidden
+from airflow_training.runtimes.kubernetes.api_errors import Forbidden
 from airflow_training.runtimes.kubernetes.node_watch import NodeFacts, NodeWatch
-from airflow_training.runtimes.kubernetes.observing import observe, trimmed
+from airflow_training.runtimes.kubernetes.observing import observe
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.kubernetes.unfit import (
     CONDITIONS,
     TAINTS,
@@ -105,7 +106,7 @@ def test_a_job_that_ignores_nodes_says_so_on_its_pods():
     assert annotation_of(UnfitNodePolicy(action="Move")) == ""
     policy = UnfitNodePolicy(conditions=("Xid*",))
     job = a_job(scheduling={"unfit_nodes": policy})
-    marks = trimmed(a_pod(job))["metadata"]["annotations"]
+    marks = PodView.of(a_pod(job)).annotations
     assert marks["airflow-training/unfit-nodes"] == '{"conditions": ["Xid*"]}'
     assert "airflow-training/unfit-nodes" not in a_pod()["metadata"]["annotations"]
 
@@ -118,7 +119,7 @@ def test_an_annotation_that_is_not_ours_to_read_says_nothing(odd):
     assert rules_for(odd) == rules_for("")
 
 
-def running(**status: Any) -> dict[str, Any]:
+def running_document(**status: Any) -> dict[str, Any]:
     made = a_pod()
     made["metadata"] |= {"uid": "u-1", "resourceVersion": "5"}
     made["spec"]["nodeName"] = "gpu-3"
@@ -135,6 +136,10 @@ def running(**status: Any) -> dict[str, Any]:
 def test_what_counts_is_on_the_page(name):
     page = Path(__file__).parents[2] / "docs" / "kubernetes.md"
     assert f"`{name}`" in page.read_text(encoding="utf-8")
+
+
+def running(**status: Any) -> PodView:
+    return PodView.of(running_document(**status))
 
 
 FACT = NodeFact("NodeUnfit", "node gpu-3: condition GpuUnhealthy is True")
@@ -198,12 +203,12 @@ async def test_one_watch_serves_all_and_only_while_somebody_has_pods():
     due: list[str] = []
     facts = [NodeFacts(watch, due.append) for _ in range(2)]
     with anyio.fail_after(PATIENCE):
-        unplaced = running()
+        unplaced = running_document()
         del unplaced["spec"]["nodeName"]
-        assert facts[0].of(unplaced) is None
-        ignored = running()
+        assert facts[0].of(PodView.of(unplaced)) is None
+        ignored = running_document()
         ignored["metadata"]["annotations"]["airflow-training/unfit-nodes"] = "null"
-        assert facts[0].of(ignored) is None
+        assert facts[0].of(PodView.of(ignored)) is None
         await asyncio.sleep(0)
         assert server.asked == [], "nothing needs it"
         for each in facts:
@@ -251,6 +256,6 @@ async def test_what_nodes_said_is_forgotten_once_they_may_not_be_read_any_more()
         due.clear()
         server.events.put_nowait(Forbidden(403, "Forbidden", "nodes is forbidden"))
         await until(lambda: watch.nodes is None)
-        assert due == [running()["metadata"]["name"]]
+        assert due == [running().name]
         assert facts.of(running()) is None
     facts.close()

@@ -16,7 +16,7 @@ import pytest
 from airflow_training.control.model import ProgressReport
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.kubernetes.api import ResourceVersionExpired
+from airflow_training.runtimes.kubernetes.api_errors import ResourceVersionExpired
 from airflow_training.runtimes.kubernetes.watching import NamespaceWatch
 from airflow_training.runtimes.port import InstanceUpdate, Snapshot
 from tests.kubernetes.samples import a_job, a_pod

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.runtimes.kubernetes.observing import is_over
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.port import InstanceRef
 
 __all__ = ["AdoptionVerdict", "judge"]
@@ -21,16 +20,15 @@ class AdoptionVerdict:
     message: str = ""
 
 
-def judge(pod: Mapping[str, Any], wanted: InstanceRef) -> AdoptionVerdict:
+def judge(pod: PodView, wanted: InstanceRef) -> AdoptionVerdict:
     """Return what a pod that exists means for the attempt that is wanted."""
-    name = pod["metadata"]["name"]
-    labels = pod["metadata"].get("labels") or {}
+    name, labels = pod.name, pod.labels
     owner = (labels.get(names.CONTROLLER), labels.get(names.RUN))
     if owner != (wanted.run.controller, wanted.run.uid):
         whose = f"run {owner[1]} of {owner[0]}" if owner[1] else "somebody else"
         return AdoptionVerdict("foreign", f"pod {name} belongs to {whose}: it is not touched")
     try:
-        found = names.attempt_of(names.parse_ref(pod))
+        found = names.attempt_of(pod.ref)
     except (KeyError, ValueError):
         return AdoptionVerdict("foreign", f"pod {name} has lost its labels: it is not touched")
     mine = names.attempt_of(wanted)
@@ -38,17 +36,15 @@ def judge(pod: Mapping[str, Any], wanted: InstanceRef) -> AdoptionVerdict:
         return AdoptionVerdict(
             "refuse", f"a newer attempt of {wanted.role} {wanted.index} exists: {name}"
         )
-    over = is_over(pod)
-    if pod["metadata"].get("deletionTimestamp"):
-        if over and found == mine:
+    if pod.deletion is not None:
+        if pod.is_over and found == mine:
             return AdoptionVerdict("adopt")
-        node = (pod.get("spec") or {}).get("nodeName") or "no node"
-        return AdoptionVerdict("wait", f"pod {name} still terminates on {node}")
+        return AdoptionVerdict("wait", f"pod {name} still terminates on {pod.node or 'no node'}")
     if names.KEPT in labels:
         return AdoptionVerdict("replace")
     if found == mine:
         return AdoptionVerdict("adopt")
-    if over:
+    if pod.is_over:
         return AdoptionVerdict("replace")
     return AdoptionVerdict(
         "refuse", f"attempt {found[-1]} of {wanted.role} {wanted.index} lives: {name}"

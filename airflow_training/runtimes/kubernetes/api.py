@@ -10,36 +10,31 @@ import asyncio
 import contextlib
 import json
 import random
-import re
 import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from airflow_training.errors import RuntimeUnavailable, TrainingError
+from airflow_training.errors import RuntimeUnavailable
+from airflow_training.runtimes.kubernetes.api_errors import (
+    TRANSIENT,
+    NotFound,
+    ResourceVersionExpired,
+    error_of,
+    may_pass,
+    status_of,
+)
+from airflow_training.runtimes.kubernetes.api_sessions import ApiSessions
 from airflow_training.runtimes.kubernetes.connection import Connect
 from airflow_training.runtimes.kubernetes.kinds import PODS, REVIEWS, ResourceKind
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientWebSocketResponse
-    from kubernetes_asyncio.client import ApiClient
 
-__all__ = [
-    "AlreadyExists",
-    "Api",
-    "ApiError",
-    "Conflict",
-    "Forbidden",
-    "Invalid",
-    "NotFound",
-    "ResourceVersionExpired",
-]
+__all__ = ["Api"]
 
-_WRITES_IN_FLIGHT = 50
 _CALL_SECONDS = 30.0
 """Longest single request."""
 _FIRST_PAUSE_SECONDS = 0.1
@@ -49,85 +44,9 @@ _DEAF_SECONDS = 100.0
 _PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Of streams that may be silent for long: seconds, seconds, how often."""
 _PAGE = 500
-_TRANSIENT = frozenset({429, 500, 502, 503, 504})
 _FIELD_MANAGER = "airflow-training"
-_WEBHOOK_AWAY = "failed calling webhook"
 _STRICT: Mapping[str, str] = {"fieldValidation": "Strict"}
 """Of every object we write: a field that the server does not know is refused, not dropped."""
-_UNKNOWN_FIELD = re.compile(
-    r'unknown field "(?P<strict>[^"]+)"|(?:^|[\s\n:])\.(?P<applied>\S+): field not declared in schema'
-)
-"""In the words of its decoder, and of server-side apply."""
-
-
-class ApiError(TrainingError):
-    """The server refused a request; carries its own words."""
-
-    def __init__(
-        self,
-        code: int,
-        reason: str,
-        message: str,
-        *,
-        kind: str = "",
-        fields: Sequence[str] = (),
-    ) -> None:
-        """`kind`, `fields`: what it is about, where the server says so (`services`, `metadata.name`)."""
-        super().__init__(message or reason or f"HTTP {code}")
-        self.code = code
-        self.reason = reason
-        self.kind = kind
-        self.fields = fields
-
-
-class NotFound(ApiError):
-    """There is no such object, namespace or kind."""
-
-
-class AlreadyExists(ApiError):
-    """An object of this name is there."""
-
-
-class Conflict(ApiError):
-    """The object changed meanwhile, or is not the one (uid) that was meant."""
-
-
-class ResourceVersionExpired(ApiError):
-    """The resource version is too old to watch from: list again."""
-
-
-class Forbidden(ApiError):
-    """Rights, a quota or an admission rule do not allow it."""
-
-
-class Invalid(ApiError):
-    """The document is not acceptable."""
-
-
-_BY_CODE: Mapping[int, type[ApiError]] = {
-    400: Invalid,
-    403: Forbidden,
-    404: NotFound,
-    409: Conflict,
-    410: ResourceVersionExpired,
-    422: Invalid,
-}
-
-
-@dataclass(eq=False)
-class _Session:
-    """What belongs to one event loop."""
-
-    clients: list[ApiClient]
-    """The newest one is used; the one before it, whose credentials ran out, may still end a call."""
-    writes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_WRITES_IN_FLIGHT))
-    renewal: asyncio.Lock = field(default_factory=asyncio.Lock)
-    gave_up_at: float = 0.0
-    """When a write found that the server does not answer (monotonic)."""
-
-    @property
-    def client(self) -> ApiClient:
-        return self.clients[-1]
 
 
 class Api:
@@ -140,11 +59,8 @@ class Api:
     def __init__(
         self, connect: Connect, connection: str = "", *, budget_seconds: float = 20.0
     ) -> None:
-        self._connect = connect
-        self._connection = connection
+        self._sessions = ApiSessions(connect, connection)
         self._budget = budget_seconds
-        self._open: dict[asyncio.AbstractEventLoop, asyncio.Task[_Session]] = {}
-        self._holders: dict[asyncio.AbstractEventLoop, AsyncIterator[_Session]] = {}
         self.requests: Counter[str] = Counter()
         """Verb and resource -> how often the server was asked."""
 
@@ -297,7 +213,7 @@ class Api:
                 if event["type"] == "ERROR":
                     status = event["object"]
                     if status.get("code") == 410:
-                        raise _error(410, status)
+                        raise error_of(410, status)
                     raise RuntimeUnavailable(f"watch {kind}: {status.get('message', '')}")
                 yield event["type"], event["object"]
 
@@ -369,7 +285,7 @@ class Api:
         import aiohttp
         from yarl import URL
 
-        client = (await self._session()).client
+        client = (await self._sessions.current()).client
         self.requests["create pods/exec"] += 1
         headers: dict[str, str] = {}
         await client.update_params_for_auth(headers, [], ["BearerToken"])
@@ -385,7 +301,7 @@ class Api:
             ) as socket:
                 yield socket
         except aiohttp.WSServerHandshakeError as error:
-            raise _error(error.status, {"message": f"HTTP {error.status}"}) from error
+            raise error_of(error.status, {"message": f"HTTP {error.status}"}) from error
         except (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError) as error:
             message = f"the cluster does not answer (create pods/exec): {error}"
             raise RuntimeUnavailable(message) from error
@@ -421,7 +337,7 @@ class Api:
 
     # inside ------------------------------------------------------------------------------------
     async def _write(self, method: str, path: str, *, what: str, **more: Any) -> dict[str, Any]:
-        session = await self._session()
+        session = await self._sessions.current()
         asked_at = time.monotonic()
         async with session.writes:
             if session.gave_up_at > asked_at:
@@ -452,7 +368,7 @@ class Api:
         pause = _FIRST_PAUSE_SECONDS
         renewed = False
         while True:
-            session = await self._session()
+            session = await self._sessions.current()
             client = session.client
             self.requests[what] += 1
             wait: float | None = None
@@ -473,13 +389,13 @@ class Api:
                     content = await response.read()
                     if response.status < 300:
                         return content if raw else json.loads(content)
-                    status = _status(content)
+                    status = status_of(content)
                     if response.status == 401 and not renewed:
                         renewed = True  # a short-lived token: ask for a new one, once
-                        await self._renew(session, client)
+                        await self._sessions.renew(session, client)
                         continue
-                    if not _passes(response.status, method, status):
-                        raise _error(response.status, status)
+                    if not may_pass(response.status, method, status):
+                        raise error_of(response.status, status)
                     why = status.get("message") or f"HTTP {response.status}"
                     with contextlib.suppress(ValueError):
                         wait = float(response.headers.get("Retry-After", ""))
@@ -504,7 +420,7 @@ class Api:
         """Open a long answer, silent for at most `seconds`."""
         import aiohttp
 
-        session = await self._session()
+        session = await self._sessions.current()
         client = session.client
         self.requests[what] += 1
         try:
@@ -522,55 +438,14 @@ class Api:
             raise RuntimeUnavailable(f"the cluster does not answer ({what}): {error}") from error
         async with response:
             if response.status >= 300:
-                status = _status(await response.read())
+                status = status_of(await response.read())
                 if response.status == 401:
-                    await self._renew(session, client)
-                if response.status == 401 or response.status in _TRANSIENT:
+                    await self._sessions.renew(session, client)
+                if response.status == 401 or response.status in TRANSIENT:
                     message = status.get("message") or f"HTTP {response.status}"
                     raise RuntimeUnavailable(f"the cluster does not answer ({what}): {message}")
-                raise _error(response.status, status)
+                raise error_of(response.status, status)
             yield response
-
-    async def _session(self) -> _Session:
-        loop = asyncio.get_running_loop()
-        if loop not in self._open:
-            # `asyncio.run` finishes the loop's generators: so the connection is closed in time
-            self._holders[loop] = self._hold(loop)
-            self._open[loop] = loop.create_task(anext(self._holders[loop]))  # type: ignore[arg-type]  # an awaitable of a generator is a coroutine
-        opening = self._open[loop]
-        try:
-            return await asyncio.shield(opening)
-        except BaseException:
-            if opening.done() and self._open.get(loop) is opening:
-                del self._open[loop]  # the next call tries again
-            raise
-
-    async def _hold(self, loop: asyncio.AbstractEventLoop) -> AsyncIterator[_Session]:
-        session = _Session(clients=[await self._client()])
-        try:
-            yield session
-        finally:
-            self._open.pop(loop, None)
-            self._holders.pop(loop, None)
-            for client in session.clients:
-                await client.close()
-
-    async def _client(self) -> ApiClient:
-        try:
-            client = await self._connect(self._connection)
-        except (OSError, asyncio.TimeoutError) as error:
-            raise RuntimeUnavailable(f"cannot connect to the cluster: {error}") from error
-        client.user_agent = f"airflow-training/{version('airflow-training')}"
-        return client
-
-    async def _renew(self, session: _Session, refused: ApiClient) -> None:
-        """Connect anew: the credentials of a client were refused."""
-        async with session.renewal:
-            if session.client is not refused:
-                return
-            session.clients.append(await self._client())
-            while len(session.clients) > 2:
-                await session.clients.pop(0).close()
 
 
 async def _lines(response: ClientResponse) -> AsyncIterator[bytes]:
@@ -603,37 +478,3 @@ def _probe(response: ClientResponse) -> None:
     for name, value in _PROBES.items():
         if hasattr(socket, name):  # not each system calls them so
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def _passes(code: int, method: str, status: Mapping[str, Any]) -> bool:
-    """Return whether the same request may be accepted a moment later."""
-    if code in _TRANSIENT:
-        # a webhook that is away is not the server: who asks is told, and others are answered
-        message = str(status.get("message"))
-        return _WEBHOOK_AWAY not in message and _UNKNOWN_FIELD.search(message) is None
-    # two creates raced for one quota: nothing exists yet, the server asks to try again
-    return code == 409 and method == "POST" and status.get("reason") != "AlreadyExists"
-
-
-def _status(content: bytes) -> Mapping[str, Any]:
-    try:
-        found = json.loads(content)
-    except ValueError:
-        return {"message": content[:500].decode(errors="replace").strip()}
-    return found if isinstance(found, Mapping) else {}
-
-
-def _error(code: int, status: Mapping[str, Any]) -> ApiError:
-    reason = str(status.get("reason") or "")
-    kind = AlreadyExists if reason == "AlreadyExists" else _BY_CODE.get(code, ApiError)
-    about = status.get("details") or {}
-    message = str(status.get("message") or "")
-    fields = [each.get("field", "") for each in about.get("causes") or ()]
-    unknown = [found[1] or found[2] for found in _UNKNOWN_FIELD.finditer(message)]
-    return kind(
-        code,
-        reason,
-        message,
-        kind=str(about.get("kind") or ""),
-        fields=tuple(filter(None, fields or unknown)),
-    )

@@ -7,7 +7,6 @@ never waits for a log. Beyond so many streams, pods are read in turns.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import logging
 import shutil
@@ -22,18 +21,15 @@ from typing import Any
 from airflow_training.control.model import AttemptId
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes import pod_attempts as turns
-from airflow_training.runtimes.kubernetes.api import Api, ApiError, Invalid, NotFound
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import ApiError, Invalid, NotFound
 from airflow_training.runtimes.kubernetes.collected import CollectedLog, CollectedRun
-from airflow_training.runtimes.kubernetes.instances import container_of, identity
+from airflow_training.runtimes.kubernetes.instances import identity
 from airflow_training.runtimes.kubernetes.logs import LogCut, Read, begun_late, followed
-from airflow_training.runtimes.kubernetes.observing import (
-    container_started,
-    has_run,
-    runs_container,
-)
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.kubernetes.timestamped_lines import Piece, StampedReader
+from airflow_training.runtimes.kubernetes.watch_loop import detached
 from airflow_training.runtimes.port import InstanceRef
 
 __all__ = ["LogCollector", "PodLog"]
@@ -56,9 +52,9 @@ _END_SECONDS = 5.0
 _LEAST_BYTES = 16 << 20
 """Kept of each log at least while its pod lives."""
 
-Pods = Callable[[], Iterable[Mapping[str, Any]]]
+Pods = Callable[[], Iterable[PodView]]
 """The pods of a run as they are now."""
-OnEnd = Callable[[RunRef, Mapping[str, Any]], Awaitable[None]]
+OnEnd = Callable[[RunRef, PodView], Awaitable[None]]
 
 
 class _Limits:
@@ -108,18 +104,15 @@ class LogCollector:
         """Collect the logs of a run's pods until cancelled; another process may do it instead."""
         kept = CollectedRun(self._folder, run.uid)
         begun: dict[str, asyncio.Task[bool]] = {}
-        start = asyncio.get_running_loop().create_task
         self._running[run.uid] += 1
         try:
             while True:
                 if await asyncio.to_thread(_acquire, kept):
                     for pod in pods():
-                        uid = pod["metadata"]["uid"]
-                        if uid not in self._streams and has_run(pod, container_of(pod)):
-                            runs = runs_container(pod, container_of(pod))
-                            work = (self._collect_pod if runs else self._end)(run, pod, pods)
-                            # what it logs belongs to no follower
-                            begun[uid] = contextvars.Context().run(start, work)
+                        uid = pod.uid
+                        if uid not in self._streams and pod.has_trained:
+                            work = self._collect_pod if pod.trains else self._end
+                            begun[uid] = detached(work(run, pod, pods))
                             self._streams[uid] = begun[uid]
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
@@ -144,9 +137,9 @@ class LogCollector:
         found = CollectedRun(self._folder, run.uid).log(pod_uid, most_bytes=self._most_bytes)
         return found if self.is_collected(run) else None
 
-    def whole(self, run: RunRef, pod: Mapping[str, Any], *, follow: bool = True) -> PodLog:
+    def whole(self, run: RunRef, pod: PodView, *, follow: bool = True) -> PodLog:
         """Return the log of a pod from its beginning on. `follow`: until it ends, else until now."""
-        uid = pod["metadata"]["uid"]
+        uid = pod.uid
         return PodLog(
             api=self._api,
             pod=pod,
@@ -186,10 +179,10 @@ class LogCollector:
     def _here(self) -> _Limits:
         return self._limits.setdefault(asyncio.get_running_loop(), _Limits())
 
-    async def _collect_pod(self, run: RunRef, pod: Mapping[str, Any], pods: Pods) -> bool:
+    async def _collect_pod(self, run: RunRef, pod: PodView, pods: Pods) -> bool:
         """Collect the log of one pod; return whether it was read to its end. Then it is archived."""
-        uid, whole = pod["metadata"]["uid"], await self._read_pod(run, pod, pods)
-        pod = next((each for each in pods() if each["metadata"]["uid"] == uid), pod)
+        uid, whole = pod.uid, await self._read_pod(run, pod, pods)
+        pod = next((each for each in pods() if each.uid == uid), pod)
         if whole:
             self._ended.add(uid)
             collected = CollectedRun(self._folder, run.uid).log(uid, most_bytes=self._most_bytes)
@@ -197,17 +190,17 @@ class LogCollector:
         self._followed.discard(uid)  # nobody shall wait for this task, which now waits itself
         return await self._end(run, pod, pods) and whole
 
-    async def _end(self, run: RunRef, pod: Mapping[str, Any], _: Pods) -> bool:
+    async def _end(self, run: RunRef, pod: PodView, _: Pods) -> bool:
         if self._on_end is not None:
             await self._on_end(run, pod)
         return True
 
-    async def _read_pod(self, run: RunRef, pod: Mapping[str, Any], pods: Pods) -> bool:
+    async def _read_pod(self, run: RunRef, pod: PodView, pods: Pods) -> bool:
         """Collect a log while its container runs; return whether it was read to its end."""
-        uid, name, container = pod["metadata"]["uid"], pod["metadata"]["name"], container_of(pod)
+        uid, name, container = pod.uid, pod.name, pod.container
         collected = CollectedRun(self._folder, run.uid).log(uid, most_bytes=self._most_bytes)
         reader = await asyncio.to_thread(collected.reader)
-        is_new, started, since = not reader.token, container_started(pod, container), time.time()
+        is_new, started, since = not reader.token, pod.training_since, time.time()
         streams, failures = self._here().streams, 0
         while True:
             try:
@@ -279,7 +272,7 @@ class PodLog:
         self,
         *,
         api: Api,
-        pod: Mapping[str, Any],
+        pod: PodView,
         collected: CollectedLog,
         stream: asyncio.Task[bool] | None,
         slots: asyncio.Semaphore,
@@ -313,8 +306,7 @@ class PodLog:
             yield _content(list(reader.take(block)))
         if has_ended:
             return
-        metadata = self._pod["metadata"]
-        place = metadata["namespace"], metadata["name"], container_of(self._pod)
+        place = self._pod.namespace, self._pod.name, self._pod.container
         try:
             async with self._slots:
                 if self._follow:
@@ -360,8 +352,8 @@ def _ref_of(run: RunRef, noted: Mapping[str, Any]) -> InstanceRef:
     return InstanceRef(run=run, key=(noted["role"], noted["index"]), attempt_id=attempt)
 
 
-def _about(pod: Mapping[str, Any]) -> dict[str, Any]:
-    ref = names.parse_ref(pod)
+def _about(pod: PodView) -> dict[str, Any]:
+    ref = pod.ref
     attempt = {
         "role": ref.role,
         "index": ref.index,
@@ -395,14 +387,12 @@ def _content(pieces: Sequence[Piece]) -> bytes:
 
 
 def _runs(uid: str, pods: Pods) -> bool:
-    return any(
-        pod["metadata"]["uid"] == uid and runs_container(pod, container_of(pod)) for pod in pods()
-    )
+    return any(pod.uid == uid and pod.trains for pod in pods())
 
 
 def _stage(uid: str, pods: Pods) -> tuple[bool, bool]:
     """Return whether a pod is there, and whether its container runs."""
-    return any(pod["metadata"]["uid"] == uid for pod in pods()), _runs(uid, pods)
+    return any(pod.uid == uid for pod in pods()), _runs(uid, pods)
 
 
 async def _pause(failures: int, *, uid: str, pods: Pods) -> None:

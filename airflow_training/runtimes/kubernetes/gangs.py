@@ -17,13 +17,10 @@ from airflow_training.control.waves import waves
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 
 __all__ = [
     "GROUP_APIS",
-    "GROUP_LABELS",
-    "KUEUE_GROUP",
-    "KUEUE_QUEUE",
-    "VOLCANO_GROUP",
     "Gang",
     "GangGroup",
     "GangMarks",
@@ -41,17 +38,10 @@ GROUP_APIS: Mapping[str, str] = {
     "coscheduling": "scheduling.x-k8s.io/v1alpha1",
 }
 """Kind of gang -> apiVersion of its PodGroup; Kueue has no object of ours."""
-VOLCANO_GROUP = "scheduling.k8s.io/group-name"
-"""Annotation with the name of a pod's group."""
-_VOLCANO_GROUP = (VOLCANO_GROUP, "scheduling.volcano.sh/group-name")
-_COSCHEDULING_GROUP = "scheduling.x-k8s.io/pod-group"
-KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
-KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+_VOLCANO_GROUP = (names.VOLCANO_GROUP, "scheduling.volcano.sh/group-name")
 _KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
-_KUEUE_NO_REPLACEMENT = {"kueue.x-k8s.io/retriable-in-group": "false"}
+_KUEUE_NO_REPLACEMENT = {names.KUEUE_RETRIABLE: "false"}
 _KUEUE_FINALIZER = "kueue.x-k8s.io/managed"
-GROUP_LABELS = (KUEUE_GROUP, _COSCHEDULING_GROUP)
-"""Labels with the name of a pod's group."""
 _SCHEDULERS: Mapping[str, str] = {
     "volcano": "volcano",
     "coscheduling": "scheduler-plugins-scheduler",
@@ -213,29 +203,27 @@ def marks_of(gang: Gang, role: str) -> GangMarks:
             annotations=dict.fromkeys(_VOLCANO_GROUP, group.name), scheduler_name=scheduler
         )
     if gang.kind == "coscheduling":
-        return GangMarks(labels={_COSCHEDULING_GROUP: group.name}, scheduler_name=scheduler)
-    labels = {KUEUE_GROUP: group.name}
+        return GangMarks(labels={names.COSCHEDULING_GROUP: group.name}, scheduler_name=scheduler)
+    labels = {names.KUEUE_GROUP: group.name}
     if gang.queue:
-        labels[KUEUE_QUEUE] = gang.queue
+        labels[names.KUEUE_QUEUE] = gang.queue
     return GangMarks(labels=labels, annotations={_KUEUE_TOTAL: str(group.total)})
 
 
-def marks_at_end(pod: Mapping[str, Any]) -> dict[str, Any]:
+def marks_at_end(pod: PodView) -> dict[str, Any]:
     """Return what to change of a pod's metadata as its run is over; empty where that has been done.
 
     Kueue keeps the quota of a group, and with a finalizer its deleted pods, as long as replacements may
     come. A pod that never got a node counts as active for ever: there only we can take the finalizer.
     """
-    metadata = pod["metadata"]
-    if KUEUE_GROUP not in (metadata.get("labels") or {}):
+    if names.KUEUE_GROUP not in pod.labels:
         return {}
     marks: dict[str, Any] = {}
-    if not _KUEUE_NO_REPLACEMENT.items() <= (metadata.get("annotations") or {}).items():
+    if not _KUEUE_NO_REPLACEMENT.items() <= pod.annotations.items():
         marks["annotations"] = dict(_KUEUE_NO_REPLACEMENT)
-    finalizers = metadata.get("finalizers") or ()
-    never_placed = metadata.get("deletionTimestamp") and not pod["spec"].get("nodeName")
-    if never_placed and _KUEUE_FINALIZER in finalizers:
-        marks["finalizers"] = [each for each in finalizers if each != _KUEUE_FINALIZER]
+    never_placed = pod.deletion is not None and not pod.node
+    if never_placed and _KUEUE_FINALIZER in pod.finalizers:
+        marks["finalizers"] = [each for each in pod.finalizers if each != _KUEUE_FINALIZER]
     return marks
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_training.control import reasons
-from airflow_training.documents.times import parse_time
-from airflow_training.runtimes.kubernetes.gangs import GROUP_LABELS, KUEUE_GROUP, VOLCANO_GROUP
+from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 
 __all__ = [
     "START_SECONDS",
@@ -39,35 +39,28 @@ class GroupStatus:
     """"": the pod's own stays."""
 
 
-def is_held(pod: Object, *, now: float) -> bool:
+def is_held(pod: PodView, *, now: float) -> bool:
     """Return whether somebody else knows why a pod does not start."""
-    status, spec = pod.get("status") or {}, pod.get("spec") or {}
-    if status.get("phase") != "Pending" or pod["metadata"].get("deletionTimestamp"):
+    if pod.phase != "Pending" or pod.deletion is not None:
         return False
-    if not spec.get("nodeName"):
-        return _age(pod, now=now) >= _PLACE_SECONDS
-    if any("waiting" not in (each.get("state") or {}) for each in _containers(status)):
+    if not pod.node:
+        return pod.created_at is None or now - pod.created_at >= _PLACE_SECONDS
+    if any(each.waiting is None for each in pod.statuses()):
         return False
-    placed = _condition(status, "PodScheduled").get("lastTransitionTime")
-    return placed is not None and now - parse_time(placed).timestamp() >= START_SECONDS
+    placed = pod.condition("PodScheduled").since
+    return placed is not None and now - placed >= START_SECONDS
 
 
-def _age(pod: Object, *, now: float) -> float:
-    made = pod["metadata"].get("creationTimestamp")
-    return float("inf") if made is None else now - parse_time(made).timestamp()
-
-
-def group_of(pod: Object) -> str:
+def group_of(pod: PodView) -> str:
     """Return the name of the gang that a pod belongs to; "" without one."""
-    metadata = pod["metadata"]
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    found = [labels.get(name) for name in GROUP_LABELS] + [annotations.get(VOLCANO_GROUP)]
+    found = [pod.labels.get(name) for name in names.GROUP_LABELS]
+    found.append(pod.annotations.get(names.VOLCANO_GROUP))
     return next((each for each in found if each), "")
 
 
-def is_queued(pod: Object) -> bool:
+def is_queued(pod: PodView) -> bool:
     """Return whether Kueue lets a pod wait."""
-    return KUEUE_GROUP in (pod["metadata"].get("labels") or {})
+    return names.KUEUE_GROUP in pod.labels
 
 
 # Kueue -------------------------------------------------------------------------------------------
@@ -178,10 +171,3 @@ def _message(condition: Object) -> str:
 
 def _after(separator: str, text: str | None) -> str:
     return f"{separator}{text}" if text else ""
-
-
-def _containers(status: Object) -> Sequence[Object]:
-    return [
-        *(status.get("initContainerStatuses") or ()),
-        *(status.get("containerStatuses") or ()),
-    ]

@@ -14,9 +14,9 @@ from typing import Any
 from airflow_training.control import reasons
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.runtimes.kubernetes.api import Api, ApiError, Forbidden, NotFound
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import ApiError, Forbidden, NotFound
 from airflow_training.runtimes.kubernetes.fitting import never_fits
-from airflow_training.runtimes.kubernetes.gangs import KUEUE_QUEUE
 from airflow_training.runtimes.kubernetes.group_status import (
     GroupStatus,
     by_events,
@@ -37,6 +37,7 @@ from airflow_training.runtimes.kubernetes.kinds import (
     ResourceKind,
 )
 from airflow_training.runtimes.kubernetes.node_watch import NodeWatch
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 
 __all__ = ["GroupStatuses"]
 
@@ -45,8 +46,6 @@ log = logging.getLogger(__name__)
 _WARNINGS = "type=Warning,involvedObject.kind=Pod"
 _PULLS = "reason=Pulling,involvedObject.kind=Pod"
 _WAITING = "pendingworkloads"
-
-Pod = Mapping[str, Any]
 
 
 class GroupStatuses:
@@ -62,13 +61,11 @@ class GroupStatuses:
         self._specs: dict[str, Mapping[str, Any]] = {}
         """Pod uid -> its whole spec, of those that were looked at."""
 
-    async def of(self, pods: Sequence[Pod]) -> Mapping[str, GroupStatus]:
+    async def of(self, pods: Sequence[PodView]) -> Mapping[str, GroupStatus]:
         """Return pod uid -> why it waits, of those that are known to; raises nothing."""
         found: dict[str, GroupStatus] = {}
-        gated = [pod for pod in pods if _is_unplaced(pod) and is_queued(pod) and _is_gated(pod)]
-        grouped = [
-            pod for pod in pods if _is_unplaced(pod) and group_of(pod) and not is_queued(pod)
-        ]
+        gated = [pod for pod in pods if not pod.node and is_queued(pod) and pod.gates]
+        grouped = [pod for pod in pods if not pod.node and group_of(pod) and not is_queued(pod)]
         try:
             if gated:
                 found |= await self._by_workload(gated)
@@ -77,14 +74,14 @@ class GroupStatuses:
             refused = [pod for pod in pods if _is_refused(pod)]
             if refused:
                 found |= await self._by_nodes(refused)
-            silent = [pod for pod in pods if _uid(pod) not in found and not _is_refused(pod)]
+            silent = [pod for pod in pods if pod.uid not in found and not _is_refused(pod)]
             if silent:
                 found |= await self._by_events(silent)
         except (RuntimeUnavailable, ApiError) as error:
             log.info("what holds pods in %s cannot be read: %s", self._namespace, error)
         return found
 
-    async def _by_workload(self, pods: Sequence[Pod]) -> Mapping[str, GroupStatus]:
+    async def _by_workload(self, pods: Sequence[PodView]) -> Mapping[str, GroupStatus]:
         workloads = {
             each["metadata"]["name"]: each for each in await self._list_first(KUEUE_WORKLOADS)
         }
@@ -94,11 +91,11 @@ class GroupStatuses:
             group = group_of(pod)
             if group in workloads:
                 place = place_in_queue(waiting.get(_queue(pod), ()), group)
-                found[_uid(pod)] = by_workload(workloads[group], place=place)
+                found[pod.uid] = by_workload(workloads[group], place=place)
         return {uid: each for uid, each in found.items() if each is not None}
 
     async def _waiting(
-        self, pods: Sequence[Pod], workloads: Mapping[str, Any]
+        self, pods: Sequence[PodView], workloads: Mapping[str, Any]
     ) -> Mapping[str, Sequence[Any]]:
         """Return queue -> what waits in it, in order; for queues in which a known group waits."""
         queues = {_queue(pod) for pod in pods if group_of(pod) in workloads} - {""}
@@ -114,14 +111,14 @@ class GroupStatuses:
                         break
         return found
 
-    async def _by_pod_group(self, pods: Sequence[Pod]) -> Mapping[str, GroupStatus]:
+    async def _by_pod_group(self, pods: Sequence[PodView]) -> Mapping[str, GroupStatus]:
         groups: dict[str, Any] = {}
         for kind in (VOLCANO_GROUPS, COSCHEDULING_GROUPS):
             groups |= {each["metadata"]["name"]: each for each in await self._list(kind)}
-        found = {_uid(pod): by_pod_group(groups.get(group_of(pod), {})) for pod in pods}
+        found = {pod.uid: by_pod_group(groups.get(group_of(pod), {})) for pod in pods}
         return {uid: each for uid, each in found.items() if each is not None}
 
-    async def _by_nodes(self, pods: Sequence[Pod]) -> Mapping[str, GroupStatus]:
+    async def _by_nodes(self, pods: Sequence[PodView]) -> Mapping[str, GroupStatus]:
         """Return which pods no node could ever take; of each role, one pod of each attempt is looked at.
 
         A later one may ask for more memory than the others (`onOutOfMemory`).
@@ -129,29 +126,28 @@ class GroupStatuses:
         nodes = None if self._nodes is None else self._nodes.nodes
         if nodes is None:
             nodes = await self._list(NODES, namespace="")
-        alike: defaultdict[tuple[str, str, int], list[Pod]] = defaultdict(list)
+        alike: defaultdict[tuple[str, str, int], list[PodView]] = defaultdict(list)
         for pod in pods if nodes else ():
-            ref = names.parse_ref(pod)
-            alike[ref.run.uid, ref.role, ref.attempt].append(pod)
-        self._specs = {uid: self._specs[uid] for uid in map(_uid, pods) if uid in self._specs}
+            alike[pod.run_uid, pod.ref.role, pod.ref.attempt].append(pod)
+        self._specs = {p.uid: self._specs[p.uid] for p in pods if p.uid in self._specs}
         found: dict[str, GroupStatus] = {}
         for team in alike.values():
             why = never_fits(await self._spec(team[0]), nodes)
             if why:
-                found |= {_uid(pod): GroupStatus(why, reasons.NEVER_FITS) for pod in team}
+                found |= {pod.uid: GroupStatus(why, reasons.NEVER_FITS) for pod in team}
         return found
 
-    async def _spec(self, pod: Pod) -> Mapping[str, Any]:
-        if _uid(pod) not in self._specs:
-            whole = await self._api.get(PODS, self._namespace, pod["metadata"]["name"])
-            self._specs[_uid(pod)] = whole["spec"]
-        return self._specs[_uid(pod)]
+    async def _spec(self, pod: PodView) -> Mapping[str, Any]:
+        if pod.uid not in self._specs:
+            whole = await self._api.get(PODS, self._namespace, pod.name)
+            self._specs[pod.uid] = whole["spec"]
+        return self._specs[pod.uid]
 
-    async def _by_events(self, pods: Sequence[Pod]) -> Mapping[str, GroupStatus]:
+    async def _by_events(self, pods: Sequence[PodView]) -> Mapping[str, GroupStatus]:
         events = await self._list(EVENTS, fields=_WARNINGS)
-        if not all(map(_is_unplaced, pods)):
+        if any(pod.node for pod in pods):
             events = [*events, *await self._list(EVENTS, fields=_PULLS)]
-        found = {_uid(pod): by_events(events, _uid(pod)) for pod in pods}
+        found = {pod.uid: by_events(events, pod.uid) for pod in pods}
         return {uid: each for uid, each in found.items() if each is not None}
 
     # asking ------------------------------------------------------------------------------------
@@ -182,25 +178,10 @@ class GroupStatuses:
             return None
 
 
-def _uid(pod: Pod) -> str:
-    return str(pod["metadata"]["uid"])
+def _queue(pod: PodView) -> str:
+    return pod.labels.get(names.KUEUE_QUEUE, "")
 
 
-def _queue(pod: Pod) -> str:
-    return str((pod["metadata"].get("labels") or {}).get(KUEUE_QUEUE, ""))
-
-
-def _is_unplaced(pod: Pod) -> bool:
-    return not (pod.get("spec") or {}).get("nodeName")
-
-
-def _is_gated(pod: Pod) -> bool:
-    return bool((pod.get("spec") or {}).get("schedulingGates"))
-
-
-def _is_refused(pod: Pod) -> bool:
+def _is_refused(pod: PodView) -> bool:
     """Return whether its scheduler has said that there is no place."""
-    return _is_unplaced(pod) and any(
-        each.get("type") == "PodScheduled" and each.get("reason") == "Unschedulable"
-        for each in (pod.get("status") or {}).get("conditions") or ()
-    )
+    return not pod.node and pod.condition("PodScheduled").reason == "Unschedulable"

@@ -7,28 +7,29 @@ import contextlib
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from airflow_training.control.reasons import WAITING_FOR_OLD_INSTANCE
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import StillAlive
-from airflow_training.runtimes.kubernetes import gangs, names, objects, pods
+from airflow_training.runtimes.kubernetes import gangs, names, objects, pod_files
 from airflow_training.runtimes.kubernetes import pod_attempts as turns
 from airflow_training.runtimes.kubernetes.adoption import judge
-from airflow_training.runtimes.kubernetes.api import (
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import (
     AlreadyExists,
-    Api,
     Conflict,
     Invalid,
     NotFound,
 )
 from airflow_training.runtimes.kubernetes.kinds import CONFIG_MAPS, PODS
 from airflow_training.runtimes.kubernetes.logs import LogArchive, PodLogStream
-from airflow_training.runtimes.kubernetes.observing import is_over, observe
+from airflow_training.runtimes.kubernetes.observing import observe
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.port import InstanceRef, Outcome, ReleaseAnswer
 
-__all__ = ["Instances", "Keeps", "container_of", "gather_all", "identity"]
+__all__ = ["Instances", "Keeps", "find_pod", "gather_all", "identity"]
 
 _GONE_SECONDS = 5.0
 """How long `create` waits for an ended pod of the same name to go."""
@@ -39,16 +40,14 @@ _PHASE_SECONDS = 15.0
 _LOOK_SECONDS = (0.05, 2.0)
 """Between two looks at pods that are to go: at first, and at most."""
 
-Keeps = Callable[[Mapping[str, Any]], bool]
+Keeps = Callable[[PodView], bool]
 """Whether a pod stays when its run is removed."""
 
 
 class Whole(Protocol):
     """The log of a pod of a run; `follow`: until it ends, else until now."""
 
-    def __call__(
-        self, run: RunRef, pod: Mapping[str, Any], *, follow: bool = True
-    ) -> PodLogStream: ...
+    def __call__(self, run: RunRef, pod: PodView, *, follow: bool = True) -> PodLogStream: ...
 
 
 class Instances:
@@ -62,23 +61,12 @@ class Instances:
         self._keeping: dict[str, set[asyncio.Task[None]]] = {}
         """Run uid -> logs that are being archived; a task nobody holds may vanish."""
 
-    async def all(self, run: RunRef) -> Sequence[dict[str, Any]]:
+    async def all(self, run: RunRef) -> Sequence[PodView]:
         """Return every pod of a run, those that are only kept too."""
         found, _ = await self._api.list(
             PODS, run.namespace, selector=f"{names.run_selector(run)},{names.ROLE}"
         )
-        return found
-
-    async def find(self, ref: InstanceRef) -> dict[str, Any] | None:
-        """Return the pod of an attempt, also one that is only kept."""
-        for numbered in (False, True):
-            with contextlib.suppress(NotFound):
-                pod = await self._api.get(
-                    PODS, ref.run.namespace, names.pod_name(ref, numbered=numbered)
-                )
-                if identity(names.parse_ref(pod)) == identity(ref):
-                    return pod
-        return None
+        return [PodView.of(each) for each in found]
 
     async def create(self, ref: InstanceRef, document: Mapping[str, Any]) -> Outcome:
         """Create a pod, adopt the one that is there, or make way first where it is over."""
@@ -94,7 +82,7 @@ class Instances:
                 uid = made["metadata"]["uid"]
                 return Outcome(ref=dataclasses.replace(ref, uid=uid), result="created")
             try:
-                found = await self._api.get(PODS, ref.run.namespace, name)
+                found = PodView.of(await self._api.get(PODS, ref.run.namespace, name))
             except NotFound:
                 continue
             verdict = judge(found, ref)
@@ -116,21 +104,21 @@ class Instances:
     async def release(self, ref: InstanceRef, answer: ReleaseAnswer) -> None:
         """Give a held pod its answer; nothing where it is another pod by now."""
         run = ref.run
-        pod = await self.find(ref)
+        pod = await find_pod(self._api, ref)
         if pod is None or (ref.uid and turns.intended_uid(pod) != ref.uid):
             return
-        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        name, uid = pod.name, pod.uid
         addresses = {role: list(all_) for role, all_ in answer.addresses.items()}
         told: dict[str, Any] = {"uid": uid, "kind": answer.kind, "addresses": addresses}
         text = json.dumps(told)
-        if len(text) > pods.ANSWER_BYTES:
+        if len(text) > pod_files.ANSWER_BYTES:
             documents = objects.answer_documents(
                 run,
                 name,
                 uid,
                 json.dumps(addresses),
-                shard_bytes=pods.SHARD_BYTES,
-                record_uid=_owner_uid(pod),
+                shard_bytes=pod_files.SHARD_BYTES,
+                record_uid=pod.owner_uid,
             )
             await gather_all(
                 self._api.apply(CONFIG_MAPS, run.namespace, each) for each in documents
@@ -140,27 +128,25 @@ class Instances:
         with contextlib.suppress(NotFound, Conflict, Invalid):  # another pod of that name by now
             await self._api.patch(PODS, run.namespace, name, change)
 
-    async def mark(self, run: RunRef, pod: Mapping[str, Any], marks: Mapping[str, Any]) -> bool:
+    async def mark(self, run: RunRef, pod: PodView, marks: Mapping[str, Any]) -> bool:
         """Change labels and annotations of one very pod; return whether it is still there."""
-        metadata = pod["metadata"]
-        change = {"metadata": {"uid": metadata["uid"], **marks}}
+        change = {"metadata": {"uid": pod.uid, **marks}}
         try:
-            await self._api.patch(PODS, run.namespace, metadata["name"], change)
+            await self._api.patch(PODS, run.namespace, pod.name, change)
         except (NotFound, Conflict, Invalid):  # another pod of that name by now
             return False
         return True
 
-    async def delete(self, run: RunRef, pod: Mapping[str, Any], *, grace_seconds: float) -> None:
+    async def delete(self, run: RunRef, pod: PodView, *, grace_seconds: float) -> None:
         """Delete one very pod, never by force; what it prints until its end is archived."""
-        metadata = pod["metadata"]
-        ref = dataclasses.replace(names.parse_ref(pod), run=run)
+        ref = dataclasses.replace(pod.ref, run=run)
         reached = asyncio.Event()
         keeping = asyncio.create_task(
             self._archive.keep(
                 ref, self._whole(run, pod), reached=reached, begins=turns.first_log_line(pod)
             )
         )
-        over = is_over(pod)
+        over = pod.is_over
         seen = observe(pod, now=time.time())
         if over:
             await keeping
@@ -173,8 +159,8 @@ class Instances:
                 await self._api.delete(
                     PODS,
                     run.namespace,
-                    metadata["name"],
-                    uid=metadata["uid"],
+                    pod.name,
+                    uid=pod.uid,
                     # 0 would be force: the object gone while its processes may live
                     grace_seconds=None if over else max(1, round(grace_seconds)),
                 )
@@ -193,7 +179,7 @@ class Instances:
             found = await self.all(run)
             stays = [pod for pod in found if keeps(pod)]
             looked_into = [pod for pod in stays if turns.stays_now(pod, now=time.time())]
-            kept = [pod for pod in stays if is_over(pod) or pod in looked_into]
+            kept = [pod for pod in stays if pod.is_over or pod in looked_into]
             ending = time.monotonic() < settled_at and len(kept) < len(stays)
             waited = [pod for pod in found if pod not in kept and not (ending and pod in stays)]
             await gather_all(
@@ -207,39 +193,43 @@ class Instances:
                     await asyncio.wait(keeping, timeout=_END_SECONDS)
                 return bool(kept)
             if not until and waited:
-                graces = [
-                    float((pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0)
-                    for pod in waited
-                ]
-                until = time.monotonic() + max(graces) + _END_SECONDS
+                longest = max(pod.grace_seconds for pod in waited)
+                until = time.monotonic() + longest + _END_SECONDS
             if waited and time.monotonic() > until:
                 where = "; ".join(
-                    f"pod {pod['metadata']['name']} on node"
-                    f" {(pod.get('spec') or {}).get('nodeName') or '(none)'}"
-                    for pod in waited
+                    f"pod {pod.name} on node {pod.node or '(none)'}" for pod in waited
                 )
                 raise StillAlive(f"run {run.uid}: {where} is not gone yet")
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _LOOK_SECONDS[1])
 
-    async def _end(self, run: RunRef, pod: Mapping[str, Any]) -> None:
+    async def _end(self, run: RunRef, pod: PodView) -> None:
         if marks := gangs.marks_at_end(pod):
             await self.mark(run, pod, marks)
-        if pod["metadata"].get("deletionTimestamp"):
-            return
-        grace = (pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0
-        await self.delete(run, pod, grace_seconds=float(grace))
+        if pod.deletion is None:
+            await self.delete(run, pod, grace_seconds=pod.grace_seconds)
 
-    async def _keep(self, run: RunRef, pod: Mapping[str, Any]) -> None:
+    async def _keep(self, run: RunRef, pod: PodView) -> None:
         """Mark a pod as one that is no instance any more, its log archived."""
-        ref = dataclasses.replace(names.parse_ref(pod), run=run)
+        ref = dataclasses.replace(pod.ref, run=run)
         marks: dict[str, Any] = {**gangs.marks_at_end(pod), "labels": {names.KEPT: "true"}}
-        if is_over(pod) and turns.kept_until(pod) is not None:
+        if pod.is_over and turns.kept_until(pod) is not None:
             marks["annotations"] = {**marks.get("annotations", {}), names.KEPT_UNTIL: None}
         await self._archive.keep(
-            ref, self._whole(run, pod, follow=is_over(pod)), begins=turns.first_log_line(pod)
+            ref, self._whole(run, pod, follow=pod.is_over), begins=turns.first_log_line(pod)
         )
         await self.mark(run, pod, marks)
+
+
+async def find_pod(api: Api, ref: InstanceRef) -> PodView | None:
+    """Return the pod of an attempt, also one that is only kept."""
+    for numbered in (False, True):
+        with contextlib.suppress(NotFound):
+            name = names.pod_name(ref, numbered=numbered)
+            pod = PodView.of(await api.get(PODS, ref.run.namespace, name))
+            if identity(pod.ref) == identity(ref):
+                return pod
+    return None
 
 
 async def gather_all(calls: Any) -> list[Any]:
@@ -256,21 +246,7 @@ def identity(ref: InstanceRef) -> tuple[str, int, tuple[int, int, int]]:
     return ref.role, ref.index, names.attempt_of(ref)
 
 
-def container_of(pod: Mapping[str, Any]) -> str:
-    """Return the name of the container that trains."""
-    name = (pod["metadata"].get("annotations") or {}).get(names.CONTAINER)
-    return str(name or pod["spec"]["containers"][0]["name"])
-
-
-def _is_marked(pod: Mapping[str, Any]) -> bool:
+def _is_marked(pod: PodView) -> bool:
     """Return whether a pod is known as one that is only kept, and for what."""
-    known = names.KEPT in _labels(pod)
-    return known and not (is_over(pod) and turns.kept_until(pod) is not None)
-
-
-def _labels(found: Mapping[str, Any]) -> Collection[str]:
-    return found["metadata"].get("labels") or {}
-
-
-def _owner_uid(pod: Mapping[str, Any]) -> str:
-    return str(pod["metadata"]["ownerReferences"][0]["uid"])
+    known = names.KEPT in pod.labels
+    return known and not (pod.is_over and turns.kept_until(pod) is not None)

@@ -19,7 +19,8 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.kubernetes.api import Api, ApiError, Invalid, NotFound
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import ApiError, Invalid, NotFound
 from airflow_training.runtimes.kubernetes.timestamped_lines import (
     FILE_SECONDS,
     GAP,

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_training.control.model import AttemptId
 from airflow_training.documents.resolved import RunRef
 from airflow_training.frameworks.naming import fit_label, instance_name, service_name
 from airflow_training.runtimes.port import InstanceRef
@@ -23,8 +22,12 @@ __all__ = [
     "ATTEMPT",
     "CONTAINER",
     "CONTROLLER",
+    "COSCHEDULING_GROUP",
     "EPOCH",
+    "FILES_VOLUME",
     "GENERATION",
+    "GROUP_LABELS",
+    "GROUP_MARKS",
     "HELD",
     "INDEX",
     "IN_PLACE",
@@ -32,6 +35,9 @@ __all__ = [
     "JOB_ATTEMPT",
     "KEPT",
     "KEPT_UNTIL",
+    "KUEUE_GROUP",
+    "KUEUE_QUEUE",
+    "KUEUE_RETRIABLE",
     "MANAGED_BY",
     "MARKS",
     "ORDER",
@@ -43,6 +49,7 @@ __all__ = [
     "SSH_KEYS",
     "TURN",
     "UNFIT_NODES",
+    "VOLCANO_GROUP",
     "agent_name",
     "answer_name",
     "attempt_of",
@@ -55,7 +62,6 @@ __all__ = [
     "instance_labels",
     "instance_selector",
     "owner_reference",
-    "parse_ref",
     "pod_name",
     "record_name",
     "role_selector",
@@ -108,6 +114,21 @@ UNFIT_NODES = "airflow-training/unfit-nodes"
 """Annotation: which nodes its job says are to be left, as JSON, where it says so."""
 AGENT_CONTAINER = "airflow-training"
 """The init container that holds an instance and writes its files."""
+
+FILES_VOLUME = "airflow-training-files"
+"""The volume of a pod with the instance's own files."""
+
+# of those who place pods together
+VOLCANO_GROUP = "scheduling.k8s.io/group-name"
+"""Annotation with the name of a pod's group."""
+COSCHEDULING_GROUP = "scheduling.x-k8s.io/pod-group"
+KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+KUEUE_RETRIABLE = "kueue.x-k8s.io/retriable-in-group"
+"""Annotation: `false` says that no replacement of the pod comes."""
+GROUP_LABELS = (KUEUE_GROUP, COSCHEDULING_GROUP)
+"""Labels with the name of a pod's group."""
+GROUP_MARKS = (*GROUP_LABELS, KUEUE_QUEUE, KUEUE_RETRIABLE, VOLCANO_GROUP)
 
 _OURS = "airflow-training"
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -231,25 +252,3 @@ def owner_reference(run: RunRef, record_uid: str) -> dict[str, Any]:
 def attempt_of(ref: InstanceRef) -> tuple[int, int, int]:
     """Return what orders the attempts of one index."""
     return (ref.epoch, ref.job_attempt, ref.attempt)
-
-
-def parse_ref(pod: Mapping[str, Any]) -> InstanceRef:
-    """Return which attempt of which instance a pod is; raises KeyError and ValueError for others'."""
-    metadata = pod["metadata"]
-    labels = metadata.get("labels") or {}
-    annotations = metadata.get("annotations") or {}
-    generation = int(annotations.get(GENERATION, 0))
-    return InstanceRef(
-        run=RunRef(
-            uid=labels[RUN],
-            job=labels[JOB],
-            namespace=metadata.get("namespace", ""),
-            controller=labels[CONTROLLER],
-            generation=generation,
-        ),
-        key=(labels[ROLE], int(labels[INDEX])),
-        attempt_id=AttemptId(
-            int(labels[EPOCH]), int(labels[JOB_ATTEMPT]), int(labels[ATTEMPT]), generation
-        ),
-        uid=metadata.get("uid", ""),
-    )

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
-import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.runtimes.kubernetes.api import (
-    Api,
-    ApiError,
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import (
     Forbidden,
-    ResourceVersionExpired,
 )
 from airflow_training.runtimes.kubernetes.kinds import NODES
-from airflow_training.runtimes.kubernetes.observing import is_over
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.kubernetes.unfit import NodeFact, fact_of, rules_for
+from airflow_training.runtimes.kubernetes.watch_loop import ListWatch, detached
 
 __all__ = ["NodeFacts", "NodeWatch"]
 
 log = logging.getLogger(__name__)
 
-_WATCH_SECONDS = (270, 330)
-"""How long one watch request lasts; spread, so that many processes do not come back together."""
 _PAUSES = (0.5, 30.0)
 """Seconds before the next try: at first, and at most."""
 
@@ -48,8 +42,6 @@ class NodeWatch:
         self._followers: list[Changed] = []
         self._task: asyncio.Task[None] | None = None
         self._synced = False
-        self._version = ""
-        """Up to which everything was seen; "": nothing yet, or not without a gap."""
 
     @property
     def nodes(self) -> Sequence[Node] | None:
@@ -64,9 +56,7 @@ class NodeWatch:
         """Call `changed` until `leave`; what is known already is told to nobody."""
         self._followers.append(changed)
         if self._task is None:
-            # in a context of its own: what it logs belongs to no follower
-            start = asyncio.get_running_loop().create_task
-            self._task = contextvars.Context().run(start, self._watch_for_ever())
+            self._task = detached(self._watch_for_ever())
 
     def leave(self, changed: Changed) -> None:
         """Call it no more."""
@@ -75,48 +65,30 @@ class NodeWatch:
             self._task.cancel()
             self._task = None
             self._nodes.clear()
-            self._synced, self._version = False, ""
+            self._synced = False
 
     async def _watch_for_ever(self) -> None:
-        pause, longest = _PAUSES
-        while True:
-            try:
-                if not self._version:
-                    found, self._version = await self._api.list(NODES)
-                    self._replace(found)
-                await self._watch()
-                pause = _PAUSES[0]
-            except Forbidden as error:
-                log.info("nodes may not be read, so instances stay wherever they are: %s", error)
-                self._synced, self._version = False, ""
-                for name in list(self._nodes):
-                    self._put(name, None)  # rights were taken away: what was seen says nothing now
-                return
-            except ResourceVersionExpired:
-                self._version = ""
-            except (RuntimeUnavailable, ApiError) as error:
-                log.info("nodes cannot be read now: %s", error)
-            except Exception:
-                log.exception("the watch of nodes broke")
-                self._version = ""
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
-            pause = min(pause * 2, longest)
-
-    async def _watch(self) -> None:
-        async for kind, node in self._api.watch(
+        watch = ListWatch(
+            self._api,
             NODES,
-            "",
-            selector="",
-            resource_version=self._version,
-            timeout_seconds=int(random.uniform(*_WATCH_SECONDS)),  # noqa: S311 - as above
-        ):
-            self._version = node["metadata"]["resourceVersion"]
-            if kind == "DELETED":
-                self._put(node["metadata"]["name"], None)
-            elif kind != "BOOKMARK":
-                self._put(node["metadata"]["name"], _trimmed(node))
+            on_list=self._replace,
+            on_change=self._on_change,
+            pauses=_PAUSES,
+            is_compared=False,
+            final=(Forbidden,),
+        )
+        try:
+            await watch.run()
+        except Forbidden as error:
+            log.info("nodes may not be read, so instances stay wherever they are: %s", error)
+            self._synced = False
+            for name in list(self._nodes):
+                self._put(name, None)  # rights were taken away: what was seen says nothing now
 
-    def _replace(self, found: Sequence[Node]) -> None:
+    def _on_change(self, kind: str, node: Node) -> None:
+        self._put(node["metadata"]["name"], None if kind == "DELETED" else _trimmed(node))
+
+    async def _replace(self, found: Sequence[Node], _: str) -> None:
         listed = {node["metadata"]["name"]: _trimmed(node) for node in found}
         self._synced = True
         for name in {*self._nodes, *listed}:
@@ -144,23 +116,21 @@ class NodeFacts:
         """Node -> names of the pods there that want to know."""
         self._follows = False
 
-    def of(self, pod: Mapping[str, Any]) -> NodeFact | None:
+    def of(self, pod: PodView) -> NodeFact | None:
         """Return what is wrong with a pod's node, by the rules that it carries."""
-        node = (pod.get("spec") or {}).get("nodeName")
-        marks = pod["metadata"].get("annotations") or {}
-        rules = rules_for(marks.get(names.UNFIT_NODES, ""))
-        if self._nodes is None or not node or rules is None or is_over(pod):
+        rules = rules_for(pod.annotations.get(names.UNFIT_NODES, ""))
+        if self._nodes is None or not pod.node or rules is None or pod.is_over:
             return None
-        self._pods[node].add(pod["metadata"]["name"])
+        self._pods[pod.node].add(pod.name)
         if not self._follows:
             self._nodes.follow(self._tell)
             self._follows = True
-        seen = self._nodes.node(node)
+        seen = self._nodes.node(pod.node)
         return None if seen is None else fact_of(seen, rules)
 
-    def forget(self, pod: Mapping[str, Any]) -> None:
+    def forget(self, pod: PodView) -> None:
         """A pod is gone."""
-        self._pods[(pod.get("spec") or {}).get("nodeName", "")].discard(pod["metadata"]["name"])
+        self._pods[pod.node].discard(pod.name)
 
     def close(self) -> None:
         """Look at nodes no more."""

@@ -8,7 +8,8 @@ from typing import Any
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import Problem
-from airflow_training.runtimes.kubernetes.api import Api, Forbidden
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import Forbidden
 from airflow_training.runtimes.kubernetes.fitting import never_fits
 from airflow_training.runtimes.kubernetes.kinds import NODES
 from airflow_training.runtimes.kubernetes.rights import allowed_instances, held_gpus

@@ -18,6 +18,7 @@ from airflow_training.agent.order import ORDER_VARIABLE
 from airflow_training.agent.pod_attempts import BEGINS
 from airflow_training.control.model import AttemptId, Observation
 from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.port import InstanceRef
 
 if TYPE_CHECKING:
@@ -84,19 +85,19 @@ def newest_agent_report(
     return newest
 
 
-def number_of(pod: Mapping[str, Any]) -> int:
+def number_of(pod: PodView) -> int:
     """Return the turn that a pod was last ordered to begin; 0 for its first."""
     return int(_mark(pod).get("number", 0))
 
 
-def intended_uid(pod: Mapping[str, Any]) -> str:
+def intended_uid(pod: PodView) -> str:
     """Return the uid of the attempt that the labels name."""
     return _uid(pod, number_of(pod))
 
 
-def ref_of(pod: Mapping[str, Any], turn: AgentReport | None) -> InstanceRef:
+def ref_of(pod: PodView, turn: AgentReport | None) -> InstanceRef:
     """Return the attempt that a pod runs, or ran; raises KeyError and ValueError for others' pods."""
-    ref, intended = names.parse_ref(pod), number_of(pod)
+    ref, intended = pod.ref, number_of(pod)
     if not intended or (turn is not None and turn.number >= intended):
         return dataclasses.replace(ref, uid=_uid(pod, intended))
     epoch, job_attempt, attempt = _mark(pod)["before"]
@@ -104,9 +105,9 @@ def ref_of(pod: Mapping[str, Any], turn: AgentReport | None) -> InstanceRef:
     return dataclasses.replace(ref, attempt_id=before, uid=_uid(pod, intended - 1))
 
 
-def first_log_line(pod: Mapping[str, Any]) -> bytes:
+def first_log_line(pod: PodView) -> bytes:
     """Return the line with which the log of the pod's last attempt begins; empty: with its first."""
-    return BEGINS.format(text_of(names.parse_ref(pod))).encode() if number_of(pod) else b""
+    return BEGINS.format(text_of(pod.ref)).encode() if number_of(pod) else b""
 
 
 def text_of(ref: InstanceRef) -> str:
@@ -114,11 +115,9 @@ def text_of(ref: InstanceRef) -> str:
     return f"{ref.epoch}.{ref.job_attempt}.{ref.attempt}"
 
 
-def with_agent_report(
-    seen: Observation, pod: Mapping[str, Any], turn: AgentReport | None
-) -> Observation:
+def with_agent_report(seen: Observation, pod: PodView, turn: AgentReport | None) -> Observation:
     """Return the observation of a pod in which attempts may follow, with what its agent said."""
-    awaits = (pod["metadata"].get("annotations") or {}).get(names.IN_PLACE)
+    awaits = pod.annotations.get(names.IN_PLACE)
     if awaits is None:
         return seen
     ref, kept = ref_of(pod, turn), kept_until(pod) is not None
@@ -151,9 +150,9 @@ def with_agent_report(
     )
 
 
-def kept_until(pod: Mapping[str, Any]) -> float | None:
+def kept_until(pod: PodView) -> float | None:
     """Return until when a pod was told to stay for a look inside; None: it was not."""
-    text = (pod["metadata"].get("annotations") or {}).get(names.KEPT_UNTIL)
+    text = pod.annotations.get(names.KEPT_UNTIL)
     try:
         until = float(text) if text else None
     except ValueError:
@@ -166,11 +165,10 @@ def is_ahead(until: float, *, now: float) -> bool:
     return now < until <= now + _LONGEST_SECONDS
 
 
-def stays_now(pod: Mapping[str, Any], *, now: float) -> bool:
+def stays_now(pod: PodView, *, now: float) -> bool:
     """Return whether a pod stays for a look inside, its time being not over."""
     until = kept_until(pod)
-    metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
-    ended = phase in ("Succeeded", "Failed") or metadata.get("deletionTimestamp")
+    ended = pod.phase in ("Succeeded", "Failed") or pod.deletion is not None
     return until is not None and is_ahead(until, now=now) and not ended
 
 
@@ -181,7 +179,7 @@ def order_for(turn: AgentReport, do: str, **more: Unpack[AgentCommand]) -> dict[
 
 
 def restart_marks(
-    pod: Mapping[str, Any], turn: AgentReport, document: Mapping[str, Any], ref: InstanceRef
+    pod: PodView, turn: AgentReport, document: Mapping[str, Any], ref: InstanceRef
 ) -> dict[str, Any]:
     """Return labels and annotations by which a pod begins the next attempt.
 
@@ -219,12 +217,11 @@ def restart_marks(
     return {"labels": labels, "annotations": annotations}
 
 
-def _uid(pod: Mapping[str, Any], number: int) -> str:
-    uid = pod["metadata"].get("uid", "")
-    return f"{uid}.{number}" if number else uid
+def _uid(pod: PodView, number: int) -> str:
+    return f"{pod.uid}.{number}" if number else pod.uid
 
 
-def _mark(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    text = (pod["metadata"].get("annotations") or {}).get(names.TURN)
+def _mark(pod: PodView) -> Mapping[str, Any]:
+    text = pod.annotations.get(names.TURN)
     found: Mapping[str, Any] = json.loads(text) if text else {}
     return found

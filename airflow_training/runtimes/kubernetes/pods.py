@@ -20,18 +20,21 @@ from airflow_training.runtimes.kubernetes.facts import RunFacts
 from airflow_training.runtimes.kubernetes.gangs import marks_of
 from airflow_training.runtimes.kubernetes.observing import CANNOT_START_SECONDS
 from airflow_training.runtimes.kubernetes.pod_attempts import FOR_LOOK_INSIDE, FOR_NEXT_ATTEMPT
+from airflow_training.runtimes.kubernetes.pod_files import (
+    answer_shards,
+    file_mounts,
+    files_volume,
+    live_modes,
+)
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.kubernetes.template import template_of
 from airflow_training.runtimes.port import InstanceSpec
 from airflow_training.runtimes.rendering import sibling_address
 
 __all__ = [
-    "ANSWER_BYTES",
-    "SHARD_BYTES",
     "PodOptions",
     "address_of",
-    "answer_shards",
     "can_follow",
-    "file_data",
     "life_seconds",
     "needs_agent",
     "pod_of",
@@ -39,17 +42,11 @@ __all__ = [
     "waits_for",
 ]
 
-ANSWER_BYTES = 64 * 1024
-"""A larger answer does not go into the annotation."""
-SHARD_BYTES = 512 * 1024
-
 _PROGRESS_FILE = f"{inject.TRAINING_FOLDER}/progress.jsonl"
 _PREDICTIONS_DIR = f"{inject.TRAINING_FOLDER}/predictions"
-_BYTES_PER_ADDRESS = 200
 _PORT_PROBE_FAILURES = 1_000_000
 _MAX_SECONDS = 2**31 - 1
 """Longest `activeDeadlineSeconds` that the API server takes."""
-_FILES_VOLUME = "airflow-training-files"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,27 +113,6 @@ def needs_agent(spec: InstanceSpec, options: PodOptions) -> bool:
     return spec.held or _is_wrapped(spec, options)
 
 
-def file_data(spec: InstanceSpec) -> dict[str, str]:
-    """Return the data of the instance's own ConfigMap: key -> content; empty where it needs none."""
-    return {
-        **{_key(spec.files, path): content for path, content in spec.files.items()},
-        **{f"live-{_key(spec.live_files, p)}": text for p, text in spec.live_files.items()},
-    }
-
-
-def answer_shards(facts: RunFacts) -> int:
-    """Return for how many parts of a release answer a held pod has a place; 0: it is never large.
-
-    Twice what all addresses of now need, so that a job may grow while an instance waits.
-    """
-    expected = sum(role.replicas for role in facts.roles.values()) * _BYTES_PER_ADDRESS
-    return 0 if 2 * expected <= ANSWER_BYTES else math.ceil(2 * expected / SHARD_BYTES)
-
-
-def _key(files: Mapping[str, str], path: str) -> str:
-    return f"file-{sorted(files).index(path)}"
-
-
 def _is_wrapped(spec: InstanceSpec, options: PodOptions) -> bool:
     """Return whether the agent is the command's parent.
 
@@ -180,31 +156,17 @@ def life_seconds(
     return min(life, most or life)
 
 
-def can_follow(
-    spec: InstanceSpec, pod: Mapping[str, Any], document: Mapping[str, Any], *, age_seconds: float
-) -> bool:
-    """Return whether an attempt can begin in `pod`; `document`: the pod that it would get.
+def can_follow(pod: PodView, wanted: PodView, *, age_seconds: float) -> bool:
+    """Return whether an attempt can begin in `pod`; `wanted`: the pod that it would get.
 
     The environment and the command may be others; image, resources and files may not. The pod must
     have left at least half of the life that a new one would have.
     """
-    name = spec.container
-    running, wanted = (
-        next(each for each in made["spec"]["containers"] if each["name"] == name)
-        for made in (pod, document)
+    asked = all(names.IN_PLACE in each.annotations for each in (pod, wanted))
+    same = all(
+        getattr(pod, name) == getattr(wanted, name) for name in ("image", "working_dir", "files")
     )
-    asked = (names.IN_PLACE in made["metadata"]["annotations"] for made in (pod, document))
-    same = all(running.get(key) == wanted.get(key) for key in ("image", "workingDir"))
-    lives, life = (made["spec"].get("activeDeadlineSeconds", math.inf) for made in (pod, document))
-    lasts = lives - age_seconds >= life / 2
-    return all(asked) and same and lasts and _files_of(pod) == _files_of(document)
-
-
-def _files_of(pod: Mapping[str, Any]) -> str:
-    for volume in pod["spec"].get("volumes") or ():
-        if volume["name"] == _FILES_VOLUME:
-            return str(volume["configMap"]["name"])
-    return ""
+    return asked and same and pod.life_seconds - age_seconds >= wanted.life_seconds / 2
 
 
 class _PodBuilder:
@@ -271,7 +233,7 @@ class _PodBuilder:
             "automountServiceAccountToken": False,
             **written,
             "restartPolicy": "Never",
-            "hostname": _hostname(instance),
+            "hostname": names.pod_name(ref, numbered=False),
             "subdomain": names.service_name(ref.run.prefix, ref.role),
             # 0 would be force, whoever deletes: the object gone while its processes may live
             "terminationGracePeriodSeconds": max(1, math.ceil(instance.grace_seconds)),
@@ -415,32 +377,10 @@ class _PodBuilder:
             ("airflow-training-output", OUTPUT_DIR_IN_POD),
         ):
             self._add({"name": name, "emptyDir": {}}, {"name": name, "mountPath": path})
-        data = file_data(instance)
-        if data:
-            self._add(
-                {
-                    "name": _FILES_VOLUME,
-                    "configMap": {
-                        "name": names.files_name(self.name, data),
-                        "items": [
-                            {"key": key, "path": key, "mode": 0o555 if executable else 0o444}
-                            for key, executable in self._modes().items()
-                        ],
-                    },
-                }
-            )
-        for path in instance.files:
-            self._mounts.append(
-                {
-                    "name": _FILES_VOLUME,
-                    "mountPath": _absolute(path),
-                    "subPath": _key(instance.files, path),
-                    "readOnly": True,
-                }
-            )
-        for path in instance.live_files:
-            key = f"live-{_key(instance.live_files, path)}"
-            self._mounts.append(inject.live_mount(key, _absolute(path)))
+        volume = files_volume(self.name, instance)
+        if volume is not None:
+            self._add(volume)
+        self._mounts += file_mounts(instance)
         if self._ssh_path:
             secret = {"secretName": names.ssh_secret_name(instance.ref.run), "defaultMode": 0o444}
             self._add(
@@ -448,20 +388,8 @@ class _PodBuilder:
                 {"name": "airflow-training-ssh", "mountPath": self._ssh_path, "readOnly": True},
             )
 
-    def _modes(self) -> dict[str, bool]:
-        instance = self._instance
-        own = {_key(instance.files, p): p in instance.executables for p in instance.files}
-        return own | self._live_modes()
-
-    def _live_modes(self) -> dict[str, bool]:
-        instance = self._instance
-        return {
-            f"live-{_key(instance.live_files, p)}": p in instance.executables
-            for p in instance.live_files
-        }
-
     def _hold(self) -> dict[str, Any]:
-        live = self._live_modes()
+        live = live_modes(self._instance)
         volumes, mounts = inject.hold_volumes(
             self.name, live=bool(live), shards=answer_shards(self._facts)
         )
@@ -516,11 +444,3 @@ def _away_from(nodes: Sequence[str], affinity: Mapping[str, Any]) -> dict[str, A
         **affinity,
         "nodeAffinity": {**of_nodes, preferred: [*(of_nodes.get(preferred) or ()), *away]},
     }
-
-
-def _hostname(spec: InstanceSpec) -> str:
-    return names.pod_name(spec.ref, numbered=False)
-
-
-def _absolute(path: str) -> str:
-    return path if path.startswith("/") else f"{inject.TRAINING_FOLDER}/{path}"

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
-import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from airflow_training.control.model import InstanceKey
-from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.kubernetes.api import (
-    Api,
-    ApiError,
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import (
     Forbidden,
     NotFound,
-    ResourceVersionExpired,
 )
 from airflow_training.runtimes.kubernetes.kinds import RESOURCE_QUOTAS
 from airflow_training.runtimes.kubernetes.quotas import has_more_room
+from airflow_training.runtimes.kubernetes.watch_loop import ListWatch, detached
 
 __all__ = ["QuotaWatch"]
 
 log = logging.getLogger(__name__)
 
-_WATCH_SECONDS = 300
 _PAUSES = (1.0, 60.0)
 """Seconds before the next try: at first, and at most."""
 _TELL_SECONDS = 5.0
@@ -50,6 +45,8 @@ class QuotaWatch:
         self._on_room = on_room
         self._waiting: dict[str, dict[InstanceKey, float]] = {}
         """Run uid -> what of it is kept out, and when that was seen last."""
+        self._known: _Quotas | None = None
+        """What they were when they were looked at last; None: nothing to compare with."""
         self._task: asyncio.Task[None] | None = None
         self._told_at = float("-inf")
         self._telling: asyncio.TimerHandle | None = None
@@ -66,8 +63,7 @@ class QuotaWatch:
         if self._lapsing is None:
             self._lapsing = loop.call_later(_LAPSE_SECONDS, self._lapse)
         if self._task is None:
-            # in a context of its own: what it logs belongs to no run
-            self._task = contextvars.Context().run(loop.create_task, self._watch_for_ever())
+            self._task = detached(self._watch_for_ever())
 
     def end(self, run_uid: str, let_in: Collection[InstanceKey] | None = None) -> None:
         """Tell a run no more, once none is kept out. `let_in`: these are not any more; None: all."""
@@ -101,50 +97,43 @@ class QuotaWatch:
         self._task = self._telling = self._lapsing = None
 
     async def _watch_for_ever(self) -> None:
-        pause, longest = _PAUSES
-        known: _Quotas | None = None
-        while True:
-            try:
-                known = await self._watch(known)
-                pause = _PAUSES[0]
-            except ResourceVersionExpired:
-                pass
-            except (Forbidden, NotFound) as error:
-                log.info("quotas of %s are not watched: %s", self._namespace, error)
-                self._closed = True
-                self._waiting.clear()
-                self._stop_unless_awaited()
-                return
-            except (RuntimeUnavailable, ApiError) as error:
-                log.info("the watch of the quotas of %s broke: %s", self._namespace, error)
-            except Exception:
-                log.exception("watching the quotas of %s failed; trying again", self._namespace)
-                known = None  # or it fails again
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
-            pause = min(pause * 2, longest)
-
-    async def _watch(self, before: _Quotas | None) -> _Quotas:
-        """Follow the quotas for a while; `before`: what they were when they were looked at last."""
-        items, version = await self._api.list(RESOURCE_QUOTAS, self._namespace)
-        known: _Quotas = {each["metadata"]["name"]: each for each in items}
-        if before is not None:
-            self._tell_of([(quota, known.get(name)) for name, quota in before.items()])
-        async for kind, quota in self._api.watch(
+        self._known = None
+        watch = ListWatch(
+            self._api,
             RESOURCE_QUOTAS,
             self._namespace,
-            selector="",
-            resource_version=version,
-            timeout_seconds=_WATCH_SECONDS,
-        ):
-            if kind == "BOOKMARK":
-                continue
-            name = quota["metadata"]["name"]
-            was = known.pop(name, None)
-            if kind != "DELETED":
-                known[name] = quota
-            if was is not None:
-                self._tell_of([(was, known.get(name))])
-        return known
+            on_list=self._on_list,
+            on_change=self._on_change,
+            on_break=self._forget,
+            pauses=_PAUSES,
+            final=(Forbidden, NotFound),
+        )
+        try:
+            await watch.run()
+        except (Forbidden, NotFound) as error:
+            log.info("quotas of %s are not watched: %s", self._namespace, error)
+            self._closed = True
+            self._waiting.clear()
+            self._stop_unless_awaited()
+
+    async def _on_list(self, items: Sequence[Mapping[str, Any]], _: str) -> None:
+        before, known = self._known, {each["metadata"]["name"]: each for each in items}
+        self._known = known
+        if before is not None:
+            self._tell_of([(quota, known.get(name)) for name, quota in before.items()])
+
+    def _on_change(self, kind: str, quota: Mapping[str, Any]) -> None:
+        known = self._known = {} if self._known is None else self._known
+        name = quota["metadata"]["name"]
+        was = known.pop(name, None)
+        if kind != "DELETED":
+            known[name] = quota
+        if was is not None:
+            self._tell_of([(was, known.get(name))])
+
+    def _forget(self, _: Exception) -> None:
+        """Compare with nothing that cannot be read, or it fails again."""
+        self._known = None
 
     def _tell_of(
         self, changes: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]

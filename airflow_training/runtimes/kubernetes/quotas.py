@@ -12,7 +12,8 @@ from typing import Any
 from airflow_training.control.recovery import needs_all
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob
-from airflow_training.runtimes.kubernetes.api import Api, ApiError, Forbidden
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import ApiError, Forbidden
 from airflow_training.runtimes.kubernetes.gangs import pod_requests, summed, written
 from airflow_training.runtimes.kubernetes.kinds import RESOURCE_QUOTAS
 

@@ -13,7 +13,8 @@ from typing import Any
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import InputError, LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.runtimes.kubernetes.api import AlreadyExists, Api, Conflict, NotFound
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import AlreadyExists, Conflict, NotFound
 from airflow_training.runtimes.kubernetes.facts import NEVER_REMOVED, RunFacts
 from airflow_training.runtimes.kubernetes.kinds import CONFIG_MAPS
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from airflow_training.documents.paths import format_path
 from airflow_training.documents.resolved import ResolvedRole, RunRef
-from airflow_training.errors import Problem, RefusedForNow
-from airflow_training.runtimes.kubernetes.api import ApiError
+from airflow_training.errors import InputError, Problem, RefusedForNow, RuntimeUnavailable
+from airflow_training.runtimes.kubernetes.api_errors import ApiError
 from airflow_training.runtimes.kubernetes.observing import CANNOT_START_SECONDS
 from airflow_training.runtimes.port import InstanceRef, Outcome
 
@@ -18,7 +20,9 @@ __all__ = [
     "QUOTA_EXCEEDED",
     "REFUSALS",
     "Refusal",
+    "as_mistakes_of_document",
     "field_of",
+    "in_words_of_port",
     "is_final",
     "not_now",
     "outcome_of",
@@ -30,6 +34,9 @@ __all__ = [
 QUOTA_EXCEEDED = "QuotaExceeded"
 _REFUSED_SECONDS = 60.0
 """Between two tries of what the server refuses for now."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,3 +229,31 @@ def field_of(error: ApiError, pod: Mapping[str, Any], role: ResolvedRole) -> str
     if parts[:3] == head and parts[3:4] and parts[3] in SHORTHAND:
         return format_path(["spec", "roles", role.name, *parts[3:]])
     return format_path(["spec", "roles", role.name, "template", *parts])
+
+
+# in the words of the port --------------------------------------------------------------------------
+def in_words_of_port(call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Tell what the server refuses unexpectedly (rights that were taken away) in the port's words."""
+
+    @functools.wraps(call)
+    async def spoken(*args: P.args, **values: P.kwargs) -> T:
+        try:
+            return await call(*args, **values)
+        except ApiError as error:
+            raise RuntimeUnavailable(f"the cluster refuses: {error}") from error
+
+    return spoken
+
+
+@contextlib.contextmanager
+def as_mistakes_of_document(run: RunRef) -> Iterator[None]:
+    """Tell what the server will never take of the run's objects as a mistake in its document.
+
+    What it does not take for now is waited for, by all instances.
+    """
+    try:
+        yield
+    except ApiError as error:
+        if is_final(error):
+            raise InputError(problems=[problem_of(error, run)]) from error
+        raise not_now(error) from error

@@ -17,9 +17,9 @@ from airflow_training.control.recovery import needs_all
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.errors import Problem
-from airflow_training.runtimes.kubernetes.api import (
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import (
     AlreadyExists,
-    Api,
     ApiError,
     Forbidden,
     NotFound,

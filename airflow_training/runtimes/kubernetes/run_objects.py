@@ -11,9 +11,9 @@ from typing import Any
 
 from airflow_training.documents.resolved import RunRef
 from airflow_training.runtimes.kubernetes import gangs, names, objects
-from airflow_training.runtimes.kubernetes.api import (
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import (
     AlreadyExists,
-    Api,
     Forbidden,
     Invalid,
     NotFound,

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError
-from airflow_training.runtimes.kubernetes.api import Api, ApiError, Forbidden
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import ApiError, Forbidden
 from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.runtimes.port import Streams
 from airflow_training.runtimes.terminal import SHELL, raw_terminal, read_stream, write_all

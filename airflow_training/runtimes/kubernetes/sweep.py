@@ -16,6 +16,7 @@ from airflow_training.runtimes.kubernetes.api import Api
 from airflow_training.runtimes.kubernetes.facts import NEVER_REMOVED, RunFacts
 from airflow_training.runtimes.kubernetes.kinds import CONFIG_MAPS, PODS
 from airflow_training.runtimes.kubernetes.pod_attempts import is_ahead, kept_until
+from airflow_training.runtimes.kubernetes.pod_view import PodView
 
 __all__ = ["OrphanObjects", "find_orphans"]
 
@@ -69,7 +70,9 @@ async def find_orphans(api: Api, sought: SweepQuery) -> list[OrphanObjects]:
 def _is_settled(found: Mapping[str, Any], *, now: float) -> bool:
     """Return whether an object is an ended pod that is kept, or the record that goes with such."""
     if names.KEPT in found["metadata"]["labels"]:
-        until = kept_until(found)  # of one that stayed for a look inside, nobody has heard since
+        until = kept_until(
+            PodView.of(found)
+        )  # of one that stayed for a look inside, nobody has heard since
         return until is None or is_ahead(until, now=now)
     try:
         return RunFacts.from_document(found).removed != NEVER_REMOVED

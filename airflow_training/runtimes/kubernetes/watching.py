@@ -6,28 +6,37 @@ An idle run costs nothing of its own: the watch is one request in five minutes, 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
-import random
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Any
 
 from airflow_training.control.model import Observation
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.runtimes.kubernetes.api import Api, ApiError, ResourceVersionExpired
+from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import ApiError
 from airflow_training.runtimes.kubernetes.group_status import GroupStatus, is_held
 from airflow_training.runtimes.kubernetes.group_watch import GroupStatuses
 from airflow_training.runtimes.kubernetes.image_pulls import with_earlier_message
 from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.runtimes.kubernetes.node_watch import NodeFacts, NodeWatch
-from airflow_training.runtimes.kubernetes.observing import observe, observe_again_at, trimmed
+from airflow_training.runtimes.kubernetes.observing import observe, observe_again_at
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
+from airflow_training.runtimes.kubernetes.pod_view import PodView, number_of_version
 from airflow_training.runtimes.kubernetes.progress import Report, stored_report
 from airflow_training.runtimes.kubernetes.quota_watch import QuotaWatch
+from airflow_training.runtimes.kubernetes.watch_loop import ListWatch, detached
 from airflow_training.runtimes.port import (
     Change,
     InstanceRemoval,
@@ -40,8 +49,6 @@ __all__ = ["NamespaceWatch"]
 
 log = logging.getLogger(__name__)
 
-WATCH_SECONDS = (270, 330)
-"""How long one watch request lasts; spread, so that many processes do not come back together."""
 PROGRESS_SECONDS = 15.0
 """How often progress that lies in object storage is read."""
 TURN_SECONDS = 1.0
@@ -55,11 +62,13 @@ _PAUSES = (0.1, 5.0)
 """Seconds before the next try: at first, and at most."""
 
 TurnsOf = Callable[
-    [str, Iterable[Mapping[str, Any]], Mapping[str, AgentReport]],
+    [str, Iterable[PodView], Mapping[str, AgentReport]],
     Awaitable[Mapping[str, AgentReport]],
 ]
 """(Run uid, pods, what is known) -> pod uid -> what its agent said last."""
 _Told = Change | Exception
+_ODD = (AttributeError, KeyError, TypeError, ValueError)
+"""What a pod raises that nobody can read."""
 
 
 class NamespaceWatch:
@@ -109,7 +118,7 @@ class NamespaceWatch:
         """Uids of the pods that were held when that was asked."""
         self._reports: dict[str, Report] = {}
         """Pod uid -> the newest report that was read."""
-        self._pods: dict[str, Mapping[str, Any]] = {}
+        self._pods: dict[str, PodView] = {}
         self._seen: defaultdict[str, dict[str, Observation]] = defaultdict(dict)
         """Run uid -> pod name -> what it was last seen to do."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -124,11 +133,11 @@ class NamespaceWatch:
         """Return whether nobody follows it."""
         return not self._followers
 
-    def pods(self, run: RunRef) -> Iterable[Mapping[str, Any]]:
+    def pods(self, run: RunRef) -> Iterable[PodView]:
         """Return a run's pods as they were last seen; none while nobody follows it."""
         return [self._pods[name] for name in self._seen.get(run.uid, ()) if name in self._pods]
 
-    def pod(self, name: str) -> Mapping[str, Any] | None:
+    def pod(self, name: str) -> PodView | None:
         """Return a pod as it was last seen."""
         return self._pods.get(name)
 
@@ -157,72 +166,64 @@ class NamespaceWatch:
     # the task ----------------------------------------------------------------------------------
     def _start(self) -> None:
         if not self._tasks:
-            # in a context of their own: what they log belongs to no follower
-            start = asyncio.get_running_loop().create_task
-            self._tasks = tuple(
-                contextvars.Context().run(start, work)
-                for work in (
-                    self._watch_for_ever(),
-                    self._read_progress_for_ever(),
-                    self._poll_agent_reports(),
-                    self._poll_groups(),
-                )
+            watch = ListWatch(
+                self._api,
+                PODS,
+                self._namespace,
+                selector=self._selector,
+                on_list=self._on_list,
+                on_change=self._on_change,
+                on_unreachable=self._publish_unreachable,
+                on_break=lambda error: self._publish_unreachable(f"the watch broke: {error!r}"),
+                pauses=_PAUSES,
+                silent_seconds=self._silent_seconds,
             )
+            work = (
+                watch.run(),
+                self._read_progress_for_ever(),
+                self._poll_agent_reports(),
+                self._poll_groups(),
+            )
+            self._tasks = tuple(map(detached, work))
 
-    async def _watch_for_ever(self) -> None:
-        heard_at = time.monotonic()
-        pause, longest = _PAUSES
-        while True:
-            try:
-                items, version = await self._api.list(
-                    PODS, self._namespace, selector=self._selector
-                )
-                await self._update_agent_reports(items)
-                if self._was_away:
-                    self._was_away, self._answers_since = False, self._now()
-                self._replace(items, version)
-                heard_at, pause = time.monotonic(), _PAUSES[0]
-                version, heard_at = await self._watch(version)
-                continue  # a full comparison
-            except ResourceVersionExpired:
-                log.info("the watch of %s fell behind; listing again", self._namespace)
-            except (RuntimeUnavailable, ApiError) as error:
-                if not isinstance(error, RuntimeUnavailable) or (
-                    time.monotonic() - heard_at > self._silent_seconds
-                ):
-                    self._publish_unreachable(error)
-            except Exception as error:
-                log.exception("the watch of %s broke", self._namespace)
-                self._publish_unreachable(RuntimeUnavailable(f"the watch broke: {error!r}"))
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
-            pause = min(pause * 2, longest)
+    async def _on_list(self, items: Sequence[Mapping[str, Any]], version: str) -> None:
+        views = self._parsed(items)
+        await self._update_agent_reports(views)
+        if self._was_away:
+            self._was_away, self._answers_since = False, self._now()
+        self._replace(views, {each["metadata"]["name"] for each in items}, version)
+
+    def _on_change(self, kind: str, pod: Mapping[str, Any]) -> None:
+        if kind == "DELETED":
+            self._remove(pod["metadata"]["name"], pod["metadata"]["uid"])
+        elif (view := _view(pod)) is not None:
+            self._put(view)
 
     async def _read_progress_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self._progress_seconds)
             for name, pod in list(self._pods.items()):
-                uri = (pod["metadata"].get("annotations") or {}).get(names.PROGRESS)
-                if not uri or not _runs(pod):
+                uri = pod.annotations.get(names.PROGRESS)
+                if not uri or pod.phase != "Running":
                     continue
                 found = await asyncio.to_thread(stored_report, uri)
                 if found is not None and self._pods.get(name) is pod:
-                    self._reports[pod["metadata"]["uid"]] = found
+                    self._reports[pod.uid] = found
                     self._due(name)
 
     async def _poll_agent_reports(self) -> None:
         while self._turns_of is not None:
             await asyncio.sleep(TURN_SECONDS)
-            pods = [pod for pod in self._pods.values() if _runs(pod)]
+            pods = [pod for pod in self._pods.values() if pod.phase == "Running"]
             for name in await self._update_agent_reports(pods):
-                if name in self._pods:
-                    self._due(name)
+                self._due_if_known(name)
 
     async def _poll_groups(self) -> None:
         asked_at = -HOLD_SECONDS
         while True:
             await asyncio.sleep(_HOLD_LOOK_SECONDS)
             held = [pod for pod in self._pods.values() if is_held(pod, now=self._now())]
-            uids = {pod["metadata"]["uid"] for pod in held}
+            uids = {pod.uid for pod in held}
             pause = HOLD_SECONDS if uids <= self._asked else HOLD_PAUSE_SECONDS
             if held and time.monotonic() >= asked_at + pause:
                 asked_at = time.monotonic()
@@ -238,66 +239,30 @@ class NamespaceWatch:
                         "what holds pods in %s is not understood: %r", self._namespace, error
                     )
 
-    def _update_groups(
-        self, held: Iterable[Mapping[str, Any]], said: Mapping[str, GroupStatus]
-    ) -> None:
+    def _update_groups(self, held: Iterable[PodView], said: Mapping[str, GroupStatus]) -> None:
         before, self._held = self._held, dict(said)
         for pod in held:
-            uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
-            if before.get(uid) != said.get(uid) and name in self._pods:
-                self._due(name)
+            if before.get(pod.uid) != said.get(pod.uid):
+                self._due_if_known(pod.name)
 
-    async def _update_agent_reports(self, pods: Iterable[Mapping[str, Any]]) -> list[str]:
+    async def _update_agent_reports(self, pods: Iterable[PodView]) -> list[str]:
         """Ask what the agents of these pods said; return the names of those that said something new."""
-        stays = [p for p in pods if names.IN_PLACE in (p["metadata"].get("annotations") or {})]
+        stays = [pod for pod in pods if names.IN_PLACE in pod.annotations]
         if self._turns_of is None or not stays:
             return []
         news = []
-        for run_uid in {pod["metadata"]["labels"][names.RUN] for pod in stays}:
+        for run_uid in {pod.run_uid for pod in stays}:
             try:
                 known = await self._turns_of(run_uid, stays, self._turns)
             except Exception:  # the store is away: the other runs' news still counts
                 log.warning("what pods of run %s reported cannot be read", run_uid, exc_info=True)
                 continue
             for pod in stays:
-                uid = pod["metadata"]["uid"]
+                uid = pod.uid
                 if uid in known and self._turns.get(uid) != known[uid]:
                     self._turns[uid] = known[uid]
-                    news.append(pod["metadata"]["name"])
+                    news.append(pod.name)
         return news
-
-    async def _watch(self, version: str) -> tuple[str, float]:
-        """Follow what happens after `version` for one comparison period, across broken connections.
-
-        Raises Expired, and RuntimeUnavailable when the server stays away.
-        """
-        until = time.monotonic() + random.uniform(*WATCH_SECONDS)  # noqa: S311 - jitter, no secret
-        heard_at = time.monotonic()
-        pause = _PAUSES[0]
-        while (left := until - time.monotonic()) > 0:
-            opened_at = time.monotonic()
-            try:
-                async for kind, pod in self._api.watch(
-                    PODS,
-                    self._namespace,
-                    selector=self._selector,
-                    resource_version=version,
-                    timeout_seconds=max(1, int(left)),
-                ):
-                    version = pod["metadata"]["resourceVersion"]
-                    if kind == "DELETED":
-                        self._remove(pod)
-                    elif kind != "BOOKMARK":
-                        self._put(pod)
-                heard_at = time.monotonic()
-            except RuntimeUnavailable:
-                if time.monotonic() - heard_at > self._silent_seconds:
-                    raise
-            if time.monotonic() - opened_at > 1.0:
-                pause = _PAUSES[0]
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
-            pause = min(pause * 2, _PAUSES[1])
-        return version, heard_at
 
     async def _catch_up(self, run: RunRef) -> None:
         """Read the run's pods once: a follower sees what was done before it came."""
@@ -311,105 +276,99 @@ class NamespaceWatch:
             raise RuntimeUnavailable(str(error)) from error
         finally:
             del self._gone_meanwhile[asked]
-        await self._update_agent_reports(items)
-        for pod in items:
-            if pod["metadata"]["uid"] not in gone:
+        views = self._parsed(items)
+        await self._update_agent_reports(views)
+        for pod in views:
+            if pod.uid not in gone:
                 self._put(pod)
 
     # the picture -------------------------------------------------------------------------------
-    def _replace(self, items: Iterable[Mapping[str, Any]], version: str) -> None:
+    def _parsed(self, items: Iterable[Mapping[str, Any]]) -> list[PodView]:
+        return [pod for each in items if (pod := _view(each)) is not None]
+
+    def _replace(self, pods: Iterable[PodView], listed: Collection[str], version: str) -> None:
         """Take a whole list; followers get a snapshot where it says something new.
 
         What a follower's own list has told since this one was made is newer, and stays.
+        `listed`: the names of all, those that nobody can read too.
         """
-        made_at = _number(version)
-        listed = {pod["metadata"]["name"]: pod for pod in items}
+        made_at = number_of_version(version)
         before = {uid: dict(seen) for uid, seen in self._seen.items()}
         for name, known in list(self._pods.items()):
-            if name not in listed and _version(known) <= made_at:
+            if name not in listed and known.version <= made_at:
                 self._forget(name)
-        for name, pod in listed.items():
-            if name not in self._pods or _version(pod) >= _version(self._pods[name]):
+        for pod in pods:
+            if pod.name not in self._pods or pod.version >= self._pods[pod.name].version:
                 self._remember(pod)
         for uid in list(self._followers):
             if not self._synced or before.get(uid, {}) != self._seen.get(uid, {}):
                 self._tell(uid, self._snapshot(uid))
         self._synced = True
 
-    def _put(self, pod: Mapping[str, Any]) -> None:
-        name = pod["metadata"]["name"]
-        known = self._pods.get(name)
-        if known is not None and _is_older(pod, known):
-            return
-        replaced = known is not None and known["metadata"]["uid"] != pod["metadata"]["uid"]
-        if replaced:
-            self._remove(known or {})
+    def _put(self, pod: PodView) -> None:
+        known = self._pods.get(pod.name)
+        if known is not None and known.uid == pod.uid and pod.version < known.version:
+            return  # it was overtaken by what a list said meanwhile
+        if known is not None and known.uid != pod.uid:
+            self._remove(known.name, known.uid)
         seen = self._remember(pod)
         if seen is not None:
-            self._tell(pod["metadata"]["labels"][names.RUN], InstanceUpdate(instance=seen))
+            self._tell(pod.run_uid, InstanceUpdate(instance=seen))
 
-    def _remove(self, pod: Mapping[str, Any]) -> None:
-        name = pod["metadata"]["name"]
+    def _remove(self, name: str, uid: str) -> None:
         known = self._pods.get(name)
-        if known is None or known["metadata"]["uid"] != pod["metadata"]["uid"]:
+        if known is None or known.uid != uid:
             return
-        run_uid = known["metadata"]["labels"][names.RUN]
         seen = self._forget(name)
         if seen is not None:
-            self._tell(run_uid, InstanceRemoval(key=seen.key, uid=seen.uid))
+            self._tell(known.run_uid, InstanceRemoval(key=seen.key, uid=seen.uid))
 
-    def _remember(self, pod: Mapping[str, Any]) -> Observation | None:
+    def _remember(self, pod: PodView) -> Observation | None:
         """Return what the pod does now where that is news."""
-        name = pod["metadata"]["name"]
-        known = self._pods.get(name)
+        known = self._pods.get(pod.name)
         pod = with_earlier_message(pod, known)
-        if known is not None and _has_node(pod) and not _has_node(known):
-            self._held.pop(pod["metadata"]["uid"], None)  # why it had none is over
+        if known is not None and pod.node and not known.node:
+            self._held.pop(pod.uid, None)  # why it had none is over
         try:
-            report = self._reports.get(pod["metadata"]["uid"], Report())
+            report = self._reports.get(pod.uid, Report())
             seen = observe(
                 pod,
                 now=self._now(),
                 progress=report.progress,
                 environment=report.environment,
-                turn=self._turns.get(pod["metadata"]["uid"]),
-                holder=self._held.get(pod["metadata"]["uid"]),
+                turn=self._turns.get(pod.uid),
+                holder=self._held.get(pod.uid),
                 answers_since=self._answers_since,
                 node_fact=self._node_facts.of(pod),
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            # one odd pod shall not hide what the others of its namespace do
-            log.warning(
-                "pod %s has odd labels or annotations: %r", pod["metadata"].get("name"), error
-            )
+        except _ODD as error:
+            _warn_of_odd(pod.name, error)
             return None
-        self._pods[name] = trimmed(pod)
-        self._look_again(name)
-        of_run = self._seen[pod["metadata"]["labels"][names.RUN]]
-        if of_run.get(name) == seen:
+        self._pods[pod.name] = pod
+        self._look_again(pod.name)
+        of_run = self._seen[pod.run_uid]
+        before = of_run.get(pod.name)
+        if before == seen:
             return None
-        before = of_run.get(name)
         if before is not None and before.uid != seen.uid:  # another attempt inside the same pod
-            gone = InstanceRemoval(key=before.key, uid=before.uid)
-            self._tell(pod["metadata"]["labels"][names.RUN], gone)
-        of_run[name] = seen
+            self._tell(pod.run_uid, InstanceRemoval(key=before.key, uid=before.uid))
+        of_run[pod.name] = seen
         return seen
 
     def _forget(self, name: str) -> Observation | None:
         pod = self._pods.pop(name)
-        self._reports.pop(pod["metadata"]["uid"], None)
-        self._turns.pop(pod["metadata"]["uid"], None)
-        self._held.pop(pod["metadata"]["uid"], None)
+        self._reports.pop(pod.uid, None)
+        self._turns.pop(pod.uid, None)
+        self._held.pop(pod.uid, None)
         self._node_facts.forget(pod)
         for gone in self._gone_meanwhile.values():
-            gone.add(pod["metadata"]["uid"])
+            gone.add(pod.uid)
         timer = self._timers.pop(name, None)
         if timer is not None:
             timer.cancel()
-        run_uid = pod["metadata"]["labels"][names.RUN]
-        seen = self._seen[run_uid].pop(name, None)
-        if not self._seen[run_uid]:
-            del self._seen[run_uid]
+        seen = self._seen[pod.run_uid].pop(name, None)
+        if not self._seen[pod.run_uid]:
+            del self._seen[pod.run_uid]
         return seen
 
     def _look_again(self, name: str) -> None:
@@ -427,7 +386,7 @@ class NamespaceWatch:
         pod = self._pods[name]
         seen = self._remember(pod)
         if seen is not None:
-            self._tell(pod["metadata"]["labels"][names.RUN], InstanceUpdate(instance=seen))
+            self._tell(pod.run_uid, InstanceUpdate(instance=seen))
 
     def _due_if_known(self, name: str) -> None:
         if name in self._pods:
@@ -441,10 +400,10 @@ class NamespaceWatch:
         for queue in self._followers.get(run_uid, ()):
             queue.put_nowait(told)
 
-    def _publish_unreachable(self, error: Exception) -> None:
+    def _publish_unreachable(self, why: Exception | str) -> None:
         self._synced, self._was_away = False, True
         for uid in list(self._followers):
-            self._tell(uid, RuntimeUnavailable(str(error)))
+            self._tell(uid, RuntimeUnavailable(str(why)))
 
     def _renew(self, run_uid: str, queue: asyncio.Queue[_Told]) -> asyncio.Queue[_Told]:
         """Return a new queue: what was told before the snapshot is in the snapshot."""
@@ -476,26 +435,14 @@ class NamespaceWatch:
         self._node_facts.close()
 
 
-def _has_node(pod: Mapping[str, Any]) -> bool:
-    return bool((pod.get("spec") or {}).get("nodeName"))
-
-
-def _runs(pod: Mapping[str, Any]) -> bool:
-    return bool((pod.get("status") or {}).get("phase") == "Running")
-
-
-def _is_older(pod: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
-    """Return whether news of the same pod was overtaken by what a list said meanwhile."""
-    return pod["metadata"]["uid"] == known["metadata"]["uid"] and _version(pod) < _version(known)
-
-
-def _version(pod: Mapping[str, Any]) -> int:
-    return _number(pod["metadata"].get("resourceVersion", ""))
-
-
-def _number(version: str) -> int:
-    """Return a resource version as a number; Kubernetes 1.35 promises that they compare."""
+def _view(pod: Mapping[str, Any]) -> PodView | None:
+    """Return a pod as we see it; None where nobody can read it: it shall not hide what the others do."""
     try:
-        return int(version)
-    except ValueError:
-        return 0
+        return PodView.of(pod)
+    except _ODD as error:
+        _warn_of_odd(pod["metadata"].get("name"), error)
+        return None
+
+
+def _warn_of_odd(name: str, error: Exception) -> None:
+    log.warning("pod %s has odd labels or annotations: %r", name, error)

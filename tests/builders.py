@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from airflow_training.control.causes import RootCause
 from airflow_training.control.decide import decide, new_ledger
 from airflow_training.control.model import (
     Action,
@@ -346,6 +347,12 @@ class Bench:
     @property
     def state(self) -> str:
         return self.ledger.job.state
+
+    @property
+    def root_cause(self) -> RootCause:
+        """Return why the job failed; fails where it did not."""
+        assert self.ledger.job.root_cause is not None
+        return self.ledger.job.root_cause
 
     def actions(self, kind: type[Action]) -> list[tuple[str, int]]:
         """Return the instances for which the last decision orders this."""

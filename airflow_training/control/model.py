@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from airflow_training.control.causes import DiagnosedCause, RootCause
 from airflow_training.documents.resolved import FailureClass
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 
@@ -267,8 +268,7 @@ class InstanceDiagnosis(AttemptRecord):
 
     key: InstanceKey
     attempt_id: AttemptId
-    cause: Mapping[str, Any]
-    """As `logs diagnose` prints it."""
+    cause: DiagnosedCause
     step: int | None = None
     """The last one that was reported."""
     reason: str = ""
@@ -632,8 +632,8 @@ class JobEntry:
     """Terminal, and a snapshot taken after the last delete showed nothing alive."""
     killed: bool = False
     """What is left is ended at once: nothing that it could save is wanted."""
-    root_cause: Mapping[str, Any] | None = None
-    """The failure that ended the job, as `status` prints it (plain JSON); None unless it failed."""
+    root_cause: RootCause | None = None
+    """The failure that ended the job; None unless it failed."""
     limit: str = ""
     """Of a job that failed: what let that failure end it, in words; `message` tells both."""
     checkpoint: CheckpointCommit | None = None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
+from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.model import AttemptId, InstanceDiagnosis
 from airflow_training.documents.resolved import ExitCodeTable
 from tests.builders import Bench, job, role, rule
@@ -34,12 +35,17 @@ AWAY = {"id": "file-not-found", "category": "data", "retryable": "no", "confiden
 
 
 def told(index: int, cause: dict[str, Any], at: float = 1000.0, **facts: Any) -> InstanceDiagnosis:
-    log = {"file": f"worker-{index}", "line": 9, "rank": index, "evidence": "Boom: 1"}
+    log: dict[str, Any] = {
+        "file": f"worker-{index}",
+        "line": 9,
+        "rank": index,
+        "evidence": "Boom: 1",
+    }
     return replace(
         InstanceDiagnosis(
             key=("worker", index),
             attempt_id=AttemptId(),
-            cause=log | {"advice": "Look there"} | cause,
+            cause=DiagnosedCause(**log | {"advice": "Look there"} | cause),
             exit_code=1,
             finished_at=at,
         ),
@@ -168,7 +174,7 @@ def test_a_limit_ends_the_job_once_nothing_is_left_to_find_out(limit):
     bench.undiagnosed = set()
     bench.settle()
     assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.MAX_RESTARTS_EXCEEDED)
-    assert (bench.ledger.job.root_cause or {})["index"] == 1
+    assert bench.root_cause.index == 1
 
 
 @pytest.mark.parametrize("order", [(0, 2), (2, 0)])
@@ -268,7 +274,7 @@ def test_what_the_named_one_needs_first_ends_the_job_in_its_name(scope, late):
     assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.NOT_RETRYABLE)
     assert bench.ledger.job.message.startswith("worker-1: ")
     assert charges(bench) == []
-    assert (bench.ledger.job.root_cause or {})["index"] == 1
+    assert bench.root_cause.index == 1
 
 
 def test_the_limit_of_who_lost_others_is_not_used_up():

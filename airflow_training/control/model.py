@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from airflow_training.control.causes import DiagnosedCause, RootCause
+from airflow_training.control.hardware import ObservedHardware
 from airflow_training.documents.resolved import FailureClass
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 
@@ -461,7 +462,7 @@ class InstanceEntry(AttemptRecord):
     """Where an attempt failed that needs another node; the newest few."""
     last_try: bool = False
     """The attempt is the one more that a failure was worth, and has not run yet."""
-    had: Mapping[str, Any] = field(default_factory=dict)
+    observed_hardware: ObservedHardware | None = field(default=None, metadata={"stored": "had"})
     """What the last attempt that ran and failed had around it: what the next one must find."""
     own: OwnCheckpoints | None = None
     """Of an instance that saves alone beside others; None: nothing yet, or what the job says counts."""

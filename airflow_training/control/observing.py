@@ -313,8 +313,8 @@ def _failed(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure:
     said_by_runtime = seen.disrupted or known is not None or entry.state == "terminating"
     if diagnosed is not None and not said_by_runtime:
         failure_class = class_of(diagnosed, otherwise=failure_class)
-    around = observed_hardware(seen.environment) or entry.had
-    draft.put(replace(_with_end(entry, seen, at=at), had=around))
+    around = observed_hardware(seen.environment) or entry.observed_hardware
+    draft.put(replace(_with_end(entry, seen, at=at), observed_hardware=around))
     return _failure(
         draft,
         entry,

@@ -368,8 +368,8 @@ class Effects:
 def _with_experience(spec: InstanceSpec, entry: InstanceEntry) -> InstanceSpec:
     """Return it with what earlier attempts taught: where not to go, and what has to be there."""
     readiness = spec.readiness
-    if readiness is not None and entry.had:
-        readiness = {**readiness, "before": dict(entry.had)}
+    if readiness is not None and entry.observed_hardware is not None:
+        readiness = dataclasses.replace(readiness, before=entry.observed_hardware)
     return dataclasses.replace(spec, avoid_nodes=entry.avoid_nodes, readiness=readiness)
 
 

@@ -119,6 +119,10 @@ WRITTEN_BY_0_1 = [
         '"started_at":11.0,"last_transition_at":11.0,"avoid_nodes":["b"]}',
     ),
     (
+        InstanceEntry,
+        '{"role":"worker","index":3,"had":{"boot_id":"b","devices":["A100","H100"],"memory_bytes":7,"at":9.5}}',
+    ),
+    (
         RestartRecord,
         '{"at":9.0,"failure_class":"user","role":"worker","index":3,"scope":"Instance","rule":"r","attempt":3}',
     ),

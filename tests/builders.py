@@ -11,9 +11,9 @@ from airflow_training.control.decide import decide, new_ledger
 from airflow_training.control.model import (
     Action,
     ActivePhase,
-    Attempt,
     AttemptEnd,
     AttemptId,
+    AttemptKey,
     AwaitPeers,
     Create,
     Decision,
@@ -177,7 +177,7 @@ class Bench:
     last: Decision = field(default_factory=lambda: Decision(new_ledger=Ledger()))
     reachable: bool = True
     diagnoses: list[InstanceDiagnosis] = field(default_factory=list)
-    undiagnosed: set[Attempt] = field(default_factory=set)
+    undiagnosed: set[AttemptKey] = field(default_factory=set)
     commits: list[CheckpointCommit] = field(default_factory=list)
     """References of committed checkpoints: every decision is told of all of them."""
     rejected: list[tuple[InstanceKey, RejectedCheckpoint]] = field(default_factory=list)

@@ -18,8 +18,8 @@ from airflow_training.control.in_place import advance_in_place, release_waiting
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     Action,
-    Attempt,
     AttemptId,
+    AttemptKey,
     AwaitPeers,
     Create,
     Decision,
@@ -113,7 +113,7 @@ def decide(
     *,
     generation: int = 0,
     diagnoses: Sequence[InstanceDiagnosis] = (),
-    undiagnosed: Collection[Attempt] = (),
+    undiagnosed: Collection[AttemptKey] = (),
     committed: Sequence[CheckpointCommit] = (),
     rejected: Sequence[tuple[InstanceKey, RejectedCheckpoint]] = (),
     known_reasons: Reasons = OWN_REASONS,

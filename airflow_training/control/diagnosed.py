@@ -121,7 +121,7 @@ def is_revocable(draft: Draft, entry: InstanceEntry) -> bool:
         record.scope not in ("Instance", "Role")
         or (record.role == entry.role and (record.scope == "Role" or record.index == entry.index))
         for record in draft.job.restarts
-        if (record.role, record.index, record.attempt) in draft.undiagnosed
+        if record.attempt_key in draft.undiagnosed
     )
 
 
@@ -195,8 +195,7 @@ def charge_first(
         return None
     if record.scope == "Role" and first.role != record.role:
         return None  # it restarts by itself, as it does where this is known at once
-    failed = (first.key, first.epoch, first.attempt)
-    if any((each.key, each.epoch, each.attempt) == failed for each in draft.job.restarts):
+    if any(each.attempt_key == first.attempt_key for each in draft.job.restarts):
         return None  # it has been charged already
     moved = replace(
         record,
@@ -235,9 +234,7 @@ def apply_late_diagnoses(draft: Draft) -> None:
             (
                 number
                 for number, record in enumerate(draft.job.restarts)
-                if (record.role, record.index, record.attempt)
-                == (told.role, told.index, told.attempt)
-                and not record.cause
+                if record.attempt_key == told.attempt_key and not record.cause
             ),
             None,
         )
@@ -262,7 +259,7 @@ def apply_late_diagnoses(draft: Draft) -> None:
         if moved is not None:
             records[place] = record = moved
             told = told.origin or told
-            draft.diagnoses[told.role, told.index, told.attempt] = told
+            draft.diagnoses[told.attempt_key] = told
         entry = draft.instances[told.key]
         origin = _origin_known_late(
             told, record, records[:place], said_by_runtime=said_by_runtime

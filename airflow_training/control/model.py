@@ -59,6 +59,14 @@ class AttemptId:
 FIRST_ATTEMPT = AttemptId()
 
 
+class AttemptKey(NamedTuple):
+    """Which attempt of which instance; its number never repeats within an epoch, whatever the job attempt."""
+
+    key: InstanceKey
+    epoch: int
+    attempt: int
+
+
 class InstanceRecord:
     """Something about one instance."""
 
@@ -95,6 +103,10 @@ class AttemptRecord(InstanceRecord):
     @property
     def generation(self) -> int:
         return self.attempt_id.generation
+
+    @property
+    def attempt_key(self) -> AttemptKey:
+        return AttemptKey(self.key, self.attempt_id.epoch, self.attempt_id.attempt)
 
 
 SubtaskState = Literal[
@@ -257,10 +269,6 @@ class Observations:
     instances: Sequence[Observation] = ()
     reachable: bool = True
     """False: the runtime does not answer now; states are the last known ones."""
-
-
-Attempt = tuple[str, int, int]
-"""(role, index, attempt)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -581,6 +589,10 @@ class RestartRecord(InstanceRecord):
     silent_since: float | None = None
     """Since when nothing was heard of the attempt; None: it ended in another way."""
 
+    @property
+    def attempt_key(self) -> AttemptKey:
+        return AttemptKey(self.key, self.epoch, self.attempt)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptInstance(AttemptRecord):
@@ -642,6 +654,11 @@ class JobEntry:
     recovery: Recovery = field(default_factory=Recovery)
     kept: KeptInstance | None = None
     """Of a job that failed with `keepFailedSeconds`."""
+
+    @property
+    def first_attempt(self) -> AttemptId:
+        """Return the id of an instance's first attempt in its job attempt."""
+        return AttemptId(self.epoch, self.job_attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

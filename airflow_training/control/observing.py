@@ -309,7 +309,7 @@ def _failed(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure:
     if entry.state == "terminating" and not seen.disrupted and known is None:
         # somebody else deleted it; how it took the signal says nothing about the script
         failure_class = "infrastructure"
-    diagnosed = draft.diagnoses.get((entry.role, entry.index, entry.attempt))
+    diagnosed = draft.diagnoses.get(entry.attempt_key)
     said_by_runtime = seen.disrupted or known is not None or entry.state == "terminating"
     if diagnosed is not None and not said_by_runtime:
         failure_class = class_of(diagnosed, otherwise=failure_class)

@@ -11,7 +11,7 @@ from airflow_training.control.causes import DiagnosedCause, RootCause
 from airflow_training.control.failures import Failure, ended_by_term
 from airflow_training.control.lost_peers import lost_peers
 from airflow_training.control.model import (
-    Attempt,
+    AttemptKey,
     Decision,
     Event,
     InstanceDiagnosis,
@@ -340,7 +340,7 @@ def cause_of_role(
     name: str,
     *,
     known: Reasons,
-    diagnoses: Mapping[Attempt, InstanceDiagnosis],
+    diagnoses: Mapping[AttemptKey, InstanceDiagnosis],
 ) -> RootCause | None:
     """Return what made a role fail: its earliest failure, or that of a role it depends on.
 
@@ -358,9 +358,7 @@ def cause_of_role(
             and entry.state == "failed"
         ]
         if failed:
-            told = {
-                each.key: diagnoses.get((each.role, each.index, each.attempt)) for each in failed
-            }
+            told = {each.key: diagnoses.get(each.attempt_key) for each in failed}
             first = min(failed, key=lambda each: (lost_peers(told[each.key]), *_when(each)))
             cause = cause_of_reason(
                 reason=first.reason,

@@ -241,10 +241,11 @@ class Runtime(Protocol):
         """
 
     async def prepare(
-        self, run: RunRef, job: ResolvedJob, *, epoch: int = 0, job_attempt: int = 0
+        self, run: RunRef, job: ResolvedJob, *, attempt: AttemptId = FIRST_ATTEMPT
     ) -> Addresses:
         """Fix the addresses of a job attempt (services, ports, configuration, gang).
 
+        `attempt`: of it, epoch and job attempt say which.
         The same answer every time for the same job attempt, whoever asks. Another one has the same
         names, and other ports where its instances would meet those of the attempt before on the
         same machine: what is left of their connections keeps a port for a minute.

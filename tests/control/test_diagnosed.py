@@ -10,7 +10,13 @@ import pytest
 from airflow_training.control import reasons
 from airflow_training.control.causes import DiagnosedCause, RootCause
 from airflow_training.control.diagnosed import origin_of
-from airflow_training.control.model import MOVED, AttemptId, InstanceDiagnosis, RestartRecord
+from airflow_training.control.model import (
+    MOVED,
+    AttemptId,
+    AttemptKey,
+    InstanceDiagnosis,
+    RestartRecord,
+)
 from airflow_training.control.root_cause import with_diagnosis
 from airflow_training.documents.resolved import ExitCodeTable
 from airflow_training.runtimes.kubernetes.reasons import REASONS
@@ -200,7 +206,7 @@ def test_a_restart_that_has_begun_goes_on_and_the_next_failure_is_the_last():
 @pytest.mark.parametrize("scope", ["Instance", "Role", "Job"])
 def test_what_is_restarted_waits_for_a_diagnosis_that_is_under_way(scope):
     bench = Bench(job(role("worker", 2), backoff_initial_seconds=0, scope=scope)).settle()
-    bench.undiagnosed = {("worker", 0, 0)}
+    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).settle()
     assert not [each for each in bench.objects.values() if each.attempt]
     bench.undiagnosed, bench.diagnoses = set(), [told(OOM)]
@@ -212,7 +218,7 @@ def test_what_is_restarted_waits_for_a_diagnosis_that_is_under_way(scope):
 @pytest.mark.parametrize("diagnoses", [pytest.param([], id="none-came"), [told(LOST)]])
 def test_what_waited_for_a_diagnosis_begins_when_nothing_speaks_against_it(diagnoses):
     bench = Bench(job(backoff_initial_seconds=0)).settle()
-    bench.undiagnosed = {("worker", 0, 0)}
+    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).settle()
     bench.undiagnosed, bench.diagnoses = set(), diagnoses
     bench.settle()
@@ -223,7 +229,7 @@ def test_what_waited_for_a_diagnosis_begins_when_nothing_speaks_against_it(diagn
 def test_others_do_not_wait_for_the_diagnosis_of_one():
     spec = job(role("worker", 2), backoff_initial_seconds=0, scope="Instance")
     bench = Bench(spec).settle()
-    bench.undiagnosed = {("worker", 0, 0)}
+    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).end("worker", 1, 1).settle()
     assert [(each.index, each.attempt) for each in bench.objects.values()] == [(1, 1)]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control.causes import DiagnosedCause
-from airflow_training.control.model import AttemptId, InstanceDiagnosis
+from airflow_training.control.model import AttemptId, AttemptKey, InstanceDiagnosis
 from airflow_training.documents.resolved import ExitCodeTable
 from tests.builders import Bench, job, role, rule
 
@@ -113,7 +113,7 @@ def early(bench: Bench, end: dict[str, Any], found: dict[str, Any], **facts: Any
 def under_way(bench: Bench, end: dict[str, Any], found: dict[str, Any], **facts: Any) -> Any:
     bench.end("worker", 1, **end)
     diagnosis = told(bench, 1, found, **facts)
-    bench.undiagnosed = {("worker", 1, 0)}
+    bench.undiagnosed = {AttemptKey(("worker", 1), 0, 0)}
     bench.settle().later(2).settle()
     bench.undiagnosed, bench.diagnoses = set(), [diagnosis]
     return in_the_end(bench)
@@ -175,7 +175,7 @@ def test_so_it_does_for_two_that_fail_one_after_the_other(found, most, scope):
             diagnoses[index] = told(bench, index, why)
         if scope != "Instance":
             diagnoses[0] = replace(diagnoses[0], origin=told(bench, 1, found))
-        bench.undiagnosed = {("worker", index, 0) for index in late}
+        bench.undiagnosed = {AttemptKey(("worker", index), 0, 0) for index in late}
         bench.diagnoses = [each for index, each in diagnoses.items() if index not in late]
         bench.settle().later(2)
         bench.undiagnosed, bench.diagnoses = set(), list(diagnoses.values())

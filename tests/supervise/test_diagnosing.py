@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_training.control.model import JobEntry, Ledger
+from airflow_training.control.model import AttemptKey, JobEntry, Ledger
 from airflow_training.control.reason_facts import OWN_REASONS
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
@@ -225,7 +225,7 @@ async def test_what_waits_for_a_diagnosis_that_comes_late(
     for _ in range(20):
         await asyncio.sleep(0)
     assert asking.done() is not decision_waits
-    assert set(asked.pending) == ({("worker", 0, 0)} if restart_waits else set())
+    assert set(asked.pending) == ({AttemptKey(("worker", 0), 0, 0)} if restart_waits else set())
     logs.readable.set()
     await asking
     for task in asked._asked.values():

@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
 from airflow_training.agent.package import portable_agent
-from airflow_training.control.model import InstanceKey
+from airflow_training.control.model import FIRST_ATTEMPT, AttemptId, InstanceKey
 from airflow_training.control.reasons import WAITING_FOR_OLD_INSTANCE
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import (
@@ -272,8 +272,7 @@ class KubernetesRuntime:
         run: RunRef,
         job: ResolvedJob,
         *,
-        epoch: int = 0,  # noqa: ARG002 - the port's signature
-        job_attempt: int = 0,  # noqa: ARG002 - as above: a new pod has all ports of its own
+        attempt: AttemptId = FIRST_ATTEMPT,  # noqa: ARG002 - a new pod has all ports of its own
     ) -> Addresses:
         """Make the run's record, services and gang; raises LeaseLost and InputError."""
         with self._awaiting_room(run), _at_the_document(run):

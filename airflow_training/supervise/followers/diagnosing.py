@@ -16,7 +16,7 @@ from airflow_training.control.failures import CANNOT_START_CODES
 from airflow_training.control.lost_peers import explained_by, lost_peers, was_killed
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
-    Attempt,
+    AttemptKey,
     InstanceDiagnosis,
     InstanceEntry,
     InstanceKey,
@@ -63,9 +63,9 @@ class Diagnoser:
         self._run = run
         self._job = job
         self._on_answer = on_answer
-        self._asked: dict[Attempt, asyncio.Task[None]] = {}
-        self._awaited: set[Attempt] = set()
-        self._answers: dict[Attempt, InstanceDiagnosis] = {}
+        self._asked: dict[AttemptKey, asyncio.Task[None]] = {}
+        self._awaited: set[AttemptKey] = set()
+        self._answers: dict[AttemptKey, InstanceDiagnosis] = {}
 
     async def ask(
         self,
@@ -79,10 +79,9 @@ class Diagnoser:
             if self._is_new(ledger, each):
                 said = each.progress or progress.get(each.key)
                 task = asyncio.ensure_future(self._diagnose(each, said, ledger))
-                attempt = (each.role, each.index, each.attempt)
-                self._asked[attempt] = task
+                self._asked[each.attempt_key] = task
                 if _ended_itself(each):
-                    self._awaited.add(attempt)
+                    self._awaited.add(each.attempt_key)
                 fresh.append(task)
                 if each.exit_code in CANNOT_START_CODES and not each.message:
                     last.append(
@@ -100,7 +99,7 @@ class Diagnoser:
             and entry is not None
             and entry.wanted
             and entry.attempt_id == seen.attempt_id
-            and (seen.role, seen.index, seen.attempt) not in self._asked
+            and seen.attempt_key not in self._asked
         )
 
     @property
@@ -109,7 +108,7 @@ class Diagnoser:
         return tuple(self._answers.values())
 
     @property
-    def pending(self) -> Collection[Attempt]:
+    def pending(self) -> Collection[AttemptKey]:
         """Return attempts whose restart waits: they ended by themselves, and it will be known why."""
         return frozenset(self._awaited)
 
@@ -122,7 +121,7 @@ class Diagnoser:
             entry = ledger.instances.get(each.key)
             waits = entry is not None and entry.wanted and entry.attempt_id == each.attempt_id
             if not waits:
-                self._answers.pop((each.role, each.index, each.attempt), None)
+                self._answers.pop(each.attempt_key, None)
 
     async def _diagnose(
         self, seen: Observation, progress: ProgressReport | None, ledger: Ledger
@@ -146,7 +145,7 @@ class Diagnoser:
                 exc_info=True,
             )
         finally:
-            self._awaited.discard((seen.role, seen.index, seen.attempt))
+            self._awaited.discard(seen.attempt_key)
             self._on_answer()
 
     async def _find_out(
@@ -174,7 +173,7 @@ class Diagnoser:
         if lost_peers(answer) and self._job.restart.scope != "Instance":
             origin = await self._origin(seen, ref, end, ledger)
             answer = dataclasses.replace(answer, origin=origin)
-        self._answers[seen.role, seen.index, seen.attempt] = answer
+        self._answers[seen.attempt_key] = answer
 
     async def _origin(
         self, seen: Observation, ref: InstanceRef, end: LogEnd, ledger: Ledger

@@ -191,11 +191,21 @@ def looks() -> None:
     asked = required_hardware(
         ResolvedJob(name="look", roles=(), checkpoint=ResolvedCheckpoint()), {}
     )
+    assert asked is not None
     times = []
     with tempfile.TemporaryDirectory() as folder:
         program = str(agent_program(Path(folder)))
         for _ in range(15):
-            words = [sys.executable, "-I", "-S", "-c", _LOOK, program, folder, json.dumps(asked)]
+            words = [
+                sys.executable,
+                "-I",
+                "-S",
+                "-c",
+                _LOOK,
+                program,
+                folder,
+                json.dumps(asked.to_document()),
+            ]
             done = subprocess.run(words, capture_output=True, check=True)
             times.append(json.loads(done.stdout))
     cpu, wall = ([1e3 * each[n] for each in times] for n in (0, 1))

@@ -194,15 +194,15 @@ def _result(store: Store, state: RunState) -> Result:
         (each for each in state.ledger.instances.values() if each.end.failure_class is not None),
         key=lambda each: (each.finished_at or 0.0, each.role, each.index),
     )
-    root = job.root_cause or {}
-    others = [each for each in failed if each.key != (root.get("role"), root.get("index"))]
+    root = job.root_cause
+    others = [each for each in failed if root is None or each.key != root.key]
     return Result(
         uid=uid,
         job=state.record.job,
         state=job.state,
         reason=job.reason,
         message=job.limit or job.message,
-        root_cause=cause_lines(root) if root else (),
+        root_cause=cause_lines(root) if root is not None else (),
         failed=tuple(_cause(each) for each in others),
         output=store.output(uid),
         checkpoint=checkpoint_reference(state.ledger),

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from airflow_training.control.causes import RootCause
 from airflow_training.control.decide import decide, new_ledger
 from airflow_training.control.model import (
     Action,
     ActivePhase,
-    Attempt,
     AttemptEnd,
     AttemptId,
+    AttemptKey,
     AwaitPeers,
     Create,
     Decision,
@@ -178,7 +179,7 @@ class Bench:
     last: Decision = field(default_factory=lambda: Decision(new_ledger=Ledger()))
     reachable: bool = True
     diagnoses: list[InstanceDiagnosis] = field(default_factory=list)
-    undiagnosed: set[Attempt] = field(default_factory=set)
+    undiagnosed: set[AttemptKey] = field(default_factory=set)
     commits: list[CheckpointCommit] = field(default_factory=list)
     """References of committed checkpoints: every decision is told of all of them."""
     rejected: list[tuple[InstanceKey, RejectedCheckpoint]] = field(default_factory=list)
@@ -348,6 +349,12 @@ class Bench:
     @property
     def state(self) -> str:
         return self.ledger.job.state
+
+    @property
+    def root_cause(self) -> RootCause:
+        """Return why the job failed; fails where it did not."""
+        assert self.ledger.job.root_cause is not None
+        return self.ledger.job.root_cause
 
     def actions(self, kind: type[Action]) -> list[tuple[str, int]]:
         """Return the instances for which the last decision orders this."""

@@ -93,7 +93,7 @@ class Order:
     live_files: Mapping[str, Mapping[str, Any]] = _NONE
     """As `files`, written after the release."""
     readiness: Mapping[str, Any] | None = None
-    """What has to be there, see `control.readiness`."""
+    """What has to be there, see `control.hardware`."""
     watch: str = ""
     """Folder whose content is put back, and then committed."""
     ports: Mapping[str, int] = _NONE

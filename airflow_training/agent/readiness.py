@@ -3,7 +3,7 @@
 `found` is what was looked at just now: `at`, `boot_id`, `pids`, `memory` and `pressure` as in a record of
 the environment, `available_bytes` of the machine, `disk`, `devices`, `store`, and `unanswered` (check ->
 seconds) and `failed` (check -> error). What nobody could look at is not there, and not missed.
-`wanted` comes from the controller (`control.readiness`). Python 3.8 and newer.
+`wanted` comes from the controller (`control.hardware`). Python 3.8 and newer.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from airflow_training.cli.output import (
     print_table,
     terminal_width,
 )
+from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.expected_start import ExpectedStart
 from airflow_training.control.model import InstanceKey
 from airflow_training.control.root_cause import evidence_of, outcome_text, place_of
@@ -110,13 +111,14 @@ def print_status(
 
 
 def _print_cause(cause: Mapping[str, Any]) -> None:
-    proof = evidence_of(cause)
+    told = DiagnosedCause.from_document(cause)
+    proof = evidence_of(told)
     print()
     _print_hanging("root cause: ", proof or headline(cause.get("message") or cause["id"]))
     if proof:
-        if place_of(cause):
-            _print_hanging("  proof: ", place_of(cause))
-        _print_hanging("  what to do: ", cause["advice"])
+        if place_of(told):
+            _print_hanging("  proof: ", place_of(told))
+        _print_hanging("  what to do: ", told.advice)
 
 
 def _kept_text(kept: Mapping[str, Any]) -> str:

@@ -52,10 +52,10 @@ def _of_host_memory(job: ResolvedJob, ledger: Ledger) -> Iterator[str]:
 
 def _of_device_memory(job: ResolvedJob, ledger: Ledger) -> Iterator[str]:
     """Yield which parameter to lower in each role that ran out of the memory of its devices."""
-    root = ledger.job.root_cause or {}
+    root = ledger.job.root_cause
     met = {record.role for record in ledger.job.restarts if record.cause == _GPU_MEMORY}
-    if root.get("id") == _GPU_MEMORY and root.get("role"):
-        met.add(root["role"])
+    if root is not None and root.id == _GPU_MEMORY and root.role:
+        met.add(root.role)
     for role in job.roles:
         if role.name in met:
             yield f"{role.name} ran out of device memory: lower {parameter_to_lower(job, role)}"

@@ -37,7 +37,7 @@ from airflow_training.control.model import (
     RoleEntry,
 )
 from airflow_training.control.outcomes import apply_policies, verdict_of
-from airflow_training.control.root_cause import NEVER_FITS_CAUSE, cause_document
+from airflow_training.control.root_cause import NEVER_FITS_CAUSE, cause_of_reason
 from airflow_training.control.scaling import add_missing, remove_surplus
 from airflow_training.control.transitions import ENDED, fail_for_good, is_vacant
 from airflow_training.control.waits import NUMBERS_SECONDS, Wait, differ_in_numbers
@@ -369,7 +369,7 @@ def _fail_for_capacity(draft: Draft, entry: InstanceEntry, reason: str, message:
         "Failed",
         reason=reason,
         message=message,
-        root_cause=cause_document(
+        root_cause=cause_of_reason(
             reason=reason,
             message=message,
             at=draft.now,

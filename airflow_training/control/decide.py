@@ -18,8 +18,8 @@ from airflow_training.control.in_place import advance_in_place, release_waiting
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     Action,
-    Attempt,
     AttemptId,
+    AttemptKey,
     AwaitPeers,
     Create,
     Decision,
@@ -48,7 +48,7 @@ from airflow_training.control.place_release import release_held_places, wake_to_
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
 from airflow_training.control.recovery import begin, record_checkpoints, record_rejected
 from airflow_training.control.requests import apply_requests
-from airflow_training.control.root_cause import cause_document
+from airflow_training.control.root_cause import cause_of_reason
 from airflow_training.control.running_time import (
     advance_running_time,
     check_deadline,
@@ -113,7 +113,7 @@ def decide(
     *,
     generation: int = 0,
     diagnoses: Sequence[InstanceDiagnosis] = (),
-    undiagnosed: Collection[Attempt] = (),
+    undiagnosed: Collection[AttemptKey] = (),
     committed: Sequence[CheckpointCommit] = (),
     rejected: Sequence[tuple[InstanceKey, RejectedCheckpoint]] = (),
     known_reasons: Reasons = OWN_REASONS,
@@ -208,7 +208,7 @@ def has_begun(instances: Mapping[InstanceKey, InstanceEntry]) -> bool:
 
 
 def _end_unprepared(draft: Draft, message: str) -> None:
-    cause = cause_document(
+    cause = cause_of_reason(
         reason=reasons.CANNOT_BE_PREPARED, message=message, at=draft.now, known=draft.known_reasons
     )
     finish(draft, "Failed", reason=reasons.CANNOT_BE_PREPARED, message=message, root_cause=cause)

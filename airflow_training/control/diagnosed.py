@@ -61,9 +61,9 @@ def class_of(told: InstanceDiagnosis, *, otherwise: FailureClass) -> FailureClas
 
     What a log calls a preemption needs the runtime to say so too: those restarts have no limit.
     """
-    if told.cause["id"] == "unknown" or told.cause["confidence"] < LIKELY:
+    if told.cause.id == "unknown" or told.cause.confidence < LIKELY:
         return otherwise
-    found = CLASSES[told.cause["category"]]
+    found = CLASSES[told.cause.category]
     return otherwise if found == "preemption" else found
 
 
@@ -72,9 +72,9 @@ def fingerprint(told: InstanceDiagnosis) -> str:
 
     Where no step is known it has to be the same line of the log, word by word.
     """
-    evidence = str(told.cause["evidence"])[:_LONGEST]
+    evidence = told.cause.evidence[:_LONGEST]
     if told.step is None:
-        return f"line {told.cause['line']}: {evidence}"
+        return f"line {told.cause.line}: {evidence}"
     return f"step {told.step}: {_VARIES.sub('#', evidence)}"
 
 
@@ -86,21 +86,21 @@ def why_not_again(
     `before`: the restarts of this epoch.
     """
     cause = told.cause
-    name, evidence = cause["id"], str(cause["evidence"])[:_LONGEST]
+    name, evidence = cause.id, cause.evidence[:_LONGEST]
     if _never_started(told):
         return reasons.NOT_RETRYABLE, evidence
-    sure = cause["confidence"] >= SURE
-    if sure and cause["retryable"] == "no":
+    sure = cause.confidence >= SURE
+    if sure and cause.retryable == "no":
         return reasons.NOT_RETRYABLE, f"{name} needs a change first: {evidence}"
     mine = [
         record
         for record in before
         if record.key == told.key and record.attempt != told.attempt and record.cause == name
     ]
-    if sure and mine and cause["retryable"] == "once":
+    if sure and mine and cause.retryable == "once":
         return reasons.NOT_RETRYABLE, f"{name} happened again after one more try: {evidence}"
     same = fingerprint(told)
-    if cause["category"] == "user-error" and any(each.fingerprint == same for each in mine):
+    if cause.category == "user-error" and any(each.fingerprint == same for each in mine):
         where = "" if told.step is None else f" at step {told.step}"
         return reasons.SAME_ERROR_AGAIN, f"the same error{where} for the second time: {evidence}"
     return None
@@ -108,11 +108,11 @@ def why_not_again(
 
 def _never_started(told: InstanceDiagnosis) -> bool:
     """Return whether a command could not start, or failed at its imports: it will again."""
-    if told.step or told.cause["retryable"] != "no":
+    if told.step or told.cause.retryable != "no":
         return False
-    if told.exit_code in CANNOT_START_CODES and told.cause["id"] in _NOT_FOUND:
+    if told.exit_code in CANNOT_START_CODES and told.cause.id in _NOT_FOUND:
         return True
-    return _AT_IMPORT.search(str(told.cause["evidence"])) is not None
+    return _AT_IMPORT.search(told.cause.evidence) is not None
 
 
 def is_revocable(draft: Draft, entry: InstanceEntry) -> bool:
@@ -121,7 +121,7 @@ def is_revocable(draft: Draft, entry: InstanceEntry) -> bool:
         record.scope not in ("Instance", "Role")
         or (record.role == entry.role and (record.scope == "Role" or record.index == entry.index))
         for record in draft.job.restarts
-        if (record.role, record.index, record.attempt) in draft.undiagnosed
+        if record.attempt_key in draft.undiagnosed
     )
 
 
@@ -195,8 +195,7 @@ def charge_first(
         return None
     if record.scope == "Role" and first.role != record.role:
         return None  # it restarts by itself, as it does where this is known at once
-    failed = (first.key, first.epoch, first.attempt)
-    if any((each.key, each.epoch, each.attempt) == failed for each in draft.job.restarts):
+    if any(each.attempt_key == first.attempt_key for each in draft.job.restarts):
         return None  # it has been charged already
     moved = replace(
         record,
@@ -204,7 +203,7 @@ def charge_first(
         attempt=first.attempt,
         failure_class=class_of(first, otherwise="user"),
         said_by_runtime=False,
-        cause=first.cause["id"],
+        cause=first.cause.id,
         fingerprint=fingerprint(first),
         explained="itself",
     )
@@ -218,10 +217,10 @@ def record_diagnosis(draft: Draft, told: InstanceDiagnosis) -> None:
     entry = draft.instances[told.key]
     draft.record_event(
         reasons.DIAGNOSED,
-        f"attempt {told.attempt}: {told.cause['id']}: {str(told.cause['evidence'])[:_LONGEST]}",
+        f"attempt {told.attempt}: {told.cause.id}: {told.cause.evidence[:_LONGEST]}",
         of=entry,
         level="warning",
-        cause=dict(told.cause),
+        cause=told.cause.to_document(),
     )
 
 
@@ -235,9 +234,7 @@ def apply_late_diagnoses(draft: Draft) -> None:
             (
                 number
                 for number, record in enumerate(draft.job.restarts)
-                if (record.role, record.index, record.attempt)
-                == (told.role, told.index, told.attempt)
-                and not record.cause
+                if record.attempt_key == told.attempt_key and not record.cause
             ),
             None,
         )
@@ -252,7 +249,7 @@ def apply_late_diagnoses(draft: Draft) -> None:
         records[place] = record = replace(
             record,
             failure_class=failure_class,
-            cause=told.cause["id"],
+            cause=told.cause.id,
             fingerprint=fingerprint(told),
             explained=record.explained if said_by_runtime else explained_by(told),
         )
@@ -262,7 +259,7 @@ def apply_late_diagnoses(draft: Draft) -> None:
         if moved is not None:
             records[place] = record = moved
             told = told.origin or told
-            draft.diagnoses[told.role, told.index, told.attempt] = told
+            draft.diagnoses[told.attempt_key] = told
         entry = draft.instances[told.key]
         origin = _origin_known_late(
             told, record, records[:place], said_by_runtime=said_by_runtime

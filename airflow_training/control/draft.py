@@ -14,7 +14,7 @@ from airflow_training.control.census import Census, HeadCounts
 from airflow_training.control.lifetimes import Lifetimes
 from airflow_training.control.model import (
     Action,
-    Attempt,
+    AttemptKey,
     Elapsed,
     Event,
     InstanceDiagnosis,
@@ -66,7 +66,7 @@ class Draft:
         now: float,
         generation: int,
         diagnoses: Sequence[InstanceDiagnosis] = (),
-        undiagnosed: Collection[Attempt] = (),
+        undiagnosed: Collection[AttemptKey] = (),
         known_reasons: Reasons = OWN_REASONS,
         refused: Sequence[RefusedAttempt] = (),
         time_of_day: float | None = None,
@@ -76,7 +76,7 @@ class Draft:
         self.time_of_day = time_of_day
         """What the clock of the machine says, which somebody may set; None: nobody has asked it."""
         self.generation = generation
-        self.diagnoses = {(each.role, each.index, each.attempt): each for each in diagnoses}
+        self.diagnoses = {each.attempt_key: each for each in diagnoses}
         """Why attempts failed, as far as that is known by now."""
         self.undiagnosed = undiagnosed
         """Attempts that failed by themselves and of which that will be known in a moment."""

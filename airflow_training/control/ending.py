@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from airflow_training.control import reasons
+from airflow_training.control.causes import RootCause
 from airflow_training.control.draft import Draft
 from airflow_training.control.keeping import choose_kept, drained_text, is_kept, keep_failed
 from airflow_training.control.model import (
@@ -40,7 +41,7 @@ def finish(
     reason: str,
     message: str,
     rule: str = "",
-    root_cause: Mapping[str, Any] | None = None,
+    root_cause: RootCause | None = None,
 ) -> None:
     """End the job: for this epoch the state never changes again.
 

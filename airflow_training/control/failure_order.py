@@ -53,7 +53,7 @@ def _named_by(draft: Draft, failure: Failure) -> Failure | None:
         key=entry.key,
         attempt_id=entry.attempt_id,
         at=failure.at,
-        message=str(told.origin.cause["evidence"]),
+        message=told.origin.cause.evidence,
         failure_class=class_of(told.origin, otherwise="user"),
         node=entry.node,
         diagnosed=told.origin,

@@ -136,7 +136,7 @@ class Failure(AttemptRecord):
             return ": ".join(filter(None, (self.reason, self.message))) or "no exit code"
         why = [self.reason] if self.reason not in ("", "Error") else []
         if self.diagnosed is not None:
-            why.append(self.diagnosed.cause["id"])
+            why.append(self.diagnosed.cause.id)
         return f"{what} ({', '.join(why)})" if why else what
 
 

@@ -134,7 +134,7 @@ def release_waiting(draft: Draft) -> None:
     awaited |= {
         entry.uid
         for entry in draft.instances.values()
-        if entry.wanted and (entry.role, entry.index, entry.attempt) in draft.undiagnosed
+        if entry.wanted and entry.attempt_key in draft.undiagnosed
     }
     for seen in draft.objects.values():
         waits = seen.waits and not is_kept(draft, seen)

@@ -6,11 +6,10 @@ stay. Where no agent waits any more (the container was killed, the node is gone)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from airflow_training.control import reasons
+from airflow_training.control.causes import RootCause
 from airflow_training.control.draft import Draft
 from airflow_training.control.model import (
     InstanceEntry,
@@ -38,7 +37,7 @@ _ANSWER_SECONDS = 30.0
 """How long an agent may need to follow: a kubelet may be slow to pass an order on."""
 
 
-def choose_kept(draft: Draft, root_cause: Mapping[str, Any] | None) -> KeptInstance | None:
+def choose_kept(draft: Draft, root_cause: RootCause | None) -> KeptInstance | None:
     """Return what stays of a job that has just failed; None where nobody asked for it."""
     seconds = draft.spec.restart.keep_failed_seconds
     if not seconds or draft.job.killed:
@@ -54,16 +53,16 @@ def choose_kept(draft: Draft, root_cause: Mapping[str, Any] | None) -> KeptInsta
         until=draft.now + seconds,
         answer_by=draft.now + save_grace(draft.spec, draft.job, entry.role) + _ANSWER_SECONDS,
     )
-    attempt = (root_cause or {}).get("attempt")
+    attempt = None if root_cause is None else root_cause.attempt
     if attempt is not None and attempt != entry.attempt:
         return _impossible(draft, f"attempt {attempt}, which failed first, is over", kept)
     return kept
 
 
-def _first_to_fail(draft: Draft, cause: Mapping[str, Any] | None) -> InstanceEntry | None:
-    if cause is None or cause.get("role") is None or cause.get("index") is None:
+def _first_to_fail(draft: Draft, cause: RootCause | None) -> InstanceEntry | None:
+    if cause is None or cause.key is None:
         return None
-    return draft.instances.get((cause["role"], cause["index"]))
+    return draft.instances.get(cause.key)
 
 
 def _impossible(draft: Draft, why: str, kept: KeptInstance | None = None) -> KeptInstance:

@@ -25,7 +25,7 @@ def lost_peers(told: InstanceDiagnosis | None) -> bool:
     """Return whether a program ended itself over its peers, as its log says."""
     if told is None or was_killed(signal=told.signal, exit_code=told.exit_code):
         return False
-    return told.cause["id"] in LOST_PEERS and told.cause["confidence"] >= _LOST
+    return told.cause.id in LOST_PEERS and told.cause.confidence >= _LOST
 
 
 def was_killed(*, signal: int | None, exit_code: int | None) -> bool:
@@ -35,11 +35,11 @@ def was_killed(*, signal: int | None, exit_code: int | None) -> bool:
 
 def explained_by(told: InstanceDiagnosis | None) -> Literal["", "itself", "peers"]:
     """Return what a log says about why its program ended."""
-    if told is None or told.cause["id"] == "unknown":
+    if told is None or told.cause.id == "unknown":
         return ""
     if lost_peers(told):
         return "peers"
-    return "" if told.cause["id"] in LOST_PEERS else "itself"
+    return "" if told.cause.id in LOST_PEERS else "itself"
 
 
 def follows(record: RestartRecord, later: RestartRecord) -> bool:

@@ -65,8 +65,9 @@ def can_grow(
 def _ran_out(reason: str, told: InstanceDiagnosis | None) -> bool:
     if reason == reasons.OUT_OF_MEMORY:
         return True
-    cause = {} if told is None else told.cause
-    return cause.get("id") == "host-out-of-memory" and cause["confidence"] >= _SURE
+    if told is None:
+        return False
+    return told.cause.id == "host-out-of-memory" and told.cause.confidence >= _SURE
 
 
 def grow_memory(

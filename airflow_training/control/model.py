@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from airflow_training.control.causes import DiagnosedCause, RootCause
+from airflow_training.control.hardware import ObservedHardware
 from airflow_training.control.run_output import RunOutput
 from airflow_training.documents.resolved import FailureClass
 from airflow_training.documents.resolved_blocks import CheckpointCommit
@@ -60,6 +62,14 @@ class AttemptId:
 FIRST_ATTEMPT = AttemptId()
 
 
+class AttemptKey(NamedTuple):
+    """Which attempt of which instance; its number never repeats within an epoch, whatever the job attempt."""
+
+    key: InstanceKey
+    epoch: int
+    attempt: int
+
+
 class InstanceRecord:
     """Something about one instance."""
 
@@ -96,6 +106,10 @@ class AttemptRecord(InstanceRecord):
     @property
     def generation(self) -> int:
         return self.attempt_id.generation
+
+    @property
+    def attempt_key(self) -> AttemptKey:
+        return AttemptKey(self.key, self.attempt_id.epoch, self.attempt_id.attempt)
 
 
 SubtaskState = Literal[
@@ -260,18 +274,13 @@ class Observations:
     """False: the runtime does not answer now; states are the last known ones."""
 
 
-Attempt = tuple[str, int, int]
-"""(role, index, attempt)"""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceDiagnosis(AttemptRecord):
     """Why one attempt of an instance failed, from its log and its end. It may come late."""
 
     key: InstanceKey
     attempt_id: AttemptId
-    cause: Mapping[str, Any]
-    """As `logs diagnose` prints it."""
+    cause: DiagnosedCause
     step: int | None = None
     """The last one that was reported."""
     reason: str = ""
@@ -464,7 +473,7 @@ class InstanceEntry(AttemptRecord):
     """Where an attempt failed that needs another node; the newest few."""
     last_try: bool = False
     """The attempt is the one more that a failure was worth, and has not run yet."""
-    had: Mapping[str, Any] = field(default_factory=dict)
+    observed_hardware: ObservedHardware | None = field(default=None, metadata={"stored": "had"})
     """What the last attempt that ran and failed had around it: what the next one must find."""
     own: OwnCheckpoints | None = None
     """Of an instance that saves alone beside others; None: nothing yet, or what the job says counts."""
@@ -583,6 +592,10 @@ class RestartRecord(InstanceRecord):
     silent_since: float | None = None
     """Since when nothing was heard of the attempt; None: it ended in another way."""
 
+    @property
+    def attempt_key(self) -> AttemptKey:
+        return AttemptKey(self.key, self.epoch, self.attempt)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptInstance(AttemptRecord):
@@ -635,8 +648,8 @@ class JobEntry:
     """Terminal, and a snapshot taken after the last delete showed nothing alive."""
     killed: bool = False
     """What is left is ended at once: nothing that it could save is wanted."""
-    root_cause: Mapping[str, Any] | None = None
-    """The failure that ended the job, as `status` prints it (plain JSON); None unless it failed."""
+    root_cause: RootCause | None = None
+    """The failure that ended the job; None unless it failed."""
     limit: str = ""
     """Of a job that failed: what let that failure end it, in words; `message` tells both."""
     checkpoint: CheckpointCommit | None = None
@@ -649,6 +662,11 @@ class JobEntry:
     def is_over(self) -> bool:
         """Whether it has ended and nothing of it is alive."""
         return self.state in TERMINAL_JOB_STATES and self.drained
+
+    @property
+    def first_attempt(self) -> AttemptId:
+        """Return the id of an instance's first attempt in its job attempt."""
+        return AttemptId(self.epoch, self.job_attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -311,12 +311,12 @@ def _failed(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure:
     if entry.state == "terminating" and not seen.disrupted and known is None:
         # somebody else deleted it; how it took the signal says nothing about the script
         failure_class = "infrastructure"
-    diagnosed = draft.diagnoses.get((entry.role, entry.index, entry.attempt))
+    diagnosed = draft.diagnoses.get(entry.attempt_key)
     said_by_runtime = seen.disrupted or known is not None or entry.state == "terminating"
     if diagnosed is not None and not said_by_runtime:
         failure_class = class_of(diagnosed, otherwise=failure_class)
-    around = observed_hardware(seen.environment) or entry.had
-    draft.put(replace(_with_end(entry, seen, at=at), had=around))
+    around = observed_hardware(seen.environment) or entry.observed_hardware
+    draft.put(replace(_with_end(entry, seen, at=at), observed_hardware=around))
     failure = _failure(
         draft,
         entry,

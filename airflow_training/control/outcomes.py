@@ -311,7 +311,7 @@ def _waits_for_diagnosis(
 
 
 def _is_known_soon(draft: Draft, one: Failure | RestartRecord) -> bool:
-    return (one.role, one.index, one.attempt) in draft.undiagnosed
+    return one.attempt_key in draft.undiagnosed
 
 
 def _meets_limit(failure: Failure, verdict: Verdict) -> bool:
@@ -350,7 +350,7 @@ def _fail_instance(
         _end_of(failure),
     )
     if failure.diagnosed is not None:  # also where the log of another has named it
-        draft.diagnoses[failure.role, failure.index, failure.attempt] = failure.diagnosed
+        draft.diagnoses[failure.attempt_key] = failure.diagnosed
     record_memory_ceiling(draft, entry, reason=failure.reason, told=failure.diagnosed)
     if verdict.reason in _SPECIFIC:
         detail = f"{failure.role}-{failure.index}: {verdict.message}"

@@ -14,6 +14,7 @@ from airflow_training.control.environment import (
     STRAINED_SHARE,
     read_records,
 )
+from airflow_training.control.hardware import ObservedHardware, RequiredHardware
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.shapes import mapping
@@ -23,43 +24,40 @@ __all__ = ["observed_hardware", "required_hardware"]
 _GPU = "nvidia.com/gpu"
 
 
-def required_hardware(job: ResolvedJob, resources: Mapping[str, str]) -> dict[str, Any] | None:
+def required_hardware(job: ResolvedJob, resources: Mapping[str, str]) -> RequiredHardware | None:
     """Return what an instance with these resources is checked for; None: nothing is, in this job."""
     if job.checkpoint is None:
         return None
-    return {
-        "timeout_seconds": job.restart.ready_timeout_seconds,
-        "devices": int(parse_quantity(resources[_GPU])) if _GPU in resources else None,
-        "memory_share": STRAINED_SHARE,
-        "memory_pressure": STRAINED_PRESSURE,
-        "free_bytes": FULL_BYTES,
-    }
+    return RequiredHardware(
+        timeout_seconds=job.restart.ready_timeout_seconds,
+        devices=int(parse_quantity(resources[_GPU])) if _GPU in resources else None,
+        memory_share=STRAINED_SHARE,
+        memory_pressure=STRAINED_PRESSURE,
+        free_bytes=FULL_BYTES,
+    )
 
 
-def observed_hardware(lines: Sequence[str]) -> dict[str, Any]:
-    """Return what an attempt that ran had, by the records of its agent; {} where none tells.
-
-    `devices`: names of those without an error when it had most of them, on the machine and boot
-    `boot_id`. `memory_bytes`: most that its largest process held. `at`: of the last record.
-    """
+def observed_hardware(lines: Sequence[str]) -> ObservedHardware | None:
+    """Return what an attempt that ran had, by the records of its agent; None where none tells."""
     records = read_records(lines)
     if not any(record.get("on") in ("start", "interval") for record in records):
-        return {}
-    return {
-        "boot_id": str(mapping(records[-1].get("node")).get("boot_id") or ""),
-        "devices": max((_devices(record) for record in records), key=len),
-        "memory_bytes": max(_own_memory(record) for record in records),
-        "at": float(records[-1].get("at") or 0.0),
-    }
+        return None
+    return ObservedHardware(
+        boot_id=str(mapping(records[-1].get("node")).get("boot_id") or ""),
+        devices=max((_devices(record) for record in records), key=len),
+        memory_bytes=max(_own_memory(record) for record in records),
+        at=float(records[-1].get("at") or 0.0),
+    )
 
 
-def _devices(record: Mapping[str, Any]) -> list[str]:
+def _devices(record: Mapping[str, Any]) -> tuple[str, ...]:
     devices = record.get("devices")
-    return sorted(
+    names = [
         str(each.get("name") or "")
         for each in (devices if isinstance(devices, list) else ())
         if isinstance(each, Mapping) and not each.get("error")
-    )
+    ]
+    return tuple(sorted(names))
 
 
 def _own_memory(record: Mapping[str, Any]) -> int:

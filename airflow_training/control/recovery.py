@@ -303,8 +303,7 @@ def roll_back(draft: Draft, failure: Failure) -> None:
         record.epoch == job.epoch
         and record.at >= recovery.progressed_at
         # the one for this failure is in the trail already
-        and (record.role, record.index, record.attempt)
-        != (failure.role, failure.index, failure.attempt)
+        and record.attempt_key != failure.attempt_key
         for record in job.restarts
     )
     back = previous_checkpoint(recovery, now=draft.now)

@@ -47,7 +47,7 @@ def replan_ledger(
     draft = Draft(job, ledger, now=event.at, generation=generation)
     draft.events.append(event)
     for entry in list(draft.instances.values()):
-        draft.put(replace(entry, had={}))  # another split has other needs
+        draft.put(replace(entry, observed_hardware=None))  # another split has other needs
     sizes = {role.name: role.replicas for role in job.roles}
     restart_at_size(draft, sizes, reason=reasons.REPLANNED, message=event.message)
     return draft.ledger(), tuple(draft.events)

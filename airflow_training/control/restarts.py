@@ -384,7 +384,7 @@ def record_of(
         epoch=epoch,
         attempt=failure.attempt,
         started_at=entry.started_at,
-        cause="" if failure.diagnosed is None else failure.diagnosed.cause["id"],
+        cause="" if failure.diagnosed is None else failure.diagnosed.cause.id,
         fingerprint="" if failure.diagnosed is None else fingerprint(failure.diagnosed),
         said_by_runtime=failure.said_by_runtime,
         explained=explained(failure),

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any, get_args
 
 from airflow_training.control.advice import advice_of
+from airflow_training.control.causes import RootCause
 from airflow_training.control.clocks import seconds_of
 from airflow_training.control.conditions import reported_state
 from airflow_training.control.keeping import shell_command
@@ -226,5 +227,5 @@ def _eta_seconds(
     return round(float(max(0.0, left)), 1)
 
 
-def _cause(cause: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if cause is None else {**cause, "at": timestamp(cause.get("at"))}
+def _cause(cause: RootCause | None) -> dict[str, Any] | None:
+    return None if cause is None else {**cause.to_document(), "at": timestamp(cause.at)}

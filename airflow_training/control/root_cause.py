@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from airflow_training.control import reasons
+from airflow_training.control.causes import DiagnosedCause, RootCause
 from airflow_training.control.failures import Failure, ended_by_term
 from airflow_training.control.lost_peers import lost_peers
 from airflow_training.control.model import (
-    Attempt,
+    AttemptKey,
     Decision,
     Event,
     InstanceDiagnosis,
@@ -27,10 +27,10 @@ from airflow_training.documents.text import headline, without_name
 
 __all__ = [
     "NEVER_FITS_CAUSE",
-    "cause_document",
     "cause_id",
     "cause_lines",
     "cause_of_failure",
+    "cause_of_reason",
     "cause_of_role",
     "evidence_of",
     "headline_of",
@@ -111,7 +111,7 @@ def cause_id(*, exit_code: int | None, signal: int | None) -> str:
     return _EXIT_CODES.get(exit_code or 0, "unknown")
 
 
-def cause_document(
+def cause_of_reason(
     *,
     reason: str,
     message: str,
@@ -123,8 +123,8 @@ def cause_document(
     signal: int | None = None,
     known: Reasons = OWN_REASONS,
     cause: str = "",
-) -> dict[str, Any]:
-    """Return a cause object as `logs diagnose` prints it, with who failed and how; `at` in epoch seconds.
+) -> RootCause:
+    """Return what a reason, an exit code or a signal stands for, with who failed and how.
 
     `cause`: its id, where more proves it than the reason.
     """
@@ -133,49 +133,44 @@ def cause_document(
     category, retryable = _CAUSES[found]
     if reason == reasons.OUTPUT_FAILED and _TRIED.search(message):
         retryable = "once"
-    return {
-        "id": found,
-        "category": category,
-        "retryable": retryable,
-        "confidence": _TOLD_CONFIDENCE if proven else _GUESSED_CONFIDENCE,
-        "rank": None,
-        "file": None,
-        "line": None,
-        "offset": None,
-        "evidence": message or reason,
-        "advice": "",
-        "role": role,
-        "index": index,
-        "attempt": attempt,
-        "reason": reason,
-        "message": message,
-        "at": at,
-        "exit_code": exit_code,
-        "signal": signal,
-    }
+    return RootCause(
+        id=found,
+        category=category,
+        retryable=retryable,
+        confidence=_TOLD_CONFIDENCE if proven else _GUESSED_CONFIDENCE,
+        evidence=message or reason,
+        role=role,
+        index=index,
+        attempt=attempt,
+        reason=reason,
+        message=message,
+        at=at,
+        exit_code=exit_code,
+        signal=signal,
+    )
 
 
-def headline_of(cause: Mapping[str, Any]) -> str:
+def headline_of(cause: RootCause) -> str:
     """Return who failed, how, and the words that say why, in one line; "" where nobody did."""
     who = _who(cause)
     if not who:
         return ""
     ended, how = _ended(cause), _how(cause)
-    words = without_name(str(cause["evidence"] or cause["message"] or ""), who)
+    words = without_name(cause.evidence or cause.message or "", who)
     words = headline(words, most=_WORDS)
     if words in how or (ended and words.startswith(ended)):
         words = ""
     return ": ".join(filter(None, [who, how, words]))
 
 
-def message_of(cause: Mapping[str, Any] | None, limit: str) -> str:
+def message_of(cause: RootCause | None, limit: str) -> str:
     """Return the message of a job that failed: first the cause, then the limit that ended it.
 
     Where the limit is what happened (a deadline), or tells of the same instance, it says all.
     """
     if cause is None or not (who := _who(cause)) or limit.startswith(f"{who}: "):
         return limit
-    if cause["message"] == limit:
+    if cause.message == limit:
         return limit if who in limit else f"{who}: {limit}"
     first = headline_of(cause)
     return f"{first}; {limit}" if limit else first
@@ -188,85 +183,80 @@ def outcome_text(*, state: str, reason: str, message: str) -> str:
     return ": ".join(filter(None, [reason, headline(message)]))
 
 
-def _who(cause: Mapping[str, Any]) -> str:
-    role = str(cause["role"] or "")
-    return role if cause["index"] is None else f"{role}-{cause['index']}"
+def _who(cause: RootCause) -> str:
+    role = cause.role or ""
+    return role if cause.index is None else f"{role}-{cause.index}"
 
 
-def _how(cause: Mapping[str, Any]) -> str:
+def _how(cause: RootCause) -> str:
     """Return `exit code 1 (python-exception)`, `signal 9 (OOMKilled)`, `NodeLost`, ..."""
-    reason, ended = str(cause["reason"] or ""), _ended(cause)
-    named = [str(cause["id"])] if cause.get("advice") else []
+    reason, ended = cause.reason or "", _ended(cause)
+    named = [cause.id] if cause.advice else []
     why = ", ".join([*([reason] if reason not in _SAY_NOTHING else []), *named])
     return f"{ended} ({why})" if ended and why else ended or why
 
 
-def _ended(cause: Mapping[str, Any]) -> str:
-    if cause["signal"] is not None:
-        return f"signal {cause['signal']}"
-    return "" if cause["exit_code"] is None else f"exit code {cause['exit_code']}"
+def _ended(cause: RootCause) -> str:
+    if cause.signal is not None:
+        return f"signal {cause.signal}"
+    return "" if cause.exit_code is None else f"exit code {cause.exit_code}"
 
 
-def evidence_of(cause: Mapping[str, Any]) -> str:
+def evidence_of(cause: DiagnosedCause) -> str:
     """Return what a log says about a cause, as a line for people; empty where no log told it."""
-    if not cause.get("advice"):
+    if not cause.advice:
         return ""
-    return f"{_named(cause)}: {headline(str(cause['evidence']))}"
+    return f"{_named(cause)}: {headline(cause.evidence)}"
 
 
-def place_of(cause: Mapping[str, Any]) -> str:
+def place_of(cause: DiagnosedCause) -> str:
     """Return where the line of `evidence_of` stands: file, line and rank; empty where no log told it."""
-    if not cause.get("advice") or cause["file"] is None:
+    if not cause.advice or cause.file is None:
         return ""
-    line = f":{cause['line']}" if cause["line"] is not None else ""
-    rank = f" (rank {cause['rank']})" if cause["rank"] is not None else ""
-    return f"{cause['file']}{line}{rank}"
+    line = f":{cause.line}" if cause.line is not None else ""
+    rank = f" (rank {cause.rank})" if cause.rank is not None else ""
+    return f"{cause.file}{line}{rank}"
 
 
-def cause_lines(cause: Mapping[str, Any]) -> tuple[str, ...]:
+def cause_lines(cause: RootCause) -> tuple[str, ...]:
     """Return a cause as lines: its headline, then what a log says: name, proof, place, and what to do."""
-    first = headline_of(cause) or str(cause.get("message") or cause["id"])
-    if cause.get("attempt"):
-        first = f"{first} (attempt {cause['attempt']})"
-    if not cause.get("advice"):
+    first = headline_of(cause) or cause.message or cause.id
+    if cause.attempt:
+        first = f"{first} (attempt {cause.attempt})"
+    if not cause.advice:
         return (first,)
     parts = {
         "cause": _named(cause),
-        "proof": headline(str(cause["evidence"])),
+        "proof": headline(cause.evidence),
         "where": place_of(cause),
-        "what to do": cause["advice"],
+        "what to do": cause.advice,
     }
     return (first, *(f"  {head}: {text}" for head, text in parts.items() if text))
 
 
-def _named(cause: Mapping[str, Any]) -> str:
-    sure = f"{100 * cause['confidence']:.0f} % sure"
-    return f"{cause['id']} ({cause['category']}, {sure})"
+def _named(cause: DiagnosedCause) -> str:
+    return f"{cause.id} ({cause.category}, {100 * cause.confidence:.0f} % sure)"
 
 
-def with_diagnosis(
-    known: Mapping[str, Any], found: Mapping[str, Any], *, reasons: Reasons
-) -> Mapping[str, Any]:
+def with_diagnosis(known: RootCause, found: DiagnosedCause, *, reasons: Reasons) -> RootCause:
     """Return a root cause with what the logs say; where both name a cause, the runtime is believed.
 
-    `found`: a cause object of a diagnosis, with the `role`, `index` and `attempt` whose log proves it.
     `reasons`: what those of the runtime say.
     """
-    if found["id"] == "unknown":
+    if found.id == "unknown":
         return known
-    if known["id"] != found["id"] and proven_cause(known["reason"], reasons):
+    if known.id != found.id and proven_cause(known.reason or "", reasons):
         return known
-    if known["id"] == found["id"] and found["file"] is None:
-        found = {**found, "evidence": known["evidence"]}  # the runtime's own words say it whole
-    who: Mapping[str, Any] = {}
-    if found["role"] is None:  # no log proves it: whose end it was is known all the same
-        found = {**found, **{key: known[key] for key in ("role", "index", "attempt")}}
-    elif (known["role"], known["index"]) != (found["role"], found["index"]):
-        who = dict.fromkeys(("reason", "message", "exit_code", "signal", "at"))
-    return {**known, **who, **found}
+    if known.id == found.id and found.file is None:
+        found = replace(found, evidence=known.evidence)  # the runtime's own words say it whole
+    if found.role is None:  # no log proves it: whose end it was is known all the same
+        found = replace(found, role=known.role, index=known.index, attempt=known.attempt)
+    elif (known.role, known.index) != (found.role, found.index):
+        return RootCause(**found.to_document())
+    return replace(known, **found.to_document())
 
 
-def with_root_cause(decision: Decision, root: Mapping[str, Any], *, now: float) -> Decision:
+def with_root_cause(decision: Decision, root: RootCause, *, now: float) -> Decision:
     """Return the last decision of a failed job with another root cause, and what proves it told."""
     root = _with_end(root, decision.new_ledger)
     old = decision.new_ledger.job
@@ -281,9 +271,9 @@ def with_root_cause(decision: Decision, root: Mapping[str, Any], *, now: float) 
         at=now,
         reason=reasons.ROOT_CAUSE,
         message=proof,
-        role=root["role"] or "",
-        index=root["index"],
-        attempt=root["attempt"],
+        role=root.role or "",
+        index=root.index,
+        attempt=root.attempt,
         level="error",
     )
     return replace(
@@ -297,31 +287,31 @@ def _limit_of(job: JobEntry) -> str:
     """Return what let its failure end a job; older versions have only its message, which began with that."""
     if job.limit or job.message == message_of(job.root_cause, ""):
         return job.limit
-    who = _who(job.root_cause or {"role": "", "index": None})
+    who = _who(job.root_cause) if job.root_cause is not None else ""
     return job.message.partition(f"; {who}: ")[0] if who else job.message
 
 
-def _with_end(root: Mapping[str, Any], ledger: Ledger) -> Mapping[str, Any]:
+def _with_end(root: RootCause, ledger: Ledger) -> RootCause:
     """Return a root cause with how its instance ended, where that is another than was known at first."""
-    entry = ledger.instances.get((root["role"], root["index"]))
-    if root["reason"] or entry is None or entry.attempt != root["attempt"]:
+    entry = None if root.key is None else ledger.instances.get(root.key)
+    if root.reason or entry is None or entry.attempt != root.attempt:
         return root
     if entry.end.failure_class is None:  # it did not end by itself
         return root
-    return {
-        **root,
-        "reason": entry.reason,
-        "message": entry.message,
-        "exit_code": entry.end.exit_code,
-        "signal": entry.end.signal,
-        "at": entry.finished_at,
-    }
+    return replace(
+        root,
+        reason=entry.reason,
+        message=entry.message,
+        exit_code=entry.end.exit_code,
+        signal=entry.end.signal,
+        at=entry.finished_at,
+    )
 
 
-def cause_of_failure(failure: Failure) -> dict[str, Any]:
-    """Return the cause object of one failure, with what its log says where that is known."""
+def cause_of_failure(failure: Failure) -> RootCause:
+    """Return the cause of one failure, with what its log says where that is known."""
     known = {failure.reason: failure.known} if failure.known else {}
-    told = cause_document(
+    told = cause_of_reason(
         reason=failure.reason or reasons.INSTANCE_FAILED,
         message=failure.message or failure.describe(),
         at=failure.at,
@@ -335,15 +325,12 @@ def cause_of_failure(failure: Failure) -> dict[str, Any]:
     return _explained(told, failure.diagnosed, known)
 
 
-def _explained(
-    cause: dict[str, Any], told: InstanceDiagnosis | None, known: Reasons
-) -> dict[str, Any]:
-    """Return the cause object of an attempt with what its own log says."""
+def _explained(cause: RootCause, told: InstanceDiagnosis | None, known: Reasons) -> RootCause:
+    """Return the cause of an attempt's end with what its own log says."""
     if told is None:
         return cause
-    place = {"rank": None, "file": None, "line": None, "offset": None, "advice": ""}
-    who = {"role": told.role, "index": told.index, "attempt": told.attempt}
-    return {**with_diagnosis(cause, {**place, **told.cause, **who}, reasons=known)}
+    found = replace(told.cause, role=told.role, index=told.index, attempt=told.attempt)
+    return with_diagnosis(cause, found, reasons=known)
 
 
 def cause_of_role(
@@ -353,8 +340,8 @@ def cause_of_role(
     name: str,
     *,
     known: Reasons,
-    diagnoses: Mapping[Attempt, InstanceDiagnosis],
-) -> dict[str, Any] | None:
+    diagnoses: Mapping[AttemptKey, InstanceDiagnosis],
+) -> RootCause | None:
     """Return what made a role fail: its earliest failure, or that of a role it depends on.
 
     One that only lost its peers comes after those that did not.
@@ -371,11 +358,9 @@ def cause_of_role(
             and entry.state == "failed"
         ]
         if failed:
-            told = {
-                each.key: diagnoses.get((each.role, each.index, each.attempt)) for each in failed
-            }
+            told = {each.key: diagnoses.get(each.attempt_key) for each in failed}
             first = min(failed, key=lambda each: (lost_peers(told[each.key]), *_when(each)))
-            cause = cause_document(
+            cause = cause_of_reason(
                 reason=first.reason,
                 message=first.message,
                 at=first.finished_at or first.last_transition_at,
@@ -388,7 +373,7 @@ def cause_of_role(
             )
             return _explained(cause, told[first.key], known)
     entry = roles[name]
-    return cause_document(
+    return cause_of_reason(
         reason=entry.reason,
         message=entry.message,
         at=entry.last_transition_at,

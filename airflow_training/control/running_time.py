@@ -20,7 +20,7 @@ from airflow_training.control.failures import Failure
 from airflow_training.control.lifetimes import Lifetimes, is_running, lifetimes_of
 from airflow_training.control.model import TERMINAL_JOB_STATES, Elapsed, InstanceEntry
 from airflow_training.control.rollup import timestamp
-from airflow_training.control.root_cause import cause_document
+from airflow_training.control.root_cause import cause_of_reason
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 
 __all__ = [
@@ -153,7 +153,7 @@ def check_deadline(draft: Draft) -> None:
         "Failed",
         reason=reasons.DEADLINE_EXCEEDED,
         message=message,
-        root_cause=cause_document(reason=reasons.DEADLINE_EXCEEDED, message=message, at=draft.now),
+        root_cause=cause_of_reason(reason=reasons.DEADLINE_EXCEEDED, message=message, at=draft.now),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import reset_size
-from airflow_training.control.model import AttemptId, InstanceEntry
+from airflow_training.control.model import InstanceEntry
 from airflow_training.control.recovery import record_restart_point
 from airflow_training.control.transitions import next_attempt
 from airflow_training.control.victims import choose_victims
@@ -79,7 +79,7 @@ def new_entry(role: str, index: int, *, draft: Draft) -> InstanceEntry:
     """Return an instance that was never created."""
     return InstanceEntry(
         key=(role, index),
-        attempt_id=AttemptId(draft.job.epoch, draft.job.job_attempt),
+        attempt_id=draft.job.first_attempt,
         last_transition_at=draft.now,
     )
 

@@ -154,9 +154,13 @@ class StallRules:
         )
 
     def to_document(self) -> dict[str, Any]:
-        """Return `spec.checkpoint.progress`, as agents read it too."""
+        """Return `spec.checkpoint.progress`."""
         numbers = {"stallSeconds": self.seconds, "stallFactor": self.factor}
         return {**_given(numbers), "sections": dict(self.sections)}
+
+    def to_order(self) -> dict[str, Any]:
+        """Return the same as an agent's order has it: short, where the job says nothing of it."""
+        return {} if self == StallRules() else self.to_document()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

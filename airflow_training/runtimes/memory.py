@@ -12,7 +12,13 @@ from dataclasses import replace
 from functools import partial
 
 from airflow_training.builtin_runtimes import SIMULATED
-from airflow_training.control.model import InstanceKey, Observation, ProgressReport
+from airflow_training.control.model import (
+    FIRST_ATTEMPT,
+    AttemptId,
+    InstanceKey,
+    Observation,
+    ProgressReport,
+)
 from airflow_training.control.reasons import HANG, WAITING_FOR_OLD_INSTANCE
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, Problem, RuntimeUnavailable
@@ -83,7 +89,7 @@ class MemoryRuntime:
         return ()
 
     async def prepare(
-        self, run: RunRef, job: ResolvedJob, *, epoch: int = 0, job_attempt: int = 0
+        self, run: RunRef, job: ResolvedJob, *, attempt: AttemptId = FIRST_ATTEMPT
     ) -> Addresses:
         """Fix addresses and start the clock of the fault script; raises LeaseLost."""
         self._check_reachable()
@@ -91,7 +97,7 @@ class MemoryRuntime:
         refusal = state.refuse_or_own(run.generation)
         if refusal:
             raise LeaseLost(f"run {run.uid}: {refusal}")
-        addresses = state.addresses.setdefault((epoch, job_attempt), {})
+        addresses = state.addresses.setdefault((attempt.epoch, attempt.job_attempt), {})
         for role in job.roles:
             known = addresses.setdefault(role.name, [])
             while len(known) < max(role.replicas, role.max_replicas or 0):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
+from airflow_training.control.hardware import RequiredHardware
 from airflow_training.control.model import (
     FIRST_ATTEMPT,
     AttemptId,
@@ -17,6 +18,7 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.reason_facts import Reasons
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunRef
+from airflow_training.documents.resolved_blocks import StallRules
 from airflow_training.errors import Problem
 from airflow_training.runtimes.agent_reasons import AGENT_REASONS
 
@@ -110,14 +112,14 @@ class InstanceSpec:
     deadline_seconds: float | None = None
     """The instance ends itself after this, even if nobody is left to tell it."""
     grace_seconds: float = 30.0
-    readiness: Mapping[str, Any] | None = None
-    """What has to be there before the command starts (`control.readiness`); None: nobody looks."""
+    readiness: RequiredHardware | None = None
+    """What has to be there before the command starts; None: nobody looks."""
     in_place_seconds: float = 0.0
     """How long it waits after its command has failed for `restart_process`; 0: it ends."""
     keep_seconds: float = 0.0
     """How long it may stay for a look inside after its job has failed (`KeepsFailed.keep`)."""
-    stall: Mapping[str, Any] | None = None
-    """`checkpoint.progress` of a job whose hangs are to be found; None: nobody looks."""
+    stall: StallRules | None = None
+    """Of a job whose hangs are to be found; None: nobody looks."""
     watch: str = ""
     """Folder whose content is committed as checkpoints, and put back before the command starts."""
     predictions_uri: str = ""
@@ -242,10 +244,11 @@ class Runtime(Protocol):
         """
 
     async def prepare(
-        self, run: RunRef, job: ResolvedJob, *, epoch: int = 0, job_attempt: int = 0
+        self, run: RunRef, job: ResolvedJob, *, attempt: AttemptId = FIRST_ATTEMPT
     ) -> Addresses:
         """Fix the addresses of a job attempt (services, ports, configuration, gang).
 
+        `attempt`: of it, epoch and job attempt say which.
         The same answer every time for the same job attempt, whoever asks. Another one has the same
         names, and other ports where its instances would meet those of the attempt before on the
         same machine: what is left of their connections keeps a port for a minute.

@@ -15,6 +15,7 @@ from airflow_training.control.model import FIRST_ATTEMPT, AttemptId, JobEntry
 from airflow_training.control.readiness import required_hardware
 from airflow_training.control.recovery import checkpoint_root, order, run_address, save_grace
 from airflow_training.documents.resolved import ResolvedJob, RunRef
+from airflow_training.documents.resolved_blocks import StallRules
 from airflow_training.frameworks.naming import instance_name
 from airflow_training.frameworks.pods import container_env, requested_amounts, training_container
 from airflow_training.frameworks.ranks import chief_role
@@ -112,8 +113,7 @@ def render_instance(
         env.setdefault(
             "PYTHONFAULTHANDLER", "1"
         )  # what hangs can say where, with nothing installed
-        rules = job.checkpoint.stall
-        stall = {} if rules is None else rules.to_document()
+        stall = job.checkpoint.stall or StallRules()
     written = rendering.files()
     # without a hold there is no later moment: what is live now is what the file says
     files = written.files if held else {**written.files, **written.live}

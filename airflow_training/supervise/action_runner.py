@@ -81,11 +81,9 @@ class ActionRunner:
         self._watcher = watcher
         await self._keeper.confirm()
         prepared = True
-        job_attempt = (ledger.job.epoch, ledger.job.job_attempt)
+        attempt = ledger.job.first_attempt
         try:
-            addresses = await self._runtime.prepare(
-                run, job, epoch=job_attempt[0], job_attempt=job_attempt[1]
-            )
+            addresses = await self._runtime.prepare(run, job, attempt=attempt)
         except RefusedForNow:  # its creates are told so, one by one
             addresses, prepared = expected_addresses(job, run.prefix), False
         except RuntimeUnavailable as error:
@@ -100,7 +98,7 @@ class ActionRunner:
             run=run,
             job=job,
             addresses=addresses,
-            prepared_for=job_attempt,
+            prepared_for=attempt,
             keeper=self._keeper,
             prepared=prepared,
             is_halted=self._is_halted,

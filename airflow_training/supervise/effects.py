@@ -17,6 +17,7 @@ from airflow_training.control.instance_checkpoints import entry_for_instance
 from airflow_training.control.memory import with_its_memory
 from airflow_training.control.model import (
     Action,
+    AttemptId,
     AwaitPeers,
     Create,
     Delete,
@@ -81,7 +82,7 @@ class Effects:
     job: ResolvedJob
     addresses: Addresses
     """Of the job attempt `prepared_for`."""
-    prepared_for: tuple[int, int]
+    prepared_for: AttemptId
     """(epoch, job attempt)."""
     keeper: LeaseKeeper
     prepared: bool = True
@@ -269,23 +270,19 @@ class Effects:
 
     async def _prepare_again(self, ledger: Ledger) -> None:
         """Fix addresses for a new job attempt, or a role that was scaled beyond what is known."""
-        job_attempt = (ledger.job.epoch, ledger.job.job_attempt)
+        attempt = ledger.job.first_attempt
         sizes = {name: entry.replicas for name, entry in ledger.roles.items()}
         known = all(size <= len(self.addresses.get(name, ())) for name, size in sizes.items())
-        if known and self.prepared and job_attempt == self.prepared_for:
+        if known and self.prepared and attempt == self.prepared_for:
             return
         roles = tuple(
             dataclasses.replace(role, replicas=max(role.replicas, sizes.get(role.name, 0)))
             for role in self.job.roles
         )
         await self.keeper.confirm()
-        epoch, number = self.prepared_for = job_attempt
-        self.prepared = False
+        self.prepared_for, self.prepared = attempt, False
         self.addresses = await self.runtime.prepare(
-            self.run,
-            dataclasses.replace(self.job, roles=roles),
-            epoch=epoch,
-            job_attempt=number,
+            self.run, dataclasses.replace(self.job, roles=roles), attempt=attempt
         )
         self.prepared = True
 
@@ -368,8 +365,8 @@ class Effects:
 def _with_experience(spec: InstanceSpec, entry: InstanceEntry) -> InstanceSpec:
     """Return it with what earlier attempts taught: where not to go, and what has to be there."""
     readiness = spec.readiness
-    if readiness is not None and entry.had:
-        readiness = {**readiness, "before": dict(entry.had)}
+    if readiness is not None and entry.observed_hardware is not None:
+        readiness = dataclasses.replace(readiness, before=entry.observed_hardware)
     return dataclasses.replace(spec, avoid_nodes=entry.avoid_nodes, readiness=readiness)
 
 

@@ -41,7 +41,8 @@ def verdict(state: RunState, role: str) -> BaseTaskEndEvent | None:
     if not job.is_over:
         return None
     # the job may fail over one instance before its role counts as failed (maxRestarts)
-    to_blame = entry.state == "Failed" or (job.root_cause or {}).get("role") == role
+    root = job.root_cause
+    to_blame = entry.state == "Failed" or (root is not None and root.role == role)
     if to_blame and job.state != "Succeeded":
         return TaskFailedEvent()
     return TaskSuccessEvent() if job.state == "Succeeded" else TaskSkippedEvent()
@@ -105,9 +106,9 @@ class RoleTrigger(FollowingTrigger):
 
     async def _tell_end(self, story: EventLogger, state: RunState) -> None:
         role = state.ledger.roles[self.role]
-        cause = state.ledger.job.root_cause or {}
-        if cause.get("role") == self.role and cause.get("index") is not None:
-            await story.log_tail(self.role, cause["index"], cause.get("attempt") or 0)
+        cause = state.ledger.job.root_cause
+        if cause is not None and cause.role == self.role and cause.index is not None:
+            await story.log_tail(self.role, cause.index, cause.attempt or 0)
             text = "\n".join(cause_lines(cause))
             for line in wrap_lines(f"root cause: {text}"):
                 self.log.error("%s", line)

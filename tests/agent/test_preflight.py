@@ -53,7 +53,7 @@ def checks(
     folder = tmp_path / "instance"
     folder.mkdir(exist_ok=True)
     return Preflight(
-        {**asked, "timeout_seconds": TIMEOUT_SECONDS, **more},
+        {**asked.to_document(), "timeout_seconds": TIMEOUT_SECONDS, **more},
         folder=folder,
         cgroup=None,
         environment={"PATH": os.environ["PATH"], **(env or {})},

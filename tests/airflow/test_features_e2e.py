@@ -205,7 +205,8 @@ def test_a_failing_job_says_why_with_the_line_that_proves_it_and_what_to_do(airf
     assert "what to do: Smaller micro batch" in log
     ledger = airflow.ledger("runs-out-of-memory", run_id)
     assert ledger.job.reason == "NotRetryable"
-    assert (ledger.job.root_cause or {})["file"] == "worker-0"
+    assert ledger.job.root_cause is not None
+    assert ledger.job.root_cause.file == "worker-0"
 
 
 def test_a_refused_job_fails_in_plan_with_the_text_of_the_command_line(airflow: Airflow):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from airflow_training.compiler.dag import job_to_dag
 from airflow_training.compiler.form import form_params, job_of_form
 from airflow_training.compiler.generic import generic_dag
 from airflow_training.compiler.group import training
-from airflow_training.control.root_cause import cause_document, cause_lines
+from airflow_training.control.root_cause import cause_lines, cause_of_reason
 from airflow_training.control.run_output import RunOutput
 from airflow_training.control.subtask_snapshot import write_snapshot
 from airflow_training.control.subtasks import new_subtasks
@@ -521,12 +522,20 @@ def test_the_root_cause_comes_first(fields: dict[str, Any], first: str):
 
 
 def test_what_a_log_says_about_the_root_cause_stands_below_it_and_each_part_on_its_own_line():
-    found = cause_document(
+    found = cause_of_reason(
         reason="Error", message="exited", at=0.0, role="worker", index=1, attempt=2, exit_code=1
     )
-    found |= {"id": "cuda-out-of-memory", "category": "resource", "confidence": 0.9}
-    found |= {"file": "worker-1", "line": 7, "rank": 1}
-    found |= {"evidence": "RuntimeError: CUDA out of memory", "advice": "Smaller micro batch"}
+    found = replace(
+        found,
+        id="cuda-out-of-memory",
+        category="resource",
+        confidence=0.9,
+        file="worker-1",
+        line=7,
+        rank=1,
+        evidence="RuntimeError: CUDA out of memory",
+        advice="Smaller micro batch",
+    )
     assert result(root_cause=cause_lines(found)).story().splitlines()[:6] == [
         "root cause: worker-1: exit code 1 (cuda-out-of-memory): RuntimeError: CUDA out of memory (attempt 2)",
         "  cause: cuda-out-of-memory (resource, 90 % sure)",
@@ -535,7 +544,7 @@ def test_what_a_log_says_about_the_root_cause_stands_below_it_and_each_part_on_i
         "  what to do: Smaller micro batch",
         "job j failed (R: m)",
     ]
-    exited = {**found, "advice": "", "evidence": "exited"}
+    exited = replace(found, advice="", evidence="exited")
     no_log = result(root_cause=cause_lines(exited)).story().splitlines()
     assert no_log[:2] == [
         "root cause: worker-1: exit code 1: exited (attempt 2)",

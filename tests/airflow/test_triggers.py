@@ -23,6 +23,7 @@ from airflow_training.compiler.group import add_tasks
 from airflow_training.compiler.shape import RoleShape
 from airflow_training.control.decide import new_ledger
 from airflow_training.control.model import Event, JobEntry, Ledger, RoleEntry
+from airflow_training.control.root_cause import cause_of_reason
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.operators.plan import PlanOperator
@@ -418,7 +419,7 @@ def state_of(role_state: Any, job_state: Any, *, root: str = "") -> RunState:
     """Return a run in these states; a terminal job is drained."""
     spec = job()
     over = job_state in ("Succeeded", "Failed", "Stopped")
-    cause = {"role": root} if root else None
+    cause = cause_of_reason(reason="Error", message="", at=None, role=root) if root else None
     return RunState(
         record=None,  # type: ignore[arg-type]  # the verdict does not look at it
         job=spec,

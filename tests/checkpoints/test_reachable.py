@@ -125,7 +125,7 @@ def test_a_bucket_that_comes_up_late_is_waited_for(tmp_path: Path, monkeypatch):
     asked = required_hardware(job(role("worker", 1), checkpoint={"uri": "c"}), {})
     assert asked is not None
     preflight = Preflight(
-        {**asked, "timeout_seconds": 60.0},
+        {**asked.to_document(), "timeout_seconds": 60.0},
         folder=tmp_path,
         cgroup=None,
         environment={**os.environ, "TRAINING_CHECKPOINT": json.dumps(told)},

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_training.control import reasons
 from airflow_training.control.model import Recovery, RejectedCheckpoint
-from airflow_training.control.root_cause import cause_document
+from airflow_training.control.root_cause import cause_of_reason
 from airflow_training.state.store import Store
 from tests.state.samples import a_job, a_key, a_ledger, worker
 
@@ -56,7 +56,7 @@ def test_what_does_not_begin_is_explained_while_it_waits(typed, run, entry, expe
 
 def test_a_job_that_found_no_place_in_time_has_the_cause_of_its_status(typed, run):
     message = f"worker-1 found no place within 60 s: {NO_PLACE}"
-    root = cause_document(
+    root = cause_of_reason(
         reason=reasons.SCHEDULE_TIMEOUT, message=message, at=1.0, role="worker", index=1, attempt=0
     )
     run(

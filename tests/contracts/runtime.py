@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from airflow_training.control import reasons
-from airflow_training.control.model import Observation
+from airflow_training.control.model import AttemptId, Observation
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunRef
 from airflow_training.errors import LeaseLost
 from airflow_training.runtimes.port import (
@@ -164,19 +164,19 @@ class RuntimeContract:
         self, harness: Harness
     ) -> None:
         first = await harness.runtime.prepare(harness.run, JOB)
-        next_one = await harness.runtime.prepare(harness.run, JOB, job_attempt=1)
+        next_one = await harness.runtime.prepare(harness.run, JOB, attempt=AttemptId(0, 1))
         assert {
             role: [(each.host, set(each.ports)) for each in team] for role, team in first.items()
         } == {
             role: [(each.host, set(each.ports)) for each in team] for role, team in next_one.items()
         }
-        assert await harness.runtime.prepare(harness.run, JOB, job_attempt=1) == next_one
-        reopened = await harness.runtime.prepare(harness.run, JOB, epoch=1, job_attempt=1)
-        assert await harness.runtime.prepare(harness.run, JOB, epoch=1, job_attempt=1) == reopened
+        assert await harness.runtime.prepare(harness.run, JOB, attempt=AttemptId(0, 1)) == next_one
+        reopened = await harness.runtime.prepare(harness.run, JOB, attempt=AttemptId(1, 1))
+        assert await harness.runtime.prepare(harness.run, JOB, attempt=AttemptId(1, 1)) == reopened
 
     async def test_job_attempts_on_one_machine_share_no_port(self, harness: Harness) -> None:
         answers = [
-            await harness.runtime.prepare(harness.run, JOB, job_attempt=number)
+            await harness.runtime.prepare(harness.run, JOB, attempt=AttemptId(0, number))
             for number in range(4)
         ]
         hosts = {each.host for each in answers[0]["sleeper"]}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control.advice import advice_of, parameter_to_lower
+from airflow_training.control.causes import RootCause
 from airflow_training.control.model import RaisedMemory
 from airflow_training.documents.resolved import ResolvedRole
 from tests.builders import Bench, job, role
@@ -69,7 +70,14 @@ def test_it_may_be_a_parameter_of_the_job_or_of_the_framework():
 def test_device_memory_names_what_to_lower():
     made = Bench(job(trains("t.py", "--batch-size", "64"))).settle()
     assert advice_of(made.job, made.ledger) == []
-    root = {"id": "cuda-out-of-memory", "role": "worker", "index": 0}
+    root = RootCause(
+        id="cuda-out-of-memory",
+        category="resource",
+        retryable="no",
+        confidence=0.9,
+        role="worker",
+        index=0,
+    )
     ledger = replace(made.ledger, job=replace(made.ledger.job, root_cause=root))
     assert advice_of(made.job, ledger) == [
         "worker ran out of device memory: lower --batch-size (now 64)"

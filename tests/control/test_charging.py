@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
-from airflow_training.control.model import AttemptId, InstanceDiagnosis
+from airflow_training.control.causes import DiagnosedCause
+from airflow_training.control.model import AttemptId, AttemptKey, InstanceDiagnosis
 from airflow_training.documents.resolved import ExitCodeTable
 from tests.builders import Bench, job, role, rule
 
@@ -34,12 +35,17 @@ AWAY = {"id": "file-not-found", "category": "data", "retryable": "no", "confiden
 
 
 def told(index: int, cause: dict[str, Any], at: float = 1000.0, **facts: Any) -> InstanceDiagnosis:
-    log = {"file": f"worker-{index}", "line": 9, "rank": index, "evidence": "Boom: 1"}
+    log: dict[str, Any] = {
+        "file": f"worker-{index}",
+        "line": 9,
+        "rank": index,
+        "evidence": "Boom: 1",
+    }
     return replace(
         InstanceDiagnosis(
             key=("worker", index),
             attempt_id=AttemptId(),
-            cause=log | {"advice": "Look there"} | cause,
+            cause=DiagnosedCause(**log | {"advice": "Look there"} | cause),
             exit_code=1,
             finished_at=at,
         ),
@@ -125,7 +131,7 @@ def test_a_wrong_charge_never_uses_up_the_budget_of_the_right_one():
 @pytest.mark.parametrize("limit", [{"max_restarts": 0}, {"backoff_limit": 0}])
 def test_a_limit_ends_nothing_while_it_is_being_found_out_who_failed(limit):
     bench = group(**limit)
-    bench.undiagnosed = {("worker", 0, 0)}
+    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).settle()
     assert bench.state == "Running"
     bench.diagnoses = [told(0, LOST), told(1, MINE)]
@@ -145,7 +151,7 @@ BY_LIMIT = [
 @pytest.mark.parametrize("limit", BY_LIMIT)
 def test_a_limit_ends_nothing_while_it_is_being_found_out_whose_the_charges_are(limit):
     bench = group(**limit)
-    bench.undiagnosed = {("worker", 0, 0)}
+    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).settle().later(2)
     bench.diagnoses = [told(1, MINE, bench.now)]
     bench.end("worker", 1, 1).settle()
@@ -160,7 +166,7 @@ def test_a_limit_ends_nothing_while_it_is_being_found_out_whose_the_charges_are(
 @pytest.mark.parametrize("limit", BY_LIMIT[:-1])
 def test_a_limit_ends_the_job_once_nothing_is_left_to_find_out(limit):
     bench = group(**limit)
-    bench.undiagnosed = {("worker", 0, 0)}
+    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).settle().later(2)
     bench.diagnoses = [told(1, MINE, bench.now)]
     bench.end("worker", 1, 1).settle()
@@ -168,17 +174,17 @@ def test_a_limit_ends_the_job_once_nothing_is_left_to_find_out(limit):
     bench.undiagnosed = set()
     bench.settle()
     assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.MAX_RESTARTS_EXCEEDED)
-    assert (bench.ledger.job.root_cause or {})["index"] == 1
+    assert bench.root_cause.index == 1
 
 
 @pytest.mark.parametrize("order", [(0, 2), (2, 0)])
 def test_who_is_not_diagnosed_yet_does_not_take_what_the_culprit_gets_back(order):
     first, third = order
     bench = group(max_restarts=1)
-    bench.undiagnosed = {("worker", first, 0), ("worker", third, 0)}
+    bench.undiagnosed = {AttemptKey(("worker", first), 0, 0), AttemptKey(("worker", third), 0, 0)}
     bench.end("worker", first, 1).settle()
     bench.end("worker", third, 1).settle().later(2)
-    bench.undiagnosed = {("worker", third, 0)}
+    bench.undiagnosed = {AttemptKey(("worker", third), 0, 0)}
     bench.diagnoses = [told(first, LOST), told(1, MINE, bench.now)]
     bench.end("worker", 1, 1).settle()
     bench.undiagnosed = set()
@@ -192,14 +198,14 @@ def test_who_is_not_diagnosed_yet_does_not_take_what_the_culprit_gets_back(order
 def test_the_limit_of_one_waits_for_no_charge_of_another():
     spec = job(role("worker", 2, backoff_limit=0), role("other", 1), scope="Instance")
     bench = Bench(spec).settle()
-    bench.undiagnosed = {("other", 0, 0)}
+    bench.undiagnosed = {AttemptKey(("other", 0), 0, 0)}
     bench.end("other", 0, 1).end("worker", 1, 1).settle()
     assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.BACKOFF_LIMIT_EXCEEDED)
 
 
 def test_what_waits_for_its_diagnosis_keeps_how_it_ended_where_another_ends_the_job():
     bench = group("Job", max_restarts=0)
-    bench.undiagnosed = {("worker", 0, 0)}
+    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).end("worker", 1, None, signal=11).settle()
     assert bench.state == "Failed"
     first, second = (bench.of("worker", index) for index in range(2))
@@ -209,7 +215,7 @@ def test_what_waits_for_its_diagnosis_keeps_how_it_ended_where_another_ends_the_
 
 def test_what_waits_for_its_diagnosis_keeps_how_it_ended_where_its_role_is_over():
     bench = group("Instance", backoff_limit=0)
-    bench.undiagnosed = {("worker", 0, 0)}
+    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).end("worker", 1, None, signal=11).settle()
     assert bench.state == "Failed"
     assert (bench.of("worker", 0).state, bench.of("worker", 0).end.exit_code) == ("failed", 1)
@@ -268,7 +274,7 @@ def test_what_the_named_one_needs_first_ends_the_job_in_its_name(scope, late):
     assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.NOT_RETRYABLE)
     assert bench.ledger.job.message.startswith("worker-1: ")
     assert charges(bench) == []
-    assert (bench.ledger.job.root_cause or {})["index"] == 1
+    assert bench.root_cause.index == 1
 
 
 def test_the_limit_of_who_lost_others_is_not_used_up():

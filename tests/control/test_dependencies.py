@@ -190,7 +190,7 @@ def test_a_timeout_fails_the_waiting_role_at_once():
     assert bench.states() == {"a": "Stopped", "b": "Failed"}
     assert bench.actions(Delete) == [("a", 0)]
     assert bench.ledger.job.root_cause is not None
-    assert bench.ledger.job.root_cause["id"] == "dependency-timeout"
+    assert bench.ledger.job.root_cause.id == "dependency-timeout"
 
 
 def test_an_unmet_dependency_is_looked_at_again_every_poll_seconds():
@@ -267,9 +267,8 @@ def test_the_root_cause_is_the_failure_behind_the_failed_dependency():
     bench = Bench(spec).settle()
     bench.end("a", 0, 137, reason="OOMKilled").step()
     assert bench.ledger.job.reason == reasons.DEPENDENCY_FAILED
-    cause = bench.ledger.job.root_cause
-    assert cause is not None
-    assert (cause["id"], cause["role"], cause["exit_code"]) == ("host-out-of-memory", "a", 137)
+    cause = bench.root_cause
+    assert (cause.id, cause.role, cause.exit_code) == ("host-out-of-memory", "a", 137)
 
 
 @pytest.mark.parametrize(

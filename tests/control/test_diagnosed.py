@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
+from airflow_training.control.causes import DiagnosedCause, RootCause
 from airflow_training.control.diagnosed import origin_of
-from airflow_training.control.model import MOVED, AttemptId, InstanceDiagnosis, RestartRecord
+from airflow_training.control.model import (
+    MOVED,
+    AttemptId,
+    AttemptKey,
+    InstanceDiagnosis,
+    RestartRecord,
+)
 from airflow_training.control.root_cause import with_diagnosis
 from airflow_training.documents.resolved import ExitCodeTable
 from airflow_training.runtimes.kubernetes.reasons import REASONS
@@ -25,11 +32,17 @@ def told(
     cause: dict[str, Any], attempt: int = 0, *, step: int | None = None, text: str = "Boom: 1"
 ) -> InstanceDiagnosis:
     """Return the diagnosis of an attempt of the first worker."""
-    facts = {"confidence": 0.9, "evidence": text, "line": 12, "file": "worker-0", "rank": 0}
+    facts: dict[str, Any] = {
+        "confidence": 0.9,
+        "evidence": text,
+        "line": 12,
+        "file": "worker-0",
+        "rank": 0,
+    }
     return InstanceDiagnosis(
         key=("worker", 0),
         attempt_id=AttemptId(attempt=attempt),
-        cause=facts | cause,
+        cause=DiagnosedCause(**facts | cause),
         step=step,
         exit_code=1,
     )
@@ -169,7 +182,7 @@ def test_a_restart_that_has_not_begun_is_taken_back(scope):
     entry = bench.of()
     assert (entry.state, entry.attempt, entry.end.exit_code, entry.restarts) == ("failed", 0, 1, 0)
     assert bench.charged() == {}
-    assert (bench.ledger.job.root_cause or {})["attempt"] == 0
+    assert bench.root_cause.attempt == 0
 
 
 def test_an_attempt_that_somebody_asked_for_is_not_taken_back():
@@ -193,7 +206,7 @@ def test_a_restart_that_has_begun_goes_on_and_the_next_failure_is_the_last():
 @pytest.mark.parametrize("scope", ["Instance", "Role", "Job"])
 def test_what_is_restarted_waits_for_a_diagnosis_that_is_under_way(scope):
     bench = Bench(job(role("worker", 2), backoff_initial_seconds=0, scope=scope)).settle()
-    bench.undiagnosed = {("worker", 0, 0)}
+    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).settle()
     assert not [each for each in bench.objects.values() if each.attempt]
     bench.undiagnosed, bench.diagnoses = set(), [told(OOM)]
@@ -205,7 +218,7 @@ def test_what_is_restarted_waits_for_a_diagnosis_that_is_under_way(scope):
 @pytest.mark.parametrize("diagnoses", [pytest.param([], id="none-came"), [told(LOST)]])
 def test_what_waited_for_a_diagnosis_begins_when_nothing_speaks_against_it(diagnoses):
     bench = Bench(job(backoff_initial_seconds=0)).settle()
-    bench.undiagnosed = {("worker", 0, 0)}
+    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).settle()
     bench.undiagnosed, bench.diagnoses = set(), diagnoses
     bench.settle()
@@ -216,7 +229,7 @@ def test_what_waited_for_a_diagnosis_begins_when_nothing_speaks_against_it(diagn
 def test_others_do_not_wait_for_the_diagnosis_of_one():
     spec = job(role("worker", 2), backoff_initial_seconds=0, scope="Instance")
     bench = Bench(spec).settle()
-    bench.undiagnosed = {("worker", 0, 0)}
+    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).end("worker", 1, 1).settle()
     assert [(each.index, each.attempt) for each in bench.objects.values()] == [(1, 1)]
 
@@ -316,8 +329,11 @@ def test_a_diagnosis_of_nothing_that_counts_changes_nothing():
     assert (bench.state, bench.of().attempt) == ("Running", 1)
 
 
-KNOWN = {
+KNOWN: dict[str, Any] = {
     "id": "unknown",
+    "category": "infrastructure",
+    "retryable": "once",
+    "confidence": 0.3,
     "reason": "Error",
     "message": "",
     "exit_code": 1,
@@ -347,8 +363,8 @@ KNOWN = {
     ],
 )
 def test_the_root_cause_of_the_job_is_what_runtime_and_logs_agree_on(known, found, expected):
-    merged = with_diagnosis(known, found, reasons=REASONS)
-    assert (merged["id"], merged["exit_code"]) == expected
+    merged = with_diagnosis(RootCause(**known), DiagnosedCause(**found), reasons=REASONS)
+    assert (merged.id, merged.exit_code) == expected
 
 
 # peers that restart alone ---------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
+from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.model import AttemptId, InstanceDiagnosis, JobEntry
 from airflow_training.control.root_cause import headline_of, with_root_cause
 from airflow_training.state.codec import compact_json, from_json
@@ -20,7 +21,7 @@ LOST = {
     "confidence": 0.8,
     "evidence": "ConnectionResetError: [Errno 104] Connection reset by peer",
 }
-MINE = {
+MINE: dict[str, Any] = {
     "id": "python-exception",
     "category": "user-error",
     "retryable": "no",
@@ -34,7 +35,7 @@ def told(index: int, cause: dict[str, Any], attempt: int = 0) -> InstanceDiagnos
     return InstanceDiagnosis(
         key=("worker", index),
         attempt_id=AttemptId(attempt=attempt),
-        cause=LOG | cause,
+        cause=DiagnosedCause(**LOG | cause),
         exit_code=1,
         finished_at=1000.0,
     )
@@ -62,7 +63,7 @@ def test_the_headline_is_who_failed_and_not_who_lost_it(scope, first):
     )
     assert bench.ledger.job.message == expected
     assert event(bench, reasons.JOB_FAILED) == f"{expected} (MaxRestartsExceeded)"
-    assert (bench.ledger.job.root_cause or {})["index"] == 1
+    assert bench.root_cause.index == 1
 
 
 def test_the_end_is_told_once_nothing_is_alive_and_its_beginning_at_once():
@@ -81,9 +82,14 @@ def test_what_all_logs_say_in_the_end_is_the_headline_of_message_and_event():
     bench.act()
     decision = bench.decide()
     assert decision.done
-    known = bench.ledger.job.root_cause or {}
-    who = {"role": "worker", "index": 1, "attempt": 0, "reason": None, "message": None}
-    root = {**known, **LOG, **MINE, **who, "exit_code": None, "signal": None}
+    who: dict[str, Any] = {
+        "role": "worker",
+        "index": 1,
+        "attempt": 0,
+        "reason": None,
+        "message": None,
+    }
+    root = replace(bench.root_cause, **LOG, **MINE, **who, exit_code=None, signal=None)
     told_last = with_root_cause(decision, root, now=bench.now)
     expected = (
         "worker-1: python-exception: ValueError: batch 7 has no labels; maxRestarts 0 is used up"
@@ -114,7 +120,7 @@ def test_the_limit_of_a_job_that_failed_under_an_older_version_is_told_by_its_me
     bench = group(max_restarts=0)
     bench.end("worker", 0, 1).decide()
     bench.act()
-    cause = bench.ledger.job.root_cause or {}
+    cause = bench.root_cause
     message = headline_of(cause) if message is None else message
     older = replace(
         bench.ledger.job, limit="", message=message, root_cause=cause if known else None
@@ -122,8 +128,14 @@ def test_the_limit_of_a_job_that_failed_under_an_older_version_is_told_by_its_me
     assert from_json(JobEntry, compact_json(older)) == older
     assert "limit" not in compact_json(older)
     bench.ledger = replace(bench.ledger, job=older)
-    who = {"role": "worker", "index": 1, "attempt": 0, "reason": None, "message": None}
-    root = {**cause, **LOG, **MINE, **who, "exit_code": None, "signal": None}
+    who: dict[str, Any] = {
+        "role": "worker",
+        "index": 1,
+        "attempt": 0,
+        "reason": None,
+        "message": None,
+    }
+    root = replace(cause, **LOG, **MINE, **who, exit_code=None, signal=None)
     first = "worker-1: python-exception: ValueError: batch 7 has no labels"
     told_last = with_root_cause(bench.decide(), root, now=bench.now).new_ledger.job
     kept = limit if known else message  # where no cause was known, the message may be any limit
@@ -157,7 +169,7 @@ def test_a_failure_without_an_exit_code_keeps_its_words(fields, reason, message)
     else:
         bench.end("worker", 0, None, reason=reason, message=message).settle()
     assert bench.ledger.job.message.startswith(f"worker-0: {reason}: {message}")
-    assert (bench.ledger.job.root_cause or {})["message"].startswith(message)
+    assert (bench.root_cause.message or "").startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -223,8 +235,8 @@ def test_a_job_that_fits_nowhere_is_not_worth_another_try():
     words = "no node could take it, even when empty"
     bench.set("worker", 0, scheduled=False, reason=reasons.NEVER_FITS, message=words).step()
     bench.later(10).settle(starting=False)
-    root = bench.ledger.job.root_cause or {}
-    assert (bench.ledger.job.reason, root["id"], root["retryable"]) == (
+    root = bench.root_cause
+    assert (bench.ledger.job.reason, root.id, root.retryable) == (
         reasons.SCHEDULE_TIMEOUT,
         "never-fits",
         "no",
@@ -234,4 +246,4 @@ def test_a_job_that_fits_nowhere_is_not_worth_another_try():
 def test_who_was_deleted_by_others_is_told():
     bench = Bench(job(max_restarts=0)).settle()
     bench.end("worker", 0, 143, reason="Deleted", message="it was deleted").settle()
-    assert (bench.ledger.job.root_cause or {})["id"] == "instance-deleted"
+    assert bench.root_cause.id == "instance-deleted"

@@ -11,7 +11,15 @@ import pytest
 
 from airflow_training.control.in_place import wait_seconds
 from airflow_training.control.keeping import may_be_there
-from airflow_training.control.model import Create, Delete, Dismiss, Keep, KeptInstance, StopProcess
+from airflow_training.control.model import (
+    AttemptKey,
+    Create,
+    Delete,
+    Dismiss,
+    Keep,
+    KeptInstance,
+    StopProcess,
+)
 from airflow_training.control.rollup import rollup
 from airflow_training.supervise.expiry import is_expired
 from tests.builders import Bench, job, role
@@ -127,7 +135,7 @@ def test_an_agent_that_does_not_answer_holds_nothing_up_for_long():
 def test_it_still_waits_when_the_diagnosis_of_its_failure_has_come():
     """It is at its limit, and whether the failure is another's is not known yet."""
     bench = a_bench()
-    bench.undiagnosed = {("worker", 1, 0)}
+    bench.undiagnosed = {AttemptKey(("worker", 1), 0, 0)}
     bench.end("worker", 1, 7).step()
     assert bench.actions(Dismiss) == []
     bench.undiagnosed = set()

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.model import AttemptId, InstanceDiagnosis
+from airflow_training.control.causes import DiagnosedCause
+from airflow_training.control.model import AttemptId, AttemptKey, InstanceDiagnosis
 from airflow_training.documents.resolved import ExitCodeTable
 from tests.builders import Bench, job, role, rule
 
@@ -55,11 +56,18 @@ BY_CLASS: dict[str, dict[str, Any]] = {
 
 
 def told(bench: Bench, index: int, found: dict[str, Any], **facts: Any) -> InstanceDiagnosis:
-    log = {"file": f"worker-{index}", "line": 9, "rank": index, "evidence": f"Boom of {index}: 1"}
+    log: dict[str, Any] = {
+        "file": f"worker-{index}",
+        "line": 9,
+        "rank": index,
+        "evidence": f"Boom of {index}: 1",
+    }
     seen = bench.objects.get(f"worker-{index}-0")
     end = {} if seen is None or seen.state != "failed" else _end_of(seen)
     made = InstanceDiagnosis(
-        key=("worker", index), attempt_id=AttemptId(), cause=log | {"advice": "Look there"} | found
+        key=("worker", index),
+        attempt_id=AttemptId(),
+        cause=DiagnosedCause(**log | {"advice": "Look there"} | found),
     )
     return replace(made, **end | facts)
 
@@ -78,7 +86,7 @@ def group(scope: str, **fields: Any) -> Bench:
 def in_the_end(bench: Bench) -> dict[str, Any]:
     """Return what a user sees of who is charged for what, and what became of the job."""
     bench.settle().later(60).settle()
-    root = bench.ledger.job.root_cause or {}
+    root = bench.ledger.job.root_cause
     entries = bench.ledger.instances.values()
     failed = bench.state == "Failed"
     return {
@@ -90,9 +98,9 @@ def in_the_end(bench: Bench) -> dict[str, Any]:
         "restarts": [each.restarts for each in entries],
         "attempts": [] if failed else [each.attempt for each in entries],
         "class of the cause": [
-            e.end.failure_class for e in entries if e.index == root.get("index")
+            e.end.failure_class for e in entries if root is not None and e.index == root.index
         ],
-        "root cause": [root.get(name) for name in ("id", "index", "attempt", "evidence")],
+        "root cause": root and (root.id, root.index, root.attempt, root.evidence),
     }
 
 
@@ -105,7 +113,7 @@ def early(bench: Bench, end: dict[str, Any], found: dict[str, Any], **facts: Any
 def under_way(bench: Bench, end: dict[str, Any], found: dict[str, Any], **facts: Any) -> Any:
     bench.end("worker", 1, **end)
     diagnosis = told(bench, 1, found, **facts)
-    bench.undiagnosed = {("worker", 1, 0)}
+    bench.undiagnosed = {AttemptKey(("worker", 1), 0, 0)}
     bench.settle().later(2).settle()
     bench.undiagnosed, bench.diagnoses = set(), [diagnosis]
     return in_the_end(bench)
@@ -167,7 +175,7 @@ def test_so_it_does_for_two_that_fail_one_after_the_other(found, most, scope):
             diagnoses[index] = told(bench, index, why)
         if scope != "Instance":
             diagnoses[0] = replace(diagnoses[0], origin=told(bench, 1, found))
-        bench.undiagnosed = {("worker", index, 0) for index in late}
+        bench.undiagnosed = {AttemptKey(("worker", index), 0, 0) for index in late}
         bench.diagnoses = [each for index, each in diagnoses.items() if index not in late]
         bench.settle().later(2)
         bench.undiagnosed, bench.diagnoses = set(), list(diagnoses.values())
@@ -186,13 +194,9 @@ def test_a_failure_of_another_role_is_charged_once_whenever_it_is_known(late: bo
     origin = InstanceDiagnosis(
         key=("ps", 0),
         attempt_id=ps.attempt_id,
-        cause={
-            **ITSELF["infrastructure"],
-            "file": "ps-0",
-            "line": 9,
-            "rank": 0,
-            "evidence": "Boom",
-        },
+        cause=DiagnosedCause(
+            **ITSELF["infrastructure"], file="ps-0", line=9, rank=0, evidence="Boom"
+        ),
     )
     bench.end("worker", 0, 1)
     lost = replace(told(bench, 0, LOST), origin=origin)

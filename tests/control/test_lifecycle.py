@@ -254,7 +254,7 @@ def test_a_deadline_counts_from_the_first_instance_that_runs():
     bench.step(seconds=1)
     assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.DEADLINE_EXCEEDED)
     assert bench.ledger.job.root_cause is not None
-    assert bench.ledger.job.root_cause["id"] == "time-limit"
+    assert bench.ledger.job.root_cause.id == "time-limit"
 
 
 def test_an_instance_that_finds_no_place_ends_the_job():

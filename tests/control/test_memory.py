@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
+from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.memory import growth_warnings, memory_of, with_its_memory
 from airflow_training.control.model import (
     Create,
@@ -25,7 +26,7 @@ from tests.builders import Bench, job, role, rule
 GIB = 1 << 30
 GROWTH = MemoryGrowth(factor=1.5, up_to_bytes=16 * GIB)
 OOM: dict[str, Any] = {"exit_code": 137, "reason": "OOMKilled"}
-CAUSE = {
+CAUSE: dict[str, Any] = {
     "id": "host-out-of-memory",
     "category": "resource",
     "retryable": "no",
@@ -47,7 +48,7 @@ def told(*, attempt: int = 0, reason: str = "", **cause: Any) -> InstanceDiagnos
     return InstanceDiagnosis(
         key=("worker", 0),
         attempt_id=AttemptId(attempt=attempt),
-        cause=CAUSE | cause,
+        cause=DiagnosedCause(**CAUSE | cause),
         reason=reason,
         exit_code=1,
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from airflow_training.control import reasons
 from airflow_training.control.environment import environment_state
+from airflow_training.control.hardware import ObservedHardware
 from airflow_training.control.model import Event
 from airflow_training.control.readiness import observed_hardware, required_hardware
 from airflow_training.control.replanning import replan_ledger
@@ -36,7 +38,7 @@ def test_as_many_devices_as_the_limit_says(resources, devices):
     spec = job(role("worker", 1), checkpoint={"uri": "c"})
     found = required_hardware(spec, resources)
     assert found is not None
-    assert (found["devices"], found["timeout_seconds"]) == (devices, 60.0)
+    assert (found.devices, found.timeout_seconds) == (devices, 60.0)
 
 
 def test_a_place_that_is_fit_counts_as_healthy_afterwards():
@@ -44,12 +46,28 @@ def test_a_place_that_is_fit_counts_as_healthy_afterwards():
     found = required_hardware(job(role("worker", 1), checkpoint={"uri": "c"}), {})
     assert found is not None
     record = {
-        "at": 1.0, "disk": {"free_bytes": found["free_bytes"]},
+        "at": 1.0, "disk": {"free_bytes": found.free_bytes},
         "memory": {"used_bytes": 97, "limit_bytes": 100},
-        "pressure": {"memory": {"full10": found["memory_pressure"]}},
+        "pressure": {"memory": {"full10": found.memory_pressure}},
     }  # fmt: skip
-    assert found["memory_share"] == 0.97
+    assert found.memory_share == 0.97
     assert environment_state([record], at=1.0).condition == "healthy"
+
+
+def test_an_order_has_what_agents_of_every_version_read():
+    """Also the one of before the last update, which waits in a pod that stays."""
+    before = ObservedHardware(boot_id="b", devices=("H100",), memory_bytes=7, at=9.0)
+    found = required_hardware(job(role("worker", 1), checkpoint={"uri": "c"}), {})
+    assert found is not None
+    limits = {
+        "timeout_seconds": 60.0, "devices": None, "memory_share": 0.97, "memory_pressure": 10.0,
+        "free_bytes": 64 << 20,
+    }  # fmt: skip
+    assert found.to_document() == limits
+    assert replace(found, before=before).to_document() == {
+        **limits,
+        "before": {"boot_id": "b", "devices": ["H100"], "memory_bytes": 7, "at": 9.0},
+    }
 
 
 # what the attempt before had -------------------------------------------------------------------------
@@ -60,12 +78,9 @@ def test_the_devices_are_those_it_had_when_it_had_most():
         a_record(devices=whole[:1]),
         a_record("exit", at=1020.0, devices=[{"id": "all", "error": "gone"}]),
     )
-    assert observed_hardware(lines) == {
-        "boot_id": "this boot",
-        "devices": ["A100", "H100"],
-        "memory_bytes": 0,
-        "at": 1020.0,
-    }
+    assert observed_hardware(lines) == ObservedHardware(
+        boot_id="this boot", devices=("A100", "H100"), memory_bytes=0, at=1020.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,16 +99,22 @@ def test_the_devices_are_those_it_had_when_it_had_most():
     ],
 )
 def test_the_memory_is_what_it_surely_held_itself(parts, needed):
-    assert (
-        observed_hardware((a_record("start", **parts), a_record("exit")))["memory_bytes"] == needed
-    )
+    found = observed_hardware((a_record("start", **parts), a_record("exit")))
+    assert found is not None
+    assert found.memory_bytes == needed
 
 
 @pytest.mark.parametrize(
     "lines", [(), ("{", "7"), (a_record("exit", devices=[]),)], ids=["none", "broken", "never-ran"]
 )
 def test_an_attempt_that_never_ran_had_nothing(lines):
-    assert observed_hardware(lines) == {}
+    assert observed_hardware(lines) is None
+
+
+def devices_before(bench: Bench) -> tuple[str, ...]:
+    found = bench.of("worker", 0).observed_hardware
+    assert found is not None
+    return found.devices
 
 
 def test_the_next_attempt_is_told_and_one_that_never_started_changes_nothing():
@@ -101,21 +122,21 @@ def test_the_next_attempt_is_told_and_one_that_never_started_changes_nothing():
     lines = (a_record("start", devices=[{"id": "0", "name": "H100"}]),)
     bench.end("worker", exit_code=1, environment=lines)
     bench.settle()
-    assert bench.of("worker", 0).had["devices"] == ["H100"]
+    assert devices_before(bench) == ("H100",)
     never = (a_record("exit"),)
     bench.end("worker", exit_code=None, reason=reasons.ENVIRONMENT_NOT_READY, environment=never)
     bench.settle()
-    assert bench.of("worker", 0).had["devices"] == ["H100"]
+    assert devices_before(bench) == ("H100",)
 
 
 def test_another_split_does_not_need_what_the_old_one_had():
     bench = Bench(job=job(role("worker", 1, chief=True, backoff_limit=20))).settle()
     bench.end("worker", exit_code=1, environment=(a_record("start"),))
     bench.settle()
-    assert bench.of("worker", 0).had
+    assert bench.of("worker", 0).observed_hardware is not None
     event = Event(at=bench.now, reason=reasons.REPLANNED, message="a node is gone")
     ledger, _ = replan_ledger(bench.job, bench.ledger, event, generation=bench.generation)
-    assert ledger.instances["worker", 0].had == {}
+    assert ledger.instances["worker", 0].observed_hardware is None
 
 
 @pytest.mark.parametrize(

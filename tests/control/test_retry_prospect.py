@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
+from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.failures import Failure, classify
 from airflow_training.control.model import AttemptId, InstanceDiagnosis
 from airflow_training.control.retry_prospect import prospect_of
@@ -38,10 +39,10 @@ def failure(*, reason: str = "Error", message: str = "", **facts: Any) -> Failur
 
 
 def diagnosed(cause: str, *, category: str = "configuration", retryable: str) -> InstanceDiagnosis:
-    found = {"id": cause, "category": category, "retryable": retryable, "confidence": 0.9}
-    return InstanceDiagnosis(
-        key=("worker", 0), attempt_id=AttemptId(), cause={**found, "evidence": "why", "line": 3}
+    found = DiagnosedCause(
+        id=cause, category=category, retryable=retryable, confidence=0.9, evidence="why", line=3
     )
+    return InstanceDiagnosis(key=("worker", 0), attempt_id=AttemptId(), cause=found)
 
 
 @pytest.mark.parametrize(
@@ -193,15 +194,15 @@ def test_a_training_whose_output_is_not_uploaded_is_not_run_again(message, retry
     bench = Bench(job(role(restart_policy=policy))).settle()
     bench.end("worker", 0, 0, state="failed", reason="OutputFailed", message=message).settle()
     job_ = bench.ledger.job
-    root = job_.root_cause or {}
+    root = bench.root_cause
     assert (job_.state, bench.of().attempt, bench.charged()) == ("Failed", 0, {})
     assert (job_.reason, job_.message) == ("OutputFailed", f"worker-0: {message}")
-    assert (root["id"], root["retryable"], root["reason"]) == (
+    assert (root.id, root.retryable, root.reason) == (
         "output-failed",
         retryable,
         "OutputFailed",
     )
-    assert root["index"] == 0
+    assert root.index == 0
 
 
 def test_it_is_run_again_where_a_rule_says_so():

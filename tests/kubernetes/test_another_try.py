@@ -35,7 +35,7 @@ async def test_an_image_with_a_typing_error_ends_the_run_at_its_first_attempt(st
     assert f"{IMAGE}: not found" in job.message
     entry = stage.entry(uid)
     assert (entry.attempt, entry.state, entry.reason) == (0, "failed", "ImagePullBackOff")
-    assert job.root_cause["id"] == "image-pull-failure"
+    assert job.root_cause.id == "image-pull-failure"
 
 
 async def test_a_registry_that_limits_pulls_gets_one_more_try(

@@ -24,7 +24,7 @@ from airflow_training.agent.devices import COMMAND
 from airflow_training.agent.order import ORDER_VARIABLE, VERSION, Order
 from airflow_training.agent.package import portable_agent
 from airflow_training.control.readiness import required_hardware
-from airflow_training.documents.resolved_blocks import ResolvedCheckpoint
+from airflow_training.documents.resolved_blocks import ResolvedCheckpoint, StallRules
 from airflow_training.runtimes.kubernetes import inject, names
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.gangs import pod_requests
@@ -666,7 +666,7 @@ def readiness(tmp_path: Path, *, progress_uri: str = "", **more: Any) -> Order:
         progress_file=str(tmp_path / "progress"),
         progress_uri=progress_uri,
         termination_log=str(tmp_path / "log"),
-        readiness={**asked, "timeout_seconds": 30.0, **more},
+        readiness={**asked.to_document(), "timeout_seconds": 30.0, **more},
     )
 
 
@@ -679,6 +679,18 @@ def test_a_pod_of_a_job_with_a_checkpoint_is_checked_for_what_its_limits_say():
     assert "before" not in asked
     keeps_none = a_job(output_uri="s3://b", output_role="worker")
     assert order_of(a_pod(keeps_none)).readiness is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "ordered"),
+    [
+        pytest.param(None, {}, id="as-the-agent-thinks-right"),
+        pytest.param(StallRules(seconds=30), {"stallSeconds": 30, "sections": {}}, id="the-jobs"),
+    ],
+)
+def test_a_pod_of_a_job_with_a_checkpoint_looks_for_hangs(rules, ordered):
+    job = a_job(checkpoint=ResolvedCheckpoint(uri="s3://b/c", stall=rules))
+    assert order_of(a_pod(job)).stall == ordered
 
 
 def test_run_starts_the_command_once_all_is_there(tmp_path, program, python):

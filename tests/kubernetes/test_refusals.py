@@ -254,8 +254,8 @@ async def test_what_the_server_will_never_take_ends_the_run_at_once_in_its_words
     assert (job.condition, job.reason, job.restarts) == ("SubmitFailed", "NotRetryable", ())
     assert words in job.message
     assert job.root_cause is not None
-    assert (job.root_cause["id"], job.root_cause["retryable"]) == ("not-admitted", "no")
-    assert words in job.root_cause["evidence"]
+    assert (job.root_cause.id, job.root_cause.retryable) == ("not-admitted", "no")
+    assert words in job.root_cause.evidence
     told = {each.reason: each.message for each in stage.events}
     assert words in told["InstanceFailed"]
 

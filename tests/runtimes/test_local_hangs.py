@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_training.documents.resolved_blocks import StallRules
 from airflow_training.runtimes.port import ExcusesWaits
 from tests.contracts.runtime import Harness, watching
 from tests.runtimes.local_runs import attempt_folder, local_harness, python_script
@@ -17,7 +18,7 @@ from tests.runtimes.local_runs import attempt_folder, local_harness, python_scri
 pytestmark = pytest.mark.e2e
 PY_SPY = Path(sys.executable).parent / "py-spy"
 """On the PATH of every instance."""
-STALL = {"stallSeconds": 1.0}
+STALL = StallRules(seconds=1.0)
 HANGS = """
 import time
 from airflow_training.agent.progress import report
@@ -77,7 +78,7 @@ async def test_who_waits_for_others_does_not_hang_for_as_long_as_that_is_said(
         spec = harness.spec(
             "quick",
             command=python_script(HANGS),
-            stall={"stallSeconds": 4.0},
+            stall=StallRules(seconds=4.0),
             in_place_seconds=60.0,
         )
         outcome = (await harness.runtime.create([spec]))[0]

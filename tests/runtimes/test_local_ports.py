@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from airflow_training.agent.files import write_json
+from airflow_training.control.model import AttemptId
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.local.paths import RunFolder, locked
@@ -114,7 +115,7 @@ async def test_a_run_holds_the_ports_of_its_last_two_job_attempts(tmp_path: Path
     worker = job(role("worker", 2, ports={"main": 1, "other": 2}))
 
     async def prepared(job_attempt: int) -> set[int]:
-        (team,) = (await runtime.prepare(run, worker, job_attempt=job_attempt)).values()
+        (team,) = (await runtime.prepare(run, worker, attempt=AttemptId(0, job_attempt))).values()
         return {port for each in team for port in each.ports.values()}
 
     def held() -> set[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from airflow_training.agent.devices import COMMAND
 from airflow_training.agent.files import read_json
+from airflow_training.control.hardware import RequiredHardware
 from airflow_training.control.readiness import required_hardware
 from tests.builders import job, role
 from tests.contracts.runtime import Harness, watching
@@ -28,10 +30,10 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
         yield harness
 
 
-def asked_for(**more: Any) -> dict[str, Any]:
+def asked_for(**more: Any) -> RequiredHardware:
     found = required_hardware(job(role("worker", 1), checkpoint={"uri": "c"}), {})
     assert found is not None
-    return {**found, "timeout_seconds": 30.0, **more}
+    return replace(found, **{"timeout_seconds": 30.0} | more)
 
 
 def a_device_once(there: Path) -> dict[str, str]:

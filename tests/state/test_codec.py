@@ -119,8 +119,26 @@ WRITTEN_BY_0_1 = [
         '"started_at":11.0,"last_transition_at":11.0,"avoid_nodes":["b"]}',
     ),
     (
+        InstanceEntry,
+        '{"role":"worker","index":3,"had":{"boot_id":"b","devices":["A100","H100"],"memory_bytes":7,"at":9.5}}',
+    ),
+    (
         RestartRecord,
         '{"at":9.0,"failure_class":"user","role":"worker","index":3,"scope":"Instance","rule":"r","attempt":3}',
+    ),
+    (
+        JobEntry,
+        '{"state":"Failed","reason":"MaxRestartsExceeded","root_cause":{"id":"python-exception",'
+        '"category":"user-error","retryable":"no","confidence":0.7,"rank":1,"file":"worker-1","line":9,'
+        '"offset":512,"evidence":"KeyError: 7","advice":"Look there","role":"worker","index":1,"attempt":2,'
+        '"reason":"Error","message":"","at":11.5,"exit_code":1,"signal":null},"limit":"maxRestarts 0 is used up"}',
+    ),
+    (  # another instance than the one whose end was seen first: how it ended is not known
+        JobEntry,
+        '{"state":"Failed","root_cause":{"id":"nan-loss","category":"user-error","retryable":"no",'
+        '"confidence":0.9,"rank":null,"file":"worker-1","line":null,"offset":null,"evidence":"loss is nan",'
+        '"advice":"Smaller steps","role":"worker","index":1,"attempt":0,"reason":null,"message":null,'
+        '"at":null,"exit_code":null,"signal":null}}',
     ),
 ]
 
@@ -128,6 +146,15 @@ WRITTEN_BY_0_1 = [
 @pytest.mark.parametrize(("cls", "text"), WRITTEN_BY_0_1)
 def test_the_stored_form_of_ledger_entries_stays(cls: type, text: str):
     assert json.loads(compact_json(from_json(cls, text))) == json.loads(text)
+
+
+def test_a_root_cause_keeps_the_order_of_its_fields_and_ignores_what_a_newer_version_wrote():
+    """`status` prints them in this order."""
+    text = next(text for cls, text in WRITTEN_BY_0_1 if cls is JobEntry)
+    assert compact_json(from_json(JobEntry, text)) == text
+    newer = json.loads(text)
+    newer["root_cause"]["colour"] = "green"
+    assert compact_json(from_json(JobEntry, json.dumps(newer))) == text
 
 
 @pytest.mark.parametrize(

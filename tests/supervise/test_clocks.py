@@ -165,8 +165,8 @@ def test_a_clock_runs_only_for_its_own_cause(stage, clock, name):
     assert (ended.state, ended.reason) == ("Failed", reason)
     assert words in ended.message
     assert ended.root_cause is not None
-    assert ended.root_cause["id"] == cause
-    assert ended.root_cause["at"] == pytest.approx(began + LIMIT, abs=10)
+    assert ended.root_cause.id == cause
+    assert ended.root_cause.at == pytest.approx(began + LIMIT, abs=10)
     if clock is SCHEDULE:
         assert STANDINGS[situation.standing] in ended.message
 
@@ -205,7 +205,7 @@ def test_what_a_clock_does_while_the_runtime_does_not_answer(stage, name, clock)
     assert ended.root_cause is not None
     counted = {"runs": 0, "stands": LONG, "begins anew": LONG + 20}[clock.in_outage]
     # whoever watches asks again every ten seconds
-    assert began + LIMIT + counted - 1 <= ended.root_cause["at"] <= began + LIMIT + counted + 15
+    assert began + LIMIT + counted - 1 <= ended.root_cause.at <= began + LIMIT + counted + 15
 
 
 @pytest.mark.parametrize(
@@ -230,8 +230,8 @@ def test_who_waits_for_another_does_not_hang(stage, name):
     if situation.standing == "running":
         assert ledger.job.reason == reasons.MAX_RESTARTS_EXCEEDED
         assert ledger.job.root_cause is not None
-        assert ledger.job.root_cause["reason"] == reasons.HANG
-        assert ledger.job.root_cause["at"] == pytest.approx(began + LIMIT, abs=10)
+        assert ledger.job.root_cause.reason == reasons.HANG
+        assert ledger.job.root_cause.at == pytest.approx(began + LIMIT, abs=10)
         return
     assert ledger.job.state == "Succeeded"
     assert not [each for each in stage.store.events(uid) if "Hang" in each.event.message]

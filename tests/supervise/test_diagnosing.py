@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_training.control.model import JobEntry, Ledger
+from airflow_training.control.model import AttemptKey, JobEntry, Ledger
 from airflow_training.control.reason_facts import OWN_REASONS
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
@@ -85,16 +85,16 @@ def diagnoser(written: dict[int, bytes] | Logs, *, scope: Any = "Instance") -> D
 async def test_the_instance_that_was_first_is_told_not_the_one_that_ended_first():
     found = await diagnoser({0: LOST, 1: OOM}).root_cause(failed(10.0, 11.0))
     assert found is not None
-    assert (found["id"], found["role"], found["index"]) == ("cuda-out-of-memory", "worker", 1)
-    assert (found["rank"], found["line"]) == (1, 3)
+    assert (found.id, found.role, found.index) == ("cuda-out-of-memory", "worker", 1)
+    assert (found.rank, found.line) == (1, 3)
 
 
 async def test_in_a_long_log_the_place_is_that_of_the_whole_log():
     before = b"step 1 of many\n" * 100_000
     found = await diagnoser({0: before + OOM}).root_cause(failed(10.0))
     assert found is not None
-    assert found["offset"] == len(before) + OOM.index(b"torch.cuda")
-    assert found["line"] is None
+    assert found.offset == len(before) + OOM.index(b"torch.cuda")
+    assert found.line is None
 
 
 def losses(first: int, count: int, loss: str) -> bytes:
@@ -105,9 +105,9 @@ async def test_a_loss_that_was_lost_is_the_cause_with_its_first_step():
     log = losses(1, 9, "2.5") + losses(10, 9, "nan") + b"the loss is lost\n"
     found = await diagnoser({0: log}).root_cause(failed(10.0))
     assert found is not None
-    assert (found["id"], found["role"], found["index"]) == ("nan-loss", "worker", 0)
-    assert (found["line"], found["retryable"]) == (10, "no")
-    assert found["evidence"].startswith("loss is nan from here on (step 10)")
+    assert (found.id, found.role, found.index) == ("nan-loss", "worker", 0)
+    assert (found.line, found.retryable) == (10, "no")
+    assert found.evidence.startswith("loss is nan from here on (step 10)")
 
 
 @pytest.mark.parametrize("well", [0, 9, 500, 3000])
@@ -118,8 +118,8 @@ async def test_the_first_step_of_a_lost_loss_may_stand_long_before_the_end(monke
     found = await diagnoser({0: log}).root_cause(failed(10.0))
     assert found is not None
     evidence = f"loss is nan from here on (step {well + 1}): step {well + 1}: loss nan"
-    assert (found["id"], found["evidence"]) == ("nan-loss", evidence)
-    assert log[found["offset"] :].startswith(b"step %d:" % (well + 1))
+    assert (found.id, found.evidence) == ("nan-loss", evidence)
+    assert log[found.offset :].startswith(b"step %d:" % (well + 1))
 
 
 async def test_where_the_first_step_is_not_found_it_is_not_claimed(monkeypatch):
@@ -133,7 +133,7 @@ async def test_where_the_first_step_is_not_found_it_is_not_claimed(monkeypatch):
     monkeypatch.setattr(diagnosing, "find_first_lost", unreadable)
     found = await asked.root_cause(failed(10.0))
     assert found is not None
-    assert found["evidence"].startswith("loss is nan by here (step ")
+    assert found.evidence.startswith("loss is nan by here (step ")
 
 
 async def test_the_first_step_is_not_looked_for_where_no_offset_can_be_read_from(monkeypatch):
@@ -142,9 +142,10 @@ async def test_the_first_step_is_not_looked_for_where_no_offset_can_be_read_from
     log = losses(1, 20, "2.5") + losses(21, 4000, "nan")
     found = await diagnoser(Logs({0: log}, opaque=True)).root_cause(failed(10.0))
     assert found is not None
-    assert found["evidence"].startswith("loss is nan by here (step ")
-    assert found["offset"] >= len(log) - 2000
-    assert log[found["offset"] :].startswith(b"step ")
+    assert found.evidence.startswith("loss is nan by here (step ")
+    assert found.offset is not None
+    assert found.offset >= len(log) - 2000
+    assert log[found.offset :].startswith(b"step ")
 
 
 async def test_a_lost_loss_explains_an_attempt_as_well():
@@ -154,13 +155,13 @@ async def test_a_lost_loss_explains_an_attempt_as_well():
     for task in asked._asked.values():
         await task
     (answer,) = asked.answers
-    assert answer.cause["id"] == "nan-loss"
+    assert answer.cause.id == "nan-loss"
 
 
 async def test_what_ended_the_process_goes_before_a_lost_loss():
     found = await diagnoser({0: losses(1, 9, "nan") + OOM}).root_cause(failed(10.0))
     assert found is not None
-    assert found["id"] == "cuda-out-of-memory"
+    assert found.id == "cuda-out-of-memory"
 
 
 async def test_no_log_is_no_answer():
@@ -180,7 +181,7 @@ async def test_an_attempt_is_diagnosed_once_and_its_answer_waits_to_be_taken_in(
     for task in asked._asked.values():
         await task
     (answer,) = asked.answers
-    assert (answer.cause["id"], answer.attempt, answer.exit_code) == ("cuda-out-of-memory", 0, 1)
+    assert (answer.cause.id, answer.attempt, answer.exit_code) == ("cuda-out-of-memory", 0, 1)
     await asked.ask(ledger, objects, {})
     assert len(asked._asked) == 1
     asked.forget([answer], ledger)
@@ -224,7 +225,7 @@ async def test_what_waits_for_a_diagnosis_that_comes_late(
     for _ in range(20):
         await asyncio.sleep(0)
     assert asking.done() is not decision_waits
-    assert set(asked.pending) == ({("worker", 0, 0)} if restart_waits else set())
+    assert set(asked.pending) == ({AttemptKey(("worker", 0), 0, 0)} if restart_waits else set())
     logs.readable.set()
     await asking
     for task in asked._asked.values():
@@ -264,5 +265,5 @@ async def test_who_only_lost_others_names_the_one_that_failed_first(scope, other
     for task in asked._asked.values():
         await task
     (answer,) = asked.answers
-    assert answer.cause["id"] == "peer-connection-lost"
+    assert answer.cause.id == "peer-connection-lost"
     assert (answer.origin and f"{answer.origin.role}-{answer.origin.index}") == named

@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from airflow_training.control.model import (
+    AttemptKey,
     Ledger,
     Observation,
     Observations,
@@ -66,11 +67,11 @@ def test_what_followers_know_comes_together():
     commit = CheckpointCommit(uri="/c", step=1, digest="d", at=1.0)
     rejected = (("worker", 0), RejectedCheckpoint(at=1.0, step=2, why="damaged"))
     known = (
-        Evidence(undiagnosed=[("worker", 0, 1)])
+        Evidence(undiagnosed=[AttemptKey(("worker", 0), 0, 1)])
         | Evidence(committed=[commit])
         | Evidence(rejected=[rejected])
     )
-    assert (known.undiagnosed, known.committed) == ((("worker", 0, 1),), (commit,))
+    assert (known.undiagnosed, known.committed) == ((AttemptKey(("worker", 0), 0, 1),), (commit,))
     assert known.rejected == (rejected,)
 
 

@@ -50,7 +50,7 @@ async def effects(stage, held: LeaseKeeper) -> Effects:
         run=run,
         job=made,
         addresses=addresses,
-        prepared_for=(0, 0),
+        prepared_for=AttemptId(),
         keeper=held,
     )
 

@@ -80,7 +80,7 @@ async def test_a_run_that_finds_no_place_in_time_ends_in_the_words_of_the_server
     assert ended.reason == "ScheduleTimeout"
     assert FULL in ended.message
     assert ended.root_cause is not None
-    assert FULL in ended.root_cause["message"]
+    assert FULL in ended.root_cause.message
 
 
 class Unfit(MemoryRuntime):
@@ -122,7 +122,7 @@ async def test_what_can_never_be_prepared_ends_the_run_at_once_and_leaves_nothin
     assert ledger.job.message == 'metadata.name: Service "7b": no label'
     assert (ledger.job.restarts, ledger.job.drained, runtime.removed) == ((), True, 1)
     assert ledger.job.root_cause is not None
-    assert (ledger.job.root_cause["id"], ledger.job.root_cause["retryable"]) == (
+    assert (ledger.job.root_cause.id, ledger.job.root_cause.retryable) == (
         "not-admitted",
         "no",
     )

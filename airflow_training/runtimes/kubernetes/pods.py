@@ -337,13 +337,13 @@ class _PodBuilder:
             progress_uri = progress_uri_of(instance)
         reports = progress_url or progress_uri or instance.readiness or instance.stall is not None
         order = Order(
-            readiness=None if instance.readiness is None else dict(instance.readiness),
+            readiness=None if instance.readiness is None else instance.readiness.to_document(),
             watch=instance.watch,
             ports=dict(instance.ports) if self._stays else {},
             progress_file=_PROGRESS_FILE if reports else "",
             progress_url=progress_url,
             progress_uri=progress_uri,
-            stall=None if instance.stall is None else dict(instance.stall),
+            stall=None if instance.stall is None else instance.stall.to_order(),
             predictions_dir=_PREDICTIONS_DIR if instance.predictions_uri else "",
             predictions_uri=instance.predictions_uri,
             orders_file=inject.ORDERS_FILE if self._stays else "",

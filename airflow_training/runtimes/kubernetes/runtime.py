@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from pathlib import Path
 
-from airflow_training.control.model import InstanceKey
+from airflow_training.control.model import FIRST_ATTEMPT, AttemptId, InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable
 from airflow_training.frameworks.naming import service_host
@@ -197,8 +197,7 @@ class KubernetesRuntime:
         run: RunRef,
         job: ResolvedJob,
         *,
-        epoch: int = 0,  # noqa: ARG002 - the port's signature
-        job_attempt: int = 0,  # noqa: ARG002 - as above: a new pod has all ports of its own
+        attempt: AttemptId = FIRST_ATTEMPT,  # noqa: ARG002 - a new pod has all ports of its own
     ) -> Addresses:
         """Make the run's record, services and gang; raises LeaseLost and InputError."""
         with self._watches.awaiting_room(run), as_mistakes_of_document(run):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from airflow_training.agent.files import AttemptFolder, write_json
 from airflow_training.agent.proc import marked_processes
-from airflow_training.control.model import InstanceKey
+from airflow_training.control.model import FIRST_ATTEMPT, AttemptId, InstanceKey
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, Problem, StillAlive
@@ -124,10 +124,11 @@ class LocalRuntime:
         return () if problem is None else [problem]
 
     async def prepare(
-        self, run: RunRef, job: ResolvedJob, *, epoch: int = 0, job_attempt: int = 0
+        self, run: RunRef, job: ResolvedJob, *, attempt: AttemptId = FIRST_ATTEMPT
     ) -> Addresses:
         """Reserve loopback ports; raises LeaseLost for a generation that lost the run."""
-        return await asyncio.to_thread(self._prepare, run, job, f"{epoch}.{job_attempt}")
+        number = f"{attempt.epoch}.{attempt.job_attempt}"
+        return await asyncio.to_thread(self._prepare, run, job, number)
 
     async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:
         """Start or adopt the agents of these attempts."""

@@ -10,13 +10,13 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
+from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.failures import CANNOT_START_CODES
 from airflow_training.control.lost_peers import explained_by, lost_peers, was_killed
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
-    Attempt,
+    AttemptKey,
     InstanceDiagnosis,
     InstanceEntry,
     InstanceKey,
@@ -63,9 +63,9 @@ class Diagnoser:
         self._run = run
         self._job = job
         self._on_answer = on_answer
-        self._asked: dict[Attempt, asyncio.Task[None]] = {}
-        self._awaited: set[Attempt] = set()
-        self._answers: dict[Attempt, InstanceDiagnosis] = {}
+        self._asked: dict[AttemptKey, asyncio.Task[None]] = {}
+        self._awaited: set[AttemptKey] = set()
+        self._answers: dict[AttemptKey, InstanceDiagnosis] = {}
 
     async def ask(
         self,
@@ -79,10 +79,9 @@ class Diagnoser:
             if self._is_new(ledger, each):
                 said = each.progress or progress.get(each.key)
                 task = asyncio.ensure_future(self._diagnose(each, said, ledger))
-                attempt = (each.role, each.index, each.attempt)
-                self._asked[attempt] = task
+                self._asked[each.attempt_key] = task
                 if _ended_itself(each):
-                    self._awaited.add(attempt)
+                    self._awaited.add(each.attempt_key)
                 fresh.append(task)
                 if each.exit_code in CANNOT_START_CODES and not each.message:
                     last.append(
@@ -100,7 +99,7 @@ class Diagnoser:
             and entry is not None
             and entry.wanted
             and entry.attempt_id == seen.attempt_id
-            and (seen.role, seen.index, seen.attempt) not in self._asked
+            and seen.attempt_key not in self._asked
         )
 
     @property
@@ -109,7 +108,7 @@ class Diagnoser:
         return tuple(self._answers.values())
 
     @property
-    def pending(self) -> Collection[Attempt]:
+    def pending(self) -> Collection[AttemptKey]:
         """Return attempts whose restart waits: they ended by themselves, and it will be known why."""
         return frozenset(self._awaited)
 
@@ -122,7 +121,7 @@ class Diagnoser:
             entry = ledger.instances.get(each.key)
             waits = entry is not None and entry.wanted and entry.attempt_id == each.attempt_id
             if not waits:
-                self._answers.pop((each.role, each.index, each.attempt), None)
+                self._answers.pop(each.attempt_key, None)
 
     async def _diagnose(
         self, seen: Observation, progress: ProgressReport | None, ledger: Ledger
@@ -146,7 +145,7 @@ class Diagnoser:
                 exc_info=True,
             )
         finally:
-            self._awaited.discard((seen.role, seen.index, seen.attempt))
+            self._awaited.discard(seen.attempt_key)
             self._on_answer()
 
     async def _find_out(
@@ -159,7 +158,7 @@ class Diagnoser:
             return
         fact = _fact(seen)
         found = await self._explain([(ref, self._rank(ref), end)], [fact])
-        if found is None or found["file"] is None:
+        if found is None or found.file is None:
             return  # what the runtime saw alone, decisions know better
         answer = InstanceDiagnosis(
             key=seen.key,
@@ -174,7 +173,7 @@ class Diagnoser:
         if lost_peers(answer) and self._job.restart.scope != "Instance":
             origin = await self._origin(seen, ref, end, ledger)
             answer = dataclasses.replace(answer, origin=origin)
-        self._answers[seen.role, seen.index, seen.attempt] = answer
+        self._answers[seen.attempt_key] = answer
 
     async def _origin(
         self, seen: Observation, ref: InstanceRef, end: LogEnd, ledger: Ledger
@@ -190,10 +189,10 @@ class Diagnoser:
         except asyncio.TimeoutError:
             return None
         found = await self._explain([(ref, self._rank(ref), end), *logs], [_fact(seen)])
-        if found is None or found["role"] is None:
+        if found is None or found.key is None:
             return None
-        entry = ledger.instances[found["role"], found["index"]]
-        cause = {**found, "offset": None}
+        entry = ledger.instances[found.key]
+        cause = dataclasses.replace(found, offset=None)
         origin = InstanceDiagnosis(key=entry.key, attempt_id=entry.attempt_id, cause=cause)
         return origin if explained_by(origin) == "itself" and entry.key != seen.key else None
 
@@ -213,8 +212,8 @@ class Diagnoser:
             (ref, self._rank(ref), end) for ref, end in zip(refs, ends, strict=True) if end.data
         ]
 
-    async def root_cause(self, ledger: Ledger) -> Mapping[str, Any] | None:
-        """Return why a job failed as a cause object with whose log proves it; None: no log tells."""
+    async def root_cause(self, ledger: Ledger) -> DiagnosedCause | None:
+        """Return why a job failed, and whose log proves it; None: no log tells."""
         entries = [each for each in ledger.instances.values() if _has_run(each)]
         entries.sort(key=lambda each: (each.end.failure_class is None, each.finished_at or 0.0))
         refs = [_ref(self._run, each) for each in entries[:_MOST_LOGS]]
@@ -227,32 +226,33 @@ class Diagnoser:
         except Exception:
             log.warning("run %s: the end was not diagnosed", self._run.uid, exc_info=True)
             return None
-        if found is None or found["id"] != LOST_LOSS:
+        if found is None or found.id != LOST_LOSS:
             return found
         with contextlib.suppress(Exception):  # that it was lost is known all the same
             return await asyncio.wait_for(self._with_first_step(found, logs), _END_SECONDS)
         return found
 
     async def _with_first_step(
-        self, found: Mapping[str, Any], logs: Sequence[EndOfLog]
-    ) -> Mapping[str, Any]:
+        self, found: DiagnosedCause, logs: Sequence[EndOfLog]
+    ) -> DiagnosedCause:
         """Return a lost loss with its first step where that may stand before the end of a long log."""
-        of = (found["role"], found["index"])
-        long = [ref for ref, _, end in logs if ref.key == of and end.offset and not end.opaque]
-        if not long or found["offset"] is None:
+        long = [
+            ref for ref, _, end in logs if ref.key == found.key and end.offset and not end.opaque
+        ]
+        if not long or found.offset is None:
             return found
         (ref,) = long
-        metric, _, _ = str(found["evidence"]).partition(" is ")
+        metric, _, _ = found.evidence.partition(" is ")
         first = await find_first_lost(
             self._runtime,
             ref,
             metric=metric,
-            before=found["offset"],
+            before=found.offset,
             patterns=self._job.log_patterns,
         )
         if first is None:
             return found
-        return {**found, "evidence": first.evidence, "offset": first.offset}
+        return dataclasses.replace(found, evidence=first.evidence, offset=first.offset)
 
     async def _ends_of(self, refs: Sequence[InstanceRef], *, limit: int) -> list[EndOfLog]:
         ends = await asyncio.gather(*(read_end(self._runtime, ref, limit=limit) for ref in refs))
@@ -260,7 +260,7 @@ class Diagnoser:
 
     async def _explain(
         self, logs: Sequence[EndOfLog], facts: Sequence[InstanceFact]
-    ) -> Mapping[str, Any] | None:
+    ) -> DiagnosedCause | None:
         return await asyncio.to_thread(explain, logs, facts, self._job.log_patterns)
 
     def _rank(self, ref: InstanceRef) -> int | None:
@@ -297,12 +297,14 @@ def facts_of(ledger: Ledger, reasons: Reasons) -> Sequence[InstanceFact]:
 
 def _fact_of_job(job: JobEntry) -> InstanceFact:
     """Return why a job failed in which no instance ended by itself: its root cause where one is known."""
-    root = job.root_cause or {}
+    root = job.root_cause
+    if root is None:
+        return InstanceFact(role="", index=0, reason=job.reason, message=job.message)
     return InstanceFact(
-        role=root.get("role") or "",
-        index=root.get("index") or 0,
-        reason=root.get("reason") or job.reason,
-        message=root.get("message") or job.message,
+        role=root.role or "",
+        index=root.index or 0,
+        reason=root.reason or job.reason,
+        message=root.message or job.message,
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
+from airflow_training.control.causes import DiagnosedCause
 from airflow_training.documents.resolved_blocks import ResolvedLogPattern
 from airflow_training.logs.model import InstanceFact
 from airflow_training.runtimes.port import InstanceRef
@@ -28,7 +29,7 @@ def explain(
     logs: Sequence[EndOfLog],
     facts: Sequence[InstanceFact],
     patterns: Sequence[ResolvedLogPattern] = (),
-) -> Mapping[str, Any] | None:
+) -> DiagnosedCause | None:
     """Return the root cause that the ends of logs tell, None where they tell none.
 
     `patterns`: formats of the job's own lines. Metrics are read only where one may be no number.
@@ -59,7 +60,7 @@ def explain(
     found = diagnose(scans, facts, health, catalogue=catalogue)
     if not found.causes or found.causes[0].id == "unknown":
         return None
-    return _cause_object(found.causes[0], logs)
+    return _with_instance(found.causes[0], logs)
 
 
 def _lost_losses(scans: Sequence[FileScan], *, cut: Collection[str]) -> list[Finding]:
@@ -77,21 +78,21 @@ def _lost_losses(scans: Sequence[FileScan], *, cut: Collection[str]) -> list[Fin
     ]
 
 
-def _cause_object(cause: FoundCause, logs: Sequence[EndOfLog]) -> Mapping[str, Any]:
+def _with_instance(cause: FoundCause, logs: Sequence[EndOfLog]) -> DiagnosedCause:
     """Return a cause with the instance whose log proves it, and its place in the whole log.
 
     Of a log that was not read from its beginning the number of the line is not known.
     """
-    told = dataclasses.asdict(cause) | {"role": None, "index": None, "attempt": None}
+    found = DiagnosedCause(**dataclasses.asdict(cause))
     for ref, _, end in logs:
         if cause.file == _name(ref):
-            told |= {"role": ref.role, "index": ref.index, "attempt": ref.attempt}
+            found = dataclasses.replace(found, role=ref.role, index=ref.index, attempt=ref.attempt)
             if end.offset != 0:
-                told["line"] = None
-                told["offset"] = None
+                offset = None
                 if cause.offset is not None and end.offset is not None:
-                    told["offset"] = cause.offset + end.offset
-    return told
+                    offset = cause.offset + end.offset
+                found = dataclasses.replace(found, line=None, offset=offset)
+    return found
 
 
 def _name(ref: InstanceRef) -> str:

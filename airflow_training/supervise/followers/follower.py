@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_training.control.model import (
-    Attempt,
+    AttemptKey,
     Decision,
     Event,
     InstanceDiagnosis,
@@ -52,7 +52,7 @@ class Evidence:
     """What one decision is to know beside the observations."""
 
     diagnoses: Sequence[InstanceDiagnosis] = ()
-    undiagnosed: Collection[Attempt] = ()
+    undiagnosed: Collection[AttemptKey] = ()
     """Attempts whose restart waits for a diagnosis."""
     committed: Sequence[CheckpointCommit] = ()
     rejected: Sequence[tuple[InstanceKey, RejectedCheckpoint]] = ()

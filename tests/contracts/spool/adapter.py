@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from airflow_training.control.model import AttemptId, InstanceKey, Observation
+from airflow_training.control.model import FIRST_ATTEMPT, AttemptId, InstanceKey, Observation
 from airflow_training.control.reason_facts import ReasonFacts
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, Problem, StillAlive
@@ -195,14 +195,14 @@ class SpoolRuntime:
         return ()
 
     async def prepare(
-        self, run: RunRef, job: ResolvedJob, *, epoch: int = 0, job_attempt: int = 0
+        self, run: RunRef, job: ResolvedJob, *, attempt: AttemptId = FIRST_ATTEMPT
     ) -> Addresses:
         with self._run(run).locked() as known:
             why = _refusal(known, run)
             if why:
                 raise LeaseLost(why)
             known["nice"] = Options.model_validate(job.runtime_options).nice
-            roles = known["ports"].setdefault(f"{epoch}.{job_attempt}", {})
+            roles = known["ports"].setdefault(f"{attempt.epoch}.{attempt.job_attempt}", {})
             for role in job.roles:
                 team = roles.setdefault(role.name, [])
                 while len(team) < max(role.replicas, role.max_replicas or 0):

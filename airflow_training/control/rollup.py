@@ -25,7 +25,7 @@ from airflow_training.control.waits import WAITING_STATES, Wait, wait_of
 from airflow_training.documents.resolved import FailureClass, ResolvedJob
 from airflow_training.frameworks.ranks import data_files
 
-__all__ = ["checkpoint_reference", "rollup", "timestamp", "trained_seconds"]
+__all__ = ["checkpoint_reference", "eta_seconds", "rollup", "timestamp", "trained_seconds"]
 
 _PROGRESS = ("step", "total_steps", "epoch", "samples")
 
@@ -185,13 +185,13 @@ def _instance(
         "last_transition_at": timestamp(entry.last_transition_at),
         "waiting_since": timestamp(entry.phase.refused_since),
         "progress": None if progress is None else {key: progress.get(key) for key in _PROGRESS},
-        "eta_seconds": _eta_seconds(entry, progress, now=now),
+        "eta_seconds": eta_seconds(entry, progress, now=now),
         "data_files": list(files),
         "memory_bytes": None if entry.memory is None else entry.memory.bytes,
     }
 
 
-def _eta_seconds(
+def eta_seconds(
     entry: InstanceEntry, progress: Mapping[str, Any] | None, *, now: float
 ) -> float | None:
     """Return what is left at the speed of the current attempt; None where nobody can tell."""

@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, func, select
 
-from airflow_training.control.model import InstanceKey
-from airflow_training.state.codec import to_plain
+from airflow_training.control.model import InstanceEntry, InstanceKey
+from airflow_training.state.codec import from_json, to_plain
 from airflow_training.state.database import clean, upsert
-from airflow_training.state.models import MetricRow, ProgressRow, table_of
+from airflow_training.state.models import InstanceRow, MetricRow, ProgressRow, table_of
 from airflow_training.state.records import MetricColumns, MetricPoint
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "newest",
     "newest_metrics",
     "newest_points",
+    "of_runs",
     "rank_column",
     "save",
     "series",
@@ -117,6 +118,23 @@ def newest(connection: Connection, uid: str) -> Mapping[InstanceKey, Mapping[str
     found = {(row[0], row[1]): json.loads(row[2]) for row in rows}
     for line in found.values():
         line.pop(FROM_LOG, None)
+    return found
+
+
+def of_runs(
+    connection: Connection, uids: Sequence[str], *, instances: int
+) -> Mapping[str, Sequence[tuple[InstanceEntry, Mapping[str, Any]]]]:
+    """Return entry and newest line of the first so many instances of each role, in one query."""
+    found: dict[str, list[tuple[InstanceEntry, Mapping[str, Any]]]] = {}
+    place = (ProgressRow.run, ProgressRow.role, ProgressRow.index)
+    same = zip(place, (InstanceRow.run, InstanceRow.role, InstanceRow.index), strict=True)
+    for run, entry, body in connection.execute(
+        select(ProgressRow.run, InstanceRow.entry, ProgressRow.body)
+        .join(InstanceRow, and_(*(one == other for one, other in same)))
+        .where(ProgressRow.run.in_(uids), ProgressRow.index < instances)
+        .order_by(*place)
+    ):
+        found.setdefault(run, []).append((from_json(InstanceEntry, entry), json.loads(body)))
     return found
 
 

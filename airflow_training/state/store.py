@@ -21,6 +21,7 @@ from airflow_training.control.data_readings import DataReading
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     Event,
+    InstanceEntry,
     InstanceKey,
     Ledger,
     Request,
@@ -259,12 +260,14 @@ class Store:
         dag_ids: Collection[str] | None = None,
         run_id: str | None = None,
         text: str = "",
+        ended_since: float | None = None,
         before: tuple[float, str | None] | None = None,
     ) -> Sequence[RunRecord]:
         """Return runs, newest first: those that are all of what is given.
 
         `controller`: of one deployment; `job`: of jobs of one name; `sources`, `dag_ids`, `run_id`:
-        of these keys; `text`: in the name of the job, the DAG, the run or who submitted it.
+        of these keys; `text`: in the name of the job, the DAG, the run or who submitted it;
+        `ended_since`: those that ended then or later.
         `before`: those that follow the run with this `submitted_at` and uid; without a uid, those
         that are older.
         """
@@ -279,6 +282,7 @@ class Store:
                 dag_ids=dag_ids,
                 run_id=run_id,
                 text=text,
+                ended_since=ended_since,
                 before=before,
             )
 
@@ -289,6 +293,17 @@ class Store:
         """
         with self._db.read() as connection:
             return overviews.load(connection, uids, now=self._db.now(connection))
+
+    def count_runs(
+        self,
+        *,
+        sources: Collection[str] | None = None,
+        dag_ids: Collection[str] | None = None,
+        since: float = 0.0,
+    ) -> Mapping[tuple[str, str], int]:
+        """Return how many runs there are per DAG and state; of those that are over, since a time."""
+        with self._db.read() as connection:
+            return runs.count(connection, sources=sources, dag_ids=dag_ids, since=since)
 
     def past_waits(self, job: ResolvedJob, *, besides: str = "") -> Sequence[float]:
         """Return how long the newest runs of a job waited until all of them ran, but for one of them."""
@@ -463,6 +478,13 @@ class Store:
         """Return the newest progress line per (role, index)."""
         with self._db.read() as connection:
             return progress_lines.newest(connection, uid)
+
+    def progress_of_runs(
+        self, uids: Sequence[str], *, instances: int
+    ) -> Mapping[str, Sequence[tuple[InstanceEntry, Mapping[str, Any]]]]:
+        """Return entry and newest line of the first so many instances of each role, of many runs."""
+        with self._db.read() as connection:
+            return progress_lines.of_runs(connection, uids, instances=instances)
 
     def metrics(self, uid: str, *, name: str | None = None) -> Sequence[MetricPoint]:
         """Return a metric's series (or all of them), oldest first."""

@@ -1,0 +1,96 @@
+"""What instances last told, taken together: when each was heard from, how fast it is, how far the run is. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from airflow_training.control.data_readings import DataReading, rate_of
+from airflow_training.control.model import InstanceEntry, InstanceKey
+from airflow_training.control.rollup import eta_seconds, timestamp
+from airflow_training.state.records import MetricPoint
+from airflow_training.web.instance_usage import InstanceUsage
+
+__all__ = ["ListedProgress", "last_heard", "listed_progress", "sample_rates"]
+
+_RATE = "samples_per_second"
+
+
+class ListedProgress(BaseModel):
+    """How far a run is, as lists show it: its slowest instance counts."""
+
+    step: int
+    total_steps: int | None
+    fraction: float | None
+    eta_seconds: float | None
+    """At the speed of the present attempts; None where nobody can tell."""
+
+
+def listed_progress(
+    told: Sequence[tuple[InstanceEntry, Mapping[str, Any]]], *, now: float
+) -> ListedProgress | None:
+    """Return how far instances are together, of their entries and newest lines; None: none told a step."""
+    here = [
+        (entry, line)
+        for entry, line in told
+        if not entry.retired and isinstance(line.get("step"), int)
+    ]
+    if not here:
+        return None
+    step = min(line["step"] for _, line in here)
+    total = max((line.get("total_steps") or 0 for _, line in here), default=0) or None
+    left = [eta for entry, line in here if (eta := eta_seconds(entry, line, now=now)) is not None]
+    return ListedProgress(
+        step=step,
+        total_steps=total,
+        fraction=None if total is None else min(1.0, step / total),
+        eta_seconds=max(left, default=None),
+    )
+
+
+def last_heard(
+    entries: Iterable[InstanceEntry],
+    *,
+    progress: Mapping[InstanceKey, Mapping[str, Any]],
+    points: Iterable[MetricPoint],
+    usage: Mapping[InstanceKey, InstanceUsage],
+    now: float,
+) -> Mapping[InstanceKey, str]:
+    """Return when each instance whose attempt began was last heard from, in words or by what it does.
+
+    Times are the instance's own; one that is ahead of ours counts as now.
+    """
+    now_text = timestamp(now) or ""
+    newest: dict[InstanceKey, float] = {}
+    for point in points:
+        key = (point.role, point.index)
+        newest[key] = max(newest.get(key, 0.0), point.at)
+    found: dict[InstanceKey, str] = {}
+    for entry in entries:
+        if entry.retired or entry.started_at is None:
+            continue
+        told = (progress.get(entry.key) or {}).get("time")
+        looked = usage.get(entry.key)
+        at = max(newest.get(entry.key, 0.0), entry.last_transition_at, float(told or 0))
+        # texts of one form, in UTC, sort as their times do
+        found[entry.key] = min(max(timestamp(at) or "", looked.at if looked else ""), now_text)
+    return found
+
+
+def sample_rates(
+    readings: Mapping[InstanceKey, DataReading],
+    metrics: Mapping[InstanceKey, Mapping[str, float]],
+) -> Mapping[InstanceKey, float]:
+    """Return samples per second: as counted from the samples that an instance told, else as it says itself."""
+    said = {
+        key: value for key, values in metrics.items() if (value := values.get(_RATE)) is not None
+    }
+    counted = {
+        key: rate
+        for key, reading in readings.items()
+        if (rate := rate_of(reading.points, "samples")) is not None
+    }
+    return {key: rate for key, rate in {**said, **counted}.items() if math.isfinite(rate)}

@@ -205,6 +205,8 @@ class RoleAnswer(BaseModel):
     max_replicas: int | None
     command: list[str] | None
     depends_on: list[DependencyAnswer]
+    first_rank: int | None
+    """Of instance 0; None: its instances have no rank."""
 
 
 class CheckpointAnswer(BaseModel):
@@ -672,6 +674,7 @@ def _role(role: ResolvedRole, ledger: Ledger) -> RoleAnswer:
         depends_on=[
             DependencyAnswer(role=each.role, status=each.status) for each in role.depends_on
         ],
+        first_rank=role.rank_offset,
     )
 
 

@@ -1,0 +1,52 @@
+// Which runs a list shows, and in which order.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import type { Summary } from "../src/api.ts";
+import { named, nextOrder, orderOf, pageOf, sorted, STATE_GROUPS, statesOf } from "../src/listing.ts";
+
+test("every state of a run belongs to one group", () => {
+  const all = Object.values(STATE_GROUPS).flatMap((each) => each.states);
+  assert.deepEqual([...all].sort(), ["Failed", "Paused", "Pending", "Queued", "Restarting", "Running", "Starting", "Stopped", "Succeeded"]);
+});
+
+test("a group of the address is its states, any other word is itself", () => {
+  assert.deepEqual(statesOf("waiting"), ["Pending", "Queued", "Starting", "Restarting", "Paused"]);
+  assert.deepEqual(statesOf("Failed"), ["Failed"]);
+  assert.deepEqual(statesOf("Paused"), ["Paused"]);
+  assert.deepEqual(statesOf(""), []);
+});
+
+test("runs are named by DAG and uid", () => {
+  assert.deepEqual(named("digits/abc,~/def,nonsense"), [{ dag: "digits", uid: "abc" }, { dag: "~", uid: "def" }]);
+});
+
+test("a run has a page in Airflow too where it has no DAG", () => {
+  const mine = { dag: "~", dag_id: null, run_id: "r", uid: "abc" };
+  assert.equal(pageOf(mine, true), "/runs/abc");
+  assert.equal(pageOf(mine, false), "/plugin/trainings?run=~/abc");
+  const ofDag = { dag: "a b", dag_id: "a b", run_id: "x+y", uid: "abc" };
+  assert.equal(pageOf(ofDag, true), "/runs/abc?dag=a%20b");
+  assert.equal(pageOf(ofDag, false), "/dags/a%20b/runs/x%2By/plugin/training-run?training=abc");
+});
+
+test("a head sorts up, down, and not at all", () => {
+  assert.equal(nextOrder("loss", ""), "loss");
+  assert.equal(nextOrder("loss", "loss"), "-loss");
+  assert.equal(nextOrder("loss", "-loss"), "");
+  assert.equal(nextOrder("loss", "-job"), "loss");
+  assert.equal(orderOf("colour"), null);
+});
+
+test("what is unknown comes last either way, and equal ones stay as they were", () => {
+  const run = (uid: string, job: string) => ({ uid, job, phrase: "running", progress: null, submitted_at: "" }) as unknown as Summary;
+  const runs = [run("a", "B"), run("b", "a"), run("c", "b")];
+  const losses: Record<string, (number | null)[]> = { a: [3, 2, null], c: [1] };
+  const known = ({ uid }: Summary) => ({ losses: losses[uid], took: null });
+  const order = (text: string) => sorted(runs, orderOf(text), known).map(({ uid }) => uid).join("");
+  assert.equal(order("loss"), "cab");
+  assert.equal(order("-loss"), "acb");
+  assert.equal(order("job"), "bac");
+  assert.equal(order("-took"), "abc");
+  assert.equal(order(""), "abc");
+});

@@ -6,9 +6,10 @@ import { Link, useSearchParams } from "react-router-dom";
 
 import { get, type LossPage, type Summary, type SummaryPage } from "./api.ts";
 import { Compare, MOST_RUNS } from "./Compare.tsx";
-import { named, nameOf, nextOrder, orderOf, pageOf, sorted, STATE_GROUPS, statesOf, type Order } from "./listing.ts";
+import { named, nameOf, nextOrder, orderOf, sorted, STATE_GROUPS, statesOf, type Order } from "./listing.ts";
 import { Choice, isStandalone, Loading, Problem, StateBadge, useNow } from "./parts.tsx";
 import { Training } from "./RunTab.tsx";
+import { runPage } from "./runPage.ts";
 import { Sparkline } from "./Sparkline.tsx";
 import { StopMany } from "./StopMany.tsx";
 import { ago, colourOf, duration, moment, quantity, seconds, untilTime } from "./words.ts";
@@ -32,6 +33,7 @@ const COLUMNS: readonly (readonly [string, Order | null])[] = [
 /** Where it is narrow, what these say stands in the second line of a row. */
 const WIDE_ONLY = new Set(["Loss", "DAG", "Run", "Runtime", "By", "Took"]);
 const WIDE = { base: "none", lg: "table-cell" };
+const NARROW = { "& th, & td": { px: { base: 1.5, lg: 2 } }, "& th": { fontSize: { base: "xs", lg: "sm" } } };
 
 /** All of them, the curves of some beside each other, or one that has no DAG run to be shown in. */
 export function Trainings() {
@@ -41,7 +43,7 @@ export function Trainings() {
     return (
       <Box p={{ base: 2, md: 4 }}>
         <StyledLink asChild variant="underline">
-          <Link to="/plugin/trainings">All trainings</Link>
+          <Link to={isStandalone() ? "/" : "/plugin/trainings"}>All trainings</Link>
         </StyledLink>
         <Training dag={run.dag} key={run.uid} uid={run.uid} />
       </Box>
@@ -185,8 +187,8 @@ function List() {
       {!data && !error && <Loading />}
       {data && loaded.length === 0 && (filtered ? <NothingMatches onAll={() => set({ state: "", text: "", since: "" })} /> : <HowToBegin />)}
       {loaded.length > 0 && (
-        <Table.ScrollArea tabIndex={0} borderRadius="md" borderWidth="1px">
-          <Table.Root size="sm">
+        <Table.ScrollArea tabIndex={0} borderRadius="md" borderWidth="1px" whiteSpace="normal">
+          <Table.Root css={NARROW} size="sm">
             <Table.Header>
               <Table.Row>
                 <Table.ColumnHeader w="2rem" />
@@ -208,7 +210,7 @@ function List() {
                         textAlign="start"
                       >
                         {name}
-                        <Text aria-hidden as="span" color={order?.by === by ? undefined : "fg.subtle"}>
+                        <Text aria-hidden as="span" color={order?.by === by ? undefined : "fg.subtle"} display={order?.by === by ? undefined : { base: "none", lg: "inline" }}>
                           {order?.by !== by ? " ↕" : order.down ? " ↓" : " ↑"}
                         </Text>
                       </Box>
@@ -315,7 +317,7 @@ function Row({
         </Table.Cell>
         <Table.Cell fontWeight="medium" overflowWrap="anywhere">
           <StyledLink asChild textDecoration="underline">
-            <Link to={pageOf(each, isStandalone())}>{each.job}</Link>
+            <Link to={runPage(each)}>{each.job}</Link>
           </StyledLink>
         </Table.Cell>
         <Table.Cell css={{ "& > *": { whiteSpace: "normal" } }}>
@@ -337,7 +339,7 @@ function Row({
         <Table.Cell display={WIDE} overflowWrap="anywhere">
           {each.submitted_by}
         </Table.Cell>
-        <Table.Cell title={moment(each.submitted_at)} whiteSpace={{ lg: "nowrap" }}>
+        <Table.Cell fontSize={{ base: "xs", lg: "sm" }} title={moment(each.submitted_at)} whiteSpace={{ lg: "nowrap" }}>
           {ago(each.submitted_at, now)}
         </Table.Cell>
         <Table.Cell display={WIDE} whiteSpace="nowrap">
@@ -360,10 +362,10 @@ function ProgressCell({ each, now }: { each: Summary; now: number }) {
   if (!progress) return null;
   const { eta_seconds: left, fraction, step, total_steps: total } = progress;
   const running = each.phrase === "running";
-  const colour = running || each.phrase === "succeeded" ? "green" : colourOf(each.phrase) === "red" ? "red" : "gray";
+  const done = running || each.phrase === "succeeded";
   const told = `${quantity(step)}${total === null ? "" : ` of ${quantity(total)}`}`;
   return (
-    <Box minW={{ base: "4.5rem", lg: "8rem" }}>
+    <Box minW={{ base: "4rem", lg: "8rem" }}>
       {fraction !== null && (
         <Box
           aria-label={`${Math.floor(100 * fraction)} % of its steps`}
@@ -375,14 +377,20 @@ function ProgressCell({ each, now }: { each: Summary; now: number }) {
           overflow="hidden"
           role="img"
         >
-          <Box bg={`${colour}.solid`} h="100%" w={`${100 * fraction}%`} />
+          <Box
+            bg={done ? "green.solid" : "fg.subtle"}
+            borderColor={`${colourOf(each.phrase)}.solid`}
+            borderRightWidth={done ? 0 : "4px"}
+            h="100%"
+            w={`${100 * fraction}%`}
+          />
         </Box>
       )}
       <Text color="fg.muted" fontSize="xs" fontVariantNumeric="tabular-nums" whiteSpace={{ lg: "nowrap" }}>
         {total === null ? `step ${told}` : told}
       </Text>
       {running && left !== null && (
-        <Text color="fg.muted" fontSize="xs" whiteSpace={{ lg: "nowrap" }}>
+        <Text color="fg.muted" display={{ base: "none", lg: "block" }} fontSize="xs" whiteSpace="nowrap">
           {untilTime(now + 1000 * left, now)}
         </Text>
       )}

@@ -1,4 +1,4 @@
-// Which runs a list shows, in which order, and where each has its page. Pure.
+// Which runs a list shows, and in which order. Pure.
 import type { Summary } from "./api.ts";
 import type { RunName } from "./Compare.tsx";
 
@@ -29,14 +29,6 @@ export function named(text: string): RunName[] {
 
 export function nameOf(each: Pick<Summary, "dag" | "uid">): string {
   return `${each.dag}/${each.uid}`;
-}
-
-/** Where a training's page is: a tab of its DAG run in Airflow, in the list for one without a DAG; a page of its own without Airflow. */
-export function pageOf(each: Pick<Summary, "dag" | "dag_id" | "run_id" | "uid">, standalone: boolean): string {
-  if (standalone) return `/runs/${each.uid}${each.dag_id ? `?dag=${encodeURIComponent(each.dag)}` : ""}`;
-  if (!each.dag_id) return `/plugin/trainings?run=${nameOf(each)}`;
-  const run = `/dags/${encodeURIComponent(each.dag_id)}/runs/${encodeURIComponent(each.run_id)}`;
-  return `${run}/plugin/training-run?training=${each.uid}`;
 }
 
 export const ORDERS = ["job", "state", "progress", "loss", "submitted", "took"] as const;

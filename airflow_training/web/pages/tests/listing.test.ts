@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { Summary } from "../src/api.ts";
-import { named, nextOrder, orderOf, pageOf, sorted, STATE_GROUPS, statesOf } from "../src/listing.ts";
+import { named, nextOrder, orderOf, sorted, STATE_GROUPS, statesOf } from "../src/listing.ts";
 
 test("every state of a run belongs to one group", () => {
   const all = Object.values(STATE_GROUPS).flatMap((each) => each.states);
@@ -19,15 +19,6 @@ test("a group of the address is its states, any other word is itself", () => {
 
 test("runs are named by DAG and uid", () => {
   assert.deepEqual(named("digits/abc,~/def,nonsense"), [{ dag: "digits", uid: "abc" }, { dag: "~", uid: "def" }]);
-});
-
-test("a run has a page in Airflow too where it has no DAG", () => {
-  const mine = { dag: "~", dag_id: null, run_id: "r", uid: "abc" };
-  assert.equal(pageOf(mine, true), "/runs/abc");
-  assert.equal(pageOf(mine, false), "/plugin/trainings?run=~/abc");
-  const ofDag = { dag: "a b", dag_id: "a b", run_id: "x+y", uid: "abc" };
-  assert.equal(pageOf(ofDag, true), "/runs/abc?dag=a%20b");
-  assert.equal(pageOf(ofDag, false), "/dags/a%20b/runs/x%2By/plugin/training-run?training=abc");
 });
 
 test("a head sorts up, down, and not at all", () => {

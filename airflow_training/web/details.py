@@ -45,7 +45,7 @@ def load_detail(store: Store, uid: str, *, allowed: Collection[ActionName]) -> D
             usage=usage,
             now=now,
         ),
-        rates=sample_rates(_readings_of(store).of(uid), metrics),
+        rates=sample_rates(_readings_of(store).of(uid), metrics, state=overview.entry.state),
         now=now,
     )
 

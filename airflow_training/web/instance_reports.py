@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from airflow_training.control.data_readings import DataReading, rate_of
-from airflow_training.control.model import InstanceEntry, InstanceKey
+from airflow_training.control.model import InstanceEntry, InstanceKey, JobState
 from airflow_training.control.rollup import eta_seconds, timestamp
 from airflow_training.state.records import MetricPoint
 from airflow_training.web.instance_usage import InstanceUsage
@@ -83,8 +83,15 @@ def last_heard(
 def sample_rates(
     readings: Mapping[InstanceKey, DataReading],
     metrics: Mapping[InstanceKey, Mapping[str, float]],
+    *,
+    state: JobState,
 ) -> Mapping[InstanceKey, float]:
-    """Return samples per second: as counted from the samples that an instance told, else as it says itself."""
+    """Return samples per second: as counted from the samples that an instance told, else as it says itself.
+
+    None while the run is paused; of one that is over, the last.
+    """
+    if state == "Paused":
+        return {}
     said = {
         key: value for key, values in metrics.items() if (value := values.get(_RATE)) is not None
     }

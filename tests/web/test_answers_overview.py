@@ -63,8 +63,11 @@ def test_a_rate_is_counted_and_else_what_the_script_says():
     }
     said = {("worker", index): {"samples_per_second": 8.0} for index in range(3)}
     said |= {("worker", 3): {"samples_per_second": math.nan}, ("worker", 4): {"loss": 1.0}}
-    rates = {index: rate for (_, index), rate in sample_rates(readings, said).items()}
+    rates = {
+        index: rate for (_, index), rate in sample_rates(readings, said, state="Running").items()
+    }
     assert rates == {0: 64.0, 1: 8.0, 2: 8.0}
+    assert sample_rates(readings, said, state="Paused") == {}
 
 
 def asks(*kinds: str) -> list[Request]:

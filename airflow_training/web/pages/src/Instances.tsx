@@ -135,7 +135,7 @@ function columnsOf(detail: Detail, now: number): Column[] {
         return `${quantity(progress.step)}${progress.total_steps ? ` / ${quantity(progress.total_steps)}` : ""}`;
       },
     },
-    { name: "Samples/s", cell: (_, name) => (detail.rates[name] === undefined ? "" : quantity(detail.rates[name])) },
+    { name: "Samples/s", cell: (each, name) => (detail.rates[name] === undefined || each.state === "pending" ? "" : quantity(detail.rates[name])) },
     ...metricColumns(detail.metrics).map((metric): Column => ({
       name: metric,
       cell: (_, name) => (detail.metrics[name]?.[metric] === undefined ? "" : quantity(detail.metrics[name]?.[metric])),

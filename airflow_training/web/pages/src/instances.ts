@@ -18,13 +18,13 @@ export function instancesWith(text: string, instances: readonly Instance[]): Ins
 }
 
 const MOST_METRICS = 3;
-/** They have columns of their own. */
-const ELSEWHERE = new Set(["samples", "samples_per_second", "cpu_cores", "memory_bytes", "gpu_busy_percent", "gpu_memory_bytes"]);
+/** It has a column of its own. */
+const RATE = "samples_per_second";
 
 /** The few metrics that say most of a training: losses first, then scores. */
 export function metricColumns(metrics: Detail["metrics"]): string[] {
   const names = new Set(Object.values(metrics).flatMap((each) => Object.keys(each)));
-  return ordered([...names].filter((each) => !ELSEWHERE.has(each))).slice(0, MOST_METRICS);
+  return ordered([...names].filter((each) => each !== RATE)).slice(0, MOST_METRICS);
 }
 
 /** Agents look each ten seconds: who was not heard for so long may be gone, or hang. */

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, Field
 
@@ -533,7 +533,7 @@ def asked_of(run: RunOverview, requests: Sequence[Request]) -> AskedAction | Non
     for each in reversed(requests):
         if each.kind in ACTIONS and each.id > entry.seen_request:
             return AskedAction(
-                action=cast("ActionName", each.kind),
+                action=each.kind,
                 role=each.role,
                 replicas=each.replicas,
                 by=each.by,

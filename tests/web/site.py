@@ -134,7 +134,7 @@ class Site:
         )
         problems: list[str] = []
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         page.on("console", lambda each: problems.extend([each.text] * (each.type == "error")))
         page.on("pageerror", lambda each: problems.append(str(each)))
         page.on("dialog", lambda each: problems.append(f"a dialog: {each.message}"))

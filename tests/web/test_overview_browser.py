@@ -126,7 +126,7 @@ def story(page: Any, site: Site) -> list[str]:
 
     def answer(route: Any) -> None:
         asked.append(route.request.url)
-        after = int(re.search(r"after=(\d+)", route.request.url).group(1))  # type: ignore[union-attr]  # always sent
+        after = int(re.search(r"after=(\d+)", route.request.url).group(1))
         events = [
             {
                 "seq": number,
@@ -218,10 +218,10 @@ def test_what_somebody_asked_is_said_to_all_until_it_is_done(site: Site):
     with site.page() as page:
         answer_with(page, site, "living", lambda detail: detail.update(asked=asked))
         site.open(page, "living")
+        buttons = page.get_by_role("group", name="Actions")
         for _ in range(2):
             said = page.get_by_text(re.compile(r"^pause asked by ann \d+ s ago: received$"))
             said.wait_for()
-            buttons = page.get_by_role("group", name="Actions")
             for name, free in (("Pause", False), ("Scale", False), ("Stop", True), ("Kill", True)):
                 button = buttons.get_by_role("button", name=name)
                 assert (button.get_attribute("aria-disabled") != "true") is free, name

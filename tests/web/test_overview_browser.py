@@ -172,7 +172,7 @@ def test_the_time_line_shows_waits_pauses_and_restarts_and_says_each_without_a_m
             page.get_by_text(re.compile(expected)).wait_for()
         page.keyboard.press("End")
         page.get_by_text(re.compile(r"^Checkpoint of step 1,200, ")).wait_for()
-        for told in ("another attempt followed", "waited", "paused", "checkpoint"):
+        for told in ("another one followed", "waited", "the run was paused", "checkpoint"):
             assert page.get_by_text(told, exact=True).is_visible(), "the colours have a legend"
         check_page(page, "the overview")
 

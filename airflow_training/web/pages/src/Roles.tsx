@@ -42,7 +42,7 @@ export function Roles({ detail }: { detail: Detail }) {
             lineHeight="short"
             position="absolute"
             top={`${each.y}px`}
-            transform="translate(-50%, -100%)"
+            transform="translate(-100%, -100%)"
           >
             {each.status}
           </Text>

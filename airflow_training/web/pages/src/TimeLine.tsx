@@ -11,12 +11,12 @@ import { duration, quantity } from "./words.ts";
 const MOST_ROWS = 100;
 const NAMES = { base: "5rem", md: "8rem" };
 const OVER_BARS = { base: "calc(5rem + 0.5rem)", md: "calc(8rem + 0.5rem)" };
-const LEGEND: readonly (readonly [string, string, (all: readonly Bar[]) => boolean])[] = [
-  ["green", "ran", (all) => all.some((each) => each.kind === "ran" && each.colour === "green")],
-  ["red", "failed", (all) => all.some((each) => each.kind === "ran" && each.colour === "red")],
-  ["orange", "another attempt followed", (all) => all.some((each) => each.kind === "restarted")],
-  ["gray", "waited", (all) => all.some((each) => each.kind === "waited")],
-  ["purple", "paused", (all) => all.some((each) => each.kind === "paused")],
+const LEGEND: readonly Pick<Bar, "colour" | "kind" | "text">[] = [
+  { kind: "ran", colour: "green", text: "attempt" },
+  { kind: "ran", colour: "red", text: "attempt that failed" },
+  { kind: "restarted", colour: "orange", text: "another one followed" },
+  { kind: "waited", colour: "gray", text: "waited" },
+  { kind: "paused", colour: "purple", text: "the run was paused" },
 ];
 
 /** Stripes where nothing ran. */
@@ -29,7 +29,7 @@ function filling({ colour, kind }: Pick<Bar, "colour" | "kind">) {
 export function TimeLine({ detail, events }: { detail: Detail; events: readonly EventAnswer[] }) {
   const now = useNow(detail.held) / 1000;
   const [told, setTold] = useState("");
-  const ticks = useBreakpointValue({ base: 3, md: 6 }) ?? 6;
+  const ticks = useBreakpointValue({ base: 4, md: 6 }) ?? 6;
   const { from, lines, marks, to } = timeLine(detail, events, now);
   const place = (at: number) => (100 * (at - from)) / (to - from);
   const attempts = (line: Line) => line.bars.filter((each) => each.kind === "ran" || each.kind === "restarted").length;
@@ -112,9 +112,9 @@ export function TimeLine({ detail, events }: { detail: Detail; events: readonly 
         {told || "Click a bar, or go from bar to bar with the arrow keys, to see what it is."}
       </Text>
       <Flex color="fg.muted" columnGap={4} flexWrap="wrap" fontSize="xs">
-        {LEGEND.filter(([, , there]) => there(bars)).map(([colour, text]) => (
-          <Sample key={text} text={text}>
-            <Box {...filling({ colour, kind: text === "waited" || text === "paused" ? text : "ran" })} borderRadius="sm" h="0.7rem" w="1.2rem" />
+        {LEGEND.filter(({ colour, kind }) => bars.some((each) => each.kind === kind && each.colour === colour)).map((each) => (
+          <Sample key={each.text} text={each.text}>
+            <Box {...filling(each)} borderRadius="sm" h="0.7rem" w="1.2rem" />
           </Sample>
         ))}
         {marks.some((each) => each.kind === "checkpoint") && (

@@ -18,7 +18,7 @@ export interface RoleArrow {
   to: string;
   status: string;
   path: string;
-  /** Below the middle of its words. */
+  /** Where its words end, above the line. */
   x: number;
   y: number;
 }
@@ -50,7 +50,7 @@ export function roleGraph(roles: Detail["roles"]): { boxes: RoleBox[]; arrows: R
         path += curve(startX, startY, above);
       }
       path += `${curve(x - GAP.x, above, endY)}H${x - 2}`;
-      return [{ from, to: role.name, status, path, x: x - GAP.x / 2, y: endY - 1 }];
+      return [{ from, to: role.name, status, path, x: x - 10, y: endY - 1 }];
     }),
   );
   return {

@@ -24,6 +24,14 @@ def ago(seconds: float) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+STARTED = datetime.now(timezone.utc)
+
+
+def before(seconds: float) -> str:
+    """Return a time that is the same whenever it is asked for."""
+    return (STARTED - timedelta(seconds=seconds)).isoformat()
+
+
 def heads(page: Any) -> list[str]:
     names: list[str] = page.get_by_role("table").first.get_by_role("columnheader").all_inner_texts()
     return names
@@ -100,13 +108,13 @@ def test_an_arrow_leads_from_a_role_to_what_waits_for_it(site: Site):
 
 def tell(detail: dict[str, Any]) -> None:
     """Give a run waits, a restart, a pause and a checkpoint."""
-    detail["summary"]["submitted_at"] = ago(1000)
-    detail["status"]["started_at"] = ago(900)
-    detail["checkpoints"] = [{"step": 1200, "at": ago(300), "uri": "s3://b", "bytes": 1}]
+    detail["summary"]["submitted_at"] = before(1000)
+    detail["status"]["started_at"] = before(900)
+    detail["checkpoints"] = [{"step": 1200, "at": before(300), "uri": "s3://b", "bytes": 1}]
     attempt = {"job_attempt": 0, "epoch": 0, "role": "master", "index": 0}
     again = [
-        {**attempt, "attempt": 0, "started_at": ago(800), "finished_at": ago(600)},
-        {**attempt, "attempt": 1, "started_at": ago(500), "finished_at": None},
+        {**attempt, "attempt": 0, "started_at": before(800), "finished_at": before(600)},
+        {**attempt, "attempt": 1, "started_at": before(500), "finished_at": None},
     ]
     others = [each for each in detail["attempts"] if each["role"] != "master"]
     detail["attempts"] = [*again, *others]
@@ -130,7 +138,7 @@ def story(page: Any, site: Site) -> list[str]:
         events = [
             {
                 "seq": number,
-                "at": ago(seconds),
+                "at": before(seconds),
                 "level": level,
                 "reason": reason,
                 "message": message,

@@ -29,6 +29,12 @@ from airflow_training.preload import component, preload
 __all__ = ["InstanceLogsLink", "TrainingPlugin"]
 
 PREFIX = "/training"
+_ICON = (
+    "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke='{colour}'"
+    " stroke-width='2' stroke-linecap='round' stroke-linejoin='round'>"
+    "<path d='M3 3v18h18'/><path d='M7 5q2 10 13 11'/></svg>"
+)
+"""A loss that falls, in the place of a plug."""
 _MANIFEST = Path(__file__).parent / "web" / "static" / "manifest.json"
 
 
@@ -78,6 +84,8 @@ def _react_apps() -> list[dict[str, Any]]:
             "bundle_url": f"{PREFIX.removeprefix('/')}/static/{built}",
             "destination": destination,
             "url_route": route,
+            "icon": _ICON.format(colour="%233f3f46"),
+            "icon_dark_mode": _ICON.format(colour="%23d4d4d8"),
             **more,
         }
         for name, destination, route, more in places

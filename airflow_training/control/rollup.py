@@ -29,7 +29,7 @@ from airflow_training.control.waits import WAITING_STATES, Wait, wait_of
 from airflow_training.documents.resolved import FailureClass, ResolvedJob
 from airflow_training.frameworks.ranks import data_files
 
-__all__ = ["checkpoint_reference", "rollup", "timestamp", "trained_seconds"]
+__all__ = ["checkpoint_reference", "eta_seconds", "rollup", "timestamp", "trained_seconds"]
 
 _PROGRESS = ("step", "total_steps", "epoch", "samples")
 
@@ -205,13 +205,13 @@ def _instance(
         "progress": None
         if progress is None
         else {name: getattr(progress, name) for name in _PROGRESS},
-        "eta_seconds": _eta_seconds(entry, progress, now=now),
+        "eta_seconds": eta_seconds(entry, progress, now=now),
         "data_files": list(files),
         "memory_bytes": None if entry.memory is None else entry.memory.bytes,
     }
 
 
-def _eta_seconds(
+def eta_seconds(
     entry: InstanceEntry, progress: ProgressReport | None, *, now: float
 ) -> float | None:
     """Return what is left at the speed of the current attempt; None where nobody can tell."""

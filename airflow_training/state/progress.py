@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import and_, select
 
 from airflow_training.control.data_readings import DataReading
-from airflow_training.control.model import INLINE, InstanceKey, ProgressReport, ReportedValue
+from airflow_training.control.model import (
+    INLINE,
+    InstanceEntry,
+    InstanceKey,
+    ProgressReport,
+    ReportedValue,
+)
 from airflow_training.state import data_readings
 from airflow_training.state.codec import compact_json, from_json
 from airflow_training.state.database import StorePart, upsert
 from airflow_training.state.metrics import metric_row
-from airflow_training.state.models import MetricRow, ProgressRow, table_of
+from airflow_training.state.models import InstanceRow, MetricRow, ProgressRow, table_of
 from airflow_training.state.run_lookup import must_exist
 
 __all__ = ["ReportedProgress", "StoredProgress"]
@@ -65,6 +71,24 @@ class ReportedProgress(StorePart):
             return {
                 (role, index): from_json(StoredProgress, body).report for role, index, body in rows
             }
+
+    def of_runs(
+        self, uids: Sequence[str], *, instances: int
+    ) -> Mapping[str, Sequence[tuple[InstanceEntry, ProgressReport]]]:
+        """Return entry and newest report of the first so many instances of each role, in one query."""
+        found: dict[str, list[tuple[InstanceEntry, ProgressReport]]] = {}
+        place = (ProgressRow.run, ProgressRow.role, ProgressRow.index)
+        same = zip(place, (InstanceRow.run, InstanceRow.role, InstanceRow.index), strict=True)
+        with self._db.read() as connection:
+            for run, entry, body in connection.execute(
+                select(ProgressRow.run, InstanceRow.entry, ProgressRow.body)
+                .join(InstanceRow, and_(*(one == other for one, other in same)))
+                .where(ProgressRow.run.in_(uids), ProgressRow.index < instances)
+                .order_by(*place)
+            ):
+                report = from_json(StoredProgress, body).report
+                found.setdefault(run, []).append((from_json(InstanceEntry, entry), report))
+        return found
 
     def data_readings(self, uid: str) -> Mapping[InstanceKey, DataReading]:
         """Return what each instance has told of its data, per (role, index)."""

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from sqlalchemy import Connection, and_, delete, insert, or_, select, update
+from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
 
 from airflow_training.control.model import TERMINAL_JOB_STATES, Ledger
 from airflow_training.documents.resolved import KEY_LENGTH, ResolvedJob, RunKey
@@ -26,6 +26,7 @@ __all__ = [
     "add",
     "append_job",
     "bodies",
+    "count",
     "document_digest",
     "newest",
     "prune",
@@ -176,6 +177,8 @@ class RunFilter(TypedDict, total=False):
     run_id: str | None
     text: str
     """In the name of the job, the DAG, the run or who submitted it."""
+    ended_since: float | None
+    """Those that ended then or later."""
     before: tuple[float, str | None] | None
     """Those that follow the run with this `submitted_at` and uid; without a uid, those that are older."""
 
@@ -202,6 +205,8 @@ def newest(
         question = question.where(
             or_(*(column.icontains(clean(text), autoescape=True) for column in named))
         )
+    if (ended_since := wanted.get("ended_since")) is not None:
+        question = question.where(RunRow.finished_at >= ended_since)
     if (before := wanted.get("before")) is not None:
         at, uid = before
         follows = RunRow.submitted_at < at
@@ -209,6 +214,26 @@ def newest(
             follows = or_(follows, and_(RunRow.submitted_at == at, RunRow.uid > uid))
         question = question.where(follows)
     return [record_of(row) for row in connection.execute(question)]
+
+
+def count(
+    connection: Connection,
+    *,
+    sources: Collection[str] | None,
+    dag_ids: Collection[str] | None,
+    since: float,
+) -> Mapping[tuple[str, str], int]:
+    """Return how many runs there are per DAG and state; of those that are over, since a time."""
+    question = (
+        select(RunRow.dag_id, RunRow.state, func.count())
+        .where(or_(RunRow.state.not_in(TERMINAL_JOB_STATES), RunRow.finished_at >= since))
+        .group_by(RunRow.dag_id, RunRow.state)
+    )
+    if sources is not None:
+        question = question.where(RunRow.source.in_(list(sources)))
+    if dag_ids is not None:
+        question = question.where(RunRow.dag_id.in_(list(dag_ids)))
+    return {(dag_id, state): found for dag_id, state, found in connection.execute(question)}
 
 
 def prune(connection: Connection, *, before: float, now: float) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sqlalchemy import exc, select
@@ -179,6 +179,17 @@ class Store:
         """
         with self._db.read() as connection:
             return overviews.load(connection, uids, now=self._db.now(connection))
+
+    def count_runs(
+        self,
+        *,
+        sources: Collection[str] | None = None,
+        dag_ids: Collection[str] | None = None,
+        since: float = 0.0,
+    ) -> Mapping[tuple[str, str], int]:
+        """Return how many runs there are per DAG and state; of those that are over, since a time."""
+        with self._db.read() as connection:
+            return runs.count(connection, sources=sources, dag_ids=dag_ids, since=since)
 
     def past_waits(self, job: ResolvedJob, *, besides: str = "") -> Sequence[float]:
         """Return how long the newest runs of a job waited until all of them ran, but for one of them."""

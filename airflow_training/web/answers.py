@@ -19,6 +19,7 @@ from airflow_training.control.model import (
     InstanceKey,
     JobEntry,
     Ledger,
+    Request,
 )
 from airflow_training.control.restarts import Budget
 from airflow_training.control.rollup import timestamp
@@ -26,6 +27,7 @@ from airflow_training.documents.resolved import ResolvedRole
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.state.records import RunMark, RunOverview, RunRecord, RunState, StoredEvent
 from airflow_training.web.document_check import MOST_CHARACTERS
+from airflow_training.web.instance_reports import ListedProgress
 from airflow_training.web.instance_usage import InstanceUsage
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "ActionConflict",
     "ActionName",
     "ActionRequest",
+    "AskedAction",
     "BandAnswer",
     "CheckRequest",
     "CurrentUser",
@@ -55,9 +58,11 @@ __all__ = [
     "SearchEnd",
     "SeriesAnswer",
     "SeriesPage",
+    "StateCounts",
     "Summary",
     "SummaryPage",
     "actions_of",
+    "asked_of",
     "checkpoints_of",
     "dag_of",
     "detail",
@@ -120,6 +125,8 @@ class Summary(BaseModel):
     finished_at: str | None
     source: str
     """`cli`, or the deployment of Airflow."""
+    progress: ListedProgress | None = None
+    """Only told by lists, of the first instances of each role."""
 
 
 class SummaryPage(BaseModel):
@@ -134,6 +141,27 @@ class LossPage(BaseModel):
 
     losses: dict[str, list[float | None]]
     """Uid -> about 60 values of the loss, evenly over its time; a run that told none is not there."""
+
+
+class StateCounts(BaseModel):
+    """How many runs there are that the user may read."""
+
+    running: int
+    waiting: int
+    """Received, queued, being sent or paused."""
+    ended: dict[str, int]
+    """State -> how many have ended in it since the time that was asked for."""
+
+
+class AskedAction(BaseModel):
+    """What somebody asked of a run, and the loop has not taken up yet."""
+
+    action: ActionName
+    role: str
+    """For `scale`, as are the replicas."""
+    replicas: int | None
+    by: str
+    at: str
 
 
 class Restarts(BaseModel):
@@ -177,6 +205,8 @@ class RoleAnswer(BaseModel):
     max_replicas: int | None
     command: list[str] | None
     depends_on: list[DependencyAnswer]
+    first_rank: int | None
+    """Of instance 0; None: its instances have no rank."""
 
 
 class CheckpointAnswer(BaseModel):
@@ -215,6 +245,12 @@ class Detail(BaseModel):
     """Those that make sense now and that this user may do."""
     last_checkpoint: LastCheckpoint | None
     """What the run goes on from if it stops now."""
+    asked: AskedAction | None
+    """The newest that nobody has acted on yet."""
+    heard: dict[str, str]
+    """Instance -> when it was last heard from: what it said, what it used, its change of state."""
+    rates: dict[str, float]
+    """Instance -> samples per second."""
 
 
 class EventAnswer(BaseModel):
@@ -489,7 +525,26 @@ def actions_of(run: RunOverview) -> list[ActionName]:
     return ["pause", "stop", "kill", "scale"]
 
 
-def summary(run: RunOverview, *, framework: str | None = None) -> Summary:
+def asked_of(run: RunOverview, requests: Sequence[Request]) -> AskedAction | None:
+    """Return what was asked of a run last and waits for the loop. `requests`: oldest first."""
+    entry = run.entry
+    if run.record.tombstone or (entry.state in TERMINAL_JOB_STATES and entry.drained):
+        return None  # nobody will take it up any more
+    for each in reversed(requests):
+        if each.kind in ACTIONS and each.id > entry.seen_request:
+            return AskedAction(
+                action=each.kind,
+                role=each.role,
+                replicas=each.replicas,
+                by=each.by,
+                at=timestamp(each.at) or "",
+            )
+    return None
+
+
+def summary(
+    run: RunOverview, *, framework: str | None = None, progress: ListedProgress | None = None
+) -> Summary:
     """Return a run as lists show it."""
     record, entry = run.record, run.entry
     return Summary(
@@ -509,6 +564,7 @@ def summary(run: RunOverview, *, framework: str | None = None) -> Summary:
         started_at=timestamp(entry.started_at),
         finished_at=timestamp(record.finished_at),
         source=record.key.source,
+        progress=progress,
     )
 
 
@@ -520,6 +576,9 @@ def detail(
     metrics: Mapping[InstanceKey, Mapping[str, float]],
     usage: Mapping[InstanceKey, InstanceUsage],
     allowed: Collection[ActionName],
+    asked: AskedAction | None,
+    heard: Mapping[InstanceKey, str],
+    rates: Mapping[InstanceKey, float],
     now: float,
 ) -> Detail:
     """Return everything about a run; `allowed`: what this user may ask of it."""
@@ -533,7 +592,7 @@ def detail(
         restarts=Restarts(
             used=Budget(state.job, entry).spent, allowed=state.job.restart.max_restarts
         ),
-        progress=_progress(entry, status["instances"], metrics, now=now),
+        progress=_progress(entry, status["instances"], rates, now=now),
         metrics={
             f"{role}-{index}": {name: finite(value) for name, value in values.items()}
             for (role, index), values in metrics.items()
@@ -546,6 +605,9 @@ def detail(
         last_checkpoint=None
         if last is None
         else LastCheckpoint(step=last.step, at=timestamp(last.at) or ""),
+        asked=asked,
+        heard={f"{role}-{index}": at for (role, index), at in heard.items()},
+        rates={f"{role}-{index}": rate for (role, index), rate in rates.items()},
     )
 
 
@@ -573,7 +635,7 @@ def finite(value: float | None) -> float | None:
 def _progress(
     entry: JobEntry,
     instances: Sequence[Mapping[str, Any]],
-    metrics: Mapping[InstanceKey, Mapping[str, float]],
+    rates: Mapping[InstanceKey, float],
     *,
     now: float,
 ) -> ProgressAnswer:
@@ -587,11 +649,6 @@ def _progress(
     behind = min(steps, key=lambda name: steps[name], default=None)
     step = None if behind is None else steps[behind]
     total = max(totals, default=None)
-    rates = [
-        rate
-        for values in metrics.values()
-        if (rate := finite(values.get("samples_per_second"))) is not None
-    ]
     left = [each["eta_seconds"] for each in instances if each["eta_seconds"] is not None]
     ended = now if entry.finished_at is None else entry.finished_at
     begun = entry.started_at
@@ -601,7 +658,7 @@ def _progress(
         fraction=None if step is None or not total else min(1.0, step / total),
         eta_seconds=max(left, default=None),
         elapsed_seconds=None if begun is None else round(max(0.0, ended - begun), 3),
-        samples_per_second=sum(rates) if rates else None,
+        samples_per_second=sum(rates.values()) if rates else None,
         slowest=behind if len({*steps.values()}) > 1 else None,
     )
 
@@ -617,6 +674,7 @@ def _role(role: ResolvedRole, ledger: Ledger) -> RoleAnswer:
         depends_on=[
             DependencyAnswer(role=each.role, status=each.status) for each in role.depends_on
         ],
+        first_rank=role.rank_offset,
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Mapping
 
+from airflow_training.control.data_readings import DataReading
 from airflow_training.control.model import InstanceKey
 from airflow_training.state.store import Store
 from airflow_training.supervise.status import run_status
-from airflow_training.web.answers import ActionName, Detail, detail
+from airflow_training.web.answers import ActionName, Detail, asked_of, detail
+from airflow_training.web.instance_reports import last_heard, sample_rates
 from airflow_training.web.instance_usage import InstanceUsage, instance_usage
 from airflow_training.web.newest_points import newest_points_of
 from airflow_training.web.run_cache import RunCache
@@ -25,15 +27,33 @@ def load_detail(store: Store, uid: str, *, allowed: Collection[ActionName]) -> D
     overview = store.overviews([uid]).get(uid)
     if state is None or overview is None:
         return None
+    now, progress, usage = store.now(), store.progress.newest(uid), usage_of(store).of(uid)
+    points = newest_points_of(store)
+    metrics = points.metrics(uid, progress)
     return detail(
         state,
         overview,
         status=run_status(store, uid),
-        metrics=newest_points_of(store).metrics(uid, store.progress.newest(uid)),
-        usage=usage_of(store).of(uid),
+        metrics=metrics,
+        usage=usage,
         allowed=allowed,
-        now=store.now(),
+        asked=asked_of(overview, store.requests(uid, after=overview.entry.seen_request)),
+        heard=last_heard(
+            state.ledger.instances.values(),
+            progress=progress,
+            points=points.of(uid),
+            usage=usage,
+            now=now,
+        ),
+        rates=sample_rates(_readings_of(store).of(uid), metrics, state=overview.entry.state),
+        now=now,
     )
+
+
+@functools.lru_cache(maxsize=4)
+def _readings_of(store: Store) -> RunCache[Mapping[InstanceKey, DataReading]]:
+    """Return what tells what every instance of a run has read, for this process and a store."""
+    return RunCache(store.progress.data_readings)
 
 
 @functools.lru_cache(maxsize=4)

@@ -8,6 +8,7 @@ import sys
 import warnings
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from airflow.providers_manager import ProvidersManager
@@ -136,6 +137,30 @@ def test_pages_that_were_built_are_shown_where_airflow_has_a_place_for_them(
     }
     assert {each["bundle_url"] for each in apps} == {"training/static/Training.1a2b3c4d.js"}
     assert len({each["url_route"] for each in apps}) == len(apps)
+
+
+def test_the_pages_have_an_icon_for_light_and_for_dark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from xml.etree import ElementTree
+
+    from airflow.api_fastapi.core_api.datamodels.plugins import ReactAppResponse
+
+    from airflow_training import plugin
+
+    monkeypatch.setattr(plugin, "_MANIFEST", tmp_path / "manifest.json")
+    (tmp_path / "manifest.json").write_text('{"pages": "Training.1a2b3c4d.js"}')
+    for each in plugin._react_apps():
+        shown = ReactAppResponse.model_validate(each)
+        icons = [shown.icon, shown.icon_dark_mode]
+        assert len({*icons}) == 2
+        for icon in icons:
+            kind, _, image = str(icon).partition(",")
+            assert kind == "data:image/svg+xml", (
+                "no file: a picture from elsewhere may be forbidden"
+            )
+            assert "#" not in image, "a number sign ends an address"
+            assert ElementTree.fromstring(unquote(image)).tag.endswith("svg")
 
 
 async def test_the_first_requests_are_answered_while_others_go_on(airflow_home: Path):

@@ -29,6 +29,7 @@ LOG = {name: 409 if code == 200 else code for name, code in READ.items()}
 TABLE: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/api/me"): OWN_LIST,
     ("GET", "/api/trainings"): OWN_LIST,
+    ("GET", "/api/trainings/counts"): OWN_LIST,
     ("GET", "/api/trainings/losses"): OWN_LIST,
     ("GET", "/api/usage"): OWN_LIST,
     ("GET", "/api/usage.csv"): OWN_LIST,

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from airflow_training.control.model import ProgressReport
+from airflow_training.control.rollup import timestamp
 from airflow_training.state.store import LogPosition, LogValue, open_store
-from tests.state.samples import START, a_ledger, an_event, worker
+from tests.state.samples import START, a_ledger, an_event, end_run, worker
 from tests.web.conftest import a_run
 
 
@@ -65,6 +66,54 @@ def test_a_list_is_filtered(client):
     assert run_ids(get(client, "trainings", state="Failed")) == ["second"]
     assert run_ids(get(client, "trainings", text="ann")) == ["first"]
     assert run_ids(get(client, "trainings", text="100%")) == []
+
+
+def test_a_list_says_how_far_each_run_is(client):
+    run = a_run("slow")
+    a_run("silent")
+    reports = {
+        ("worker", 0): ProgressReport(step=40, total_steps=80),
+        ("worker", 1): ProgressReport(step=20),
+    }
+    open_store().progress.save(run.uid, reports)
+    found = {each["run_id"]: each["progress"] for each in get(client, "trainings")["trainings"]}
+    assert found["silent"] is None
+    assert (found["slow"]["step"], found["slow"]["total_steps"]) == (20, 80)
+    assert found["slow"]["fraction"] == 0.25
+
+
+def ended(run: Any, at: float, state: str = "Failed") -> None:
+    end_run(open_store(), run.uid, state=state, at=at)
+
+
+def test_runs_are_found_by_when_they_ended(client):
+    ended(a_run("old"), at=START)
+    ended(a_run("new"), at=START + 60)
+    a_run("running")
+    since = timestamp(START + 30)
+    assert run_ids(get(client, "trainings", since=since)) == ["new"]
+    assert run_ids(get(client, "trainings", since=since, state="Stopped")) == []
+    answer = client.get("/api/trainings?since=yesterday")
+    assert (answer.status_code, answer.json()["detail"]) == (
+        422,
+        "since: 'yesterday' is not a time",
+    )
+
+
+def test_runs_are_counted_by_what_they_do(client):
+    for number in range(3):
+        a_run(f"running-{number}")
+    for number, state in enumerate(("Pending", "Queued", "Starting", "Restarting", "Paused")):
+        a_run(f"waiting-{number}", ledger=a_ledger(state=state))
+    ended(a_run("old"), at=START)
+    ended(a_run("new"), at=START + 60)
+    ended(a_run("well"), at=START + 60, state="Succeeded")
+    a_run("other", dag="secret")
+    told = get(client, "trainings/counts", since=timestamp(START + 30))
+    assert (told["running"], told["waiting"]) == (3, 5)
+    assert told["ended"] == {"Failed": 1, "Stopped": 0, "Succeeded": 1}
+    assert get(client, "trainings/counts", "admin")["running"] == 4
+    assert get(client, "trainings/counts")["ended"]["Failed"] == 2
 
 
 def test_a_dag_run_has_the_trainings_of_all_its_groups(client):

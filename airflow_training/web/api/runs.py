@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from datetime import datetime, timezone
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 
 import airflow_training
-from airflow_training.control.model import JobState
+from airflow_training.control.model import TERMINAL_JOB_STATES, JobState
 from airflow_training.state.store import RunRecord, open_store
 from airflow_training.web import answers
 from airflow_training.web.answers import (
@@ -19,10 +20,12 @@ from airflow_training.web.answers import (
     Detail,
     EventPage,
     LossPage,
+    StateCounts,
     Summary,
     SummaryPage,
 )
 from airflow_training.web.details import load_detail
+from airflow_training.web.instance_reports import listed_progress
 from airflow_training.web.rights import (
     RunDep,
     User,
@@ -37,6 +40,8 @@ __all__ = ["router"]
 
 _MOST_RUNS = 200
 _MOST_EVENTS = 1000
+_MOST_INSTANCES = 8
+"""Of each role: so many tell a list how far a run is, as it shows very many runs."""
 
 router = APIRouter()
 
@@ -59,8 +64,12 @@ def trainings(
     before: str = "",
     state: Annotated[Sequence[JobState], Query()] = (),
     text: Annotated[str, Query(max_length=250)] = "",
+    since: str = "",
 ) -> SummaryPage:
-    """Return runs that the user may read, newest first. `before`: `next` of the page before."""
+    """Return runs that the user may read, newest first.
+
+    `before`: `next` of the page before; `since`: a time, only runs that ended then or later.
+    """
     rights = rights_of(request)
     found = open_store().runs(
         limit=limit + 1,
@@ -68,6 +77,7 @@ def trainings(
         sources=rights.sources(),
         dag_ids=rights.readable(user),
         text=text,
+        ended_since=_time(since, "since") if since else None,
         before=_mark(before) if before else None,
     )
     page = found[:limit]
@@ -76,6 +86,27 @@ def trainings(
         trainings=_summaries(_readable(request, user, page)),
         more=more,
         next=f"{page[-1].submitted_at!r} {page[-1].uid}" if more else None,
+    )
+
+
+@router.get("/trainings/counts", dependencies=[Depends(known)])
+def counts(request: Request, user: UserDep, since: str = "") -> StateCounts:
+    """Return how many runs the user may read, by state; of those that are over, since a time."""
+    rights = rights_of(request)
+    found = open_store().count_runs(
+        sources=rights.sources(),
+        dag_ids=rights.readable(user),
+        since=_time(since, "since") if since else 0.0,
+    )
+    readable = _readable_dags(request, user, {dag_id for dag_id, _ in found})
+    states: Counter[str] = Counter()
+    for (dag_id, state), count in found.items():
+        if dag_id in readable:
+            states[state] += count
+    return StateCounts(
+        running=states.pop("Running", 0),
+        ended={each: states.pop(each, 0) for each in sorted(TERMINAL_JOB_STATES)},
+        waiting=states.total(),
     )
 
 
@@ -110,23 +141,35 @@ def _readable(request: Request, user: User, records: Sequence[RunRecord]) -> lis
         if (listed is None or each.key.dag_id in listed)
         and (sources is None or each.key.source in sources)
     ]
-    dags = {each.key.dag_id for each in there}
-    readable = {each for each in dags if rights.may(user, "read", each or None)}
+    readable = _readable_dags(request, user, {each.key.dag_id for each in there})
     return [each for each in there if each.key.dag_id in readable]
+
+
+def _readable_dags(request: Request, user: User, dag_ids: Collection[str]) -> set[str]:
+    rights = rights_of(request)
+    return {each for each in dag_ids if rights.may(user, "read", each or None)}
 
 
 def _mark(text: str) -> tuple[float, str | None]:
     """Return the place in the list that `next` names, or a time as a run's `submitted_at` says it."""
     at, _, uid = text.partition(" ")
     try:
-        if uid:
-            return float(at), uid
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-        return moment.replace(tzinfo=moment.tzinfo or timezone.utc).timestamp(), None
+        return (float(at), uid) if uid else (_time(text, "before"), None)
     except ValueError:
-        raise HTTPException(
-            422, f"before: {text!r} is neither a time nor `next` of a page"
-        ) from None
+        raise _no_time(text, "before") from None
+
+
+def _time(text: str, name: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise _no_time(text, name) from None
+    return moment.replace(tzinfo=moment.tzinfo or timezone.utc).timestamp()
+
+
+def _no_time(text: str, name: str) -> HTTPException:
+    also = " nor `next` of a page" if name == "before" else ""
+    return HTTPException(422, f"{name}: {text!r} is {'neither' if also else 'not'} a time{also}")
 
 
 @router.get("/dags/{dag}/dagRuns/{run_id}/trainings", dependencies=[Depends(read)])
@@ -142,8 +185,14 @@ def trainings_of_dag_run(request: Request, dag: str, run_id: str) -> SummaryPage
 
 
 def _summaries(records: Sequence[RunRecord]) -> list[Summary]:
-    found = open_store().overviews([each.uid for each in records])
-    return [answers.summary(found[each.uid]) for each in records if each.uid in found]
+    store, uids = open_store(), [each.uid for each in records]
+    found, now = store.overviews(uids), store.now()
+    told = store.progress.of_runs(uids, instances=_MOST_INSTANCES)
+    return [
+        answers.summary(found[uid], progress=listed_progress(told.get(uid, ()), now=now))
+        for uid in uids
+        if uid in found
+    ]
 
 
 @router.get("/dags/{dag}/trainings/{uid}", dependencies=[Depends(read)])

@@ -6,12 +6,8 @@ import { Link } from "react-router-dom";
 
 import { get, ofTraining, post, type AgainOffer, type AgainRequest, type AgainTaken, type Detail, type Summary, type SummaryPage } from "./api.ts";
 import { isStandalone } from "./parts.tsx";
+import { runPage } from "./runPage.ts";
 import { quantity } from "./words.ts";
-
-function pageOf(taken: AgainTaken): string {
-  if (isStandalone()) return `/runs/${taken.uid}`;
-  return `/dags/${encodeURIComponent(taken.dag)}/runs/${encodeURIComponent(taken.run_id)}/plugin/training-run`;
-}
 
 /** Whether this user may start the job again from here; null until that is known. */
 export function useAgainOffer({ dag, uid }: Summary): AgainOffer | null {
@@ -57,7 +53,7 @@ export function Begun({ taken }: { taken: AgainTaken }) {
     <>
       Received:{" "}
       <StyledLink asChild textDecoration="underline">
-        <Link to={pageOf(taken)}>{taken.run_id}</Link>
+        <Link to={runPage(taken)}>{taken.run_id}</Link>
       </StyledLink>
     </>
   );

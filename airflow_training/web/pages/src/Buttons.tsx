@@ -1,11 +1,11 @@
-// What can be done to a training. A button asks first where work would be lost, and says "received" until the loop
-// has acted.
+// What can be done to a training. A button asks first where work would be lost; that something was asked, here or by
+// somebody else, is said until the loop has taken it up. An end can be asked for then too: nobody may be there to take it up.
 import { Button, CloseButton, Dialog, Field, Flex, Input, Portal, Text } from "@chakra-ui/react";
 import { useEffect, useRef, useState } from "react";
 
 import { act, type Action, type Detail } from "./api.ts";
 import { Choice } from "./parts.tsx";
-import { lostBy } from "./words.ts";
+import { ago, askedText, lostBy } from "./words.ts";
 
 const LABELS: Record<Action, string> = { pause: "Pause", resume: "Resume", scale: "Scale", stop: "Stop", kill: "Kill" };
 const ENDS = new Set<Action>(["stop", "kill"]);
@@ -14,26 +14,36 @@ export function Buttons({ detail, now }: { detail: Detail; now: number }) {
   const [action, setAction] = useState<Action>("stop"); // kept while its dialog closes
   const [open, setOpen] = useState(false);
   const [received, setReceived] = useState<{ action: Action; seen: string } | null>(null);
+  const [taken, setTaken] = useState(false);
   const [error, setError] = useState<string | null>(null);
   const group = useRef<HTMLDivElement>(null);
   const pressed = useRef<HTMLButtonElement | null>(null);
 
-  // a request counts as acted on when the run is in another state than the one it was made in
-  const { phrase } = detail.summary;
+  // the server then tells that it was asked, until the loop has acted on it: another `seen` says that it knows
+  const { seen, summary: { phrase } } = detail;
   useEffect(() => setReceived(null), [phrase]);
+  useEffect(() => {
+    if (taken && received && seen !== received.seen) setReceived(null);
+  }, [received, seen, taken]);
   // the button that was pressed may be gone with that: who has only a keyboard goes on with the ones that are there now
   const offered = detail.actions.join();
   useEffect(() => {
     if (pressed.current && !pressed.current.isConnected && document.activeElement === document.body) group.current?.focus();
   }, [offered]);
 
+  // what anybody has asked, in this page or another, until the loop has taken it up
+  const { asked } = detail;
+  const waits = received?.action ?? asked?.action ?? null;
+  const free = (each: Action) => waits === null || (!received && ENDS.has(each) && each !== waits);
+
   const send = async (action: Action, more: { role?: string; replicas?: number; reason?: string } = {}) => {
     setOpen(false);
     setError(null);
     setReceived({ action, seen: detail.seen });
+    setTaken(false);
     try {
       await act(detail.summary, { action, seen: detail.seen, ...more });
-      if (action === "scale") setReceived(null); // the state need not change
+      setTaken(true);
     } catch (problem) {
       setReceived(null);
       setError(problem instanceof Error ? problem.message : String(problem));
@@ -42,13 +52,13 @@ export function Buttons({ detail, now }: { detail: Detail; now: number }) {
 
   const press = (action: Action, button: HTMLButtonElement) => {
     pressed.current = button;
-    if (received) return;
+    if (!free(action)) return;
     if (action === "resume") return void send(action);
     setAction(action);
     setOpen(true);
   };
 
-  const said = error ?? (received ? `${LABELS[received.action].toLowerCase()}: received` : "");
+  const said = error ?? (received ? `${LABELS[received.action].toLowerCase()}: received` : asked ? askedText(asked) : "");
   return (
     <Flex align="center" flexWrap={{ base: "wrap", md: "nowrap" }} w={{ base: offered || said ? "100%" : "auto", md: "auto" }}>
       <Text
@@ -61,11 +71,16 @@ export function Buttons({ detail, now }: { detail: Detail; now: number }) {
         me={{ md: said ? 2 : 0 }}
       >
         {said}
+        {!error && !received && asked && (
+          <>
+            <span aria-hidden> {ago(asked.at, now)}</span>: received
+          </>
+        )}
       </Text>
       <Flex aria-label="Actions" flex={{ base: 1, md: "none" }} gap={2} ref={group} role="group" tabIndex={-1}>
         {detail.actions.map((each) => (
           <Button
-            aria-disabled={received !== null} // not disabled: that would take the focus from it
+            aria-disabled={!free(each)} // not disabled: that would take the focus from it
             colorPalette={ENDS.has(each) ? "red" : "gray"}
             flex={{ base: 1, md: "none" }}
             key={each}

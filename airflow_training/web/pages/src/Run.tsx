@@ -35,6 +35,8 @@ import {
 
 const TABS = ["overview", "charts", "data", "predictions", "logs", "checkpoints", "plan", "environment", "configuration"] as const;
 type Tab = (typeof TABS)[number];
+/** Of the address: which run the page shows. */
+const WHICH = new Set(["dag", "run", "training"]);
 /** With what else the top uses of it. */
 type Status = Detail["status"] & { observed_at: string; advice: string[]; expected_start: ExpectedStart | null };
 const ENDED = new Set(["stopped", "failed", "succeeded"]);
@@ -53,8 +55,8 @@ export function Run({ dag, uid, task }: { dag: string; uid: string; task?: strin
 
   const show = (next: Tab, values: Record<string, string> = {}) =>
     setQuery((before) => {
-      const training = before.get("training");
-      return new URLSearchParams({ ...(training ? { training } : {}), tab: next, ...values });
+      const kept = [...before].filter(([name]) => WHICH.has(name));
+      return new URLSearchParams({ ...Object.fromEntries(kept), tab: next, ...values });
     });
 
   return (

@@ -75,7 +75,7 @@ function OfDagRun({ dagId, runId, task }: { dagId: string; runId: string; task: 
 }
 
 /** The run itself, and why it is not shown or goes on no more. */
-function Training({ dag, uid, task = null }: { dag: string; uid: string; task?: Task | null }) {
+export function Training({ dag, uid, task = null }: { dag: string; uid: string; task?: Task | null }) {
   const { detail, error } = useDetail(dag, uid);
   const role = task && detail ? roleOf(detail.roles.map(({ name }) => name), task.id, task.mapIndex) : undefined;
   return (

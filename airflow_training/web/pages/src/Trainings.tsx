@@ -1,43 +1,54 @@
 // All runs that the user may see, of every DAG and of the command line.
-import { Box, Button, Checkbox, Flex, Heading, Input, Link as StyledLink, Table, Text } from "@chakra-ui/react";
+import { Box, Button, Checkbox, CloseButton, Code, Flex, Heading, Input, Link as StyledLink, Table, Text } from "@chakra-ui/react";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useDeferredValue, useState } from "react";
 import { Link, useSearchParams } from "react-router-dom";
 
 import { get, type LossPage, type Summary, type SummaryPage } from "./api.ts";
-import { Compare, MOST_RUNS, type RunName } from "./Compare.tsx";
+import { Compare, MOST_RUNS } from "./Compare.tsx";
+import { named, nameOf, nextOrder, orderOf, sorted, STATE_GROUPS, statesOf, type Order } from "./listing.ts";
 import { Choice, isStandalone, Loading, Problem, StateBadge, useNow } from "./parts.tsx";
+import { Training } from "./RunTab.tsx";
+import { runPage } from "./runPage.ts";
 import { Sparkline } from "./Sparkline.tsx";
 import { StopMany } from "./StopMany.tsx";
-import { ago, duration, seconds } from "./words.ts";
+import { ago, colourOf, duration, moment, quantity, seconds, untilTime } from "./words.ts";
 
-const STATES = ["Pending", "Queued", "Starting", "Running", "Restarting", "Paused", "Succeeded", "Failed", "Stopped"];
 const REFRESH_MS = 5000;
 const MOST_CHOSEN = 50;
 const MOST_LOSSES = 200;
+/** Names of the columns, and what they sort by; those without stand in a line of their own where it is narrow. */
+const COLUMNS: readonly (readonly [string, Order | null])[] = [
+  ["Job", "job"],
+  ["State", "state"],
+  ["Progress", "progress"],
+  ["Loss", "loss"],
+  ["DAG", null],
+  ["Run", null],
+  ["Runtime", null],
+  ["By", null],
+  ["Submitted", "submitted"],
+  ["Took", "took"],
+];
+/** Where it is narrow, what these say stands in the second line of a row. */
+const WIDE_ONLY = new Set(["Loss", "DAG", "Run", "Runtime", "By", "Took"]);
+const WIDE = { base: "none", lg: "table-cell" };
+const NARROW = { "& th, & td": { px: { base: 1.5, lg: 2 } }, "& th": { fontSize: { base: "xs", lg: "sm" } } };
 
-/** Where a training's page is: a tab of its DAG run in Airflow, a page of its own without. */
-function pageOf(each: Summary): string | null {
-  if (isStandalone()) return `/runs/${each.uid}${each.dag_id ? `?dag=${encodeURIComponent(each.dag)}` : ""}`;
-  if (!each.dag_id) return null;
-  const run = `/dags/${encodeURIComponent(each.dag_id)}/runs/${encodeURIComponent(each.run_id)}`;
-  return `${run}/plugin/training-run?training=${each.uid}`;
-}
-
-/** `digits/abc,~/def`: DAG and uid of each run; neither holds a slash or a comma. */
-function named(text: string): RunName[] {
-  return text
-    .split(",")
-    .filter((each) => each.includes("/"))
-    .map((each) => {
-      const place = each.indexOf("/");
-      return { dag: each.slice(0, place), uid: each.slice(place + 1) };
-    });
-}
-
-/** All of them, or the curves of some beside each other. */
+/** All of them, the curves of some beside each other, or one that has no DAG run to be shown in. */
 export function Trainings() {
   const [query, setQuery] = useSearchParams();
+  const [run] = named(query.get("run") ?? "");
+  if (run) {
+    return (
+      <Box p={{ base: 2, md: 4 }}>
+        <StyledLink asChild variant="underline">
+          <Link to={isStandalone() ? "/" : "/plugin/trainings"}>All trainings</Link>
+        </StyledLink>
+        <Training dag={run.dag} key={run.uid} uid={run.uid} />
+      </Box>
+    );
+  }
   const runs = named(query.get("compare") ?? "").slice(0, MOST_RUNS);
   if (runs.length === 0) return <List />;
   return (
@@ -60,25 +71,27 @@ function List() {
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const [stopping, setStopping] = useState(false);
   const state = query.get("state") ?? "";
+  const since = query.get("since") ?? "";
+  const order = orderOf(query.get("sort") ?? "");
   const text = useDeferredValue(query.get("text") ?? "");
   const now = useNow(true);
   const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery({
-    queryKey: ["list", state, text],
-    queryFn: ({ pageParam }) => get<SummaryPage>("trainings", { limit: 50, before: pageParam, state, text }),
+    queryKey: ["list", state, text, since],
+    queryFn: ({ pageParam }) =>
+      get<SummaryPage>("trainings", { limit: 50, before: pageParam, state: statesOf(state), text, since }),
     initialPageParam: "",
     getNextPageParam: (page) => (page.more ? page.next : null),
     refetchInterval: REFRESH_MS,
     placeholderData: (before) => before,
   });
-  const set = (name: string, value: string) =>
+  const set = (values: Record<string, string>) =>
     setQuery((before) => {
-      const next = new URLSearchParams(before);
-      if (value) next.set(name, value);
-      else next.delete(name);
+      const next = new URLSearchParams({ ...Object.fromEntries(before), ...values });
+      for (const [name, value] of Object.entries(values)) if (!value) next.delete(name);
       return next;
     }, { replace: true });
-  const trainings = data?.pages.flatMap((page) => page.trainings) ?? [];
-  const uids = trainings.map((each) => each.uid).slice(0, MOST_LOSSES);
+  const loaded = data?.pages.flatMap((page) => page.trainings) ?? [];
+  const uids = loaded.map((each) => each.uid).slice(0, MOST_LOSSES);
   const { data: lines } = useQuery({
     queryKey: ["losses", uids],
     queryFn: () => get<LossPage>("trainings/losses", { uid: uids }),
@@ -86,13 +99,32 @@ function List() {
     placeholderData: (before) => before,
     refetchInterval: 3 * REFRESH_MS,
   });
+  const trainings = sorted(loaded, order, (each) => ({ losses: lines?.losses[each.uid], took: tookOf(each, now) }));
+  const choose = (each: Summary, add: boolean) =>
+    setChosen((before) => {
+      const next = new Set(before);
+      if (add) next.add(nameOf(each));
+      else next.delete(nameOf(each));
+      return next;
+    });
+  const filtered = state !== "" || text !== "" || since !== "";
   return (
     <Box p={{ base: 2, md: 4 }}>
       <Flex align="center" flexWrap="wrap" gap={3} justify="space-between" mb={4}>
         <Heading as="h1" size="lg">
           Trainings
         </Heading>
-        <Flex flexWrap="wrap" gap={2}>
+        <Flex align="center" flexWrap="wrap" gap={2}>
+          {chosen.size > 0 && (
+            <Flex align="center" gap={1}>
+              <Text aria-live="polite" fontSize="sm">
+                {chosen.size} chosen
+              </Text>
+              <Button onClick={() => setChosen(new Set())} size="xs" variant="ghost">
+                Clear
+              </Button>
+            </Flex>
+          )}
           <Button
             disabled={chosen.size < 2 || chosen.size > MOST_RUNS}
             onClick={() => setQuery({ compare: [...chosen].join(",") })}
@@ -103,7 +135,7 @@ function List() {
             Compare
           </Button>
           <Button
-            colorPalette="red"
+            colorPalette={chosen.size === 0 ? "gray" : "red"}
             disabled={chosen.size === 0}
             onClick={() => setStopping(true)}
             size="sm"
@@ -114,7 +146,7 @@ function List() {
           </Button>
           <Input
             aria-label="Filter by name"
-            onChange={(event) => set("text", event.currentTarget.value)}
+            onChange={(event) => set({ text: event.currentTarget.value })}
             placeholder="Job, DAG, run or user"
             size="sm"
             value={query.get("text") ?? ""}
@@ -122,13 +154,26 @@ function List() {
           />
           <Choice
             label="State"
-            onChange={(value) => set("state", value)}
-            options={[["", "All states"], ...STATES.map((each) => [each, each] as const)]}
-            value={state}
+            onChange={(value) => set({ state: value })}
+            options={[
+              ["", "All states"],
+              ...Object.entries(STATE_GROUPS).map(([name, { label }]) => [name, label] as const),
+              // a link may ask for one state alone
+              ...(state && !STATE_GROUPS[state.toLowerCase()] ? ([[state, state]] as const) : []),
+            ]}
+            value={STATE_GROUPS[state.toLowerCase()] ? state.toLowerCase() : state}
             w="9rem"
           />
         </Flex>
       </Flex>
+      {since && (
+        <Flex align="center" gap={1} mb={2}>
+          <Text color="fg.muted" fontSize="sm">
+            Only those that ended since {moment(since)}
+          </Text>
+          <CloseButton aria-label="Whenever they ended" onClick={() => set({ since: "" })} size="2xs" />
+        </Flex>
+      )}
       {stopping && (
         <StopMany
           onClose={() => {
@@ -140,15 +185,37 @@ function List() {
       )}
       {error && !data && <Problem error={error} />}
       {!data && !error && <Loading />}
-      {data && trainings.length === 0 && <Text color="fg.muted">No training {state || text ? "matches" : "was started yet"}.</Text>}
-      {trainings.length > 0 && (
-        <Table.ScrollArea tabIndex={0} borderRadius="md" borderWidth="1px">
-          <Table.Root size="sm">
+      {data && loaded.length === 0 && (filtered ? <NothingMatches onAll={() => set({ state: "", text: "", since: "" })} /> : <HowToBegin />)}
+      {loaded.length > 0 && (
+        <Table.ScrollArea tabIndex={0} borderRadius="md" borderWidth="1px" whiteSpace="normal">
+          <Table.Root css={NARROW} size="sm">
             <Table.Header>
               <Table.Row>
                 <Table.ColumnHeader w="2rem" />
-                {["Job", "State", "Loss", "DAG", "Run", "Runtime", "By", "Submitted", "Took"].map((name) => (
-                  <Table.ColumnHeader key={name}>{name}</Table.ColumnHeader>
+                {COLUMNS.map(([name, by]) => (
+                  <Table.ColumnHeader
+                    aria-sort={by === null ? undefined : order?.by !== by ? "none" : order.down ? "descending" : "ascending"}
+                    display={WIDE_ONLY.has(name) ? WIDE : undefined}
+                    key={name}
+                    whiteSpace="nowrap"
+                  >
+                    {by === null ? (
+                      name
+                    ) : (
+                      <Box
+                        as="button"
+                        cursor="pointer"
+                        fontWeight="inherit"
+                        onClick={() => set({ sort: nextOrder(by, query.get("sort") ?? "") })}
+                        textAlign="start"
+                      >
+                        {name}
+                        <Text aria-hidden as="span" color={order?.by === by ? undefined : "fg.subtle"} display={order?.by === by ? undefined : { base: "none", lg: "inline" }}>
+                          {order?.by !== by ? " ↕" : order.down ? " ↓" : " ↑"}
+                        </Text>
+                      </Box>
+                    )}
+                  </Table.ColumnHeader>
                 ))}
               </Table.Row>
             </Table.Header>
@@ -161,14 +228,7 @@ function List() {
                   key={each.uid}
                   losses={lines?.losses[each.uid]}
                   now={now}
-                  onChoose={(add) =>
-                    setChosen((before) => {
-                      const next = new Set(before);
-                      if (add) next.add(nameOf(each));
-                      else next.delete(nameOf(each));
-                      return next;
-                    })
-                  }
+                  onChoose={(add) => choose(each, add)}
                 />
               ))}
             </Table.Body>
@@ -176,16 +236,52 @@ function List() {
         </Table.ScrollArea>
       )}
       {hasNextPage && (
-        <Button loading={isFetchingNextPage} mt={3} onClick={() => void fetchNextPage()} size="sm" variant="outline">
-          Older ones
-        </Button>
+        <Flex align="center" gap={3} mt={3}>
+          <Button loading={isFetchingNextPage} onClick={() => void fetchNextPage()} size="sm" variant="outline">
+            Older ones
+          </Button>
+          {order && (
+            <Text color="fg.muted" fontSize="sm">
+              Sorted: the {quantity(loaded.length)} loaded
+            </Text>
+          )}
+        </Flex>
       )}
     </Box>
   );
 }
 
-function nameOf(each: Summary): string {
-  return `${each.dag}/${each.uid}`;
+function NothingMatches({ onAll }: { onAll: () => void }) {
+  return (
+    <Flex align="center" gap={3}>
+      <Text color="fg.muted">No training matches.</Text>
+      <Button onClick={onAll} size="xs" variant="outline">
+        Show all
+      </Button>
+    </Flex>
+  );
+}
+
+function HowToBegin() {
+  return (
+    <Box color="fg.muted">
+      <Text mb={2}>No training was started yet. One begins</Text>
+      <Box as="ul" listStyleType="disc" ps={5}>
+        <li>
+          with <Code>airflow-training run job.yaml --ui</Code> on a machine,
+        </li>
+        <li>
+          in Airflow with a job file in the folder <Code>jobs</Code>, which becomes a DAG, or the DAG <Code>training_job</Code>.
+        </li>
+      </Box>
+    </Box>
+  );
+}
+
+/** Seconds; null: it has not begun. */
+function tookOf(each: Summary, now: number): number | null {
+  const started = seconds(each.started_at);
+  return started === null ? null : (seconds(each.finished_at) ?? now / 1000) - started;
 }
 
 function Row({
@@ -203,47 +299,101 @@ function Row({
   now: number;
   onChoose: (add: boolean) => void;
 }) {
-  const page = pageOf(each);
-  const started = seconds(each.started_at);
-  const ended = seconds(each.finished_at) ?? now / 1000;
+  const took = duration(tookOf(each, now));
+  const dag = each.dag_id ?? "command line";
   return (
-    <Table.Row>
-      <Table.Cell>
-        <Checkbox.Root
-          checked={chosen}
-          disabled={full && !chosen}
-          onCheckedChange={(event) => onChoose(event.checked === true)}
-          size="sm"
-        >
-          <Checkbox.HiddenInput aria-label={`Choose ${each.job} ${each.run_id}`} />
-          <Checkbox.Control />
-        </Checkbox.Root>
-      </Table.Cell>
-      <Table.Cell fontWeight="medium">
-        {page ? (
+    <>
+      <Table.Row css={{ "& > td": { borderBottomWidth: { base: 0, lg: "1px" } } }}>
+        <Table.Cell>
+          <Checkbox.Root
+            checked={chosen}
+            disabled={full && !chosen}
+            onCheckedChange={(event) => onChoose(event.checked === true)}
+            size="sm"
+          >
+            <Checkbox.HiddenInput aria-label={`Choose ${each.job} ${each.run_id}`} />
+            <Checkbox.Control />
+          </Checkbox.Root>
+        </Table.Cell>
+        <Table.Cell fontWeight="medium" overflowWrap="anywhere">
           <StyledLink asChild textDecoration="underline">
-            <Link to={page}>{each.job}</Link>
+            <Link to={runPage(each)}>{each.job}</Link>
           </StyledLink>
-        ) : (
-          each.job
-        )}
-      </Table.Cell>
-      <Table.Cell>
-        <StateBadge phrase={each.phrase} size="sm" />
-      </Table.Cell>
-      <Table.Cell>
-        <Sparkline name="loss" values={losses} />
-      </Table.Cell>
-      <Table.Cell>{each.dag_id ?? "command line"}</Table.Cell>
-      <Table.Cell maxW="20rem" title={each.run_id} truncate>
-        {each.run_id}
-      </Table.Cell>
-      <Table.Cell>{each.runtime}</Table.Cell>
-      <Table.Cell>{each.submitted_by}</Table.Cell>
-      <Table.Cell title={each.submitted_at} whiteSpace="nowrap">
-        {ago(each.submitted_at, now)}
-      </Table.Cell>
-      <Table.Cell whiteSpace="nowrap">{started === null ? "" : duration(ended - started)}</Table.Cell>
-    </Table.Row>
+        </Table.Cell>
+        <Table.Cell css={{ "& > *": { whiteSpace: "normal" } }}>
+          <StateBadge phrase={each.phrase} size="sm" />
+        </Table.Cell>
+        <Table.Cell>
+          <ProgressCell each={each} now={now} />
+        </Table.Cell>
+        <Table.Cell display={WIDE}>
+          <Sparkline name="loss" values={losses} />
+        </Table.Cell>
+        <Table.Cell display={WIDE} overflowWrap="anywhere">
+          {dag}
+        </Table.Cell>
+        <Table.Cell display={WIDE} fontSize="xs" maxW="16rem" minW="8rem" overflowWrap="anywhere">
+          {each.run_id}
+        </Table.Cell>
+        <Table.Cell display={WIDE}>{each.runtime}</Table.Cell>
+        <Table.Cell display={WIDE} overflowWrap="anywhere">
+          {each.submitted_by}
+        </Table.Cell>
+        <Table.Cell fontSize={{ base: "xs", lg: "sm" }} title={moment(each.submitted_at)} whiteSpace={{ lg: "nowrap" }}>
+          {ago(each.submitted_at, now)}
+        </Table.Cell>
+        <Table.Cell display={WIDE} whiteSpace="nowrap">
+          {took}
+        </Table.Cell>
+      </Table.Row>
+      <Table.Row display={{ base: "table-row", lg: "none" }}>
+        <Table.Cell pt={0} />
+        <Table.Cell color="fg.muted" colSpan={4} fontSize="xs" overflowWrap="anywhere" pt={0}>
+          {[each.run_id, dag, each.runtime, each.submitted_by, took && `took ${took}`].filter(Boolean).join(" · ")}
+        </Table.Cell>
+      </Table.Row>
+    </>
+  );
+}
+
+/** A bar, the step of the last one, and when it is expected there. */
+function ProgressCell({ each, now }: { each: Summary; now: number }) {
+  const { progress } = each;
+  if (!progress) return null;
+  const { eta_seconds: left, fraction, step, total_steps: total } = progress;
+  const running = each.phrase === "running";
+  const done = running || each.phrase === "succeeded";
+  const told = `${quantity(step)}${total === null ? "" : ` of ${quantity(total)}`}`;
+  return (
+    <Box minW={{ base: "4rem", lg: "8rem" }}>
+      {fraction !== null && (
+        <Box
+          aria-label={`${Math.floor(100 * fraction)} % of its steps`}
+          bg="bg.emphasized"
+          borderRadius="full"
+          h="6px"
+          maxW="10rem"
+          mb={1}
+          overflow="hidden"
+          role="img"
+        >
+          <Box
+            bg={done ? "green.solid" : "fg.subtle"}
+            borderColor={`${colourOf(each.phrase)}.solid`}
+            borderRightWidth={done ? 0 : "4px"}
+            h="100%"
+            w={`${100 * fraction}%`}
+          />
+        </Box>
+      )}
+      <Text color="fg.muted" fontSize="xs" fontVariantNumeric="tabular-nums" whiteSpace={{ lg: "nowrap" }}>
+        {total === null ? `step ${told}` : told}
+      </Text>
+      {running && left !== null && (
+        <Text color="fg.muted" display={{ base: "none", lg: "block" }} fontSize="xs" whiteSpace="nowrap">
+          {untilTime(now + 1000 * left, now)}
+        </Text>
+      )}
+    </Box>
   );
 }

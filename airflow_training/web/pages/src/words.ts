@@ -24,6 +24,10 @@ export function colourOfInstance(state: string): string {
   return { running: "green", succeeded: "green", failed: "red", unknown: "orange", terminating: "orange" }[state] ?? "gray";
 }
 
+export function colourOfRole(state: string): string {
+  return { Running: "green", Succeeded: "green", Failed: "red", Starting: "blue", Restarting: "orange" }[state] ?? "gray";
+}
+
 /** `95` is `1 min 35 s`: two units at most. */
 export function duration(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "";
@@ -114,6 +118,12 @@ export function lostBy(action: Action, detail: Pick<Detail, "last_checkpoint" | 
   if (progress.step === null) return "No checkpoint is known: a training that goes on later begins again at its first step.";
   const steps = `${quantity(progress.step)} ${progress.step === 1 ? "step" : "steps"}`;
   return `No checkpoint is known: the work of ${steps} is lost${killed ? "." : " unless the script saves it itself."}`;
+}
+
+/** `pause asked by ann`. */
+export function askedText({ action, by, replicas, role }: NonNullable<Detail["asked"]>): string {
+  const what = action === "scale" ? `scale ${role} to ${quantity(replicas)}` : action;
+  return `${what} asked${by && ` by ${by}`}`;
 }
 
 /** Hours to a hundredth; few of them are not shown as none. */

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { Instance } from "../src/api.ts";
-import { instancesWith } from "../src/instances.ts";
+import { instancesWith, isSilent, metricColumns, rankOf } from "../src/instances.ts";
 
 const instance = (index: number, state: string, node = "", reason = "") => ({ role: "worker", index, state, node, address: "", reason }) as Instance;
 const found = (text: string, instances: readonly Instance[]) => instancesWith(text, instances).map(({ index }) => index);
@@ -18,4 +18,23 @@ test("every word is looked for in the name, the state, the node and the reason",
   assert.deepEqual(found("FAILED  node-a", instances), [2]);
   assert.deepEqual(found("oomkilled", instances), [11]);
   assert.deepEqual(found("nowhere", instances), []);
+});
+
+test("of many metrics the losses and scores are columns, not what has one of its own", () => {
+  const metrics = { "worker-0": { zeta: 1, samples_per_second: 1 }, "worker-1": { accuracy: 1, loss: null, alpha: 1 } };
+  assert.deepEqual(metricColumns(metrics), ["loss", "accuracy", "alpha"]);
+});
+
+test("who runs and was not heard for a minute is silent", () => {
+  const now = Date.parse("2026-01-01T00:02:00Z");
+  assert.equal(isSilent({ state: "running" }, "2026-01-01T00:00:59Z", now), true);
+  assert.equal(isSilent({ state: "running" }, "2026-01-01T00:01:01Z", now), false);
+  assert.equal(isSilent({ state: "succeeded" }, "2026-01-01T00:00:00Z", now), false);
+  assert.equal(isSilent({ state: "running" }, undefined, now), false);
+});
+
+test("ranks count on from the first of the role", () => {
+  const roles = [{ name: "worker", first_rank: 1 }, { name: "ps", first_rank: null }] as never;
+  assert.equal(rankOf({ role: "worker", index: 2 }, roles), 3);
+  assert.equal(rankOf({ role: "ps", index: 0 }, roles), null);
 });

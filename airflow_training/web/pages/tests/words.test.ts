@@ -3,6 +3,7 @@ import { test } from "node:test";
 
 import {
   ago,
+  askedText,
   bytes,
   cpuText,
   daySpan,
@@ -156,4 +157,10 @@ test("the tab of the browser tells how far a run is", () => {
   assert.equal(of("running", 0.129), "running 12 % - digits");
   assert.equal(of("running", null), "running - digits");
   assert.equal(of("failed", 0.5), "failed - digits");
+});
+
+test("what was asked says who asked", () => {
+  const asked = { action: "scale", role: "worker", replicas: 3, by: "ann", at: "" } as const;
+  assert.equal(askedText(asked), "scale worker to 3 asked by ann");
+  assert.equal(askedText({ ...asked, action: "pause", by: "" }), "pause asked");
 });

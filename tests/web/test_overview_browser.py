@@ -1,0 +1,242 @@
+"""The overview of a run in a real browser: its instances, roles, time line and story, and what was asked of it."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from tests.web.site import CHROMIUM, Site, check_page
+from tests.web.test_run_top_browser import answer_with
+
+pytest.importorskip("playwright.sync_api")
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
+]
+
+
+def ago(seconds: float) -> str:
+    at = datetime.now(timezone.utc) - timedelta(seconds=seconds)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+STARTED = datetime.now(timezone.utc)
+
+
+def before(seconds: float) -> str:
+    """Return a time that is the same whenever it is asked for."""
+    return (STARTED - timedelta(seconds=seconds)).isoformat()
+
+
+def heads(page: Any) -> list[str]:
+    names: list[str] = page.get_by_role("table").first.get_by_role("columnheader").all_inner_texts()
+    return names
+
+
+def test_instances_say_how_fast_they_are_and_when_they_were_heard(site: Site):
+    with site.page() as page:
+        site.open(page, "living")
+        page.get_by_role("columnheader", name="Samples/s").wait_for()
+        row = page.get_by_role("row", name="worker-1")
+        row.get_by_text(re.compile(r"^\d+ s ago$")).wait_for()
+        place = heads(page).index("Rank") - 1  # the first cell heads its row
+        assert row.get_by_role("cell").nth(place).inner_text() == "2"
+        assert "GPU" not in heads(page), "no instance has one"
+        assert heads(page)[5:8] == ["Samples/s", "loss", "Last heard"]
+        row.get_by_role("button", name="Log of worker-1").click()
+        page.get_by_role("log").get_by_text("green").first.wait_for()
+
+
+def test_who_was_not_heard_for_long_stands_out_and_who_never_began_has_no_log(site: Site):
+    def silence(detail: dict[str, Any]) -> None:
+        detail["heard"]["worker-0"] = ago(300)
+        detail["attempts"] = [each for each in detail["attempts"] if each["role"] != "master"]
+
+    with site.page() as page:
+        answer_with(page, site, "living", silence)
+        site.open(page, "living")
+        late = page.get_by_role("row", name="worker-0").get_by_text(re.compile(r"^5 min"))
+        late.wait_for()
+        fine = page.get_by_role("row", name="worker-1").get_by_text(re.compile(r"^\d+ s ago$"))
+        colour = "each => getComputedStyle(each).color"
+        assert late.evaluate(colour) != fine.evaluate(colour)
+        assert page.get_by_role("button", name="Log of worker-0").is_visible()
+        assert page.get_by_role("button", name="Log of master-0").count() == 0
+
+
+def test_what_an_instance_used_last_is_told_after_its_end(site: Site):
+    def use(detail: dict[str, Any]) -> None:
+        told = dict.fromkeys(("cpu_limit", "gpu_busy_percent", "gpu_memory_bytes"))
+        told |= dict.fromkeys(("gpu_memory_limit_bytes", "memory_limit_bytes"))
+        detail["usage"] = {
+            "worker-0": {
+                **told,
+                "at": ago(60),
+                "cpu_cores": 2.5,
+                "memory_bytes": 3 << 30,
+                "gpus": 0,
+                "gpu_errors": [],
+            }
+        }
+
+    with site.page() as page:
+        answer_with(page, site, "done", use)
+        site.open(page, "done")
+        row = page.get_by_role("row", name="worker-0")
+        row.get_by_text("last 2.5 cores").wait_for()
+        row.get_by_text("last 3.0 GiB").wait_for()
+
+
+def test_an_arrow_leads_from_a_role_to_what_waits_for_it(site: Site):
+    with site.page() as page:
+        site.open(page, "done")
+        page.locator("svg path[marker-end]").wait_for(state="attached")
+        boxes = [
+            page.get_by_title(name, exact=True).bounding_box() for name in ("master", "worker")
+        ]
+        assert boxes[0]["x"] < boxes[1]["x"]
+        assert page.get_by_text("AddressKnown", exact=True).is_visible()
+    with site.page(width=360) as page:
+        site.open(page, "done")
+        page.get_by_text("waits for master: AddressKnown").wait_for()
+        assert page.locator("svg path[marker-end]").count() == 0
+
+
+def tell(detail: dict[str, Any]) -> None:
+    """Give a run waits, a restart, a pause and a checkpoint."""
+    detail["summary"]["submitted_at"] = before(1000)
+    detail["status"]["started_at"] = before(900)
+    detail["checkpoints"] = [{"step": 1200, "at": before(300), "uri": "s3://b", "bytes": 1}]
+    attempt = {"job_attempt": 0, "epoch": 0, "role": "master", "index": 0}
+    again = [
+        {**attempt, "attempt": 0, "started_at": before(800), "finished_at": before(600)},
+        {**attempt, "attempt": 1, "started_at": before(500), "finished_at": None},
+    ]
+    others = [each for each in detail["attempts"] if each["role"] != "master"]
+    detail["attempts"] = [*again, *others]
+
+
+STORY = [
+    ("Queued", "2 jobs are before it", 1000, "info", None),
+    ("Paused", "paused by request", 600, "warning", None),
+    ("Resumed", "after 90 s", 510, "info", None),
+    ("InstanceRestarted", "exit code 1", 500, "error", "backoffLimit"),
+]
+
+
+def story(page: Any, site: Site) -> list[str]:
+    """Answer with STORY; return the requests as they come."""
+    asked: list[str] = []
+
+    def answer(route: Any) -> None:
+        asked.append(route.request.url)
+        after = int(re.search(r"after=(\d+)", route.request.url).group(1))
+        events = [
+            {
+                "seq": number,
+                "at": before(seconds),
+                "level": level,
+                "reason": reason,
+                "message": message,
+                "role": "master" if rule else None,
+                "index": 0 if rule else None,
+                "attempt": None,
+                "rule": rule,
+            }
+            for number, (reason, message, seconds, level, rule) in enumerate(STORY, 1)
+            if number > after
+        ]
+        route.fulfill(json={"events": events, "more": False})
+
+    page.route(f"**/trainings/{site.uids['living']}/events?*", answer)
+    return asked
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1440, False), (360, True)])
+def test_the_time_line_shows_waits_pauses_and_restarts_and_says_each_without_a_mouse(
+    site: Site, width: int, dark: bool
+):
+    with site.page(width=width, dark=dark) as page:
+        answer_with(page, site, "living", tell)
+        story(page, site)
+        site.open(page, "living")
+        line = page.get_by_role("group", name=re.compile("^Time line"))
+        line.get_by_role("button", name=re.compile("^The run was paused")).first.wait_for()
+        said = page.locator("[aria-live=polite]").filter(
+            has_text=re.compile(r"^(?:Queued: 2|\w+-0)")
+        )
+        line.get_by_role("button").first.focus()
+        said.get_by_text(re.compile(r"^Queued: 2 jobs are before it, .*, 1 min 40 s$")).wait_for()
+        for expected in (
+            r"^master-0 waited to be started, .*, 1 min 40 s$",
+            r"^master-0, attempt 0: .*, 3 min 20 s$",
+            r"^The run was paused, .*, 1 min 30 s$",
+        ):
+            page.keyboard.press("ArrowRight")
+            page.get_by_text(re.compile(expected)).wait_for()
+        page.keyboard.press("End")
+        page.get_by_text(re.compile(r"^Checkpoint of step 1,200, ")).wait_for()
+        for told in ("another one followed", "waited", "the run was paused", "checkpoint"):
+            assert page.get_by_text(told, exact=True).is_visible(), "the colours have a legend"
+        check_page(page, "the overview")
+
+
+def test_events_are_sentences_that_are_filtered_and_only_new_ones_are_asked_for(site: Site):
+    with site.page() as page:
+        answer_with(page, site, "living", tell)
+        asked = story(page, site)
+        site.open(page, "living")
+        events = page.get_by_role("listitem")
+        events.nth(3).wait_for()
+        assert (
+            events.first.inner_text().splitlines()[-1] == "master-0 exit code 1 InstanceRestarted"
+        )
+        assert "backoffLimit" not in events.first.inner_text()
+        page.get_by_text("Rules", exact=True).click()
+        events.first.get_by_text("rule backoffLimit").wait_for()
+        page.get_by_label("Level of events").select_option("Warnings and errors")
+        events.nth(2).wait_for(state="detached")
+        assert events.count() == 2
+        page.get_by_label("Events that contain").fill("PAUSED request")
+        events.nth(1).wait_for(state="detached")
+        page.get_by_label("Events that contain").fill("nothing like it")
+        page.get_by_text("No event matches.").wait_for()
+        with page.expect_response(re.compile(r"/events\?.*after=4")):
+            pass
+        assert [each for each in asked if "after=0" in each] == asked[:1]
+
+
+def test_a_story_without_events_says_so(site: Site):
+    with site.page() as page:
+        page.route(
+            f"**/trainings/{site.uids['done']}/events?*",
+            lambda route: route.fulfill(json={"events": [], "more": False}),
+        )
+        site.open(page, "done")
+        page.get_by_text("No event yet.").wait_for()
+
+
+def test_what_somebody_asked_is_said_to_all_until_it_is_done(site: Site):
+    asked = {"action": "pause", "role": "", "replicas": None, "by": "ann", "at": ago(3)}
+
+    with site.page() as page:
+        answer_with(page, site, "living", lambda detail: detail.update(asked=asked))
+        site.open(page, "living")
+        buttons = page.get_by_role("group", name="Actions")
+        for _ in range(2):
+            said = page.get_by_text(re.compile(r"^pause asked by ann \d+ s ago: received$"))
+            said.wait_for()
+            for name, free in (("Pause", False), ("Scale", False), ("Stop", True), ("Kill", True)):
+                button = buttons.get_by_role("button", name=name)
+                assert (button.get_attribute("aria-disabled") != "true") is free, name
+            page.reload()
+        buttons.get_by_role("button", name="Pause").click(force=True)
+        assert page.get_by_role("dialog").count() == 0
+        page.unroute_all(behavior="wait")
+        page.reload()
+        page.get_by_role("button", name="Pause").wait_for()
+        assert page.get_by_text("asked by").count() == 0

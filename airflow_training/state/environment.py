@@ -167,9 +167,16 @@ def _newest(
     }
 
 
-def last_two(connection: Connection, uid: str) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
-    """Return the newest two records of every instance, oldest first."""
-    rolling = EnvironmentRow.run == uid, EnvironmentRow.slot < _NEWEST
+def last_two(
+    connection: Connection, uid: str, *, of: Collection[InstanceKey] | None = None
+) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
+    """Return the newest two records of these instances, or of every one, oldest first."""
+    rolling = [EnvironmentRow.run == uid, EnvironmentRow.slot < _NEWEST]
+    if of is not None:
+        rolling += [
+            EnvironmentRow.role.in_({role for role, _ in of}),
+            EnvironmentRow.index.in_({index for _, index in of}),
+        ]
     last = (
         select(
             EnvironmentRow.role, EnvironmentRow.index, func.max(EnvironmentRow.number).label("last")
@@ -194,8 +201,9 @@ def last_two(connection: Connection, uid: str) -> Mapping[InstanceKey, Sequence[
     )
     found: dict[InstanceKey, list[EnvironmentRecord]] = {}
     for role, index, number, digest, body in rows:
-        record = EnvironmentRecord(number=number, digest=digest, body=json.loads(body))
-        found.setdefault((role, index), []).append(record)
+        if of is None or (role, index) in of:
+            record = EnvironmentRecord(number=number, digest=digest, body=json.loads(body))
+            found.setdefault((role, index), []).append(record)
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, func, select
 
 from airflow_training.control.model import InstanceKey
+from airflow_training.control.system_metrics import PREFIX, SAMPLES, is_system_metric
 from airflow_training.state.codec import to_plain
 from airflow_training.state.database import clean, upsert
 from airflow_training.state.models import MetricRow, ProgressRow, table_of
@@ -41,6 +42,7 @@ _SERIES = (
         MetricRow.at > bindparam("after"),
     )
     .order_by(MetricRow.at)
+    .limit(bindparam("most"))
 )
 _NO_RANK = -1
 """A part of a key cannot be NULL."""
@@ -60,7 +62,7 @@ def save(
 ) -> None:
     """Keep the newest line per instance; append its points.
 
-    A metric of the line without any is a point at the script's time, else `now`.
+    A metric of the line without any is a point at the script's time, else `now`; so is the number of its samples.
     """
     lines = [
         {
@@ -91,10 +93,9 @@ def save(
 
 def _points(line: Mapping[str, Any], *, now: float) -> Iterator[Mapping[str, Any]]:
     at, step = line.get("time"), line.get("step")
-    newest = {
-        name: [(step, now if at is None else at, value)]
-        for name, value in (line.get("metrics") or {}).items()
-    }
+    samples = line.get("samples")
+    told = {**(line.get("metrics") or {}), **({} if samples is None else {SAMPLES: samples})}
+    newest = {name: [(step, now if at is None else at, value)] for name, value in told.items()}
     for name, points in {**newest, **(line.get("points") or {})}.items():
         for of_step, of_time, value in points:
             number = float(value)
@@ -121,10 +122,9 @@ def newest(connection: Connection, uid: str) -> Mapping[InstanceKey, Mapping[str
 
 
 def series(connection: Connection, uid: str, *, name: str | None) -> Sequence[MetricPoint]:
-    """Return the values of one metric, or of all, in the order of their time."""
-    wanted = [MetricRow.run == uid]
-    if name is not None:
-        wanted.append(MetricRow.name == name)
+    """Return the values of one metric, or of all that were reported, in the order of their time."""
+    is_wanted = MetricRow.name.not_like(f"{PREFIX}%") if name is None else MetricRow.name == name
+    wanted = [MetricRow.run == uid, is_wanted]
     rows = connection.execute(
         select(
             MetricRow.role,
@@ -142,9 +142,9 @@ def series(connection: Connection, uid: str, *, name: str | None) -> Sequence[Me
 
 
 def columns(
-    connection: Connection, uid: str, of: Sequence[tuple[MetricPoint, float]]
+    connection: Connection, uid: str, of: Sequence[tuple[MetricPoint, float]], *, most: int
 ) -> Sequence[MetricColumns]:
-    """Return the series of each point after a time; for charts, which draw thousands.
+    """Return the series of each point after a time, at most so many points of each; for charts.
 
     Each is a stretch of the primary key, which is found at once however many others there are.
     """
@@ -157,6 +157,7 @@ def columns(
             "of_rank": rank_column(point.rank),
             "of_name": point.name,
             "after": after,
+            "most": most,
         }
         # the rows as the driver has them: there may be a million
         rows = connection.execute(_SERIES, key).cursor.fetchall()
@@ -197,13 +198,14 @@ def newest_points(connection: Connection, uid: str) -> Sequence[MetricPoint]:
 
 
 def newest_metrics(points: Sequence[MetricPoint]) -> Mapping[InstanceKey, Mapping[str, float]]:
-    """Return the newest value of every metric per (role, index), of the newest points.
+    """Return the newest value of every metric that was reported per (role, index), of the newest points.
 
     Of several ranks, the lowest speaks for the instance.
     """
     found: dict[InstanceKey, dict[str, float]] = {}
     for point in points:
-        found.setdefault((point.role, point.index), {}).setdefault(point.name, point.value)
+        if not is_system_metric(point.name):
+            found.setdefault((point.role, point.index), {}).setdefault(point.name, point.value)
     return found
 
 

@@ -40,6 +40,7 @@ from airflow_training.state import (
     past_waits,
     runs,
     sparklines,
+    system_metrics,
 )
 from airflow_training.state import environment as environment_rows
 from airflow_training.state import ledger as ledger_rows
@@ -470,11 +471,11 @@ class Store:
             return progress_lines.series(connection, uid, name=name)
 
     def metric_columns(
-        self, uid: str, of: Sequence[tuple[MetricPoint, float]]
+        self, uid: str, of: Sequence[tuple[MetricPoint, float]], *, most: int
     ) -> Sequence[MetricColumns]:
-        """Return the series that each of these points belongs to, after a time."""
+        """Return the series that each of these points belongs to, after a time: the next so many points."""
         with self._db.read() as connection:
-            return progress_lines.columns(connection, uid, of)
+            return progress_lines.columns(connection, uid, of, most=most)
 
     def newest_points(self, uid: str) -> Sequence[MetricPoint]:
         """Return the newest point of every series; all points are looked at."""
@@ -539,11 +540,12 @@ class Store:
     def save_environment(self, uid: str, lines: Mapping[InstanceKey, Sequence[str]]) -> None:
         """Keep what agents recorded, oldest first, per (role, index); what is there stays as it is.
 
-        Of each instance the last ten records are kept, the newest of an exit, and what was named.
+        What they saw instances use becomes series, with a point a minute. Of each instance the last ten records are kept, the newest of an exit, and what was named.
         """
         with self._db.write() as connection:
             self._must_exist(connection, uid)
             environment_rows.save(connection, uid, lines)
+            system_metrics.save(connection, uid, lines.keys())
 
     def name_environment(self, uid: str, digests: Mapping[InstanceKey, str]) -> None:
         """Keep the records that the newest saves of instances name: the last three of each."""

@@ -32,6 +32,7 @@ from airflow_training.settings import load_settings
 from airflow_training.state import addresses as address_book
 from airflow_training.state import (
     airflow_facts,
+    checkpoint_events,
     data_readings,
     history,
     leases,
@@ -435,6 +436,11 @@ class Store:
         """Return events with a greater number, oldest first; with `role`, only that role's."""
         with self._db.read() as connection:
             return history.events(connection, uid, after=after, role=role, limit=limit)
+
+    def checkpoint_events(self, uid: str, *, limit: int) -> Sequence[Event]:
+        """Return the newest events that tell of checkpoints, oldest first."""
+        with self._db.read() as connection:
+            return checkpoint_events.newest(connection, uid, limit=limit)
 
     def set_addresses(self, uid: str, addresses: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Record the addresses (role -> [{host, ports}]) that `prepare` fixed for a job attempt."""

@@ -5,7 +5,8 @@ import { useDeferredValue, useState } from "react";
 import { Link, useSearchParams } from "react-router-dom";
 
 import { get, type LossPage, type Summary, type SummaryPage } from "./api.ts";
-import { Compare, MOST_RUNS, type RunName } from "./Compare.tsx";
+import { MOST_RUNS, type RunName } from "./compared.ts";
+import { Compare } from "./lazyParts.tsx";
 import { Choice, isStandalone, Loading, Problem, StateBadge, useNow } from "./parts.tsx";
 import { Sparkline } from "./Sparkline.tsx";
 import { StopMany } from "./StopMany.tsx";

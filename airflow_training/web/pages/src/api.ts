@@ -5,9 +5,9 @@ import { watched } from "./slow.ts";
 import type { Plan } from "./split.ts";
 
 export type {
-  AgainOffer,
-  AgainRequest,
-  AgainTaken,
+  RerunOffer as AgainOffer,
+  RerunRequest as AgainRequest,
+  RerunAnswer as AgainTaken,
   CheckAnswer,
   ConfigurationAnswer,
   EnvironmentAnswer,

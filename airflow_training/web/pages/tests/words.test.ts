@@ -16,8 +16,10 @@ import {
   memoryText,
   quantity,
   restartsText,
+  tickText,
   titleOf,
   untilTime,
+  valueText,
   whatToDo,
   why,
   whyHere,
@@ -156,4 +158,14 @@ test("the tab of the browser tells how far a run is", () => {
   assert.equal(of("running", 0.129), "running 12 % - digits");
   assert.equal(of("running", null), "running - digits");
   assert.equal(of("failed", 0.5), "failed - digits");
+});
+
+test("sizes have units, and where there is little room numbers are short", () => {
+  assert.equal(valueText("system/memory_bytes", 12_361_728), "11.8 MiB");
+  assert.equal(valueText("bytes_per_second", -3), "-3");
+  assert.equal(valueText("loss", 0.5), "0.5");
+  assert.equal(valueText("kilobytes", 2048), "2,048");
+  assert.equal(tickText("loss", 12_400_000), "12.4M");
+  assert.equal(tickText("loss", 200), "200");
+  assert.equal(tickText("lr", 1.234e-9), "1.234e-9");
 });

@@ -87,7 +87,7 @@ def shown_names(points: Sequence[MetricPoint]) -> Collection[str]:
     """Return the names of all series that can be drawn."""
     names = {each.name for each in points} - {SAMPLES}
     is_told = any(_IS_STEP_TIME.search(each) for each in names)
-    has_steps = any(each.steps is not None for each in counters_of(points).values())
+    has_steps = any(each.step is not None and not is_system_metric(each.name) for each in points)
     return names if is_told or not has_steps else names | {STEP_TIME}
 
 

@@ -22,7 +22,10 @@ MINUTE = 1_700_000_040.0
 
 
 def series_of(client: Any, uid: str, **query: Any) -> dict[str, Any]:
-    return client.get(f"/api/dags/digits/trainings/{uid}/series", params=query).json()
+    found: dict[str, Any] = client.get(
+        f"/api/dags/digits/trainings/{uid}/series", params=query
+    ).json()
+    return found
 
 
 def report(uid: str, *lines: dict[str, Any], index: int = 0) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -20,7 +21,7 @@ _SECONDS = 60.0
 
 
 def save(connection: Connection, uid: str, keys: Collection[InstanceKey]) -> None:
-    """Keep what the newest records of these instances say, in the place of what the same minute has."""
+    """Keep what the newest records of these instances say, where they are the first of their minute."""
     rows = [
         {
             "run": uid,
@@ -28,14 +29,23 @@ def save(connection: Connection, uid: str, keys: Collection[InstanceKey]) -> Non
             "index": index,
             "rank": rank_column(None),
             "name": name,
-            # the same key for all looks of a minute: nothing has to be read to keep one of them
-            "at": at // _SECONDS * _SECONDS,
+            "at": at,
             "step": None,
             "value": float(value),
         }
         for (role, index), records in environment.last_two(connection, uid, of=keys).items()
-        if (at := record_number(records[-1].body, "at")) is not None
-        and records[-1].body.get("on") != "exit"  # it uses nothing any more
+        if (at := _begins_minute([each.body for each in records])) is not None
         for name, value in system_metrics([each.body for each in records]).items()
     ]
     upsert(connection, table_of(MetricRow), rows)
+
+
+def _begins_minute(records: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the time of the last of these records; None where the one before is of the same minute, or nothing runs."""
+    *before, newest = records
+    at = record_number(newest, "at")
+    if at is None or newest.get("on") == "exit":  # it uses nothing any more
+        return None
+    known = [record_number(each, "at") for each in before]
+    is_same = any(each is not None and each // _SECONDS == at // _SECONDS for each in known)
+    return None if is_same else at

@@ -121,15 +121,15 @@ def _last_of(values: NDArray[np.float64], least: float) -> NDArray[np.bool_]:
 
 def with_samples(series: StoredSeries, counted: StoredSeries) -> StoredSeries:
     """Return a series with how many samples had been read at each point; NaN before the first and after the last."""
-    samples = _at(series.at, counted.at, _through_restarts(counted), after=np.nan)
+    samples = _at(series.at, counted.at, _through_restarts(counted), before=np.nan, after=np.nan)
     return dataclasses.replace(series, samples=samples)
 
 
 def with_steps(series: StoredSeries, counted: StoredSeries) -> StoredSeries:
-    """Return a series with the step that was reached at each point; NaN before the first."""
+    """Return a series with the step that was reached at each point, before the first that step."""
     known = counted.steps[np.isfinite(counted.steps)]
-    last = float(known[-1]) if len(known) else np.nan
-    steps = _at(series.at, counted.at, counted.steps, after=last)
+    first, last = (float(known[0]), float(known[-1])) if len(known) else (np.nan, np.nan)
+    steps = _at(series.at, counted.at, counted.steps, before=first, after=last)
     return dataclasses.replace(series, steps=steps)
 
 
@@ -154,10 +154,11 @@ def _at(
     known_times: NDArray[np.float64],
     counts: NDArray[np.float64],
     *,
+    before: float,
     after: float,
 ) -> NDArray[np.float64]:
     known = np.isfinite(counts)
     if not known.any():
         return np.full(len(times), np.nan)
-    between = np.interp(times, known_times[known], counts[known], left=np.nan, right=after)
+    between = np.interp(times, known_times[known], counts[known], left=before, right=after)
     return np.asarray(np.rint(between), np.float64)

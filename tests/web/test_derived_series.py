@@ -165,7 +165,10 @@ def test_what_an_instance_uses_is_a_curve_with_a_point_a_minute(client: Any):
     uid = a_run().uid
     report(
         uid,
-        *({"step": each, "time": MINUTE + 20 * each, "metrics": {"loss": 1}} for each in range(9)),
+        *(
+            {"step": each, "time": MINUTE + 20 * each, "metrics": {"loss": 1}}
+            for each in range(1, 9)
+        ),
     )
     store = open_store()
     for number in range(1, 14):
@@ -187,9 +190,10 @@ def test_what_an_instance_uses_is_a_curve_with_a_point_a_minute(client: Any):
         "system/memory_bytes",
     ]
     cores, memory = page["series"]
-    assert (cores["x_time"], cores["y"]) == ([MINUTE, MINUTE + 60, MINUTE + 120], [1.5, 1.5, 1.5])
-    assert memory["y"] == [5, 11, 13], "the newest of each minute"
-    assert memory["x_step"] == [0, 3, 6]
+    assert (cores["x_time"], cores["y"]) == ([MINUTE + 60, MINUTE + 120], [1.5, 1.5])
+    assert memory["x_time"] == [MINUTE + 10, MINUTE + 60, MINUTE + 120]
+    assert memory["y"] == [1, 6, 12], "the first of each minute"
+    assert memory["x_step"] == [1, 3, 6]
     assert store.newest_metrics(uid) == {("worker", 0): {"loss": 1}}
 
 

@@ -101,7 +101,7 @@ export function Chart({
       focus: { alpha: 0.35 },
       legend: { show: lines.length <= FEW_LINES, live: true },
       scales: { x: { time: clock, range: (_, least, greatest) => newest.current.range ?? [least, greatest] }, y: logarithmic ? { distr: 3 } : {} },
-      axes: [axis, { ...axis, size: 64, values: (_, values) => values.map((each) => (each === null ? "" : tickText(name, each))) }],
+      axes: [axis, { ...axis, size: 72, values: (_, values) => values.map((each) => (each === null ? "" : tickText(name, each))) }],
       series: [
         { label },
         ...curves.map((each, number): uPlot.Series => {

@@ -16,6 +16,12 @@ async function load(): Promise<Later | null> {
   }
 }
 
+/** Fetch them while nobody waits: a tab that is chosen then shows at once. */
+export function preload(): void {
+  if (window.requestIdleCallback) window.requestIdleCallback(() => void load());
+  else setTimeout(() => void load(), 500);
+}
+
 function part<Props extends object>(pick: (later: Later) => ComponentType<Props>): ComponentType<Props> {
   const Part = lazy(async () => {
     const later = await load();

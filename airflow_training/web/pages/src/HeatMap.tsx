@@ -112,6 +112,7 @@ export function HeatMap({
             aria-hidden
             borderColor="fg"
             borderWidth="2px"
+            boxShadow="0 0 0 1px var(--chakra-colors-bg)"
             h={`max(${100 / rows}%, 8px)`}
             left={`min(${(100 * at[1]) / columns}%, 100% - 8px)`}
             pointerEvents="none"

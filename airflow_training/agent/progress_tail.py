@@ -32,6 +32,8 @@ _MOST_PROCESSES = 128
 """Of one instance, so that what they tell fits into a report."""
 _MOST_REJECTED = 8
 """Checkpoints that were not restored, the newest."""
+_SAMPLES = "system/samples"
+"""Among the points: `control.system_metrics.SAMPLES`."""
 _STEP = ("step", "total_steps", "epoch", "samples", "metrics")
 """What one line says of a step; the next such line replaces all of it."""
 
@@ -169,13 +171,16 @@ class NewestProgress:
     def _add_points(self, points: dict[str, list[Any]], values: dict[str, Any]) -> None:
         step, at, metrics = values.get("step"), values.get("time"), values.get("metrics")
         at = at if _is_plain(at) else self._now
-        if at is None or not isinstance(metrics, dict):
+        told = {**metrics} if isinstance(metrics, dict) else {}
+        if values.get("samples") is not None:
+            told[_SAMPLES] = values["samples"]
+        if at is None or not told:
             return
         if at == self._line_time:
             self._point_time += _SMALLEST_SECONDS
         else:
             self._line_time = self._point_time = at
-        for name, value in metrics.items():
+        for name, value in told.items():
             if isinstance(value, float) or _is_plain(value):
                 point = [step if _is_plain(step) else None, self._point_time, value]
                 points.setdefault(name, []).append(point)

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from airflow_training.control.model import InstanceKey
+from airflow_training.state import system_metrics
 from airflow_training.state.database import StorePart, clean, upsert
 from airflow_training.state.models import EnvironmentRow, table_of
 from airflow_training.state.records import EnvironmentRecord
@@ -72,6 +73,7 @@ class EnvironmentRecords(StorePart):
                     for slot in places:
                         rows[role, index, slot] = {**row, "slot": slot}
             upsert(connection, table_of(EnvironmentRow), [*rows.values()])
+            system_metrics.save(connection, uid, _last_two(connection, uid, of=lines.keys()))
 
     def name(self, uid: str, digests: Mapping[InstanceKey, str]) -> None:
         """Keep the records that the newest saves of instances name: the last three of each."""
@@ -140,38 +142,7 @@ class EnvironmentRecords(StorePart):
     def last_two(self, uid: str) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
         """Return the newest two records of every instance, oldest first."""
         with self._db.read() as connection:
-            rolling = EnvironmentRow.run == uid, EnvironmentRow.slot < _NEWEST
-            last = (
-                select(
-                    EnvironmentRow.role,
-                    EnvironmentRow.index,
-                    func.max(EnvironmentRow.number).label("last"),
-                )
-                .where(*rolling)
-                .group_by(EnvironmentRow.role, EnvironmentRow.index)
-                .subquery()
-            )
-            rows = connection.execute(
-                select(
-                    EnvironmentRow.role,
-                    EnvironmentRow.index,
-                    EnvironmentRow.number,
-                    EnvironmentRow.digest,
-                    EnvironmentRow.body,
-                )
-                .join(
-                    last,
-                    (EnvironmentRow.role == last.c.role)
-                    & (EnvironmentRow.index == last.c["index"]),
-                )
-                .where(*rolling, EnvironmentRow.number > last.c.last - 2)
-                .order_by(EnvironmentRow.number)
-            )
-            found: dict[InstanceKey, list[EnvironmentRecord]] = {}
-            for role, index, number, digest, body in rows:
-                record = EnvironmentRecord(number=number, digest=digest, body=json.loads(body))
-                found.setdefault((role, index), []).append(record)
-            return found
+            return _last_two(connection, uid)
 
     def software(self, uid: str) -> Mapping[InstanceKey, Mapping[str, Any]]:
         """Return what each instance that has told it runs: its Python, and the packages of that."""
@@ -228,6 +199,46 @@ def _newest(
         for role, index, number, digest, body in rows
         if (role, index) in keys
     }
+
+
+def _last_two(
+    connection: Connection, uid: str, *, of: Collection[InstanceKey] | None = None
+) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
+    """Return the newest two records of these instances, or of every one, oldest first."""
+    rolling = [EnvironmentRow.run == uid, EnvironmentRow.slot < _NEWEST]
+    if of is not None:
+        rolling += [
+            EnvironmentRow.role.in_({role for role, _ in of}),
+            EnvironmentRow.index.in_({index for _, index in of}),
+        ]
+    last = (
+        select(
+            EnvironmentRow.role, EnvironmentRow.index, func.max(EnvironmentRow.number).label("last")
+        )
+        .where(*rolling)
+        .group_by(EnvironmentRow.role, EnvironmentRow.index)
+        .subquery()
+    )
+    rows = connection.execute(
+        select(
+            EnvironmentRow.role,
+            EnvironmentRow.index,
+            EnvironmentRow.number,
+            EnvironmentRow.digest,
+            EnvironmentRow.body,
+        )
+        .join(
+            last, (EnvironmentRow.role == last.c.role) & (EnvironmentRow.index == last.c["index"])
+        )
+        .where(*rolling, EnvironmentRow.number > last.c.last - 2)
+        .order_by(EnvironmentRow.number)
+    )
+    found: dict[InstanceKey, list[EnvironmentRecord]] = {}
+    for role, index, number, digest, body in rows:
+        if of is None or (role, index) in of:
+            record = EnvironmentRecord(number=number, digest=digest, body=json.loads(body))
+            found.setdefault((role, index), []).append(record)
+    return found
 
 
 def _slots(

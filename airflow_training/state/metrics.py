@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import and_, bindparam, func, select
 
 from airflow_training.control.model import InstanceKey
+from airflow_training.control.system_metrics import PREFIX, is_system_metric
 from airflow_training.state import sparklines
 from airflow_training.state.database import StorePart, clean
 from airflow_training.state.models import MetricRow
@@ -27,6 +28,7 @@ _SERIES = (
         MetricRow.at > bindparam("after"),
     )
     .order_by(MetricRow.at)
+    .limit(bindparam("most"))
 )
 _NO_RANK = -1
 """A part of a key cannot be NULL."""
@@ -36,11 +38,11 @@ class MetricSeries(StorePart):
     """The values of metrics, as scripts or their logs told them."""
 
     def series(self, uid: str, *, name: str | None = None) -> Sequence[MetricPoint]:
-        """Return a metric's series (or all of them), oldest first."""
+        """Return a metric's series (or all that were reported), oldest first."""
+        is_wanted = (
+            MetricRow.name.not_like(f"{PREFIX}%") if name is None else MetricRow.name == name
+        )
         with self._db.read() as connection:
-            wanted = [MetricRow.run == uid]
-            if name is not None:
-                wanted.append(MetricRow.name == name)
             rows = connection.execute(
                 select(
                     MetricRow.role,
@@ -51,15 +53,17 @@ class MetricSeries(StorePart):
                     MetricRow.step,
                     MetricRow.value,
                 )
-                .where(*wanted)
+                .where(MetricRow.run == uid, is_wanted)
                 .order_by(
                     MetricRow.at, MetricRow.role, MetricRow.index, MetricRow.rank, MetricRow.name
                 )
             )
             return [_point_of(row) for row in rows]
 
-    def columns(self, uid: str, of: Sequence[tuple[MetricPoint, float]]) -> Sequence[MetricColumns]:
-        """Return the series that each of these points belongs to, after a time; for charts, which draw thousands.
+    def columns(
+        self, uid: str, of: Sequence[tuple[MetricPoint, float]], *, most: int
+    ) -> Sequence[MetricColumns]:
+        """Return the series that each of these points belongs to, after a time: the next so many points of each.
 
         Each is a stretch of the primary key, which is found at once however many others there are.
         """
@@ -73,6 +77,7 @@ class MetricSeries(StorePart):
                     "of_rank": _rank_column(point.rank),
                     "of_name": point.name,
                     "after": after,
+                    "most": most,
                 }
                 # the rows as the driver has them: there may be a million
                 rows = connection.execute(_SERIES, key).cursor.fetchall()
@@ -112,13 +117,14 @@ class MetricSeries(StorePart):
             return [_point_of(row) for row in rows]
 
     def newest(self, uid: str) -> Mapping[InstanceKey, Mapping[str, float]]:
-        """Return the newest value of every metric per (role, index).
+        """Return the newest value of every metric that was reported per (role, index).
 
         Of several ranks, the lowest speaks for the instance.
         """
         found: dict[InstanceKey, dict[str, float]] = {}
         for point in self.newest_points(uid):
-            found.setdefault((point.role, point.index), {}).setdefault(point.name, point.value)
+            if not is_system_metric(point.name):
+                found.setdefault((point.role, point.index), {}).setdefault(point.name, point.value)
         return found
 
     def losses(

@@ -16,6 +16,7 @@ from airflow_training.control.model import (
     ProgressReport,
     ReportedValue,
 )
+from airflow_training.control.system_metrics import SAMPLES
 from airflow_training.state import data_readings
 from airflow_training.state.codec import compact_json, from_json
 from airflow_training.state.database import StorePart, upsert
@@ -44,7 +45,7 @@ class ReportedProgress(StorePart):
     def save(self, uid: str, progress: Mapping[InstanceKey, ProgressReport]) -> None:
         """Keep the newest report per instance, append its points, and take what it says of data.
 
-        A metric of the report without any is a point at the script's time, else now.
+        A metric of the report without any is a point at the script's time, else now; so is the number of its samples.
         """
         with self._db.write() as connection:
             must_exist(connection, uid)
@@ -100,9 +101,8 @@ def _points(
     uid: str, key: InstanceKey, report: ProgressReport, *, now: float
 ) -> Iterator[Mapping[str, Any]]:
     at = now if report.time is None else report.time
-    newest = {
-        name: [ReportedValue(report.step, at, value)] for name, value in report.metrics.items()
-    }
+    told = {**report.metrics, **({} if report.samples is None else {SAMPLES: report.samples})}
+    newest = {name: [ReportedValue(report.step, at, value)] for name, value in told.items()}
     for name, points in {**newest, **report.points}.items():
         for each in points:
             yield metric_row(uid, key, name=name, at=each.time, step=each.step, value=each.value)

@@ -19,7 +19,15 @@ from airflow_training.control.model import TERMINAL_JOB_STATES, Event, Ledger, R
 from airflow_training.control.run_output import RunOutput
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.settings import load_settings
-from airflow_training.state import history, leases, overviews, past_waits, run_lookup, runs
+from airflow_training.state import (
+    checkpoint_events,
+    history,
+    leases,
+    overviews,
+    past_waits,
+    run_lookup,
+    runs,
+)
 from airflow_training.state import ledger as ledger_rows
 from airflow_training.state import queue as waiting_line
 from airflow_training.state import usage as usage_rows
@@ -324,6 +332,11 @@ class Store:
         """Return events with a greater number, oldest first; with `role`, only that role's."""
         with self._db.read() as connection:
             return history.events(connection, uid, after=after, role=role, limit=limit)
+
+    def checkpoint_events(self, uid: str, *, limit: int) -> Sequence[Event]:
+        """Return the newest events that tell of checkpoints, oldest first."""
+        with self._db.read() as connection:
+            return checkpoint_events.newest(connection, uid, limit=limit)
 
     # processes and their surroundings ------------------------------------------------------------
     def set_output(self, uid: str, output: RunOutput) -> None:

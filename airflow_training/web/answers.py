@@ -278,6 +278,8 @@ class SeriesAnswer(BaseModel):
     x_step: list[int | None]
     x_time: list[float]
     """Epoch seconds."""
+    x_samples: list[int | None]
+    """How many the instance had read; None where it has not told that. Empty: it tells none."""
     y: list[float | None]
     """None: no number, or none that JSON has."""
     total: int

@@ -13,6 +13,7 @@ from airflow_training.runtimes.port import Runtime
 from airflow_training.web import static_files
 from airflow_training.web.api import (
     actions,
+    checkpoints,
     configuration,
     data,
     environments,
@@ -56,6 +57,7 @@ def add_routes(
         series,
         data,
         predictions,
+        checkpoints,
         live,
         logs,
         log_lines,

@@ -17,7 +17,7 @@ from airflow_training.web.series import StoredSeries
 
 __all__ = ["Axis", "Band", "HeatMap", "band_of", "heat_map_of"]
 
-Axis = Literal["step", "time"]
+Axis = Literal["step", "samples", "time"]
 
 _Floats = NDArray[np.float64]
 
@@ -119,7 +119,7 @@ def _bucketed(found: Sequence[StoredSeries], axis: Axis, buckets: int) -> _Point
     series = np.repeat(np.arange(len(found), dtype=np.int32), [len(x) for x, _ in columns])
     first, last = (float(x.min()), float(x.max())) if len(x) else (0.0, 0.0)
     width = (last - first) / buckets or 1.0
-    if axis == "step":
+    if axis != "time":
         width = max(1.0, math.ceil((last - first + 1) / buckets))  # no bucket between two steps
     bucket = np.minimum((x - first) / width, buckets - 1).astype(np.uint16)
     return _Points(bucket, series, values, first + width * np.arange(buckets, dtype=np.float64))
@@ -127,10 +127,18 @@ def _bucketed(found: Sequence[StoredSeries], axis: Axis, buckets: int) -> _Point
 
 def _numbers(series: StoredSeries, axis: Axis) -> tuple[_Floats, _Floats]:
     """Return x and value of the points that have both. Of a step that was done again, the newest counts."""
-    x, values = (series.steps if axis == "step" else series.at), series.values
+    x, values = _along(series, axis), series.values
     both = np.isfinite(x) & np.isfinite(values)
     x, values = x[both], values[both]
     if (np.diff(x) <= 0).any():
         x, from_end = np.unique(x[::-1], return_index=True)
         values = values[::-1][from_end]
     return x, values
+
+
+def _along(series: StoredSeries, axis: Axis) -> _Floats:
+    if axis == "time":
+        return series.at
+    if axis == "step":
+        return series.steps
+    return np.full(len(series.at), np.nan) if series.samples is None else series.samples

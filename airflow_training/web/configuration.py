@@ -50,6 +50,8 @@ class ConfigurationAnswer(BaseModel):
     draft: str
     """What another run begins with: the document, the values of this run's parameters as its defaults."""
     single: SingleOffer
+    written: dict[str, str]
+    """What the document says, by field; as it would stand there."""
     defaults: list[FieldAnswer]
     problem: str
     """Why nobody can tell the fields any more; empty: they are told."""
@@ -67,9 +69,24 @@ def configuration(state: RunState) -> ConfigurationAnswer:
         document=dump_yaml(dict(state.job.document)),
         draft=draft,
         single=_single(draft, base_dir=state.job.base_dir),
+        written={format_path(path): value_text(each) for path, each in _leaves(state.job.document)},
         defaults=told,
         problem=problem,
     )
+
+
+def _leaves(
+    value: object, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], object]]:
+    """Yield every value that holds no other field, with the path to it."""
+    if isinstance(value, Mapping) and value:
+        for name, each in value.items():
+            yield from _leaves(each, (*path, str(name)))
+    elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
+        for index, each in enumerate(value):
+            yield from _leaves(each, (*path, index))
+    else:
+        yield path, value
 
 
 def _with_parameters(job: ResolvedJob) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from airflow_training.control.model import InstanceKey, ProgressReport
+from airflow_training.control.system_metrics import is_system_metric
 from airflow_training.state.store import MetricPoint, Store
 from airflow_training.web.run_cache import RunCache
 
@@ -28,10 +29,11 @@ class NewestPoints:
     def metrics(
         self, uid: str, progress: Mapping[InstanceKey, ProgressReport]
     ) -> Mapping[InstanceKey, Mapping[str, float]]:
-        """Return the newest value of every metric per instance: what it just said counts first."""
+        """Return the newest value of every metric that was reported per instance: what it just said counts first."""
         found: dict[InstanceKey, dict[str, float]] = {}
         for point in self.of(uid):
-            found.setdefault((point.role, point.index), {}).setdefault(point.name, point.value)
+            if not is_system_metric(point.name):
+                found.setdefault((point.role, point.index), {}).setdefault(point.name, point.value)
         for key, report in progress.items():
             found.setdefault(key, {}).update(report.metrics)
         return found

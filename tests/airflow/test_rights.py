@@ -42,6 +42,7 @@ TABLE: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/api/dags/{dag}/trainings/{uid}/configuration"): READ,
     ("GET", "/api/dags/{dag}/trainings/{uid}/data"): READ,
     ("GET", "/api/dags/{dag}/trainings/{uid}/data/files"): READ,
+    ("GET", "/api/dags/{dag}/trainings/{uid}/checkpoints"): READ,
     ("GET", "/api/dags/{dag}/trainings/{uid}/environment"): READ,
     (
         "GET",

@@ -126,8 +126,13 @@ class Site:
         return self.address.partition("/?")[0]
 
     @contextlib.contextmanager
-    def page(self, *, width: int = 1440, height: int = 900, dark: bool = False) -> Iterator[Any]:
-        """Give a page that has the cookie; afterwards nothing may have gone wrong in it."""
+    def page(
+        self, *, width: int = 1440, height: int = 900, dark: bool = False, refused: str = "never"
+    ) -> Iterator[Any]:
+        """Give a page that has the cookie; afterwards nothing may have gone wrong in it.
+
+        `refused`: what is in the browser's words for a request that the test means to fail.
+        """
         scheme = "dark" if dark else "light"
         context = self.browser.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme, accept_downloads=True
@@ -135,7 +140,12 @@ class Site:
         problems: list[str] = []
         page = context.new_page()
         page.set_default_timeout(60_000)
-        page.on("console", lambda each: problems.extend([each.text] * (each.type == "error")))
+        page.on(
+            "console",
+            lambda each: problems.extend(
+                [each.text] * (each.type == "error" and refused not in each.text)
+            ),
+        )
         page.on("pageerror", lambda each: problems.append(str(each)))
         page.on("dialog", lambda each: problems.append(f"a dialog: {each.message}"))
         page.goto(self.address)

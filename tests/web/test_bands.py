@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_training.web.bands import band_of, heat_map_of
 from airflow_training.web.series import StoredSeries
+from tests.examples import examples
 
 
 def series(index: int, steps: object, values: object) -> StoredSeries:
@@ -38,7 +39,7 @@ def test_the_rank_that_is_off_all_the_time_is_the_worst():
     assert band_of(ranks, axis="time", buckets=1000, worst=3).worst[0] == 7
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(
     ranks=st.integers(2, 70),
     points=st.integers(3, 700),

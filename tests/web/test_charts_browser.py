@@ -271,3 +271,12 @@ def test_a_restart_is_marked_at_the_step_that_had_been_reached(site: Site):
         assert (canvas["x"] + orange - over["x"]) / over["width"] == pytest.approx(
             49 / 99, abs=0.01
         )
+
+
+def test_a_part_of_the_page_that_an_upgrade_took_away_is_told(site: Site):
+    with site.page(refused="ERR_FAILED") as page:
+        page.route(re.compile(r"/static/later\."), lambda route: route.abort())
+        site.open(page, "done", "charts")
+        page.get_by_role("alert").filter(has_text="could not be loaded").wait_for()
+        page.get_by_role("tab", name="Overview").click()
+        page.get_by_role("heading", name="Instances").wait_for()

@@ -15,8 +15,9 @@ from airflow_training.control.model import Ledger
 from airflow_training.documents.loading import load_documents
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.documents.resolved_blocks import CheckpointReference, ResolvedPlan
-from airflow_training.state.store import RunRecord, open_store
-from tests.state.samples import START
+from airflow_training.state.store import RunRecord, RunState, open_store
+from airflow_training.web.configuration import configuration
+from tests.state.samples import START, a_job, a_ledger
 from tests.web.conftest import SOURCE, a_run
 
 JOB = """\
@@ -232,3 +233,30 @@ def test_hostile_text_and_numbers_are_text(client):
 
 def test_a_run_of_the_samples_is_no_error(client):
     assert "cannot be told" in get(client, a_run())["problem"]
+
+
+def test_what_a_document_says_is_told_by_field():
+    document = {
+        "metadata": {"name": "digits"},
+        "spec": {
+            "command": ["python", "train.py"],
+            "roles": [{"name": "worker", "env": {"A.b": "1"}}, {"name": "ps", "replicas": 2}],
+            "dag": {},
+        },
+    }
+    state = RunState(
+        record=None,  # type: ignore[arg-type]  # nothing of it is used
+        job=a_job(document=document),
+        ledger=a_ledger(),
+        lease=None,
+        last_seq=0,
+    )
+    assert configuration(state).written == {
+        "metadata.name": "digits",
+        "spec.command": '["python", "train.py"]',
+        "spec.roles[0].name": "worker",
+        'spec.roles[0].env["A.b"]': "1",
+        "spec.roles[1].name": "ps",
+        "spec.roles[1].replicas": "2",
+        "spec.dag": "{}",
+    }

@@ -245,8 +245,8 @@ def test_usage_is_summed_by_job_and_given_away(site: Site):
 def test_a_training_goes_on_from_a_checkpoint_as_a_new_run(site: Site):
     with site.page() as page:
         site.open(page, "saved", "checkpoints")
-        row = page.get_by_role("row").filter(has=page.get_by_role("cell", name="20", exact=True))
-        row.get_by_role("button", name="Restore as a new run").click()
+        row = page.get_by_role("row").filter(has_text="read back")
+        row.get_by_role("button", name="Restore step 20").click()
         page.get_by_role("dialog").get_by_role("button", name="Run again").click()
         page.get_by_role("dialog").get_by_role("link", name="saved-again-").click()
         page.get_by_text("succeeded", exact=True).first.wait_for()

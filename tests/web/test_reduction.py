@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_training.web.reduction import kept_points
+from tests.examples import examples
 
 LENGTHS = st.integers(1, 5000)
 POINTS = st.integers(4, 300)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(count=LENGTHS, points=POINTS, data=st.data())
 def test_a_spike_of_one_sample_is_never_lost(count, points, data):
     noise = np.random.default_rng(data.draw(st.integers(0, 99))).random(count)

@@ -208,7 +208,8 @@ def test_series_are_told_for_every_rank(client):
     run = a_run()
     series_of(run)
     path = f"dags/digits/trainings/{run.uid}/series"
-    assert get(client, path) == {"names": ["loss"], "series": [], "bands": []}
+    names = ["loss", "step_time_seconds"]
+    assert get(client, path) == {"names": names, "series": [], "bands": []}
     found = get(client, path, name="loss")["series"]
     assert [(each["role"], each["index"], each["rank"]) for each in found] == [
         ("worker", 1, 1),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from airflow_training.control.model import ProgressReport
+from airflow_training.control.model import ProgressReport, ReportedValue
 from airflow_training.state.store import MetricColumns, MetricPoint, open_store
 from airflow_training.web import series
 from airflow_training.web.series import SeriesMemory
@@ -24,8 +24,8 @@ class CountingStore:
         self.read = 0
         self.metrics = self
 
-    def columns(self, uid: str, of: Any) -> Sequence[MetricColumns]:
-        found = self.store.metrics.columns(uid, of)
+    def columns(self, uid: str, of: Any, *, most: int) -> Sequence[MetricColumns]:
+        found = self.store.metrics.columns(uid, of, most=most)
         self.read += sum(len(each.at) for each in found)
         return found
 
@@ -108,3 +108,35 @@ def test_a_window_has_both_its_ends(
     point = MetricPoint(role="worker", index=0, name="loss", at=0.0, step=None, value=0.0)
     [whole] = memory.of(uid, [point])
     assert np.array_equal(whole.between(start, end).steps, expected)
+
+
+def test_a_long_series_is_read_slice_by_slice(
+    store: CountingStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(series, "_SLICE", 3)
+    uid, memory = a_run().uid, SeriesMemory(store)  # type: ignore[arg-type]  # what they use of it
+    report(uid, *range(1, 9))
+    report(uid, 1, 2, 3, index=1)
+    assert times(memory, uid, 0, 1) == [[*range(1, 9)], [1, 2, 3]]
+    assert store.read == 11
+
+
+def test_of_more_than_can_be_held_the_extremes_are_kept_and_a_window_is_read_whole(
+    store: CountingStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(series, "_SLICE", 50)
+    monkeypatch.setattr(series, "_LEAST_OF_SERIES", 40)
+    uid = a_run().uid
+    memory = SeriesMemory(store, most_read=40)  # type: ignore[arg-type]  # what they use of it
+    lines = [(step, 99.0 if step == 77 else step / 1000) for step in range(200)]
+    points = {"loss": tuple(ReportedValue(step, float(step), value) for step, value in lines)}
+    report = ProgressReport(time=199.0, points=points)
+    open_store().progress.save(uid, {("worker", 0): report})
+    point = MetricPoint(role="worker", index=0, name="loss", at=0.0, step=None, value=0.0)
+    [whole] = memory.of(uid, [point])
+    assert len(whole.at) <= 50
+    assert len(whole.at) + whole.left_out == 200
+    assert (whole.at[0], whole.at[-1], whole.values.max()) == (0, 199, 99)
+    [part] = memory.of(uid, [point], start=70, end=80)
+    assert part.between(70, 80).at.tolist() == [*range(70, 81)]
+    assert not part.left_out

@@ -7,9 +7,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
+import numpy as np
 from fastapi import APIRouter, Depends, Query
+from numpy.typing import NDArray
 
-from airflow_training.state.store import MetricPoint, RunRecord, open_store
+from airflow_training.state.store import RunRecord, open_store
 from airflow_training.web.answers import (
     BandAnswer,
     HeatMapAnswer,
@@ -18,10 +20,12 @@ from airflow_training.web.answers import (
     finite,
 )
 from airflow_training.web.bands import Axis, Band, band_of, heat_map_of
+from airflow_training.web.derived_series import shown_names
 from airflow_training.web.newest_points import newest_points_of
 from airflow_training.web.reduction import kept_points
 from airflow_training.web.rights import RunDep, read
-from airflow_training.web.series import StoredSeries, series_memory
+from airflow_training.web.run_series import load_series
+from airflow_training.web.series import StoredSeries
 
 __all__ = ["router"]
 
@@ -52,9 +56,10 @@ def series(
     `first`: only of the first instance that has told one.
     `most`: where more series have one name, their band along `axis` is answered, and the worst.
     """
-    known = newest_points_of(open_store()).of(run.uid)
-    page = SeriesPage(names=sorted({each.name for each in known}), series=[], bands=[])
-    found = _found(run, name, start, end, first=first)
+    store = open_store()
+    known = newest_points_of(store).of(run.uid)
+    page = SeriesPage(names=sorted(shown_names(known)), series=[], bands=[])
+    found = load_series(store, run.uid, name, start, end, first=first)
     first_ranks = _first_ranks(run) if found else {}
     for _, group in itertools.groupby(found, key=lambda each: each.name):
         shown = list(group)
@@ -75,7 +80,7 @@ def heat(
     axis: Axis = "step",
 ) -> HeatMapAnswer:
     """Return one metric as a picture with a row per rank, or per few that follow each other."""
-    found = _found(run, [name], start, end)
+    found = load_series(open_store(), run.uid, [name], start, end)
     picture = heat_map_of(found, axis=axis, columns=_COLUMNS, rows=_ROWS)
     first_ranks = _first_ranks(run) if found else {}
     labels = [_label(each, first_ranks) for each in found]
@@ -87,28 +92,6 @@ def heat(
         rows=[row[0] if len(row) == 1 else f"{row[0]} to {row[-1]}" for row in rows],
         values=[[finite(each) for each in row] for row in picture.values.tolist()],
     )
-
-
-def _found(
-    run: RunRecord,
-    names: Sequence[str],
-    start: float | None,
-    end: float | None,
-    *,
-    first: bool = False,
-) -> list[StoredSeries]:
-    """Return what was told of these metrics between two times, by name and then by instance."""
-    store = open_store()
-    known = [each for each in newest_points_of(store).of(run.uid) if each.name in names]
-    wanted = sorted(known, key=_place)
-    if first:
-        wanted = [next(group) for _, group in itertools.groupby(wanted, key=lambda e: e.name)]
-    whole = series_memory(store).of(run.uid, wanted) if wanted else []
-    return [part for part in (each.between(start, end) for each in whole) if len(part.at)]
-
-
-def _place(point: MetricPoint) -> tuple[str, str, int, int]:
-    return point.name, point.role, point.index, -1 if point.rank is None else point.rank
 
 
 def _first_ranks(run: RunRecord) -> Mapping[str, int | None]:
@@ -136,11 +119,16 @@ def _reduced(
         role=found.role,
         index=found.index,
         rank=_rank(found, first_ranks),
-        x_step=[None if math.isnan(each) else int(each) for each in found.steps[kept].tolist()],
+        x_step=_whole(found.steps[kept]),
         x_time=found.at[kept].tolist(),
+        x_samples=[] if found.samples is None else _whole(found.samples[kept]),
         y=[finite(each) for each in found.values[kept].tolist()],
-        total=len(found.values),
+        total=len(found.values) + found.left_out,
     )
+
+
+def _whole(counts: NDArray[np.float64]) -> list[int | None]:
+    return [None if math.isnan(each) else int(each) for each in counts.tolist()]
 
 
 def _band(band: Band, found: Sequence[StoredSeries]) -> BandAnswer:

@@ -1,12 +1,13 @@
 // Builds the pages into ../static: hashed names, the same bytes for the same sources.
 //
 //   pages: what Airflow's UI loads; React, Chakra UI and the router are the host's
+//   later: parts of the pages that are loaded where somebody looks at them; what they share with the pages they are lent
 //   yamlEditor: what the pages load where somebody edits a document
 //   shell: the same host's libraries for `airflow-training ui`, where there is no Airflow; loads the pages
 //
 // `node build.mjs DIRECTORY` writes elsewhere, to compare.
 import { build } from "esbuild";
-import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -57,13 +58,27 @@ function output(result, entry) {
 
 await mkdir(target, { recursive: true });
 for (const name of await readdir(target)) await rm(join(target, name));
+// Built apart: split off the pages by esbuild, they would take a piece of the first load with them into a third file.
 const editor = output(await build({ ...common, entryPoints: ["src/yamlEditor.ts"] }), "src/yamlEditor.ts");
 
-// Built apart: split off the pages by esbuild, it would take a piece of the first load with it into a third file.
+// The modules that src/lent.ts puts into a global.
+const LENT = [...(await readFile(join(here, "src/lent.ts"), "utf8")).matchAll(/^  "(.+)": /gm)].map(([, name]) => name);
+const lent = {
+  name: "lent",
+  setup(builder) {
+    builder.onResolve({ filter: /.*/ }, ({ path }) => (LENT.includes(path) ? { path, namespace: "lent" } : undefined));
+    builder.onLoad({ filter: /.*/, namespace: "lent" }, ({ path }) => ({
+      contents: `module.exports = globalThis["Training modules"][${JSON.stringify(path)}]`,
+    }));
+  },
+};
+const later = output(await build({ ...common, entryPoints: ["src/later.tsx"], plugins: [shared, lent] }), "src/later.tsx");
+
 const lazy = {
   name: "lazy",
   setup(builder) {
     builder.onResolve({ filter: /\/yamlEditor\.ts$/ }, () => ({ path: `./${editor}`, external: true }));
+    builder.onResolve({ filter: /\/later\.tsx$/ }, () => ({ path: `./${later}`, external: true }));
   },
 };
 

@@ -6,7 +6,7 @@ import style from "uplot/dist/uPlot.min.css";
 
 import { FEW_LINES, join, placesOf, type Curve, type Range } from "./curves.ts";
 import { strokeOf, usePalette } from "./palette.ts";
-import { quantity } from "./words.ts";
+import { quantity, tickText, valueText } from "./words.ts";
 
 const HEIGHT = 260;
 const NONE: ReadonlySet<string> = new Set();
@@ -61,8 +61,8 @@ export function Chart({
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
   const drawn = useRef(range);
-  const newest = useRef({ hidden, marks, onHide, onWindow, range });
-  newest.current = { hidden, marks, onHide, onWindow, range };
+  const newest = useRef({ curves, hidden, marks, onHide, onWindow, range });
+  newest.current = { curves, hidden, marks, onHide, onWindow, range };
   const palette = usePalette();
   const data = useMemo(() => {
     const [x, rows] = join(curves.map((each) => each.points));
@@ -90,7 +90,7 @@ export function Chart({
       near.hidden = !event || left < 0 || focused === null || typeof place !== "number";
       if (near.hidden || focused === null || typeof place !== "number") return;
       const at = plot.data[0][place]!;
-      near.textContent = `${curves[focused - 1]?.label}: ${quantity(plot.data[focused]?.[place])} at ${clock ? new Date(at * 1000).toLocaleTimeString() : quantity(at)}`;
+      near.textContent = `${curves[focused - 1]?.label}: ${valueText(name, plot.data[focused]?.[place])} at ${clock ? new Date(at * 1000).toLocaleTimeString() : quantity(at)}`;
       const x = Math.max(0, Math.min(left + 8, plot.over.clientWidth - near.offsetWidth));
       near.style.translate = `${x}px ${Math.max(0, top - 28)}px`;
     };
@@ -101,7 +101,7 @@ export function Chart({
       focus: { alpha: 0.35 },
       legend: { show: lines.length <= FEW_LINES, live: true },
       scales: { x: { time: clock, range: (_, least, greatest) => newest.current.range ?? [least, greatest] }, y: logarithmic ? { distr: 3 } : {} },
-      axes: [axis, { ...axis, size: 64, values: (_, values) => values.map((each) => (each === null ? "" : quantity(each))) }],
+      axes: [axis, { ...axis, size: 72, values: (_, values) => values.map((each) => (each === null ? "" : tickText(name, each))) }],
       series: [
         { label },
         ...curves.map((each, number): uPlot.Series => {
@@ -112,10 +112,11 @@ export function Chart({
             stroke: each.kind === "line" ? stroke.colour : `${stroke.colour}55`,
             width: each.kind === "line" ? 1.5 : 1,
             dash: [...stroke.dash],
-            points: { show: data[0].length < 2 ? undefined : false },
+            // a line of one point cannot be seen
+            points: { show: (_, place) => (newest.current.curves[place - 1]?.points[0].length ?? 0) < 2 },
             show: !isHidden(each),
             spanGaps: true,
-            value: (_, value) => quantity(value),
+            value: (_, value) => valueText(name, value),
           };
         }),
       ],

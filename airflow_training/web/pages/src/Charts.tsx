@@ -1,31 +1,28 @@
 // Every metric of every rank, one cursor over all charts.
-import { Box, Checkbox, Flex, SimpleGrid, Text } from "@chakra-ui/react";
+import { Box, SimpleGrid, Text } from "@chakra-ui/react";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { get, ofTraining, type Detail, type SeriesPage } from "./api.ts";
-import { having, MOST_CURVES, type Axis, type Range } from "./curves.ts";
-import { AXES, MetricChart, REFRESH_MS, SOME_POINTS } from "./MetricChart.tsx";
+import { Check, ChartControls, useChosen, type Chosen } from "./ChartControls.tsx";
+import { having, MOST_CURVES, type Range } from "./curves.ts";
+import { MetricChart, REFRESH_MS, SOME_POINTS } from "./MetricChart.tsx";
 import { ordered } from "./metricOrder.ts";
-import { Choice, Loading, Problem } from "./parts.tsx";
+import { Loading, Problem } from "./parts.tsx";
 import { quantity } from "./words.ts";
-
-const SMOOTHING = [0, 0.6, 0.9, 0.97, 0.99];
 
 export function Charts({ detail }: { detail: Detail }) {
   const path = ofTraining(detail.summary.dag, detail.summary.uid, "/series");
   const refetchInterval = detail.held ? REFRESH_MS : (false as const);
-  const [axis, setAxis] = useState<Axis>("step");
+  const [chosen, setChosen] = useChosen();
   const [samples, setSamples] = useState(false);
-  const [weight, setWeight] = useState(0);
-  const [logarithmic, setLogarithmic] = useState(false);
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
   const [hiddenRanks, setHiddenRanks] = useState<ReadonlySet<string>>(new Set());
   // of all charts, as the cursor is
   const [range, setRange] = useState<Range | null>(null);
-  const chooseAxis = (value: string) => {
-    setAxis(value as Axis);
-    setRange(null);
+  const choose = (next: Chosen) => {
+    if (next.axis !== chosen.axis) setRange(null);
+    setChosen(next);
   };
   const known = new Set(Object.values(detail.metrics).flatMap((each) => Object.keys(each)));
   const { data, error } = useQuery({
@@ -47,16 +44,7 @@ export function Charts({ detail }: { detail: Detail }) {
   const shown = names.filter((name) => !hidden.has(name));
   return (
     <Box>
-      <Flex align="center" flexWrap="wrap" gap={4} mb={4}>
-        <Choice label="Axis" onChange={chooseAxis} options={Object.entries(AXES).filter(([each]) => samples || each !== "samples")} value={axis} w="14rem" />
-        <Choice
-          label="Smoothing"
-          onChange={(value) => setWeight(Number(value))}
-          options={SMOOTHING.map((each) => [String(each), each === 0 ? "Not smoothed" : `Smoothed ${each}`])}
-          value={String(weight)}
-          w="10rem"
-        />
-        <Check checked={logarithmic} label="Log scale" onChange={setLogarithmic} />
+      <ChartControls chosen={chosen} onChoose={choose} samples={samples}>
         {names.map((name) => (
           <Check
             checked={!hidden.has(name)}
@@ -65,22 +53,20 @@ export function Charts({ detail }: { detail: Detail }) {
             onChange={(shown) => setHidden((before) => having(before, [name], !shown))}
           />
         ))}
-      </Flex>
+      </ChartControls>
       <SimpleGrid alignItems="start" columns={{ base: 1, xl: Math.min(2, shown.length) }} gap={6}>
         {shown.map((name) => (
           <MetricChart
-            axis={axis}
+            chosen={chosen}
             detail={detail}
             hidden={hiddenRanks}
             key={name}
-            logarithmic={logarithmic}
             name={name}
             onHidden={setHiddenRanks}
             onSamples={() => setSamples(true)}
             onWindow={setRange}
             path={path}
             range={range}
-            weight={weight}
           />
         ))}
       </SimpleGrid>
@@ -91,15 +77,5 @@ export function Charts({ detail }: { detail: Detail }) {
         alone.
       </Text>
     </Box>
-  );
-}
-
-function Check({ checked, label, onChange }: { checked: boolean; label: string; onChange: (checked: boolean) => void }) {
-  return (
-    <Checkbox.Root checked={checked} onCheckedChange={(event) => onChange(event.checked === true)} size="sm">
-      <Checkbox.HiddenInput />
-      <Checkbox.Control />
-      <Checkbox.Label>{label}</Checkbox.Label>
-    </Checkbox.Root>
   );
 }

@@ -5,6 +5,7 @@ import { useEffect, useMemo, useRef, useState, type Dispatch, type SetStateActio
 
 import { get, type Detail, type SeriesAnswer, type SeriesPage } from "./api.ts";
 import { Chart, type Mark } from "./Chart.tsx";
+import { AXES, type Chosen } from "./ChartControls.tsx";
 import {
   bandCurves,
   covers,
@@ -35,9 +36,9 @@ import { pictureOf } from "./picture.ts";
 import { RankList } from "./RankList.tsx";
 import { quantity, seconds } from "./words.ts";
 
-export const AXES: Record<Axis, string> = { step: "Step", samples: "Samples", minutes: "Minutes since the start", time: "Time of day" };
 const MARK_NAMES = { restart: "restarts (orange)", checkpoint: "checkpoints (purple)" };
 export const REFRESH_MS = 3000;
+const HEAT_MS = 10_000;
 /** Of more, each is drawn with fewer points. */
 const FEW_CURVES = 16;
 /** Of each rank in a file. All of them are what the server gives at most. */
@@ -47,23 +48,20 @@ const ALL_POINTS = 100_000;
 const MOST_SAVED = 1_000_000;
 
 export function MetricChart({
-  axis,
+  chosen: { axis, weight, logarithmic },
   detail,
   hidden,
-  logarithmic,
   name,
   onHidden,
   onSamples,
   onWindow,
   path,
   range,
-  weight,
 }: {
-  axis: Axis;
+  chosen: Chosen;
   detail: Detail;
   /** Labels of ranks. */
   hidden: ReadonlySet<string>;
-  logarithmic: boolean;
   name: string;
   onHidden: Dispatch<SetStateAction<ReadonlySet<string>>>;
   /** This metric can be drawn along samples. */
@@ -71,7 +69,6 @@ export function MetricChart({
   onWindow: (range: Range | null) => void;
   path: string;
   range: Range | null;
-  weight: number;
 }) {
   const begun = seconds(detail.status.started_at) ?? 0;
   const along = isCount(axis) ? axis : "time";
@@ -118,6 +115,8 @@ export function MetricChart({
   const saved = data && !data.bands[0] && shown.length === 1 && pointsIn(data.series) <= MOST_SAVED ? ALL_POINTS : SOME_POINTS;
   const marks = useMemo(() => marksOf(detail, axis, begun, whole?.series ?? []), [detail, axis, begun, whole]);
   if (error && !data) return <Problem error={error} />;
+  // the time of a step is known from the second one on
+  if (data && !window && data.series.length === 0) return null;
   return (
     <Box as="figure" bg="bg.panel" borderRadius="md" borderWidth="1px" data-metric={name} minW={0} p={3}>
       <Flex align="center" as="figcaption" flexWrap="wrap" justify="space-between" mb={1}>
@@ -192,7 +191,7 @@ export function MetricChart({
       )}
       {lines.length > FEW_LINES && <RankList hidden={hidden} lines={lines} onHidden={onHidden} />}
       {heat && (
-        <HeatMap axis={AXES[axis]} place={(x) => placeOf(x, axis, begun)} query={{ name, ...window, axis: along }} path={path} />
+        <HeatMap axis={AXES[axis]} place={(x) => placeOf(x, axis, begun)} query={{ name, ...window, axis: along }} path={path} refetchInterval={detail.held && window?.end === undefined ? HEAT_MS : false} />
       )}
     </Box>
   );

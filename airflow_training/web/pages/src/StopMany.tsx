@@ -4,7 +4,7 @@ import { useQueries } from "@tanstack/react-query";
 import { useRef, useState } from "react";
 
 import { act, get, ofTraining, type Detail } from "./api.ts";
-import type { RunName } from "./Compare.tsx";
+import type { RunName } from "./compared.ts";
 import { useNow } from "./parts.tsx";
 import { lostBy } from "./words.ts";
 

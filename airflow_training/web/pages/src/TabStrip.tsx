@@ -3,11 +3,15 @@
 import { Tabs } from "@chakra-ui/react";
 import { useEffect, useRef, useState } from "react";
 
+import { preload } from "./lazyParts.tsx";
+
 const FADE = 28;
 
 export function TabStrip({ chosen, names }: { chosen: string; names: readonly string[] }) {
   const list = useRef<HTMLDivElement>(null);
   const [more, setMore] = useState({ before: false, after: false });
+
+  useEffect(preload, []);
 
   useEffect(() => {
     const strip = list.current;

@@ -5,7 +5,8 @@ import { useDeferredValue, useState } from "react";
 import { Link, useSearchParams } from "react-router-dom";
 
 import { get, type LossPage, type Summary, type SummaryPage } from "./api.ts";
-import { Compare, MOST_RUNS } from "./Compare.tsx";
+import { MOST_RUNS } from "./compared.ts";
+import { Compare } from "./lazyParts.tsx";
 import { named, nameOf, nextOrder, orderOf, sorted, STATE_GROUPS, statesOf, type Order } from "./listing.ts";
 import { Choice, isStandalone, Loading, Problem, StateBadge, useNow } from "./parts.tsx";
 import { Training } from "./RunTab.tsx";

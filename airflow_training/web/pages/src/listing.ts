@@ -1,6 +1,6 @@
 // Which runs a list shows, and in which order. Pure.
 import type { Summary } from "./api.ts";
-import type { RunName } from "./Compare.tsx";
+import type { RunName } from "./compared.ts";
 
 /** What one looks for, in the words of the badges -> the states of a run. */
 export const STATE_GROUPS: Readonly<Record<string, { label: string; states: readonly string[] }>> = {

@@ -1,19 +1,21 @@
 // Made by `make pages` from the API's OpenAPI document.
 
 export interface Answers {
-  ActionRefused: ActionRefused;
+  ActionAnswer: ActionAnswer;
+  ActionConflict: ActionConflict;
   ActionRequest: ActionRequest;
-  ActionTaken: ActionTaken;
-  AgainOffer: AgainOffer;
-  AgainRequest: AgainRequest;
-  AgainTaken: AgainTaken;
+  AskedAction: AskedAction;
   AttemptAnswer: AttemptAnswer;
   BandAnswer: BandAnswer;
   CheckAnswer: CheckAnswer;
   CheckRequest: CheckRequest;
   CheckpointAnswer: CheckpointAnswer;
+  CheckpointLineage: CheckpointLineage;
+  CheckpointPage: CheckpointPage;
+  CheckpointTurn: CheckpointTurn;
   ConfigurationAnswer: ConfigurationAnswer;
   Confusion: Confusion;
+  CurrentUser: CurrentUser;
   DataPage: DataPage;
   DependencyAnswer: DependencyAnswer;
   Detail: Detail;
@@ -35,10 +37,10 @@ export interface Answers {
   LastCheckpoint: LastCheckpoint;
   LinePage: LinePage;
   LinePlace: LinePlace;
+  ListedProgress: ListedProgress;
   LogLine: LogLine;
   LogPage: LogPage;
   LossPage: LossPage;
-  Me: Me;
   NextError: NextError;
   NodeAnswer: NodeAnswer;
   PredictionFile: PredictionFile;
@@ -46,21 +48,32 @@ export interface Answers {
   PredictionTable: PredictionTable;
   ProblemAnswer: ProblemAnswer;
   ProgressAnswer: ProgressAnswer;
+  RerunAnswer: RerunAnswer;
+  RerunOffer: RerunOffer;
+  RerunRequest: RerunRequest;
   Restarts: Restarts;
+  ResumedFrom: ResumedFrom;
   RoleAnswer: RoleAnswer;
+  RunLink: RunLink;
+  SavedCheckpoint: SavedCheckpoint;
   SeriesAnswer: SeriesAnswer;
   SeriesPage: SeriesPage;
   SingleOffer: SingleOffer;
   StallAnswer: StallAnswer;
+  StateCounts: StateCounts;
   Summary: Summary;
   SummaryPage: SummaryPage;
   UsageAnswer: UsageAnswer;
   UsageSum: UsageSum;
 }
+export interface ActionAnswer {
+  action: "pause" | "resume" | "stop" | "kill" | "scale";
+  request: number;
+}
 /**
  * What is, instead of what the user saw.
  */
-export interface ActionRefused {
+export interface ActionConflict {
   actions: ("pause" | "resume" | "stop" | "kill" | "scale")[];
   detail: string;
   phrase:
@@ -85,28 +98,15 @@ export interface ActionRequest {
   role: string;
   seen: string;
 }
-export interface ActionTaken {
+/**
+ * What somebody asked of a run, and the loop has not taken up yet.
+ */
+export interface AskedAction {
   action: "pause" | "resume" | "stop" | "kill" | "scale";
-  request: number;
-}
-/**
- * Whether the job can be started again from here.
- */
-export interface AgainOffer {
-  possible: boolean;
-  why: string;
-}
-export interface AgainRequest {
-  document: string | null;
-  step: number | null;
-}
-/**
- * The new run, which may not be there yet.
- */
-export interface AgainTaken {
-  dag: string;
-  run_id: string;
-  uid: string;
+  at: string;
+  by: string;
+  replicas: number | null;
+  role: string;
 }
 export interface AttemptAnswer {
   attempt: number;
@@ -153,12 +153,70 @@ export interface CheckpointAnswer {
   step: number;
   uri: string;
 }
+/**
+ * What was saved since training was begun, or begun anew.
+ */
+export interface CheckpointLineage {
+  began: string;
+  began_at: string | null;
+  checkpoints: SavedCheckpoint[];
+  number: number | null;
+  turns: CheckpointTurn[];
+}
+export interface SavedCheckpoint {
+  at: string;
+  bytes: number | null;
+  instance: string | null;
+  kept: boolean;
+  restorable: boolean;
+  seconds: number | null;
+  stall_seconds: number | null;
+  state: "read back" | "partly read back" | "not read back" | "damaged";
+  step: number;
+  told: string;
+  uri: string;
+}
+/**
+ * Something that made a run restore another checkpoint than its newest.
+ */
+export interface CheckpointTurn {
+  at: string;
+  text: string;
+}
+export interface CheckpointPage {
+  asked: boolean;
+  every: string;
+  keep: number;
+  keep_every: number | null;
+  lineages: CheckpointLineage[];
+  passed_over: string[];
+  resumed_from: ResumedFrom[];
+  uri: string;
+}
+/**
+ * What the run began with, while it had nothing of its own.
+ */
+export interface ResumedFrom {
+  instance: string | null;
+  run: RunLink | null;
+  step: number;
+  text: string;
+  uri: string;
+}
+export interface RunLink {
+  dag: string;
+  run_id: string;
+  uid: string;
+}
 export interface ConfigurationAnswer {
   defaults: FieldAnswer[];
   document: string;
   draft: string;
   problem: string;
   single: SingleOffer;
+  written: {
+    [k: string]: string;
+  };
 }
 /**
  * A field that need not be written, with the value it had.
@@ -183,6 +241,14 @@ export interface Confusion {
   classes: string[];
   counts: number[][];
   others: boolean;
+}
+/**
+ * Who asks, and whom.
+ */
+export interface CurrentUser {
+  standalone: boolean;
+  user: string;
+  version: string;
 }
 export interface DataPage {
   imbalance: Imbalance | null;
@@ -238,8 +304,12 @@ export interface DependencyAnswer {
  */
 export interface Detail {
   actions: ("pause" | "resume" | "stop" | "kill" | "scale")[];
+  asked: AskedAction | null;
   attempts: AttemptAnswer[];
   checkpoints: CheckpointAnswer[];
+  heard: {
+    [k: string]: string;
+  };
   held: boolean;
   last_checkpoint: LastCheckpoint | null;
   metrics: {
@@ -248,6 +318,9 @@ export interface Detail {
     };
   };
   progress: ProgressAnswer;
+  rates: {
+    [k: string]: number;
+  };
   restarts: Restarts;
   roles: RoleAnswer[];
   seen: string;
@@ -282,6 +355,7 @@ export interface Restarts {
 export interface RoleAnswer {
   command: string[] | null;
   depends_on: DependencyAnswer[];
+  first_rank: number | null;
   max_replicas: number | null;
   min_replicas: number | null;
   name: string;
@@ -311,6 +385,7 @@ export interface Summary {
     | "stopped"
     | "failed"
     | "succeeded";
+  progress: ListedProgress | null;
   run_id: string;
   runtime: string;
   source: string;
@@ -319,6 +394,15 @@ export interface Summary {
   submitted_at: string;
   submitted_by: string | null;
   uid: string;
+}
+/**
+ * How far a run is, as lists show it: its slowest instance counts.
+ */
+export interface ListedProgress {
+  eta_seconds: number | null;
+  fraction: number | null;
+  step: number;
+  total_steps: number | null;
 }
 /**
  * What an instance used when its agent last looked; None: not told.
@@ -478,14 +562,6 @@ export interface LossPage {
     [k: string]: (number | null)[];
   };
 }
-/**
- * Who asks, and whom.
- */
-export interface Me {
-  standalone: boolean;
-  user: string;
-  version: string;
-}
 export interface NextError {
   ends: boolean;
   offset: number | null;
@@ -514,12 +590,32 @@ export interface PredictionTable {
   rows: (string | null)[][];
   rows_read: number;
 }
+/**
+ * The new run, which may not be there yet.
+ */
+export interface RerunAnswer {
+  dag: string;
+  run_id: string;
+  uid: string;
+}
+/**
+ * Whether the job can be started again from here.
+ */
+export interface RerunOffer {
+  possible: boolean;
+  why: string;
+}
+export interface RerunRequest {
+  document: string | null;
+  step: number | null;
+}
 export interface SeriesAnswer {
   index: number;
   name: string;
   rank: number | null;
   role: string;
   total: number;
+  x_samples: (number | null)[];
   x_step: (number | null)[];
   x_time: number[];
   y: (number | null)[];
@@ -528,6 +624,16 @@ export interface SeriesPage {
   bands: BandAnswer[];
   names: string[];
   series: SeriesAnswer[];
+}
+/**
+ * How many runs there are that the user may read.
+ */
+export interface StateCounts {
+  ended: {
+    [k: string]: number;
+  };
+  running: number;
+  waiting: number;
 }
 export interface SummaryPage {
   more: boolean;

@@ -68,6 +68,20 @@ export function quantity(value: number | null | undefined): string {
   return size !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(3) : String(Number(value.toPrecision(4)));
 }
 
+/** A metric's value in its unit, where its name tells one that is hard to read in digits. */
+export function valueText(name: string, value: number | null | undefined): string {
+  const isSize = /(^|[^a-z])bytes($|[^a-z])/i.test(name);
+  return isSize && value !== null && value !== undefined && value >= 0 ? bytes(value) : quantity(value);
+}
+
+const COMPACT = new Intl.NumberFormat("en", { maximumSignificantDigits: 4, notation: "compact" });
+
+/** The same where there is room for few digits. */
+export function tickText(name: string, value: number): string {
+  const text = valueText(name, value);
+  return text.length > 8 && Math.abs(value) >= 1 ? COMPACT.format(value) : text;
+}
+
 export function seconds(time: string | null | undefined): number | null {
   return time ? Date.parse(time) / 1000 : null;
 }

@@ -17,8 +17,10 @@ import {
   memoryText,
   quantity,
   restartsText,
+  tickText,
   titleOf,
   untilTime,
+  valueText,
   whatToDo,
   why,
   whyHere,
@@ -163,4 +165,14 @@ test("what was asked says who asked", () => {
   const asked = { action: "scale", role: "worker", replicas: 3, by: "ann", at: "" } as const;
   assert.equal(askedText(asked), "scale worker to 3 asked by ann");
   assert.equal(askedText({ ...asked, action: "pause", by: "" }), "pause asked");
+});
+
+test("sizes have units, and where there is little room numbers are short", () => {
+  assert.equal(valueText("system/memory_bytes", 12_361_728), "11.8 MiB");
+  assert.equal(valueText("bytes_per_second", -3), "-3");
+  assert.equal(valueText("loss", 0.5), "0.5");
+  assert.equal(valueText("kilobytes", 2048), "2,048");
+  assert.equal(tickText("loss", 12_400_000), "12.4M");
+  assert.equal(tickText("loss", 200), "200");
+  assert.equal(tickText("lr", 1.234e-9), "1.234e-9");
 });

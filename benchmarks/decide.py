@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from airflow_training.control.actions import Create
 from airflow_training.control.decide import decide, new_ledger
-from airflow_training.control.model import Create, Ledger, Observation, Observations
+from airflow_training.control.model import Ledger
+from airflow_training.control.observations import Observation, Observations
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from benchmarks.report import figure, heading, median
 

@@ -20,13 +20,8 @@ import numpy as np
 from sqlalchemy import insert
 
 from airflow_training.admission.launch import launch
-from airflow_training.control.model import (
-    ActivePhase,
-    InstanceEntry,
-    Ledger,
-    ProgressReport,
-    RoleEntry,
-)
+from airflow_training.control.model import ActivePhase, InstanceEntry, Ledger, RoleEntry
+from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunKey
 from airflow_training.settings import load_settings
 from airflow_training.state.models import MetricRow, table_of

@@ -16,8 +16,8 @@ from airflow_training.agent.environment import Recorder
 from airflow_training.agent.package import agent_program
 from airflow_training.checkpoints.group import Group
 from airflow_training.checkpoints.reading import reference
-from airflow_training.control.model import ProcessReport, SubtaskState
 from airflow_training.control.readiness import required_hardware
+from airflow_training.control.reports import ProcessReport, SubtaskState
 from airflow_training.control.subtask_snapshot import read_snapshot, write_snapshot
 from airflow_training.control.subtasks import (
     STATES,

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry, ProgressReport
+from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry
+from airflow_training.control.reports import ProgressReport
 from airflow_training.control.rollup import checkpoint_reference
 from airflow_training.control.root_cause import cause_lines
 from airflow_training.control.run_output import RunOutput

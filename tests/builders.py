@@ -6,38 +6,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from airflow_training.control.causes import RootCause
-from airflow_training.control.decide import decide, new_ledger
-from airflow_training.control.model import (
+from airflow_training.control.actions import (
     Action,
-    ActivePhase,
-    AttemptEnd,
-    AttemptId,
-    AttemptKey,
     AwaitPeers,
     Create,
-    Decision,
     Delete,
     Dismiss,
-    Event,
-    FinalPhase,
-    InstanceDiagnosis,
-    InstanceEntry,
-    InstanceKey,
     Keep,
-    Ledger,
-    Observation,
-    Observations,
-    PendingPhase,
-    Readiness,
-    RefusedAttempt,
-    RejectedCheckpoint,
     Release,
-    Request,
-    RequestKind,
     RestartProcess,
     StopProcess,
 )
+from airflow_training.control.attempts import AttemptId, AttemptKey, InstanceKey
+from airflow_training.control.causes import RootCause
+from airflow_training.control.decide import decide, new_ledger
+from airflow_training.control.model import (
+    ActivePhase,
+    AttemptEnd,
+    Decision,
+    Event,
+    FinalPhase,
+    InstanceEntry,
+    Ledger,
+    PendingPhase,
+    Readiness,
+    Request,
+    RequestKind,
+)
+from airflow_training.control.observations import (
+    InstanceDiagnosis,
+    Observation,
+    Observations,
+    RefusedAttempt,
+)
+from airflow_training.control.reports import RejectedCheckpoint
 from airflow_training.control.subtasks import Subtasks
 from airflow_training.documents.resolved import (
     FailureRule,

@@ -24,7 +24,7 @@ from airflow_training.cli.logs_metrics import metrics
 from airflow_training.cli.output import OutputFormat, fail, note, print_json
 from airflow_training.cli.run_logs import find_logs
 from airflow_training.cli.times import parse_moment
-from airflow_training.control.model import AttemptId
+from airflow_training.control.attempts import AttemptId
 from airflow_training.supervise.instance_logs import InstanceLogs, RunLogs
 from airflow_training.supervise.waiting import alongside
 

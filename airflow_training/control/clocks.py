@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from airflow_training.control import reasons
-from airflow_training.control.model import Elapsed, InstanceEntry, Observation
+from airflow_training.control.model import Elapsed, InstanceEntry
+from airflow_training.control.observations import Observation
 
 __all__ = [
     "BACK_OFF",

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from airflow_training.control import reasons
+from airflow_training.control.actions import Create, Release, RestartProcess
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.clocks import SCHEDULE, STANDINGS, amount_of, standing_of
 from airflow_training.control.dependencies import (
     DependencyState,
@@ -26,16 +28,11 @@ from airflow_training.control.in_place import ANSWER_SECONDS
 from airflow_training.control.model import (
     ActivePhase,
     AttemptHost,
-    AttemptId,
-    Create,
     InstanceEntry,
-    InstanceState,
-    Observations,
     PendingPhase,
-    Release,
-    RestartProcess,
     RoleEntry,
 )
+from airflow_training.control.observations import InstanceState, Observations
 from airflow_training.control.outcomes import apply_policies, verdict_of
 from airflow_training.control.root_cause import NEVER_FITS_CAUSE, cause_of_reason
 from airflow_training.control.scaling import add_missing, remove_surplus

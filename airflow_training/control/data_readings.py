@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from airflow_training.control.model import FilesReport, ProgressReport
+from airflow_training.control.reports import FilesReport, ProgressReport
 
 __all__ = ["DataReading", "ReadingPoint", "Stall", "follow_reading", "rate_of", "stall_limit"]
 

@@ -9,6 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from airflow_training.control import reasons
+from airflow_training.control.actions import (
+    Action,
+    AwaitPeers,
+    Create,
+    Delete,
+    Dismiss,
+    Keep,
+    Release,
+    RestartProcess,
+    StopProcess,
+)
+from airflow_training.control.attempts import AttemptId, AttemptKey, InstanceKey
 from airflow_training.control.creation import start_missing
 from airflow_training.control.diagnosed import apply_late_diagnoses
 from airflow_training.control.draft import Draft
@@ -17,29 +29,14 @@ from airflow_training.control.ending import delete_marked, drain, finish
 from airflow_training.control.in_place import advance_in_place, release_waiting
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
-    Action,
-    AttemptId,
-    AttemptKey,
-    AwaitPeers,
-    Create,
     Decision,
-    Delete,
-    Dismiss,
-    InstanceDiagnosis,
     InstanceEntry,
-    InstanceKey,
     JobEntry,
-    Keep,
     Ledger,
-    Observations,
-    RefusedAttempt,
-    RejectedCheckpoint,
-    Release,
     Request,
-    RestartProcess,
     RoleEntry,
-    StopProcess,
 )
+from airflow_training.control.observations import InstanceDiagnosis, Observations, RefusedAttempt
 from airflow_training.control.observing import apply_observations
 from airflow_training.control.outages import skip_outage
 from airflow_training.control.outcomes import apply_failures
@@ -47,6 +44,7 @@ from airflow_training.control.peers import await_peers
 from airflow_training.control.place_release import release_held_places, wake_to_release_places
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
 from airflow_training.control.recovery import begin, record_checkpoints, record_rejected
+from airflow_training.control.reports import RejectedCheckpoint
 from airflow_training.control.requests import apply_requests
 from airflow_training.control.root_cause import cause_of_reason
 from airflow_training.control.running_time import (

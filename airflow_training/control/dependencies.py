@@ -12,12 +12,7 @@ from typing import Literal
 from airflow_training.control import reasons
 from airflow_training.control.census import Census, HeadCountKey, HeadCounts
 from airflow_training.control.clocks import DEPENDENCY, due_at
-from airflow_training.control.model import (
-    NOTHING_ELAPSED,
-    TERMINAL_JOB_STATES,
-    Ledger,
-    RoleEntry,
-)
+from airflow_training.control.model import NOTHING_ELAPSED, TERMINAL_JOB_STATES, Ledger, RoleEntry
 from airflow_training.documents.resolved import ResolvedDependency, ResolvedJob, ResolvedRole
 
 __all__ = [

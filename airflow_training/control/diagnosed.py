@@ -11,13 +11,8 @@ from airflow_training.control.draft import Draft
 from airflow_training.control.failures import CANNOT_START_CODES, is_listed, restarts_a_class
 from airflow_training.control.lost_peers import LIKELY, explained_by, follows, lost_peers
 from airflow_training.control.memory import grow_memory
-from airflow_training.control.model import (
-    MOVED,
-    AttemptEnd,
-    InstanceDiagnosis,
-    InstanceEntry,
-    RestartRecord,
-)
+from airflow_training.control.model import MOVED, AttemptEnd, InstanceEntry, RestartRecord
+from airflow_training.control.observations import InstanceDiagnosis
 from airflow_training.control.transitions import fail_for_good
 from airflow_training.documents.resolved import FailureClass
 

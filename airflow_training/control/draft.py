@@ -10,25 +10,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+from airflow_training.control.actions import Action
+from airflow_training.control.attempts import AttemptKey, InstanceKey
 from airflow_training.control.census import Census, HeadCounts
 from airflow_training.control.lifetimes import Lifetimes
 from airflow_training.control.model import (
-    Action,
-    AttemptKey,
     Elapsed,
     Event,
-    InstanceDiagnosis,
     InstanceEntry,
-    InstanceKey,
     JobEntry,
     Ledger,
-    Observation,
     ReducedSize,
-    RefusedAttempt,
     RoleEntry,
     RoleState,
     ToldWait,
 )
+from airflow_training.control.observations import InstanceDiagnosis, Observation, RefusedAttempt
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
 from airflow_training.documents.resolved import ResolvedJob
 

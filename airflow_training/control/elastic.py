@@ -12,17 +12,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from airflow_training.control import reasons
+from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.clocks import LEAVE_OUT, standing_of
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
-from airflow_training.control.model import (
-    ActivePhase,
-    InstanceEntry,
-    InstanceKey,
-    Observation,
-    Observations,
-    ReducedSize,
-)
+from airflow_training.control.model import ActivePhase, InstanceEntry, ReducedSize
+from airflow_training.control.observations import Observation, Observations
 from airflow_training.control.reason_facts import OWN_REASONS
 from airflow_training.control.restarts import backoff_seconds
 from airflow_training.control.transitions import next_attempt

@@ -7,16 +7,12 @@ from dataclasses import replace
 from typing import Literal
 
 from airflow_training.control import reasons
+from airflow_training.control.actions import Delete
 from airflow_training.control.causes import RootCause
 from airflow_training.control.draft import Draft
 from airflow_training.control.keeping import choose_kept, drained_text, is_kept, keep_failed
-from airflow_training.control.model import (
-    TERMINAL_JOB_STATES,
-    Delete,
-    Observation,
-    Observations,
-    RoleState,
-)
+from airflow_training.control.model import TERMINAL_JOB_STATES, RoleState
+from airflow_training.control.observations import Observation, Observations
 from airflow_training.control.recovery import save_grace
 from airflow_training.control.root_cause import message_of, outcome_text
 from airflow_training.control.transitions import close_instance, holds_place, settle_instance

@@ -11,18 +11,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_training.control import reasons
+from airflow_training.control.actions import Dismiss, StopProcess
 from airflow_training.control.draft import Draft
 from airflow_training.control.ending import termination
 from airflow_training.control.environment import environment_state, read_records
 from airflow_training.control.keeping import is_kept
-from airflow_training.control.model import (
-    OWN_INSTANCE,
-    AttemptHost,
-    Dismiss,
-    InstanceEntry,
-    Observation,
-    StopProcess,
-)
+from airflow_training.control.model import OWN_INSTANCE, AttemptHost, InstanceEntry
+from airflow_training.control.observations import Observation
 from airflow_training.control.reason_facts import LEVELS, Level
 from airflow_training.control.recovery import save_grace
 from airflow_training.control.recovery_level import recovery_level

@@ -9,17 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_training.control import reasons
+from airflow_training.control.actions import Keep, StopProcess
 from airflow_training.control.causes import RootCause
 from airflow_training.control.draft import Draft
-from airflow_training.control.model import (
-    InstanceEntry,
-    JobEntry,
-    Keep,
-    KeptInstance,
-    Ledger,
-    Observation,
-    StopProcess,
-)
+from airflow_training.control.model import InstanceEntry, JobEntry, KeptInstance, Ledger
+from airflow_training.control.observations import Observation
 from airflow_training.control.recovery import save_grace
 from airflow_training.control.transitions import ENDED
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.clocks import DEADLINE
-from airflow_training.control.model import InstanceEntry, InstanceKey
+from airflow_training.control.model import InstanceEntry
 
 __all__ = ["NO_LIVES", "Lifetimes", "is_running", "lifetimes_of"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from airflow_training.control.model import InstanceDiagnosis, RestartRecord
+from airflow_training.control.model import RestartRecord
+from airflow_training.control.observations import InstanceDiagnosis
 from airflow_training.peer_causes import LOST_PEERS
 
 __all__ = ["LIKELY", "explained_by", "follows", "lost_peers", "was_killed"]

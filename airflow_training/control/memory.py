@@ -9,12 +9,8 @@ from typing import Any
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
-from airflow_training.control.model import (
-    OWN_INSTANCE,
-    InstanceDiagnosis,
-    InstanceEntry,
-    RaisedMemory,
-)
+from airflow_training.control.model import OWN_INSTANCE, InstanceEntry, RaisedMemory
+from airflow_training.control.observations import InstanceDiagnosis
 from airflow_training.control.transitions import delete_initializer
 from airflow_training.documents.quantities import bytes_text, parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole

@@ -1,21 +1,29 @@
-"""The plain data that decisions read and write: ledger, observations, requests, actions, events."""
+"""The plain data that decisions read and write: ledger, requests, events."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
-from airflow_training.control.causes import DiagnosedCause, RootCause
+from airflow_training.control.actions import Action
+from airflow_training.control.attempts import (
+    FIRST_ATTEMPT,
+    INLINE,
+    INLINE_KEY,
+    AttemptId,
+    AttemptKey,
+    AttemptRecord,
+    InstanceKey,
+    InstanceRecord,
+)
+from airflow_training.control.causes import RootCause
 from airflow_training.control.hardware import ObservedHardware
-from airflow_training.control.run_output import RunOutput
+from airflow_training.control.observations import InstanceState
+from airflow_training.control.reports import RejectedCheckpoint
 from airflow_training.documents.resolved import FailureClass
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 
-InstanceState = Literal[
-    "pending", "running", "succeeded", "failed", "stopped", "terminating", "unknown"
-]
-"""`stopped`: the run or its role needed it no more; only entries are, what is observed has failed."""
 RoleState = Literal[
     "Waiting", "Starting", "Running", "Restarting", "Succeeded", "Failed", "Stopped"
 ]
@@ -37,260 +45,6 @@ MOVED = "unfitNodes"
 STOPS: frozenset[str] = frozenset({"stop", "kill"})
 """Kinds of requests that end a run."""
 TERMINAL_JOB_STATES: frozenset[str] = frozenset({"Succeeded", "Failed", "Stopped"})
-InstanceKey = tuple[str, int]
-"""(role, index)"""
-INLINE: Mapping[str, tuple[str, ...]] = {"inline": ()}
-"""Of a field: what it holds is stored among the fields of the record, not below the field's name."""
-INLINE_KEY = {"inline": ("role", "index")}
-"""The same of an InstanceKey, by these names."""
-NOT_STORED: Mapping[str, None] = {"stored": None}
-"""Of a field: it is not stored with the others, but elsewhere or not at all."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class AttemptId:
-    """Which attempt of an instance: equal for the same one whoever intended it, greater for a later one."""
-
-    epoch: int = 0
-    """How often the run was opened anew before."""
-    job_attempt: int = 0
-    attempt: int = 0
-    generation: int = field(default=0, compare=False)
-    """Of the lease under which it was intended; 0: of none."""
-
-
-FIRST_ATTEMPT = AttemptId()
-
-
-class AttemptKey(NamedTuple):
-    """Which attempt of which instance; its number never repeats within an epoch, whatever the job attempt."""
-
-    key: InstanceKey
-    epoch: int
-    attempt: int
-
-
-class InstanceRecord:
-    """Something about one instance."""
-
-    __slots__ = ()
-    key: InstanceKey
-
-    @property
-    def role(self) -> str:
-        return self.key[0]
-
-    @property
-    def index(self) -> int:
-        return self.key[1]
-
-
-class AttemptRecord(InstanceRecord):
-    """Something about one attempt of an instance."""
-
-    __slots__ = ()
-    attempt_id: AttemptId
-
-    @property
-    def epoch(self) -> int:
-        return self.attempt_id.epoch
-
-    @property
-    def job_attempt(self) -> int:
-        return self.attempt_id.job_attempt
-
-    @property
-    def attempt(self) -> int:
-        return self.attempt_id.attempt
-
-    @property
-    def generation(self) -> int:
-        return self.attempt_id.generation
-
-    @property
-    def attempt_key(self) -> AttemptKey:
-        return AttemptKey(self.key, self.attempt_id.epoch, self.attempt_id.attempt)
-
-
-SubtaskState = Literal[
-    "PENDING", "STARTING", "RUNNING", "SAVING", "SAVED", "FAILED", "RESTORING", "DONE"
-]
-"""Of one process; see `subtasks`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectedCheckpoint:
-    """A checkpoint that was not restored, as it is damaged."""
-
-    at: float
-    """When that was found, epoch seconds of who found it."""
-    why: str
-    step: int | None = None
-    """None: a document is damaged that several checkpoints rest on."""
-    restore: str = ""
-    """Of which start of which group: several of its processes may find the same damage. Empty: nobody said."""
-
-    def is_same(self, other: RejectedCheckpoint) -> bool:
-        """Return whether the other says again what one process, or a peer of it, has told."""
-        if self == other:
-            return True
-        same = self.why == other.why if self.step is None else self.step == other.step
-        return same and self.restore != "" and self.restore == other.restore
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessReport:
-    """What one process said about itself, in a line of `$TRAINING_PROGRESS_FILE`."""
-
-    rank: int
-    """Among the processes of its checkpoint group."""
-    generation: int
-    """Of the fence that it works under."""
-    sequence: int
-    """1, 2, 3, ... within the generation; a repeated line has the number it had."""
-    state: SubtaskState
-    step: int | None = None
-    verified: tuple[int, ...] = ()
-    """The newest steps whose own part this process has read back, or just restored."""
-    world: int | None = None
-    """How many processes there are; None: as many as before."""
-    group: str = ""
-    """`<role>-<index>` of an instance whose checkpoints are its own; "": one group of the job."""
-    environment: str = ""
-    """Digest of the environment record that the newest save names."""
-    rejected: tuple[RejectedCheckpoint, ...] = ()
-    """The newest that its group rejected in this generation; only rank 0 tells."""
-
-
-class ReportedValue(NamedTuple):
-    """One value of a metric, as a line of the script had it."""
-
-    step: int | None
-    time: float
-    value: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileRead:
-    """How much of one file was read, in the unit that the script counts in."""
-
-    name: str
-    read: float
-    total: float | None = None
-    """None: not told."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilesReport:
-    """What an attempt has read of all its files."""
-
-    read: float
-    """Of all together; what is read again counts again."""
-    known: int
-    """How many files were told of, of those that are remembered."""
-    done: int
-    """How many of them were read to their end."""
-    newest: tuple[FileRead, ...] = ()
-    """Those read last, the last one first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressReport:
-    """The newest line a script wrote to `$TRAINING_PROGRESS_FILE`."""
-
-    step: int | None = None
-    total_steps: int | None = None
-    epoch: float | None = None
-    samples: int | None = None
-    time: float | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    subtasks: tuple[ProcessReport, ...] = ()
-    """The newest line of each of the instance's processes."""
-    checkpoint: CheckpointCommit | None = None
-    """The newest that was committed."""
-    section: str = ""
-    """What the script is doing between steps, as it calls it; "" where it trains."""
-    points: Mapping[str, Sequence[ReportedValue]] = field(default_factory=dict, metadata=NOT_STORED)
-    """The values of each metric in all lines since the report before, the newest line among them."""
-    files: FilesReport | None = field(default=None, metadata=NOT_STORED)
-    """None: no line of the attempt has told of files."""
-    rejected: tuple[RejectedCheckpoint, ...] = ()
-    """The newest that were not restored, told by a process which says nothing else of itself."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation(AttemptRecord):
-    """What the runtime last saw of one instance object (a pod, an agent with its process tree)."""
-
-    key: InstanceKey
-    uid: str
-    """Of the object itself: two attempts never share one."""
-    attempt_id: AttemptId = FIRST_ATTEMPT
-    state: InstanceState = "pending"
-    reason: str = ""
-    """As the runtime says it: `OOMKilled`, `Evicted`, `WaitingForDependency`, ..."""
-    message: str = ""
-    exit_code: int | None = None
-    signal: int | None = None
-    disrupted: bool = False
-    """The platform ended it (`DisruptionTarget`, preemption, node drain)."""
-    held: bool = False
-    """It waits in the initializer for `release`."""
-    scheduled: bool = True
-    address_live: bool = False
-    port_open: bool = False
-    ready: bool = False
-    node: str = ""
-    address: str = ""
-    state_since: float = 0.0
-    started_at: float | None = None
-    finished_at: float | None = None
-    progress: ProgressReport | None = None
-    environment: tuple[str, ...] = ()
-    """The newest records of what it has around it, oldest first, as its agent wrote them (JSON)."""
-    output: RunOutput | None = None
-    """What the instance uploaded, once it has succeeded."""
-    in_place: bool = False
-    """The next attempt can begin inside it: its agent lives, and waits where its command has failed."""
-    can_stay: bool = False
-    """As `in_place`, but for a look inside only: the next attempt needs an instance of its own."""
-    kept: bool = False
-    """It has failed, and its agent stays in it for a look inside."""
-    lingers: bool = False
-    """It has ended, but what runs beside it has not: its place is still taken."""
-
-    @property
-    def waits(self) -> bool:
-        """Return whether its agent waits, where its command has failed, for what comes next."""
-        return (self.in_place or self.can_stay) and self.state == "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observations:
-    """All instance objects of one run, after the first full snapshot."""
-
-    instances: Sequence[Observation] = ()
-    reachable: bool = True
-    """False: the runtime does not answer now; states are the last known ones."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceDiagnosis(AttemptRecord):
-    """Why one attempt of an instance failed, from its log and its end. It may come late."""
-
-    key: InstanceKey
-    attempt_id: AttemptId
-    cause: DiagnosedCause
-    step: int | None = None
-    """The last one that was reported."""
-    reason: str = ""
-    exit_code: int | None = None
-    signal: int | None = None
-    finished_at: float | None = None
-    origin: InstanceDiagnosis | None = None
-    """Of one that only lost others: of the instance that failed first, as all their logs say."""
-
-
 RequestKind = Literal["activate", "pause", "resume", "scale", "stop", "kill", "reopen"]
 
 
@@ -674,92 +428,6 @@ class Ledger:
     job: JobEntry = field(default_factory=JobEntry)
     roles: Mapping[str, RoleEntry] = field(default_factory=dict)
     instances: Mapping[InstanceKey, InstanceEntry] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Create(AttemptRecord):
-    key: InstanceKey
-    attempt_id: AttemptId
-    held: bool = False
-    """Start in the initializer and wait for `Release`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedAttempt(AttemptRecord):
-    """The runtime does not make an attempt for now: it waits, and nothing has failed."""
-
-    key: InstanceKey
-    attempt_id: AttemptId
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delete(InstanceRecord):
-    key: InstanceKey
-    uid: str
-    grace_seconds: float
-    reason: str
-    dump_stacks: bool = False
-    """It hangs: its log first gets to know where."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopProcess(InstanceRecord):
-    """End what runs inside an instance that stays."""
-
-    key: InstanceKey
-    uid: str
-    grace_seconds: float
-    dump_stacks: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestartProcess(AttemptRecord):
-    """Begin an attempt inside the instance `uid`, whose own attempt is over."""
-
-    key: InstanceKey
-    attempt_id: AttemptId
-    uid: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dismiss(InstanceRecord):
-    """No further attempt will begin inside this instance: let it go as it ended."""
-
-    key: InstanceKey
-    uid: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keep(InstanceRecord):
-    """Let an instance whose process has failed stay for a look inside."""
-
-    key: InstanceKey
-    uid: str
-    until: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release(InstanceRecord):
-    key: InstanceKey
-    uid: str
-    attempt: int
-    answer: Literal["List", "Confirmation"] = "Confirmation"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AwaitPeers(InstanceRecord):
-    """Let an instance be silent for a while, as it waits for others of its group that do not run."""
-
-    key: InstanceKey
-    uid: str
-    seconds: float
-    number: int
-    """Of the order: the same one is followed once, however often it is given."""
-
-
-Action = AwaitPeers | Create | Delete | Dismiss | Keep | Release | RestartProcess | StopProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,10 +24,9 @@ from airflow_training.control.model import (
     AttemptEnd,
     FinalPhase,
     InstanceEntry,
-    Observation,
-    Observations,
     Readiness,
 )
+from airflow_training.control.observations import Observation, Observations
 from airflow_training.control.readiness import observed_hardware
 from airflow_training.control.transitions import ENDED, delete_initializer
 from airflow_training.documents.resolved import FailureClass

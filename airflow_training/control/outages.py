@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_training.control.draft import Draft
-from airflow_training.control.model import ActivePhase, Observations
+from airflow_training.control.model import ActivePhase
+from airflow_training.control.observations import Observations
 
 __all__ = ["BRIEF_SECONDS", "skip_outage"]
 

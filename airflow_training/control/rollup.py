@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any, get_args
 
 from airflow_training.control.advice import advice_of
+from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.causes import RootCause
 from airflow_training.control.clocks import seconds_of
 from airflow_training.control.conditions import reported_state
@@ -15,14 +16,13 @@ from airflow_training.control.keeping import shell_command
 from airflow_training.control.model import (
     NOTHING_ELAPSED,
     InstanceEntry,
-    InstanceKey,
-    InstanceState,
     JobEntry,
     KeptInstance,
     Ledger,
-    ProgressReport,
     RoleEntry,
 )
+from airflow_training.control.observations import InstanceState
+from airflow_training.control.reports import ProgressReport
 from airflow_training.control.run_output import RunOutput
 from airflow_training.control.usage import AttemptUsage
 from airflow_training.control.waits import WAITING_STATES, Wait, wait_of

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from airflow_training.control.model import InstanceState, ProcessReport, SubtaskState
+from airflow_training.control.observations import InstanceState
+from airflow_training.control.reports import ProcessReport, SubtaskState
 
 __all__ = [
     "MOST_RANKS",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_training.control import reasons
+from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.draft import Draft
 from airflow_training.control.model import (
     NO_END,
@@ -15,11 +16,9 @@ from airflow_training.control.model import (
     DeletionMode,
     FinalPhase,
     InstanceEntry,
-    InstanceKey,
-    InstanceState,
-    Observation,
     PendingPhase,
 )
+from airflow_training.control.observations import InstanceState, Observation
 
 __all__ = [
     "ENDED",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from airflow_training.control.model import InstanceEntry, InstanceKey, Observation
+from airflow_training.control.attempts import InstanceKey
+from airflow_training.control.model import InstanceEntry
+from airflow_training.control.observations import Observation
 
 __all__ = ["choose_victims"]
 

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, TypeGuard
 
 from airflow_training.agent.data_files import MOST_TOLD
-from airflow_training.control.model import (
+from airflow_training.control.reports import (
     FileRead,
     FilesReport,
     ProcessReport,

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from airflow_training.control.model import FIRST_ATTEMPT, AttemptId, JobEntry
+from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId
+from airflow_training.control.model import JobEntry
 from airflow_training.control.readiness import required_hardware
 from airflow_training.control.recovery import checkpoint_root, order, run_address, save_grace
 from airflow_training.documents.resolved import ResolvedJob, RunRef

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, func, select
 
-from airflow_training.control.model import InstanceKey
+from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.system_metrics import PREFIX, is_system_metric
 from airflow_training.state import sparklines
 from airflow_training.state.database import StorePart, clean

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_training.control.model import AttemptId, Event, JobEntry, Ledger
+from airflow_training.control.attempts import AttemptId
+from airflow_training.control.model import Event, JobEntry, Ledger
 from airflow_training.documents.resolved import ResolvedJob, RunKey, RunRef
 
 __all__ = [

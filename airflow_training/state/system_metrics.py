@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from airflow_training.control.model import InstanceKey
+from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.system_metrics import record_number, system_metrics
 from airflow_training.state.database import upsert
 from airflow_training.state.metrics import metric_row

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from sqlalchemy import Connection, bindparam, case, func, select, update
 
-from airflow_training.control.model import AttemptId, InstanceEntry, KeptInstance
+from airflow_training.control.attempts import AttemptId
+from airflow_training.control.model import InstanceEntry, KeptInstance
 from airflow_training.control.usage import AttemptUsage, ResourceUsage
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.state.database import StorePart, upsert

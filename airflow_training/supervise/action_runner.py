@@ -9,7 +9,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from airflow_training.control.model import Decision, Delete, Ledger, RefusedAttempt
+from airflow_training.control.actions import Delete
+from airflow_training.control.model import Decision, Ledger
+from airflow_training.control.observations import RefusedAttempt
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import InputError, RefusedForNow, RuntimeUnavailable, StillAlive
 from airflow_training.runtimes.port import Addresses, Runtime

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from airflow_training.admission.queueing import QueueTurn, queued_ledger, role_resources
+from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.decide import decide
 from airflow_training.control.dependencies import waits_briefly
 from airflow_training.control.model import (
@@ -21,12 +22,11 @@ from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     Decision,
     Event,
-    InstanceKey,
     JobState,
     Ledger,
-    ProgressReport,
     Request,
 )
+from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.clock import Clock

@@ -10,26 +10,25 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from airflow_training.control import reasons
+from airflow_training.control.actions import (
+    Action,
+    AwaitPeers,
+    Create,
+    Delete,
+    Dismiss,
+    Keep,
+    Release,
+    RestartProcess,
+    StopProcess,
+)
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.clocks import seconds_of
 from airflow_training.control.decide import has_begun
 from airflow_training.control.in_place import wait_seconds
 from airflow_training.control.instance_checkpoints import entry_for_instance
 from airflow_training.control.memory import with_its_memory
-from airflow_training.control.model import (
-    Action,
-    AttemptId,
-    AwaitPeers,
-    Create,
-    Delete,
-    Dismiss,
-    InstanceEntry,
-    Keep,
-    Ledger,
-    Observation,
-    Release,
-    RestartProcess,
-    StopProcess,
-)
+from airflow_training.control.model import InstanceEntry, Ledger
+from airflow_training.control.observations import Observation
 from airflow_training.control.running_time import trains
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import InputError, RefusedForNow, RuntimeUnavailable

@@ -8,11 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_training.control.model import (
-    AttemptId,
-    InstanceKey,
-    InstanceRecord,
-)
+from airflow_training.control.attempts import AttemptId, InstanceKey, InstanceRecord
 from airflow_training.errors import InputError
 from airflow_training.supervise.role_checks import check_role
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from airflow_training.control.model import Ledger, Observation
+from airflow_training.control.model import Ledger
+from airflow_training.control.observations import Observation
 from airflow_training.runtimes.clock import Clock
 
 __all__ = ["RunClock", "newest_time"]

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import json
 
-from airflow_training.control.model import Observations
+from airflow_training.control.observations import Observations
 from airflow_training.state.store import Store
 
 __all__ = ["StoredRecords"]

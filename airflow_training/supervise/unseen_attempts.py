@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 
-from airflow_training.control.model import InstanceEntry, Ledger, Observation
+from airflow_training.control.model import InstanceEntry, Ledger
+from airflow_training.control.observations import Observation
 
 __all__ = ["with_unseen_attempts"]
 

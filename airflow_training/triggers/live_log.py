@@ -11,7 +11,8 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from airflow_training.control.model import AttemptId, ProgressReport
+from airflow_training.control.attempts import AttemptId
+from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.text import printable
 from airflow_training.state.store import RunState, Store
 from airflow_training.triggers.access import runtime_of

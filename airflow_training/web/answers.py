@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, Field
 
+from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.conditions import reported_state
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     InstanceEntry,
-    InstanceKey,
     JobEntry,
     Ledger,
     Request,

@@ -15,7 +15,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from airflow_training.control import reasons
-from airflow_training.control.model import Event, Ledger, RejectedCheckpoint
+from airflow_training.control.model import Event, Ledger
+from airflow_training.control.reports import RejectedCheckpoint
 from airflow_training.control.rollup import timestamp
 from airflow_training.control.subtask_snapshot import SnapshotDamaged, read_snapshot
 from airflow_training.control.subtasks import Subtasks

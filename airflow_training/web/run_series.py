@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from airflow_training.control.model import InstanceKey
+from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.system_metrics import is_system_metric
 from airflow_training.state.store import MetricPoint, Store
 from airflow_training.web.derived_series import (

@@ -12,7 +12,7 @@ import pytest
 from airflow_training.agent.data_files import MOST_TOLD, DataFiles
 from airflow_training.agent.progress import report
 from airflow_training.agent.progress_tail import NewestProgress
-from airflow_training.control.model import FileRead, FilesReport
+from airflow_training.control.reports import FileRead, FilesReport
 from airflow_training.runtimes.progress import progress_of
 
 

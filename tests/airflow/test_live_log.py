@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.model import ProgressReport
+from airflow_training.control.reports import ProgressReport
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.triggers import live_log
 from airflow_training.triggers.live_log import (

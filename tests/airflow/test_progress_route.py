@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_training.admission.launch import launch
-from airflow_training.control.model import AttemptHost, ProgressReport
+from airflow_training.control.model import AttemptHost
+from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.store import Store, open_store
 from airflow_training.supervise.callbacks import callback_token

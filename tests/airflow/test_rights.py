@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI, HTTPException, Request
 
 from airflow_training.airflow_compat import AIRFLOW
-from airflow_training.control.model import ProgressReport
+from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.store import deployment_id, open_store
 from tests.web.conftest import a_run

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
-from airflow_training.control.model import Recovery, RejectedCheckpoint
+from airflow_training.control.model import Recovery
+from airflow_training.control.reports import RejectedCheckpoint
 from airflow_training.control.root_cause import cause_of_reason
 from airflow_training.state.store import Store
 from tests.state.samples import a_job, a_key, a_ledger, worker

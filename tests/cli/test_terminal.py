@@ -15,7 +15,8 @@ import pytest
 
 from airflow_training.cli.airflow_demo import picture
 from airflow_training.cli.output import protect_terminal, table_lines
-from airflow_training.control.model import JobEntry, Ledger, ProgressReport
+from airflow_training.control.model import JobEntry, Ledger
+from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.text import printable
 from tests.builders import entry
 from tests.cli.conftest import COMMAND, job_file

@@ -16,7 +16,8 @@ import anyio
 import pytest
 
 from airflow_training.control import reasons
-from airflow_training.control.model import AttemptId, Observation
+from airflow_training.control.attempts import AttemptId
+from airflow_training.control.observations import Observation
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunRef
 from airflow_training.errors import LeaseLost
 from airflow_training.runtimes.port import (

@@ -16,24 +16,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_training.control import reasons
-from airflow_training.control.decide import decide, new_ledger
-from airflow_training.control.model import (
-    TERMINAL_JOB_STATES,
+from airflow_training.control.actions import (
     Create,
     Delete,
     Dismiss,
-    Event,
-    InstanceKey,
-    Ledger,
-    Observation,
-    Observations,
-    RejectedCheckpoint,
     Release,
-    Request,
-    RequestKind,
     RestartProcess,
     StopProcess,
 )
+from airflow_training.control.attempts import InstanceKey
+from airflow_training.control.decide import decide, new_ledger
+from airflow_training.control.model import TERMINAL_JOB_STATES, Event, Ledger, Request, RequestKind
+from airflow_training.control.observations import Observation, Observations
+from airflow_training.control.reports import RejectedCheckpoint
 from airflow_training.control.transitions import SETTLE_SECONDS
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import CheckpointCommit

@@ -7,7 +7,7 @@ from dataclasses import replace
 from airflow_training.control.census import Census, HeadCounts
 from airflow_training.control.decide import decide, new_ledger
 from airflow_training.control.draft import Draft
-from airflow_training.control.model import Observations
+from airflow_training.control.observations import Observations
 from tests.builders import job, role
 
 

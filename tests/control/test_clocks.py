@@ -18,7 +18,8 @@ from airflow_training.control.clocks import (
     standing_of,
 )
 from airflow_training.control.decide import decide
-from airflow_training.control.model import Elapsed, Observations
+from airflow_training.control.model import Elapsed
+from airflow_training.control.observations import Observations
 from airflow_training.control.rollup import trained_seconds
 from tests.builders import Bench, after, entry, job, role, seen
 

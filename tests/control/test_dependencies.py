@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from airflow_training.control import reasons
+from airflow_training.control.actions import Create, Delete, Release
 from airflow_training.control.dependencies import (
     dependency_state,
     initializer_answer,
     waits_briefly,
 )
-from airflow_training.control.model import Create, Delete, Elapsed, Release
+from airflow_training.control.model import Elapsed
 from airflow_training.documents.resolved import FileTemplate
 from tests.builders import Bench, after, job, role
 

@@ -8,15 +8,11 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
+from airflow_training.control.attempts import AttemptId, AttemptKey
 from airflow_training.control.causes import DiagnosedCause, RootCause
 from airflow_training.control.diagnosed import origin_of
-from airflow_training.control.model import (
-    MOVED,
-    AttemptId,
-    AttemptKey,
-    InstanceDiagnosis,
-    RestartRecord,
-)
+from airflow_training.control.model import MOVED, RestartRecord
+from airflow_training.control.observations import InstanceDiagnosis
 from airflow_training.control.root_cause import with_diagnosis
 from airflow_training.documents.resolved import ExitCodeTable
 from airflow_training.runtimes.kubernetes.reasons import REASONS

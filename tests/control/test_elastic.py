@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_training.control import reasons
-from airflow_training.control.model import Create, Delete, ReducedSize
+from airflow_training.control.actions import Create, Delete
+from airflow_training.control.model import ReducedSize
 from airflow_training.control.replanning import replan_hindrance
 from airflow_training.control.rollup import rollup
 from airflow_training.documents.resolved_blocks import CheckpointCommit, ResolvedPlan

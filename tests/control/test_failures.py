@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.failures import (
     Failure,
     classify,
     exit_code_says,
     matching_rule,
 )
-from airflow_training.control.model import AttemptId
 from airflow_training.documents.resolved import ExitCodeTable
 from airflow_training.frameworks.exit_codes import TABLES
 from airflow_training.runtimes.kubernetes.reasons import REASONS

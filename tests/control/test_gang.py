@@ -8,13 +8,13 @@ from typing import get_args
 
 import pytest
 
+from airflow_training.control.actions import Create
 from airflow_training.control.gang import (
     choose_startup,
     first_created,
     gang_sizes,
     prove_startup,
 )
-from airflow_training.control.model import Create
 from airflow_training.control.waves import cycle, waves
 from airflow_training.documents.resolved import (
     ResolvedDependency,

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.causes import DiagnosedCause
-from airflow_training.control.model import AttemptId, InstanceDiagnosis, JobEntry
+from airflow_training.control.model import JobEntry
+from airflow_training.control.observations import InstanceDiagnosis
 from airflow_training.control.root_cause import headline_of, with_root_cause
 from airflow_training.state.codec import compact_json, from_json
 from tests.builders import Bench, job, role, rule

@@ -8,15 +8,9 @@ from typing import Any
 
 import pytest
 
+from airflow_training.control.actions import Create, Delete, Dismiss, RestartProcess, StopProcess
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.in_place import ANSWER_SECONDS, wait_seconds
-from airflow_training.control.model import (
-    AttemptId,
-    Create,
-    Delete,
-    Dismiss,
-    RestartProcess,
-    StopProcess,
-)
 from tests.builders import Bench, job, role, rule
 
 WORKER = ("worker", 0)

@@ -9,17 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from airflow_training.control.actions import Create, Delete, Dismiss, Keep, StopProcess
+from airflow_training.control.attempts import AttemptKey
 from airflow_training.control.in_place import wait_seconds
 from airflow_training.control.keeping import may_be_there
-from airflow_training.control.model import (
-    AttemptKey,
-    Create,
-    Delete,
-    Dismiss,
-    Keep,
-    KeptInstance,
-    StopProcess,
-)
+from airflow_training.control.model import KeptInstance
 from airflow_training.control.rollup import rollup
 from airflow_training.supervise.expiry import is_expired
 from tests.builders import Bench, job, role

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from airflow_training.control.attempts import AttemptId, AttemptKey
 from airflow_training.control.causes import DiagnosedCause
-from airflow_training.control.model import AttemptId, AttemptKey, InstanceDiagnosis
+from airflow_training.control.observations import InstanceDiagnosis
 from airflow_training.documents.resolved import ExitCodeTable
 from tests.builders import Bench, job, role, rule
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
+from airflow_training.control.actions import Create, Delete
 from airflow_training.control.conditions import condition_of, reported_state
 from airflow_training.control.decide import decide, new_ledger
-from airflow_training.control.model import Create, Delete, JobEntry, Request
+from airflow_training.control.model import JobEntry, Request
 from airflow_training.control.run_output import RunOutput
 from airflow_training.control.transitions import SETTLE_SECONDS
 from tests.builders import Bench, job, role, seen, snapshot

@@ -9,15 +9,11 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
+from airflow_training.control.actions import Create, RestartProcess
 from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.memory import growth_warnings, memory_of, with_its_memory
-from airflow_training.control.model import (
-    Create,
-    InstanceDiagnosis,
-    InstanceEntry,
-    RaisedMemory,
-    RestartProcess,
-)
+from airflow_training.control.model import InstanceEntry, RaisedMemory
+from airflow_training.control.observations import InstanceDiagnosis
 from airflow_training.documents.resolved import MemoryGrowth, ResolvedRole
 from airflow_training.frameworks.pods import training_container
 from airflow_training.state.codec import compact_json, from_json
@@ -43,7 +39,7 @@ def with_memory(replicas: int = 1, **resources: Any) -> ResolvedRole:
 
 
 def told(*, attempt: int = 0, reason: str = "", **cause: Any) -> InstanceDiagnosis:
-    from airflow_training.control.model import AttemptId
+    from airflow_training.control.attempts import AttemptId
 
     return InstanceDiagnosis(
         key=("worker", 0),

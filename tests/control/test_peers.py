@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
-from airflow_training.control.model import AwaitPeers
+from airflow_training.control.actions import AwaitPeers
 from airflow_training.control.peers import EXCUSE_SECONDS
 from tests.builders import Bench, job, role
 

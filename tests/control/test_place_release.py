@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
-from airflow_training.control.model import Create, Delete, ProgressReport
+from airflow_training.control.actions import Create, Delete
 from airflow_training.control.place_release import PATIENCE_SECONDS
+from airflow_training.control.reports import ProgressReport
 from tests.builders import Bench, after, job, role
 
 

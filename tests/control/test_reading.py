@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control.data_readings import DataReading, follow_reading, rate_of, stall_limit
-from airflow_training.control.model import FilesReport, ProgressReport
+from airflow_training.control.reports import FilesReport, ProgressReport
 
 NOW = 1_000_000.0
 

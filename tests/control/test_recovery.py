@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
+from airflow_training.control.actions import Delete
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.decide import new_ledger
 from airflow_training.control.instance_checkpoints import entry_for_instance
-from airflow_training.control.model import AttemptId, Delete, JobEntry, Recovery, RejectedCheckpoint
+from airflow_training.control.model import JobEntry, Recovery
 from airflow_training.control.recovery import checkpoint_root, is_shared, order
+from airflow_training.control.reports import RejectedCheckpoint
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from tests.builders import Bench, job, role

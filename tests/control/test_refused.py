@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_training.control.model import RefusedAttempt
+from airflow_training.control.observations import RefusedAttempt
 from tests.builders import Bench, job, role
 
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_training.control import reasons
-from airflow_training.control.model import Create, Delete, Event
+from airflow_training.control.actions import Create, Delete
+from airflow_training.control.model import Event
 from airflow_training.control.replanning import replan_hindrance, replan_ledger
 from airflow_training.documents.resolved import ResolvedJob
 from tests.builders import Bench, job, role

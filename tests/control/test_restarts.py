@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_training.control import reasons
-from airflow_training.control.model import Create, Delete
+from airflow_training.control.actions import Create, Delete
 from airflow_training.documents.resolved import ExitCodeTable
 from tests.builders import Bench, job, role, rule
 

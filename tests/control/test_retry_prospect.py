@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.failures import Failure, classify
-from airflow_training.control.model import AttemptId, InstanceDiagnosis
+from airflow_training.control.observations import InstanceDiagnosis
 from airflow_training.control.retry_prospect import prospect_of
 from airflow_training.runtimes.kubernetes.reasons import REASONS
 from tests.builders import Bench, job, role, rule

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from airflow_training.control.model import AttemptId, ProgressReport
+from airflow_training.control.attempts import AttemptId
+from airflow_training.control.reports import ProgressReport
 from airflow_training.control.rollup import checkpoint_reference, rollup
 from airflow_training.control.run_output import RunOutput
 from airflow_training.control.usage import AttemptUsage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_training.control import reasons
-from airflow_training.control.model import Create, Delete
+from airflow_training.control.actions import Create, Delete
 from airflow_training.control.victims import choose_victims
 from tests.builders import Bench, entry, job, role, seen
 

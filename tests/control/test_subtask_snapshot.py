@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from airflow_training.control.model import ProcessReport
+from airflow_training.control.reports import ProcessReport
 from airflow_training.control.subtask_snapshot import (
     STATE_CHECKSUM_MISMATCH,
     SnapshotDamaged,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from airflow_training.control.model import ProcessReport
+from airflow_training.control.reports import ProcessReport
 from airflow_training.control.subtasks import (
     MOST_RANKS,
     NEXT,

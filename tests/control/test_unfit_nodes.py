@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
-from airflow_training.control.model import Create, Delete
+from airflow_training.control.actions import Create, Delete
 from airflow_training.documents.resolved import UnfitNodePolicy
 from tests.builders import Bench, job, role
 

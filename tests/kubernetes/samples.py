@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from airflow_training.control.model import AttemptId
+from airflow_training.control.attempts import AttemptId
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunRef, Scheduling
 from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
 from airflow_training.runtimes.kubernetes.pods import PodOptions, pod_of

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from airflow_training.control.model import Observation
+from airflow_training.control.observations import Observation
 from airflow_training.runtimes.kubernetes import observing
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions

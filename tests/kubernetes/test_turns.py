@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_training.agent.pod_attempts import expand_variables
-from airflow_training.control.model import Observation
+from airflow_training.control.observations import Observation
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.pod_attempts import (
     AgentReport,

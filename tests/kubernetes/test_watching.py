@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
-from airflow_training.control.model import ProgressReport
+from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes.api_errors import ResourceVersionExpired

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_training.control.model import Observation
+from airflow_training.control.observations import Observation
 from airflow_training.runtimes.port import InstanceSpec
 from tests.contracts.runtime import Harness, watching
 from tests.runtimes.local_runs import attempt_folder, local_harness

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_training.agent.progress_tail import NewestProgress
-from airflow_training.control.model import ProgressReport
+from airflow_training.control.reports import ProgressReport
 from airflow_training.runtimes.local.environment import expand, inherited
 from airflow_training.runtimes.progress import progress_of
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from airflow_training.agent.files import write_json
-from airflow_training.control.model import AttemptId
+from airflow_training.control.attempts import AttemptId
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.local.paths import RunFolder, locked

@@ -19,7 +19,7 @@ import pytest
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.agent.proc import boot_id, descendants, marked_processes, start_time
-from airflow_training.control.model import Observation
+from airflow_training.control.observations import Observation
 from airflow_training.errors import StillAlive
 from airflow_training.runtimes.local import watch
 from airflow_training.runtimes.local.paths import is_locked

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.model import AttemptId, Observation, ProgressReport
+from airflow_training.control.attempts import AttemptId
+from airflow_training.control.observations import Observation
+from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.clock import VirtualClock

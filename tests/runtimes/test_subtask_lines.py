@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_training.agent.progress_tail import NewestProgress
-from airflow_training.control.model import ProcessReport, RejectedCheckpoint
+from airflow_training.control.reports import ProcessReport, RejectedCheckpoint
 from airflow_training.runtimes.progress import progress_of
 
 GOOD = {"rank": 1, "generation": 2, "sequence": 3, "state": "SAVED", "verified": [10]}

@@ -16,17 +16,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.model import (
-    AttemptId,
     Elapsed,
     InstanceEntry,
     JobEntry,
     Ledger,
     PendingPhase,
-    ProgressReport,
-    ReportedValue,
     RoleEntry,
 )
+from airflow_training.control.reports import ProgressReport, ReportedValue
 from airflow_training.control.run_output import RunOutput
 from airflow_training.errors import InputError, LeaseLost
 from airflow_training.state.store import Store

@@ -9,7 +9,7 @@ import math
 import pytest
 from sqlalchemy import select, update
 
-from airflow_training.control.model import ProgressReport
+from airflow_training.control.reports import ProgressReport
 from airflow_training.state.models import LogPositionRow
 from airflow_training.state.store import LogPosition, LogValue, Store
 from tests.state.samples import START, add_run

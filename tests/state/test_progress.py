@@ -7,7 +7,7 @@ import math
 
 from sqlalchemy import insert, select, update
 
-from airflow_training.control.model import ProcessReport, ProgressReport, RejectedCheckpoint
+from airflow_training.control.reports import ProcessReport, ProgressReport, RejectedCheckpoint
 from airflow_training.control.run_output import RunOutput
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.runtimes.progress import progress_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, func, select
 
-from airflow_training.control.model import ProgressReport
+from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import InputError
 from airflow_training.state.models import Base, RunRow

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import event
 
-from airflow_training.control.model import ProgressReport
+from airflow_training.control.reports import ProgressReport
 from airflow_training.state.store import open_store
 from tests.web.conftest import a_run
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.model import AttemptId, InstanceEntry, KeptInstance, Ledger
+from airflow_training.control.attempts import AttemptId
+from airflow_training.control.model import InstanceEntry, KeptInstance, Ledger
 from airflow_training.control.usage import AttemptUsage, ResourceUsage
 from airflow_training.state.store import Store
 from airflow_training.state.usage import totals

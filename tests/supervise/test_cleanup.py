@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from airflow_training.control.model import AttemptId
+from airflow_training.control.attempts import AttemptId
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import StillAlive
 from airflow_training.runtimes.faults import Behaviour, Script

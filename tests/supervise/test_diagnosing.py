@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_training.control.model import AttemptKey, JobEntry, Ledger
+from airflow_training.control.attempts import AttemptKey
+from airflow_training.control.model import JobEntry, Ledger
 from airflow_training.control.reason_facts import OWN_REASONS
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable

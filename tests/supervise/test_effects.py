@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from airflow_training.control.actions import AwaitPeers
 from airflow_training.control.decide import new_ledger
-from airflow_training.control.model import AwaitPeers
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.supervise.effects import Effects

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from airflow_training.control.model import ProgressReport
+from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.runtimes.faults import Behaviour, Script
 from tests.builders import job, role

@@ -7,15 +7,10 @@ from typing import cast
 
 import pytest
 
-from airflow_training.control.model import (
-    AttemptKey,
-    Ledger,
-    Observation,
-    Observations,
-    ProcessReport,
-    ProgressReport,
-    RejectedCheckpoint,
-)
+from airflow_training.control.attempts import AttemptKey
+from airflow_training.control.model import Ledger
+from airflow_training.control.observations import Observation, Observations
+from airflow_training.control.reports import ProcessReport, ProgressReport, RejectedCheckpoint
 from airflow_training.documents.resolved import RunRef
 from airflow_training.documents.resolved_blocks import CheckpointCommit, ResolvedCheckpoint
 from airflow_training.runtimes.port import Runtime

@@ -12,7 +12,8 @@ import pytest
 from airflow_training.admission.launch import describe_start, launch
 from airflow_training.checkpoints.group import Group
 from airflow_training.control import reasons
-from airflow_training.control.model import AttemptId, JobEntry
+from airflow_training.control.attempts import AttemptId
+from airflow_training.control.model import JobEntry
 from airflow_training.control.recovery import order
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.documents.resolved_blocks import CheckpointCommit, CheckpointReference

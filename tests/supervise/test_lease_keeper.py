@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from airflow_training.control.actions import Action, Create, Delete, Release
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.decide import new_ledger
-from airflow_training.control.model import Action, AttemptId, Create, Delete, Release
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import LeaseLost
 from airflow_training.runtimes.clock import steady_now

@@ -16,12 +16,8 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.model import (
-    JobEntry,
-    Ledger,
-    ProgressReport,
-    RoleEntry,
-)
+from airflow_training.control.model import JobEntry, Ledger, RoleEntry
+from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.resolved import RunRef
 from airflow_training.documents.resolved_blocks import ResolvedLogPattern
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.model import Elapsed, InstanceEntry, JobEntry, Ledger, ProgressReport
+from airflow_training.control.model import Elapsed, InstanceEntry, JobEntry, Ledger
+from airflow_training.control.reports import ProgressReport
 from airflow_training.control.run_output import RunOutput
 from airflow_training.errors import LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.faults import Behaviour, Fault, Script

@@ -10,13 +10,8 @@ import pytest
 
 from airflow_training.admission.plan.history import history_of
 from airflow_training.admission.plan.replan import ReplanInput, replan_run
-from airflow_training.control.model import (
-    InstanceEntry,
-    JobEntry,
-    Ledger,
-    ProgressReport,
-    RoleEntry,
-)
+from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, RoleEntry
+from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import ResolvedCheckpoint, SaveEverySeconds
 from airflow_training.planning.sources.clusters import parse_cluster

@@ -8,19 +8,10 @@ import dataclasses
 import pytest
 from sqlalchemy import update
 
-from airflow_training.control.model import (
-    AttemptId,
-    InstanceEntry,
-    InstanceKey,
-    InstanceState,
-    JobEntry,
-    Ledger,
-    Observation,
-    Observations,
-    ProcessReport,
-    ProgressReport,
-    RoleEntry,
-)
+from airflow_training.control.attempts import AttemptId, InstanceKey
+from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, RoleEntry
+from airflow_training.control.observations import InstanceState, Observation, Observations
+from airflow_training.control.reports import ProcessReport, ProgressReport
 from airflow_training.control.subtask_snapshot import STATE_CHECKSUM_MISMATCH, read_snapshot
 from airflow_training.control.subtasks import rank_states
 from airflow_training.documents.resolved_blocks import CheckpointCommit, ResolvedCheckpoint

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.model import AttemptId, Create
+from airflow_training.control.actions import Create
+from airflow_training.control.attempts import AttemptId
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import InputError, RefusedForNow
 from airflow_training.runtimes.memory import MemoryRuntime

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from airflow_training.admission.check import check_text
-from airflow_training.control.model import AttemptId
+from airflow_training.control.attempts import AttemptId
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import InputError
 from airflow_training.runtimes.kubernetes.template import template_of

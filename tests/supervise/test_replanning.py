@@ -23,14 +23,8 @@ from airflow_training.admission.plan.replan import (
     steps_at_risk,
 )
 from airflow_training.admission.plan.step import plan_job
-from airflow_training.control.model import (
-    ActivePhase,
-    InstanceEntry,
-    JobEntry,
-    Ledger,
-    ProgressReport,
-    RoleEntry,
-)
+from airflow_training.control.model import ActivePhase, InstanceEntry, JobEntry, Ledger, RoleEntry
+from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import (
     ResolvedCheckpoint,

@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_training.control.model import Observations, ProgressReport, ReportedValue
+from airflow_training.control.observations import Observations
+from airflow_training.control.reports import ProgressReport, ReportedValue
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate, Runtime, Snapshot

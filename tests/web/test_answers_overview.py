@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_training.control.data_readings import DataReading, ReadingPoint
-from airflow_training.control.model import ProgressReport, Request
+from airflow_training.control.model import Request
+from airflow_training.control.reports import ProgressReport
 from airflow_training.control.rollup import timestamp
 from airflow_training.state.records import MetricPoint
 from airflow_training.state.store import open_store

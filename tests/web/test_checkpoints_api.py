@@ -8,13 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
-from airflow_training.control.model import (
-    Event,
-    OwnCheckpoints,
-    ProcessReport,
-    Recovery,
-    RejectedCheckpoint,
-)
+from airflow_training.control.model import Event, OwnCheckpoints, Recovery
+from airflow_training.control.reports import ProcessReport, RejectedCheckpoint
 from airflow_training.control.subtask_snapshot import write_snapshot
 from airflow_training.control.subtasks import apply_reports, new_subtasks
 from airflow_training.documents.resolved_blocks import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control.data_readings import DataReading, ReadingPoint
-from airflow_training.control.model import FileRead, FilesReport, ProgressReport
+from airflow_training.control.reports import FileRead, FilesReport, ProgressReport
 from airflow_training.state.store import open_store
 from airflow_training.web.data import imbalance_of, stalled_seconds
 from tests.state.samples import a_ledger, worker

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_training.agent import progress_tail
 from airflow_training.control import system_metrics
-from airflow_training.control.model import ProgressReport
+from airflow_training.control.reports import ProgressReport
 from airflow_training.runtimes.progress import progress_of
 from airflow_training.state.store import MetricPoint, open_store
 from airflow_training.web.derived_series import counters_of, shown_names, step_times, with_samples

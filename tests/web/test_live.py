@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.model import ProgressReport
+from airflow_training.control.reports import ProgressReport
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.state.store import Store, open_store
 from airflow_training.web.api.live import stream

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_training.control.model import ProgressReport
+from airflow_training.control.reports import ProgressReport
 from airflow_training.state.store import MetricPoint
 from airflow_training.web import run_cache
 from airflow_training.web.newest_points import NewestPoints

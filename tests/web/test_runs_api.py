@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.model import ProgressReport
+from airflow_training.control.reports import ProgressReport
 from airflow_training.control.rollup import timestamp
 from airflow_training.state.store import LogPosition, LogValue, open_store
 from tests.state.samples import START, a_ledger, an_event, end_run, worker

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from airflow_training.control.model import ProgressReport, ReportedValue
+from airflow_training.control.reports import ProgressReport, ReportedValue
 from airflow_training.state.store import MetricColumns, MetricPoint, open_store
 from airflow_training.web import series
 from airflow_training.web.series import SeriesMemory

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from airflow_training.control import reasons
-from airflow_training.control.model import InstanceState, Observation, ProgressReport
+from airflow_training.control.observations import InstanceState, Observation
+from airflow_training.control.reports import ProgressReport
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.fitting import never_fits_by_message
 from airflow_training.runtimes.kubernetes.group_status import GroupStatus

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_training.agent.order import ORDER_VARIABLE
 from airflow_training.agent.pod_attempts import BEGINS
-from airflow_training.control.model import AttemptId, Observation
+from airflow_training.control.attempts import AttemptId
+from airflow_training.control.observations import Observation
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.port import InstanceRef

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from airflow_training.control.model import AttemptId
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.run_output import RunOutput
 from airflow_training.documents.resolved import RunRef
 from airflow_training.documents.times import parse_time

@@ -20,7 +20,7 @@ from collections.abc import (
 )
 from typing import Any
 
-from airflow_training.control.model import Observation
+from airflow_training.control.observations import Observation
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from airflow_training.control.model import AttemptId, Observation, ProgressReport
+from airflow_training.control.attempts import AttemptId
+from airflow_training.control.observations import Observation
+from airflow_training.control.reports import ProgressReport
 from airflow_training.control.run_output import RunOutput
 from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_training.control.model import Decision, Observations
+from airflow_training.control.model import Decision
+from airflow_training.control.observations import Observations
 from airflow_training.control.root_cause import with_diagnosis, with_root_cause
 from airflow_training.supervise.followers.follower import Evidence, FollowedRun, Follower
 

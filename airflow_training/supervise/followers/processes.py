@@ -14,16 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_training.checkpoints.generation_state import GenerationState, read_generation_state
-from airflow_training.control.model import (
-    Event,
-    InstanceKey,
-    InstanceState,
-    Ledger,
-    Observation,
-    ProcessReport,
-    ProgressReport,
-)
+from airflow_training.control.attempts import InstanceKey
+from airflow_training.control.model import Event, Ledger
+from airflow_training.control.observations import InstanceState, Observation
 from airflow_training.control.recovery import is_shared, limit_restore_step
+from airflow_training.control.reports import ProcessReport, ProgressReport
 from airflow_training.control.subtask_snapshot import (
     ProcessSnapshot,
     resume_processes,

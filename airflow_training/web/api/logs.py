@@ -11,7 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from airflow_training.builtin_runtimes import SIMULATED
-from airflow_training.control.model import AttemptId
+from airflow_training.control.attempts import AttemptId
 from airflow_training.errors import InputError
 from airflow_training.logs.diagnosis.severity import error_lines
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk, Runtime

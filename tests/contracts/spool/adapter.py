@@ -20,7 +20,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from airflow_training.control.model import FIRST_ATTEMPT, AttemptId, InstanceKey, Observation
+from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId, InstanceKey
+from airflow_training.control.observations import Observation
 from airflow_training.control.reason_facts import ReasonFacts
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, Problem, StillAlive

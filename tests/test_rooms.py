@@ -20,7 +20,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("errors", "settings", "peer_causes"),
     ("documents",),
     ("frameworks",),
-    ("planning", "control"),
+    ("planning", "control", "networks"),
     ("state", "runtimes", "checkpoints", "logs", "agent"),
     ("admission",),
     ("supervise", "airflow_compat"),
@@ -43,6 +43,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "documents": ("airflow", *CLIENTS, "sqlalchemy"),
     "frameworks": ("airflow", *CLIENTS, "sqlalchemy"),
     "planning": ("airflow", *CLIENTS, "sqlalchemy"),
+    "networks": ("airflow", *CLIENTS, "sqlalchemy", "torch"),
     "control": ("airflow", *CLIENTS, "sqlalchemy"),
     "logs": ("airflow", *CLIENTS, "sqlalchemy"),
     "checkpoints": ("airflow", *CLIENTS, "sqlalchemy"),
@@ -62,6 +63,7 @@ BASE = frozenset(
 
 ALONE: dict[str, frozenset[str]] = {
     "planning": BASE,
+    "networks": BASE | {"documents.draft"},
     "logs": BASE,
     "checkpoints": frozenset({"agent.progress_tail", "agent.proc", "agent.progress"}),
 }
@@ -80,6 +82,16 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("checks",),
         ("parsing",),
         ("schema",),
+    ),
+    "networks": (
+        ("document", "shapes"),
+        ("catalogue", "formulas"),
+        ("names", "params"),
+        ("expansion",),
+        ("inference", "nets"),
+        ("resolving",),
+        ("generator", "reading"),
+        ("diagram",),
     ),
     "planning": (("view",), ("reshard", "cost"), ("search", "sources"), ("answers",)),
     "state": (
@@ -349,7 +361,7 @@ def test_a_room_keeps_heavy_company_out(room):
     assert wrong == []
 
 
-@pytest.mark.parametrize("room", ["control", "planning"])
+@pytest.mark.parametrize("room", ["control", "networks", "planning"])
 def test_a_pure_room_has_no_clock_and_no_dice(room):
     wrong = [
         f"{path.relative_to(PACKAGE.parent)}:{line}: {name}"

@@ -53,6 +53,7 @@ _GROUPS = {
     "logs": "logs:app",
     "frameworks": "frameworks:app",
     "checkpoints": "checkpoints:app",
+    "networks": "networks:app",
     "db": "databases:app",
 }
 

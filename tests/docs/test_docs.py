@@ -33,6 +33,8 @@ from airflow_training.documents.problems import branches
 from airflow_training.frameworks.registry import builtin_names, find, parse_framework
 from airflow_training.logs.diagnosis.catalogue import faults_of, read_cause
 from airflow_training.logs.metrics.patterns import make_formats
+from airflow_training.networks.document import NetworkDocument
+from airflow_training.networks.reading import parse_network
 from airflow_training.planning.sources.cluster_document import ClusterDocument
 from airflow_training.planning.sources.clusters import parse_cluster
 from airflow_training.planning.sources.models import read_model
@@ -89,6 +91,9 @@ def test_a_yaml_example_is_valid(block: Block, tmp_path: Path) -> None:
         framework, problems = parse_framework(block.text)
         assert framework is not None
         assert not problems
+    elif document.get("kind") == "Network":
+        network, mistakes = parse_network(block.text)
+        assert network is not None, mistakes
     elif "faults" in document:
         assert parse_script(document).faults
     elif "hidden" in document:
@@ -370,6 +375,11 @@ def test_every_field_is_on_the_page_of_the_document(field: str) -> None:
 @pytest.mark.parametrize("field", sorted(set(_fields(ClusterDocument, set()))))
 def test_every_field_of_a_cluster_is_on_its_page(field: str) -> None:
     assert re.search(rf"\b{re.escape(field)}\b", page("clusters.md"))
+
+
+@pytest.mark.parametrize("field", sorted(set(_fields(NetworkDocument, set()))))
+def test_every_field_of_a_network_is_on_its_page(field: str) -> None:
+    assert re.search(rf"\b{re.escape(field)}\b", page("networks.md"))
 
 
 _CHECKING = ("documents", "frameworks", "admission", "supervise")

@@ -1,0 +1,1 @@
+"""Networks described as layers: checked, their shapes inferred, written as PyTorch. Never imports torch."""

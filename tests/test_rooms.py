@@ -20,7 +20,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("errors", "settings", "peer_causes"),
     ("documents",),
     ("frameworks",),
-    ("planning", "control"),
+    ("planning", "control", "interchange"),
     ("state", "runtimes", "checkpoints", "logs", "agent"),
     ("admission",),
     ("supervise", "airflow_compat"),
@@ -44,6 +44,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "frameworks": ("airflow", *CLIENTS, "sqlalchemy"),
     "planning": ("airflow", *CLIENTS, "sqlalchemy"),
     "control": ("airflow", *CLIENTS, "sqlalchemy"),
+    "interchange": ("airflow", *CLIENTS, "sqlalchemy"),
     "logs": ("airflow", *CLIENTS, "sqlalchemy"),
     "checkpoints": ("airflow", *CLIENTS, "sqlalchemy"),
     "state": ("airflow", *CLIENTS),
@@ -63,6 +64,7 @@ BASE = frozenset(
 ALONE: dict[str, frozenset[str]] = {
     "planning": BASE,
     "logs": BASE,
+    "interchange": BASE,
     "checkpoints": frozenset({"agent.progress_tail", "agent.proc", "agent.progress"}),
 }
 """Rooms that can be read, tested and imported without the others, and all that they use of them."""
@@ -82,6 +84,15 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("schema",),
     ),
     "planning": (("view",), ("reshard", "cost"), ("search", "sources"), ("answers",)),
+    "interchange": (
+        ("report",),
+        ("accounts", "comments"),
+        ("metadata",),
+        ("pod_templates", "run_policy"),
+        ("batch_job",),
+        ("jobset", "pytorchjob"),
+        ("importing",),
+    ),
     "state": (
         ("codec", "models", "outage", "records"),
         ("database", "leases", "migrations", "past_waits", "queue", "sparklines"),
@@ -325,7 +336,7 @@ def test_a_room_keeps_heavy_company_out(room):
     assert wrong == []
 
 
-@pytest.mark.parametrize("room", ["control", "planning"])
+@pytest.mark.parametrize("room", ["control", "interchange", "planning"])
 def test_a_pure_room_has_no_clock_and_no_dice(room):
     wrong = [
         f"{path.relative_to(PACKAGE.parent)}:{line}: {name}"

@@ -31,28 +31,29 @@ def import_jobs(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Jobs of other systems, YAML or JSON.")
     ],
+    every: Annotated[
+        bool, typer.Option("--all", help="Also list the fields that were kept as they are.")
+    ] = False,
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Print jobs of other systems as job files.
 
     The report on stderr says what became of every field. Exit 1 when a field was refused, 2 for bad input.
     """
-    answers = []
-    for file in files:
-        answers.append(_file(file, as_json=output is OutputFormat.json))
+    table = output is OutputFormat.table
+    answers = [_file(file, table=table, every=every) for file in files]
     documents = [each for answer in answers for each in answer["documents"]]
-    if output is OutputFormat.json:
-        print_json({"files": answers})
+    if table:
+        print("---\n".join(each["text"] for each in documents if each["text"]), end="")
     else:
-        texts = [each["text"] for each in documents if each["text"]]
-        print("---\n".join(texts), end="")
+        print_json({"files": answers})
     if any(answer["errors"] for answer in answers):
         raise typer.Exit(2)
     if any(each["counts"]["refused"] for each in documents):
         raise typer.Exit(1)
 
 
-def _file(file: Path, *, as_json: bool) -> dict[str, Any]:
+def _file(file: Path, *, table: bool, every: bool) -> dict[str, Any]:
     from airflow_training.documents.loading import read_file
     from airflow_training.interchange.importing import import_text
 
@@ -68,13 +69,13 @@ def _file(file: Path, *, as_json: bool) -> dict[str, Any]:
         errors += mistakes
         text = "" if mistakes else each.text
         answers.append({**each.report.to_json(), "text": text})
-        if not as_json:
+        if table:
             print_warnings(warnings, path=str(file))
             if not mistakes:
-                _print_report(each.report, path=str(file))
+                _print_report(each.report, path=str(file), every=every)
     if not errors and not any(each.text for each in documents):
         errors.append(Problem(code="missing", field="", message="the file holds no job"))
-    if not as_json:
+    if table:
         for problem in errors:
             note(f"error: {file}: {problem}")
     return {
@@ -101,7 +102,7 @@ def _checked(imported: ImportedDocument) -> tuple[list[Problem], list[Problem]]:
     return list(mistakes.values()), list(warnings.values())
 
 
-def _print_report(report: LossReport, *, path: str) -> None:
+def _print_report(report: LossReport, *, path: str, every: bool) -> None:
     rows = [
         [
             "" if each.line is None else each.line,
@@ -111,7 +112,7 @@ def _print_report(report: LossReport, *, path: str) -> None:
             "; ".join(part for part in (each.to and f"to {each.to}", each.why) if part),
         ]
         for each in report.fields
-        if each.fate != "kept" or each.why
+        if every or each.fate != "kept" or each.why
     ]
     note(f"{path}: {report.kind} {report.name}: {_counts(report.to_json()['counts'])}")
     if rows:
@@ -121,4 +122,6 @@ def _print_report(report: LossReport, *, path: str) -> None:
 
 def _counts(counts: Mapping[str, int]) -> str:
     first, *others = counts.items()
-    return ", ".join([f"{counted(first[1], 'field')} {first[0]}", *(f"{n} {fate}" for fate, n in others)])
+    return ", ".join(
+        [f"{counted(first[1], 'field')} {first[0]}", *(f"{n} {fate}" for fate, n in others)]
+    )

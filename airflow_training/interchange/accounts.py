@@ -169,7 +169,7 @@ class SourceField:
             self.drop("says nothing")
         return self
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
         return list(self.value) if isinstance(self.value, Mapping) else []
 
     def items(self) -> list[SourceField]:

@@ -84,7 +84,9 @@ def translate_job(source: SourceField) -> dict[str, Any]:
             },
             hosts=HostNames(
                 # without a domain it is any word that ends in a number
-                re.compile(rf"(?<![\w-])(?P<host>{re.escape(job)}-(?P<i>\d+)\.[\w.-]+)(?::(?P<port>\d+))?"),
+                re.compile(
+                    rf"(?<![\w-])(?P<host>{re.escape(job)}-(?P<i>\d+)\.[\w.-]+)(?::(?P<port>\d+))?"
+                ),
                 lambda match: (ROLE, int(match["i"])),
             ),
             ports=first_port(spec["template"], ROLE),

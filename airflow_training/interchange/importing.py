@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_training.documents.loading import LoadedDocument, dump_yaml, load_documents
-from airflow_training.documents.problems import with_lines
 from airflow_training.documents.paths import format_path, split_path
+from airflow_training.documents.problems import with_lines
 from airflow_training.errors import Problem
 from airflow_training.interchange.accounts import FieldAccounts, SourceField
 from airflow_training.interchange.batch_job import translate_job
@@ -80,7 +80,9 @@ def _import(text: str, loaded: LoadedDocument) -> ImportedDocument:
     imported = ImportedDocument(
         report=LossReport(
             kind=kind if isinstance(kind, str) else "",
-            name=str(root["metadata"]["name"].value or root["metadata"]["generateName"].value or ""),
+            name=str(
+                root["metadata"]["name"].value or root["metadata"]["generateName"].value or ""
+            ),
             line=loaded.lines.of(()),
             fields=fields,
         ),

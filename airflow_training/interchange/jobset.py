@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from airflow_training.documents.paths import Loc
@@ -86,7 +87,9 @@ def translate_jobset(source: SourceField) -> dict[str, Any]:
     rules = _rules(spec["failurePolicy"]["rules"], jobs, restart)
     _network(spec["network"].block(), source["metadata"]["name"].text())
     spec["coordinator"].refuse("no instance carries the annotation with its address")
-    spec["volumeClaimPolicies"].refuse("volumes are not made with a run: name a claim that is there")
+    spec["volumeClaimPolicies"].refuse(
+        "volumes are not made with a run: name a claim that is there"
+    )
     managed_by(spec["managedBy"], own="jobset.sigs.k8s.io/jobset-controller")
     ttl = spec["ttlSecondsAfterFinished"]
     ttl.translate(
@@ -158,7 +161,7 @@ def _roles(
         group.drop("only names what labels say")
     depends = [*after.get(each.name, ()), *_depends(each, jobs)]
     metadata = each.source.at("template", "metadata").block()
-    for key in metadata.keys():
+    for key in metadata.names():
         metadata[key].refuse("there are no Jobs that could have labels, annotations or names")
     end_of_template(each.spec, to)
     limit = _limit_of(each, jobs, scope=scope)
@@ -239,11 +242,10 @@ def _start_order(policy: SourceField, jobs: Sequence[_Jobs]) -> dict[str, list[d
     if order.one_of(("AnyOrder", "InOrder"), "AnyOrder") == "AnyOrder":
         order.drop("roles without dependsOn start in any order")
         return {}
-    order.translate(("spec", "roles", 0, "dependsOn"), "each role waits until the one before is Ready")
-    return {
-        later.name: _waits(earlier, "Ready")
-        for earlier, later in zip(jobs, jobs[1:], strict=False)
-    }
+    order.translate(
+        ("spec", "roles", 0, "dependsOn"), "each role waits until the one before is Ready"
+    )
+    return {later.name: _waits(earlier, "Ready") for earlier, later in pairwise(jobs)}
 
 
 def _depends(each: _Jobs, jobs: Sequence[_Jobs]) -> Iterator[dict[str, Any]]:
@@ -255,16 +257,16 @@ def _depends(each: _Jobs, jobs: Sequence[_Jobs]) -> Iterator[dict[str, Any]]:
         if earlier is None:
             allowed = [one.name for one in jobs]
             message = f"no replicated job is called {name!r}"
-            each.source.accounts.mistake(dependency["name"].loc, "unknown_role", message, allowed=allowed)
+            each.source.accounts.mistake(
+                dependency["name"].loc, "unknown_role", message, allowed=allowed
+            )
             continue
         dependency.translate(to, "waits for ever there; a year here, from when the other runs")
         yield from _waits(earlier, status)
 
 
 def _waits(earlier: _Jobs, status: str) -> list[dict[str, Any]]:
-    return [
-        {"role": role, "status": status, "timeoutSeconds": FOR_EVER} for role in earlier.roles
-    ]
+    return [{"role": role, "status": status, "timeoutSeconds": FOR_EVER} for role in earlier.roles]
 
 
 def _network(source: SourceField, name: str) -> None:
@@ -305,7 +307,10 @@ def _restart(policy: SourceField, jobs: Sequence[_Jobs]) -> dict[str, Any]:
     if not restarts:
         total = sum(each.limit * each.replicas for each in jobs)
         limit.settle(
-            "translated", 0, to=(*_RESTART, "maxRestarts"), why="the limits of the Jobs decide alone"
+            "translated",
+            0,
+            to=(*_RESTART, "maxRestarts"),
+            why="the limits of the Jobs decide alone",
         )
         return {"scope": "Instance", "maxRestarts": total, "then": "Fail", "backoff": backoff}
     if _alone(jobs) and jobs[0].limit:
@@ -482,15 +487,20 @@ def _answer(
 
 def _speaks(rule: _Rule, each: _Jobs, reason: str) -> bool:
     """Return whether a rule decides, or nobody can say whether it would."""
-    unclear = set(rule.reasons) - {_OF_POD, _OF_LIMIT} or rule.source["onJobFailureMessagePatterns"].items()
-    return rule.covers(each, reason) or (bool(unclear) and rule.covers(each, rule.reasons[0] if rule.reasons else reason))
+    unclear = (
+        set(rule.reasons) - {_OF_POD, _OF_LIMIT}
+        or rule.source["onJobFailureMessagePatterns"].items()
+    )
+    return rule.covers(each, reason) or (
+        bool(unclear) and rule.covers(each, rule.reasons[0] if rule.reasons else reason)
+    )
 
 
 def _success(
     policy: SourceField, jobs: Sequence[_Jobs], roles: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return when the set has succeeded; without a policy all its Jobs have to."""
-    if not policy.keys():
+    if not policy.names():
         return {}
     to: Loc = ("spec", "successPolicy")
     operator = policy["operator"].one_of(("All", "Any"), "All")

@@ -68,7 +68,7 @@ def _metadata(source: SourceField) -> dict[str, Any]:
 def _words(source: SourceField, to: Loc) -> dict[str, Any]:
     source.anchor(to)
     found = {}
-    for key in source.keys():
+    for key in source.names():
         word = source[key]
         if key == _LAST_APPLIED:
             word.drop("kubectl's own copy of the document")

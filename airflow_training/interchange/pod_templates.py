@@ -76,11 +76,13 @@ def translate_template(template: SourceField, to: Loc, rules: PodRules) -> dict[
     for key in ("affinity", "topologySpreadConstraints"):
         if pod[key] and any(map(_of_controller, _label_names(pod[key].value))):
             del spec[key]
-            pod[key].refuse("selects pods by labels that a controller wrote, which ours do not have")
+            pod[key].refuse(
+                "selects pods by labels that a controller wrote, which ours do not have"
+            )
     reader = _TextReader(
         rules,
         {
-            where: frozenset(template.at("metadata", where).keys())
+            where: frozenset(template.at("metadata", where).names())
             for where in ("labels", "annotations")
         },
     )
@@ -108,7 +110,7 @@ def _metadata(source: SourceField, result: dict[str, Any]) -> None:
         if written.pop(key, None) is not None:
             source[key].drop("pods are named by run, role and index, in the job's namespace")
     for where in ("labels", "annotations"):
-        for key in source[where].keys():
+        for key in source[where].names():
             if key.startswith(ACTED_UPON):
                 del written[where][key]
                 source[where][key].refuse("a controller acts upon it, and will not see it")

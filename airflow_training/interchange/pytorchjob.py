@@ -35,7 +35,9 @@ def translate_pytorchjob(source: SourceField) -> dict[str, Any]:
     replicas.anchor(("spec", "roles"))
     written = [name for name in _ROLES if replicas[name]]
     if not written:
-        replicas.accounts.mistake(replicas.loc, "missing", "a PyTorchJob needs a Master or a Worker")
+        replicas.accounts.mistake(
+            replicas.loc, "missing", "a PyTorchJob needs a Master or a Worker"
+        )
     elastic = spec["elasticPolicy"].block()
     job = source["metadata"]["name"].text("\0")
     roles = []
@@ -177,9 +179,7 @@ def _gpus_of(role: dict[str, Any]) -> int:
     return sum(found)
 
 
-def _elastic(
-    elastic: SourceField, roles: list[dict[str, Any]], job: str
-) -> dict[str, Any]:
+def _elastic(elastic: SourceField, roles: list[dict[str, Any]], job: str) -> dict[str, Any]:
     """Return the parameters of an elastic job; sets the sizes of the workers."""
     parameters: dict[str, Any] = {}
     number, worker = next(
@@ -230,7 +230,9 @@ def _rendezvous(elastic: SourceField, job: str) -> None:
     else:
         host.drop("the rendezvous is at the first worker")
     if port.whole(PORT) != PORT:
-        port.refuse(f"the rendezvous is at the first port of the first worker, {PORT} unless it names one")
+        port.refuse(
+            f"the rendezvous is at the first port of the first worker, {PORT} unless it names one"
+        )
     else:
         port.drop("the rendezvous is at the first port of the first worker")
     elastic["rdzvId"].drop("each attempt of a run has an id of its own")

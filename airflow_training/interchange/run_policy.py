@@ -13,6 +13,8 @@ __all__ = ["NO_LIMIT", "restart_policy", "run_policy", "scheduler_of", "scheduli
 
 NO_LIMIT = 1_000_000
 """More restarts than a run lives to see: the operator has no limit where none is written."""
+_BACKOFF = {"initialSeconds": 10, "factor": 2, "maxSeconds": 300}
+"""As the kubelet waits before it starts a container again."""
 _SCHEDULERS = {"volcano": "volcano", "scheduler-plugins-scheduler": "coscheduling"}
 _POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
 
@@ -82,7 +84,7 @@ def run_policy(
     )
     for role in roles:
         role["backoffLimit"] = most
-    return found, {"maxRestarts": most, "then": "Fail"}
+    return found, {"maxRestarts": most, "then": "Fail", "backoff": dict(_BACKOFF)}
 
 
 def scheduler_of(roles: Sequence[dict[str, Any]]) -> str:

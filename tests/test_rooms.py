@@ -90,7 +90,8 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("metadata",),
         ("pod_templates", "run_policy"),
         ("batch_job",),
-        ("jobset", "pytorchjob"),
+        ("jobset", "operator_jobs"),
+        ("other_operator_jobs", "pytorchjob"),
         ("importing",),
     ),
     "state": (

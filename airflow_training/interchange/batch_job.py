@@ -62,7 +62,7 @@ def translate_job(source: SourceField) -> dict[str, Any]:
     restart = _restart(spec, role, size)
     _success(spec["successPolicy"].block(), role, size)
     rules = pod_failure_rules(spec["podFailurePolicy"].block(), spec["template"])
-    found = []
+    found: list[dict[str, Any]] = []
     for each in rules:
         if each.action == "FailIndex":
             each.source.refuse("an instance cannot be given up alone by its exit code")

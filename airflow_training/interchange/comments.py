@@ -15,9 +15,9 @@ def comments_above(text: str, data: Any, lines: FieldLines) -> dict[Loc, list[st
     """Return the comment lines above each field of one document of a text, without indentation."""
     place_at: dict[int, Loc] = {}
     for loc in _places(data, ()):
-        line = lines.of(loc)
-        if line is not None:
-            place_at.setdefault(line, loc)  # the outermost thing that begins there
+        begins = lines.of(loc)
+        if begins is not None:
+            place_at.setdefault(begins, loc)  # the outermost thing that begins there
     found: dict[Loc, list[str]] = {}
     pending: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):

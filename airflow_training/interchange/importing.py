@@ -14,6 +14,12 @@ from airflow_training.interchange.accounts import FieldAccounts, SourceField
 from airflow_training.interchange.batch_job import translate_job
 from airflow_training.interchange.comments import comments_above, with_comments
 from airflow_training.interchange.jobset import translate_jobset
+from airflow_training.interchange.other_operator_jobs import (
+    translate_mpijob,
+    translate_paddlejob,
+    translate_tfjob,
+    translate_xgboostjob,
+)
 from airflow_training.interchange.pytorchjob import translate_pytorchjob
 from airflow_training.interchange.report import FieldFate, LossReport
 
@@ -22,7 +28,11 @@ __all__ = ["FORMATS", "ImportedDocument", "import_text"]
 FORMATS: Mapping[tuple[str, str], Callable[[SourceField], dict[str, Any]]] = {
     ("batch/v1", "Job"): translate_job,
     ("jobset.x-k8s.io/v1alpha2", "JobSet"): translate_jobset,
+    ("kubeflow.org/v1", "MPIJob"): translate_mpijob,
+    ("kubeflow.org/v1", "PaddleJob"): translate_paddlejob,
     ("kubeflow.org/v1", "PyTorchJob"): translate_pytorchjob,
+    ("kubeflow.org/v1", "TFJob"): translate_tfjob,
+    ("kubeflow.org/v1", "XGBoostJob"): translate_xgboostjob,
 }
 _KINDS = {kind: version for version, kind in FORMATS}
 
@@ -77,7 +87,7 @@ def _import(text: str, loaded: LoadedDocument) -> ImportedDocument:
     fields: list[FieldFate] = []
     if not accounts.problems:
         fields = accounts.settle() if ours is not None else [_no_job(root)]
-    imported = ImportedDocument(
+    return ImportedDocument(
         report=LossReport(
             kind=kind if isinstance(kind, str) else "",
             name=str(
@@ -96,7 +106,6 @@ def _import(text: str, loaded: LoadedDocument) -> ImportedDocument:
             accounts.target_of,
         ),
     )
-    return imported
 
 
 def _no_job(root: SourceField) -> FieldFate:

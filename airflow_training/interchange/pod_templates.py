@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_training.documents.paths import Loc
@@ -65,6 +65,9 @@ def translate_template(template: SourceField, to: Loc, rules: PodRules) -> dict[
     """Return our template; `spec.restartPolicy` is left to the caller, who knows what it counted for."""
     result = _copy(template.block())
     template.keep(to)
+    for key in ("apiVersion", "kind"):
+        if result.pop(key, None) is not None:
+            template[key].drop("a pod template has no such field")
     _metadata(template["metadata"].block(), result)
     pod = template["spec"].block()
     spec = result["spec"] = _copy(pod)
@@ -87,8 +90,10 @@ def translate_template(template: SourceField, to: Loc, rules: PodRules) -> dict[
         },
     )
     if pod["initContainers"]:
+        # a controller sets its variables in the containers that train
+        prepares = replace(reader, rules=replace(rules, taken=frozenset()))
         spec["initContainers"] = [
-            _container(each, (*to, "spec", "initContainers", i), reader)
+            _container(each, (*to, "spec", "initContainers", i), prepares)
             for i, each in enumerate(pod["initContainers"].items())
         ]
     for volume in pod["volumes"].items():

@@ -7,116 +7,44 @@ from typing import Any
 
 from airflow_training.documents.paths import Loc
 from airflow_training.interchange.accounts import SourceField
-from airflow_training.interchange.batch_job import first_port
-from airflow_training.interchange.metadata import job_document, queue_of_labels
-from airflow_training.interchange.pod_templates import HostNames, PodRules, translate_template
-from airflow_training.interchange.run_policy import (
-    restart_policy,
-    run_policy,
-    scheduler_of,
-    scheduling,
+from airflow_training.interchange.operator_jobs import (
+    OperatorKind,
+    operator_document,
+    success_of,
+    translate_roles,
 )
 
 __all__ = ["translate_pytorchjob"]
 
-CONTAINER = "pytorch"
-PORT = 23456
-_ROLES = {"Master": "master", "Worker": "worker"}
-_STATIC = frozenset({"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"})
+_PYTORCH = OperatorKind(
+    framework="pytorch",
+    replicas="pytorchReplicaSpecs",
+    roles=("master", "worker"),
+    container="pytorch",
+    port=23456,
+    restart="OnFailure",
+    taken=frozenset({"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"}),
+)
 _TORCHRUN = re.compile(r"\btorchrun\b|torch\.distributed\.(?:run|launch)\b")
 _ON_COMMAND_LINE = re.compile(r"--nproc[-_]per[-_]node\b")
 _GPUS = re.compile(r".*/(?:gpu|gaudi|npu)$")
 
 
 def translate_pytorchjob(source: SourceField) -> dict[str, Any]:
-    """Return our document, for our framework of the same name."""
+    """Return our document for a PyTorchJob."""
     spec = source["spec"].block()
-    replicas = spec["pytorchReplicaSpecs"].block()
-    replicas.anchor(("spec", "roles"))
-    written = [name for name in _ROLES if replicas[name]]
-    if not written:
-        replicas.accounts.mistake(
-            replicas.loc, "missing", "a PyTorchJob needs a Master or a Worker"
-        )
-    elastic = spec["elasticPolicy"].block()
     job = source["metadata"]["name"].text("\0")
-    roles = []
-    for number, name in enumerate(written):
-        roles.append(_role(replicas[name], _ROLES[name], ("spec", "roles", number), job, replicas))
-    parameters: dict[str, Any] = {}
-    if spec["elasticPolicy"]:
-        parameters |= _elastic(elastic, roles, job)
+    roles = translate_roles(spec, _PYTORCH, job)
+    elastic = spec["elasticPolicy"].block()
+    parameters = _elastic(elastic, roles, job) if elastic else {}
     parameters |= _processes(spec, elastic, roles)
-    policy, restart = run_policy(spec["runPolicy"].block(), roles)
-    if any(role["restartPolicy"] == "ExitCode" for role in roles):
-        restart["exitCodes"] = "kubeflow"
-    gang = scheduling(spec.at("runPolicy", "schedulingPolicy").block(), scheduler_of(roles))
-    queue = gang | queue_of_labels(source)
-    return job_document(
+    return operator_document(
         source,
-        {
-            "framework": "pytorch",
-            **({"parameters": parameters} if parameters else {}),
-            "roles": roles,
-            **_success(source, written),
-            "restart": restart,
-            **({"schedulingPolicy": queue} if queue else {}),
-            **policy,
-        },
+        _PYTORCH,
+        roles,
+        parameters=parameters,
+        success=success_of(source, roles, "master"),
     )
-
-
-def _role(
-    source: SourceField, name: str, to: Loc, job: str, replicas: SourceField
-) -> dict[str, Any]:
-    source.block().anchor(to)
-    count = source["replicas"]
-    count.settle("kept", 1, to=(*to, "replicas"), why="")
-    ports = {}
-    for each, role in _ROLES.items():
-        if replicas[each]:
-            ports |= {role: PORT} | first_port(replicas[each]["template"], role)
-    return {
-        "name": name,
-        "replicas": count.whole(1),
-        "restartPolicy": restart_policy(source, to),
-        "template": translate_template(
-            source["template"],
-            (*to, "template"),
-            PodRules(
-                container=CONTAINER,
-                ours=CONTAINER,
-                taken=_STATIC,
-                named={
-                    "training.kubeflow.org/job-name": job,
-                    "training.kubeflow.org/replica-index": "$(TRAINING_INDEX)",
-                    "training.kubeflow.org/replica-type": name,
-                },
-                hosts=HostNames(
-                    re.compile(
-                        rf"(?<![\w-])(?P<host>{re.escape(job)}-(?P<role>master|worker)-(?P<i>\d+)"
-                        r"(?:\.[a-z][\w.-]*)?)(?![\w-])(?::(?P<port>\d+))?"
-                    ),
-                    lambda match: (match["role"], int(match["i"])),
-                ),
-                ports=ports,
-            ),
-        ),
-    }
-
-
-def _success(source: SourceField, written: list[str]) -> dict[str, Any]:
-    """Return what counts as success: the operator looks at the master alone, where there is one."""
-    if written != ["Master", "Worker"]:
-        return {}
-    source.accounts.default(
-        ("spec", "successPolicy"),
-        "the Master",
-        "translated",
-        to=("spec", "successPolicy", "targetRoles"),
-        why="the job has succeeded when its Master has; workers that still run are ended",
-    )
-    return {"successPolicy": {"targetRoles": ["master"]}}
 
 
 def _processes(
@@ -229,9 +157,9 @@ def _rendezvous(elastic: SourceField, job: str) -> None:
         host.refuse("the rendezvous is at the first worker; another host is not asked")
     else:
         host.drop("the rendezvous is at the first worker")
-    if port.whole(PORT) != PORT:
+    if port.whole(_PYTORCH.port) != _PYTORCH.port:
         port.refuse(
-            f"the rendezvous is at the first port of the first worker, {PORT} unless it names one"
+            f"the rendezvous is at the first port of the first worker, {_PYTORCH.port} unless it names one"
         )
     else:
         port.drop("the rendezvous is at the first port of the first worker")

@@ -41,11 +41,11 @@ def restart_policy(source: SourceField, to: Loc, *, default: str = "OnFailure") 
 
 
 def run_policy(
-    source: SourceField, roles: Sequence[dict[str, Any]]
+    source: SourceField, roles: Sequence[dict[str, Any]], *, clean: SourceField | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return keys of `spec`, and `restart`; sets the limit of every role."""
     found: dict[str, Any] = {}
-    clean = source["cleanPodPolicy"]
+    clean = clean or source["cleanPodPolicy"]
     found["cleanPodPolicy"] = clean.one_of(("None", "Running", "All"), "None")
     clean.settle(
         "translated" if found["cleanPodPolicy"] == "None" else "kept",

@@ -47,7 +47,7 @@ class PodRules:
     """What the format around a template says about it."""
 
     container: str = ""
-    """Name of the training container; empty: the first."""
+    """Name of the training container, where there are several; empty: the first."""
     ours: str
     """What our framework calls it."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -132,11 +132,11 @@ def _training_container(pod: SourceField, to: Loc, reader: _TextReader) -> list[
     if not names:
         pod.accounts.mistake(pod["containers"].loc, "missing", "a pod needs a container")
         return []
-    if rules.container and rules.container not in names:
-        message = f"the training container has to be called {rules.container!r}"
+    if rules.container and rules.container not in names and len(names) > 1:
+        message = f"one of the containers has to be called {rules.container!r}"
         pod.accounts.mistake(pod["containers"].loc, "missing", message)
         return []
-    chosen = names.index(rules.container) if rules.container else 0
+    chosen = names.index(rules.container) if rules.container in names else 0
     for each in written:
         each.refuse(_OTHER_CONTAINER)
     source = written[chosen]

@@ -112,7 +112,7 @@ def test_an_mpi_job_keeps_its_slots_and_says_that_it_needs_ssh():
         (job("TFJob"), "spec.tfReplicaSpecs", 5),
         (job("TFJob", "Chief", spec="successPolicy: Most"), "spec.successPolicy", 5),
         (
-            job("XGBoostJob", "Master", container="main"),
+            job("XGBoostJob", "Master", container="side}\n            - {name: main"),
             "spec.xgbReplicaSpecs.Master.template.spec.containers",
             10,
         ),

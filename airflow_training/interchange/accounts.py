@@ -174,7 +174,11 @@ class SourceField:
 
     def items(self) -> list[SourceField]:
         found = self._typed(list, "a list", [])
-        return [SourceField(self.accounts, (*self.loc, i), item) for i, item in enumerate(found)]
+        items = [SourceField(self.accounts, (*self.loc, i), item) for i, item in enumerate(found)]
+        for item in items:
+            if not item:
+                self.accounts.mistake(item.loc, "wrong_type", "must not be null")
+        return items
 
     def whole(self, default: int, *, least: int = 0) -> int:
         value = self._typed(int, "a whole number", default)

@@ -120,8 +120,11 @@ def operator_document(
     keys, restart = run_policy(policy, roles, clean=clean)
     if any(role["restartPolicy"] == "ExitCode" for role in roles):
         restart["exitCodes"] = "kubeflow"
-    queue = scheduling(policy["schedulingPolicy"].block(), scheduler_of(roles))
-    queue |= queue_of_labels(source)
+    labelled = queue_of_labels(source)
+    queue = scheduling(
+        policy["schedulingPolicy"].block(), scheduler_of(roles), queue=bool(labelled)
+    )
+    queue |= labelled
     return job_document(
         source,
         {

@@ -66,7 +66,8 @@ def translate_template(template: SourceField, to: Loc, rules: PodRules) -> dict[
     result = _copy(template.block())
     template.keep(to)
     for key in ("apiVersion", "kind"):
-        if result.pop(key, None) is not None:
+        if key in result:
+            del result[key]
             template[key].drop("a pod template has no such field")
     _metadata(template["metadata"].block(), result)
     pod = template["spec"].block()
@@ -112,17 +113,22 @@ def _metadata(source: SourceField, result: dict[str, Any]) -> None:
         return
     written = result["metadata"] = _copy(source)
     for key in ("name", "namespace", "generateName", "creationTimestamp"):
-        if written.pop(key, None) is not None:
+        if key in written:
+            del written[key]
             source[key].drop("pods are named by run, role and index, in the job's namespace")
     for where in ("labels", "annotations"):
         for key in source[where].names():
             if key.startswith(ACTED_UPON):
                 del written[where][key]
                 source[where][key].refuse("a controller acts upon it, and will not see it")
-        if not written.get(where):
-            written.pop(where, None)
+        if where in written and not written[where]:
+            del written[where]
+            if not source[where].names():
+                source[where].drop("says nothing")
     if not written:
         del result["metadata"]
+        if not source.names():
+            source.drop("says nothing")
 
 
 def _training_container(pod: SourceField, to: Loc, reader: _TextReader) -> list[dict[str, Any]]:
@@ -152,7 +158,7 @@ def _container(
     source: SourceField, to: Loc, reader: _TextReader, env: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Return a container with its words as we understand them, and `env` before its own."""
-    result = _copy(source)
+    result = _copy(source.block())
     source.keep(to)
     policy, rules = source["restartPolicy"], source["restartPolicyRules"]
     if policy.text("Never") not in (("Never",) if env is not None else ("Never", "Always")):
@@ -175,8 +181,12 @@ def _container(
         variable = reader.variable(each, (*to, "env", len(known)))
         if variable is not None:
             known.append(variable)
-    if known or variables:
+    if known:
         result["env"] = known
+    elif source["env"]:
+        result.pop("env", None)
+    if source["env"].value == []:
+        source["env"].drop("says nothing")
     return result
 
 
@@ -209,6 +219,7 @@ class _TextReader:
 
     def variable(self, source: SourceField, to: Loc) -> dict[str, Any] | None:
         """Return a variable of the environment; None: not taken over."""
+        source.block()
         if source["name"].text() in self.rules.taken:
             source.drop("the controller set its own over it, and so does the framework")
             return None

@@ -101,7 +101,7 @@ def _gpus_of(role: dict[str, Any]) -> int:
     limits = resources.get("limits") if isinstance(resources, dict) else None
     found = [
         int(str(amount))
-        for name, amount in (limits or {}).items()
+        for name, amount in (limits.items() if isinstance(limits, dict) else ())
         if _GPUS.match(name) and str(amount).isdecimal()
     ]
     return sum(found)

@@ -89,33 +89,34 @@ def run_policy(
 
 def scheduler_of(roles: Sequence[dict[str, Any]]) -> str:
     """Return the scheduler that the pods of a job name, where all name the same."""
-    names = {role["template"].get("spec", {}).get("schedulerName", "") for role in roles}
-    return str(names.pop()) if len(names) == 1 else ""
+    names = {str(role["template"].get("spec", {}).get("schedulerName", "")) for role in roles}
+    return names.pop() if len(names) == 1 else ""
 
 
-def scheduling(source: SourceField, scheduler: str) -> dict[str, Any]:
-    """Return our scheduling policy; which gang it means is an option of the operator, not in the document."""
+def scheduling(source: SourceField, scheduler: str, *, queue: bool = False) -> dict[str, Any]:
+    """Return our scheduling policy; which gang it means is an option of the operator, not in the document.
+
+    `queue`: a label has the job wait in a queue already, which is a gang of its own.
+    """
     to: Loc = ("spec", "schedulingPolicy")
-    gang = _SCHEDULERS.get(scheduler, "")
-    found: dict[str, Any] = {"gang": gang} if gang else {}
-    for key, ours in (
-        ("minAvailable", "minAvailable"),
-        ("queue", "queue"),
-        ("priorityClass", "priorityClassName"),
-    ):
+    gang = "" if queue else _SCHEDULERS.get(scheduler, "")
+    found: dict[str, Any] = {}
+    for key in ("minAvailable", "queue"):
         each = source[key]
-        if not each:
-            continue
-        if not gang and key != "priorityClass":
+        if each and not gang:
             each.refuse(
-                "which scheduler makes the gang is an option of the operator: schedulerName volcano or"
+                "the job waits in the queue that its label names, and has no second gang"
+                if queue
+                else "which scheduler makes the gang is an option of the operator: schedulerName volcano or"
                 " scheduler-plugins-scheduler in all pod templates says so"
             )
-            continue
-        found[ours] = each.whole(1, least=1) if key == "minAvailable" else each.text()
-        each.translate((*to, ours), f"gang: {gang}, as the pods' schedulerName says") if (
-            gang and key != "priorityClass"
-        ) else each.keep((*to, ours))
+        elif each:
+            found["gang"] = gang
+            found[key] = each.whole(1, least=1) if key == "minAvailable" else each.text()
+            each.translate((*to, key), f"gang: {gang}, as the pods' schedulerName says")
+    if source["priorityClass"]:
+        found["priorityClassName"] = source["priorityClass"].text()
+        source["priorityClass"].keep((*to, "priorityClassName"))
     timeout = source["scheduleTimeoutSeconds"]
     if timeout:
         found["scheduleTimeoutSeconds"] = timeout.whole(1, least=1)

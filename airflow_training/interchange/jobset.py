@@ -399,11 +399,17 @@ class _Rule:
     targets: Sequence[str]
     reasons: Sequence[str]
     used: bool = False
+    refused: bool = False
 
     def covers(self, jobs: _Jobs, reason: str) -> bool:
         return (not self.targets or jobs.name in self.targets) and (
             not self.reasons or reason in self.reasons
         )
+
+    def refuse(self, why: str) -> None:
+        """Say so for good, whatever it means for other Jobs."""
+        self.refused = True
+        self.source.refuse(why)
 
 
 def _rules(
@@ -436,7 +442,7 @@ def _rules(
         if told.get("name"):
             found.append({**told, "targetRoles": each.roles})
     for rule in of_set:
-        if not rule.used:
+        if not rule.used and not rule.refused:
             rule.source.drop("a rule before it, or none of its Jobs, comes to it")
     for i, each_rule in enumerate(found):
         name = each_rule.pop("name", "")
@@ -446,31 +452,31 @@ def _rules(
 
 
 def _read_rule(number: int, source: SourceField) -> _Rule:
-    return _Rule(
+    rule = _Rule(
         source,
         source["name"].text(f"failurePolicyRule{number}"),
         source["action"].one_of(tuple(_ACTIONS), "FailJobSet"),
         [each.text() for each in source["targetReplicatedJobs"].items()],
         [each.text() for each in source["onJobFailureReasons"].items()],
     )
+    if source["onJobFailureMessagePatterns"].items():
+        rule.refuse("messages of Jobs are not ours, so no pattern would find them")
+    elif rule.reasons and not {_OF_POD, _OF_LIMIT}.intersection(rule.reasons):
+        rule.refuse("no instance fails for such a reason of a Job")
+    return rule
 
 
 def _answer(
     each: _Jobs, reason: str, of_set: Sequence[_Rule], restart: dict[str, Any], to: Loc
 ) -> dict[str, Any]:
     """Return name and action of what the set does about such a failure; empty: it cannot be told."""
-    rule = next((one for one in of_set if _speaks(one, each, reason)), None)
+    told = (rule for rule in of_set if rule.used or not rule.refused)
+    rule = next((one for one in told if one.covers(each, reason)), None)
     if rule is None:
         return {"action": "RestartJob" if restart["scope"] == "Job" else "FailJob"}
     rule.used = True
-    if rule.source["onJobFailureMessagePatterns"].items():
-        rule.source.refuse("messages of Jobs are not ours, so no pattern would find them")
-        return {}
-    if set(rule.reasons) - {_OF_POD, _OF_LIMIT}:
-        rule.source.refuse("no instance fails for such a reason of a Job")
-        return {}
     if reason == _OF_LIMIT and restart["scope"] == "Instance" and each.limit:
-        rule.source.refuse(
+        rule.refuse(
             "is about a Job whose limit is used up; here a rule judges each failure before any limit"
         )
         return {}
@@ -479,21 +485,11 @@ def _answer(
         action = "Ignore" if not action and restart["scope"] == "Instance" else action
         action = "RestartInstance" if action == "RestartRole" else action
     if not action:
-        rule.source.refuse("a role is restarted by itself, without being counted, by no rule")
+        rule.refuse("a role is restarted by itself, without being counted, by no rule")
         return {}
-    rule.source.translate(to, "judged at the failure that fails the Job")
+    if not rule.refused:
+        rule.source.translate(to, "judged at the failure that fails the Job")
     return {"name": rule.name, "action": action}
-
-
-def _speaks(rule: _Rule, each: _Jobs, reason: str) -> bool:
-    """Return whether a rule decides, or nobody can say whether it would."""
-    unclear = (
-        set(rule.reasons) - {_OF_POD, _OF_LIMIT}
-        or rule.source["onJobFailureMessagePatterns"].items()
-    )
-    return rule.covers(each, reason) or (
-        bool(unclear) and rule.covers(each, rule.reasons[0] if rule.reasons else reason)
-    )
 
 
 def _success(

@@ -119,6 +119,30 @@ def test_a_rule_that_needs_messages_of_jobs_is_refused():
     assert set(refused(text).values()) == {8}
 
 
+def test_a_rule_that_is_refused_hides_no_other():
+    text = jobset(
+        replicated("a", job="backoffLimit: 0"),
+        spec="failurePolicy:\n  maxRestarts: 3\n  rules:\n"
+        "    - {name: odd, action: RestartJobSet, onJobFailureReasons: [DeadlineExceeded]}\n"
+        "    - {name: end, action: FailJobSet}",
+    )
+    assert ours(text)["failurePolicy"]["rules"] == [
+        {"name": "end", "action": "FailJob", "targetRoles": ["a"]}
+    ]
+    assert set(refused(text).values()) == {8}
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_a_rule_that_is_told_for_one_job_only_is_refused(order):
+    """For `b` it would judge failures that its Job tries again."""
+    limits = {"a": "backoffLimit: 0", "b": "backoffLimit: 2"}
+    text = jobset(
+        *(replicated(name, job=limits[name]) for name in order),
+        spec="failurePolicy:\n  rules:\n    - {name: end, action: FailJobSet}",
+    )
+    assert set(refused(text).values()) == {7}
+
+
 @pytest.mark.parametrize(("status", "expected"), [("Ready", "Ready"), ("Complete", "Complete")])
 def test_a_dependency_waits_for_every_job(status, expected):
     text = jobset(

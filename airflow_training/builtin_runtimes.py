@@ -7,6 +7,7 @@ installed beside it, and the names that everybody types cost no look at all inst
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module
@@ -25,6 +26,8 @@ __all__ = [
     "load_adapter",
     "runtime_names",
 ]
+
+log = logging.getLogger(__name__)
 
 GROUP = "airflow_training.runtimes"
 """Of entry points: name of a runtime -> its `runtimes.adapter.Adapter`, as `module:name`."""
@@ -90,4 +93,9 @@ def is_gang_kind(kind: str) -> bool:
 
 def _kinds() -> Iterator[str]:
     for name in each_runtime():
-        yield from load_adapter(name).capabilities.gangs
+        try:
+            adapter = load_adapter(name)
+        except ImportError as error:  # another package's: jobs that do not name it need it not
+            log.warning("the runtime %s cannot be loaded: %s", name, error)
+            continue
+        yield from adapter.capabilities.gangs

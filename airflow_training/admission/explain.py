@@ -41,7 +41,7 @@ def explain(
     """Return the answer of `airflow-training explain` for a job without mistakes.
 
     Args:
-        checked: of `admission.check_file` with the runtime that is asked about.
+        checked: of `admission.check.check_file` with the runtime that is asked about.
         now: after which the next starts of a schedule are listed.
         run_uid: opaque id of a run whose hash the names shall carry; "" leaves it out.
         run_id: what instances find as TRAINING_RUN_ID.

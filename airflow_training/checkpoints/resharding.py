@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 
 from airflow_training.checkpoints import tree
 from airflow_training.checkpoints.errors import CheckpointError
-from airflow_training.checkpoints.records import Manifest
-from airflow_training.checkpoints.records import RankShards as RankPart
+from airflow_training.checkpoints.records import Manifest, RankShards
 from airflow_training.checkpoints.torch_state import shard_of
 from airflow_training.checkpoints.tree import Shard
 
@@ -88,7 +87,7 @@ def find_differing_blobs(document: Any, manifest: Manifest) -> list[str]:
     )
 
 
-def _alike(part: RankPart, told: set[str]) -> dict[str, list[str]]:
+def _alike(part: RankShards, told: set[str]) -> dict[str, list[str]]:
     """Return the digests of what should be the same on every rank, by the name of its first blob."""
     found: dict[str, list[str]] = {}
     for shard in part.shards:

@@ -1,6 +1,6 @@
 """A group of PyTorch ranks that was formed again goes on from the state that some of its ranks still hold.
 
-`peers` decides, `torch_boundary` brings survivors back to their last step boundary; here all ranks tell each other
+`rejoin_decision` decides, `torch_boundary` brings survivors back to their last step boundary; here all ranks tell each other
 what they hold, and those that came new get the state over the network, compared before it is used. The store of
 checkpoints is told of the new generation, and none of its state is read.
 """

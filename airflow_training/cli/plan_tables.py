@@ -1,4 +1,4 @@
-"""Answers of the planner as lines for people; a job's plan has its own in `planning.text`."""
+"""Answers of the planner as lines for people; a job's plan has its own in `planning.answers.text`."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def decide(
     `time_of_day`: what the clock of the machine says meanwhile, only to be told.
 
     `generation` is the caller's lease: objects of a newer one are never touched. Each object is
-    expected to be listed soon after it was created (`turnover.SETTLE_SECONDS`), and from then until
+    expected to be listed soon after it was created (`transitions.SETTLE_SECONDS`), and from then until
     it is gone; what it does may be told late, twice or out of order.
     """
     draft = Draft(

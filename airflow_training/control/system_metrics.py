@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,29 +10,31 @@ __all__ = [
     "GPU_BUSY_PERCENT",
     "GPU_MEMORY_BYTES",
     "MEMORY_BYTES",
-    "PREFIX",
     "SAMPLES",
+    "SYSTEM_METRICS",
     "is_system_metric",
     "record_number",
     "record_part",
     "system_metrics",
 ]
 
-PREFIX = "system/"
 SAMPLES = "system/samples"
 """How many samples had been read: an axis of other series. Agents tell it among their points."""
 CPU_CORES = "system/cpu_cores"
 MEMORY_BYTES = "system/memory_bytes"
 GPU_BUSY_PERCENT = "system/gpu_busy_percent"
 GPU_MEMORY_BYTES = "system/gpu_memory_bytes"
+SYSTEM_METRICS = frozenset({SAMPLES, CPU_CORES, MEMORY_BYTES, GPU_BUSY_PERCENT, GPU_MEMORY_BYTES})
 
+_MOST = 2.0**63
+"""What is larger, or no number, was never measured."""
 _SHORTEST_SECONDS = 0.5
 """Between two looks: the kernel counts in hundredths of a second."""
 
 
 def is_system_metric(name: str) -> bool:
     """Return whether a series is none that a script or its log has told."""
-    return name.startswith(PREFIX)
+    return name in SYSTEM_METRICS
 
 
 def system_metrics(records: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
@@ -41,7 +42,10 @@ def system_metrics(records: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
     if not records:
         return {}
     newest = records[-1]
-    devices = [each for each in newest.get("devices") or () if isinstance(each, Mapping)]
+    told = newest.get("devices")
+    devices = [
+        each for each in (told if isinstance(told, list) else ()) if isinstance(each, Mapping)
+    ]
     busy = [*_numbers(devices, "busy_percent")]
     used = [*_numbers(devices, "used_bytes")]
     found = {
@@ -62,8 +66,8 @@ def record_part(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def record_number(values: Mapping[str, Any], name: str) -> float | None:
     """Return a number that stands there, None for anything else."""
     found = values.get(name)
-    told = isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found)
-    return found if told else None
+    told = isinstance(found, int | float) and not isinstance(found, bool)
+    return found if told and abs(found) < _MOST else None
 
 
 def _memory(record: Mapping[str, Any]) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import and_, bindparam, func, select
 
 from airflow_training.control.attempts import InstanceKey
-from airflow_training.control.system_metrics import PREFIX, is_system_metric
+from airflow_training.control.system_metrics import SYSTEM_METRICS, is_system_metric
 from airflow_training.state import sparklines
 from airflow_training.state.database import StorePart, clean
 from airflow_training.state.models import MetricRow
@@ -40,7 +40,7 @@ class MetricSeries(StorePart):
     def series(self, uid: str, *, name: str | None = None) -> Sequence[MetricPoint]:
         """Return a metric's series (or all that were reported), oldest first."""
         is_wanted = (
-            MetricRow.name.not_like(f"{PREFIX}%") if name is None else MetricRow.name == name
+            MetricRow.name.not_in(SYSTEM_METRICS) if name is None else MetricRow.name == name
         )
         with self._db.read() as connection:
             rows = connection.execute(

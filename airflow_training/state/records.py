@@ -116,7 +116,7 @@ class Measurement:
     plan: str
     """Id of the plan."""
     subject: str
-    """What it tells something about: `planning.measurements.subject`."""
+    """What it tells something about: `planning.cost.measurements.subject`."""
     strategy: Mapping[str, Any]
     """As the plan's document has it."""
     step_seconds: float

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from airflow_training.checkpoints import reading
 from airflow_training.documents.resolved_blocks import CheckpointReference
 
-__all__ = ["CheckpointRoot", "has_saves", "newest_whole", "roots_below", "whole"]
+__all__ = ["CheckpointRoot", "has_saves", "newest_valid", "roots_below", "whole"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ def roots_below(address: str) -> list[CheckpointRoot]:
     return sorted(found, key=lambda root: (-root.lineage, root.instance))
 
 
-def newest_whole(
+def newest_valid(
     roots: Sequence[CheckpointRoot], *, step: int | None = None
 ) -> tuple[CheckpointReference | None, Sequence[str]]:
     """Return the newest checkpoint that is whole, in the first root that has one, and what was passed over.

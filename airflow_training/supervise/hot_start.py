@@ -26,7 +26,7 @@ from airflow_training.state.store import RunRecord, Store
 from airflow_training.supervise.checkpoint_places import (
     CheckpointRoot,
     has_saves,
-    newest_whole,
+    newest_valid,
     roots_below,
     whole,
 )
@@ -80,7 +80,7 @@ class _CheckpointLookup:
     def of_step(self, step: int) -> CheckpointReference:
         """Return the step of an earlier lineage of the same run: it was begun anew since."""
         roots = self._roots(checkpoint_address(self._job, self._run), field=_RESUME, value=step)
-        found, damaged = newest_whole(roots, step=step)
+        found, damaged = newest_valid(roots, step=step)
         self._pass_over(damaged, field=_RESUME, value=step)
         if found is None:
             raise _refused(
@@ -124,7 +124,7 @@ class _CheckpointLookup:
         for instance in wanted:
             roots = [root for root in there if root.instance == instance]
             try:
-                newest, passed = newest_whole(roots, step=step)
+                newest, passed = newest_valid(roots, step=step)
                 damaged = newest is None and any(has_saves(root) for root in roots)
             except (CheckpointError, OSError) as error:
                 message = f"the checkpoints of {instance} cannot be read from here: {error}"
@@ -190,7 +190,7 @@ class _CheckpointLookup:
             if len({root.instance for root in newest}) > 1:
                 message = f"each instance of run {name!r} has checkpoints of its own"
                 raise _refused(field, value, message, allowed=[root.instance for root in newest])
-            found, damaged = newest_whole(roots, step=step)
+            found, damaged = newest_valid(roots, step=step)
         except (CheckpointError, OSError) as error:
             return self._unverified(reported, field=field, value=value, why=str(error))
         if found is not None:

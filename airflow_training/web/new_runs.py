@@ -1,4 +1,4 @@
-"""How a run's job is started again, by whom it takes: the port that `api.again` asks."""
+"""How a run's job is started again, by whom it takes: the port that `api.rerun` asks."""
 
 from __future__ import annotations
 

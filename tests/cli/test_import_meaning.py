@@ -64,7 +64,11 @@ CHIEF = jobset(
     },
 )
 ANEW = jobset(("a", 1, 2, 1), failurePolicy={"maxRestarts": 1})
-SEARCH = jobset(("a", 3, 1, 0), ("log", 1, 1, 0), successPolicy={"operator": "Any", "targetReplicatedJobs": ["a"]})
+SEARCH = jobset(
+    ("a", 3, 1, 0),
+    ("log", 1, 1, 0),
+    successPolicy={"operator": "Any", "targetReplicatedJobs": ["a"]},
+)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +112,9 @@ def test_an_imported_job_ends_as_its_own_system_would_end_it(
     assert imported.code == 0, imported.stderr
     Path("job.yaml").write_text(imported.stdout)
     # who is not killed outlives every fault, but for the roles that others wait for
-    Path("faults.yaml").write_text(json.dumps({"roles": {"*": {"runSeconds": 900}}, "faults": faults}))
+    Path("faults.yaml").write_text(
+        json.dumps({"roles": {"*": {"runSeconds": 900}}, "faults": faults})
+    )
     done = command("run", "job.yaml", "--simulate", "faults.yaml", "-o", "json")
     assert done.json["state"] == state, done.stderr
     found = {f"{each['role']}-{each['index']}": each["attempt"] for each in done.json["instances"]}

@@ -67,9 +67,7 @@ RUN_POLICY = """
 
 def operator_job(kind: str, replicas: str, container: str, role: str, extra: str = "") -> str:
     body = REPLICAS.replace("ROLE", role).replace("NAME", container)
-    return (
-        f"apiVersion: kubeflow.org/v1\nkind: {kind}\n{HEAD}spec:{RUN_POLICY}{extra}  {replicas}:{body}"
-    )
+    return f"apiVersion: kubeflow.org/v1\nkind: {kind}\n{HEAD}spec:{RUN_POLICY}{extra}  {replicas}:{body}"
 
 
 SOURCES = {
@@ -125,7 +123,13 @@ JUNK: tuple[Any, ...] = (None, 7, -1, True, "junk", "", [], {}, [None, 1, "x"], 
 
 
 def places(value: Any, loc: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, item in inside:
         yield (*loc, key)
         yield from places(item, (*loc, key))
@@ -138,13 +142,19 @@ def at(data: Any, loc: tuple[str | int, ...]) -> Any:
 
 
 def leaves(data: Any) -> set[tuple[str | int, ...]]:
-    return {loc for loc in places(data) if not at(data, loc) or not isinstance(at(data, loc), dict | list)}
+    return {
+        loc
+        for loc in places(data)
+        if not at(data, loc) or not isinstance(at(data, loc), dict | list)
+    }
 
 
 def check(imported: ImportedDocument, source: Any) -> None:
     """Every leaf has one fate, and what was kept says the same where it is said to be."""
     written = [each for each in imported.report.fields if not each.default]
-    assert [split_path(each.field) for each in written] == [*dict.fromkeys(split_path(e.field) for e in written)]
+    assert [split_path(each.field) for each in written] == [
+        *dict.fromkeys(split_path(e.field) for e in written)
+    ]
     assert {split_path(each.field) for each in written} == leaves(source)
     (loaded,) = load_documents(imported.text)
     ours = loaded.data

@@ -183,7 +183,11 @@ def test_a_refused_field_is_not_in_our_document():
             7,
         ),
         (
-            pytorchjob(replica("Master").replace("- name: pytorch", "- {name: side}\n            - name: main")),
+            pytorchjob(
+                replica("Master").replace(
+                    "- name: pytorch", "- {name: side}\n            - name: main"
+                )
+            ),
             "spec.pytorchReplicaSpecs.Master.template.spec.containers",
             9,
         ),

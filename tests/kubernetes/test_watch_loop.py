@@ -123,6 +123,23 @@ async def test_after_a_gap_everything_is_listed_again(trouble, broke):
     assert (seen.lists, seen.broke) == (["7", "7"], broke)
 
 
+async def test_what_is_refused_at_once_is_tried_ever_less_often(monkeypatch):
+    """Though lists succeed in between, which may be of all nodes of a large cluster."""
+    rests: list[float] = []
+
+    async def rest(self: ListWatch, pause: float) -> float:
+        rests.append(pause)
+        return min(pause + 1, 5.0)
+
+    monkeypatch.setattr(ListWatch, "_rest", rest)
+    server = Server()
+    async with watching(server):
+        for _ in range(6):
+            server.events.put_nowait(ApiError(405, "MethodNotAllowed", "no watch here"))
+        await until(lambda: len(rests) == 6)
+    assert rests == [0, 1, 2, 3, 4, 5]
+
+
 async def test_a_server_that_is_away_is_logged_once_each_time(caplog):
     caplog.set_level(logging.INFO)
     server = Server()

@@ -95,3 +95,11 @@ def test_what_ours_bring_costs_no_look_at_all_installed_packages(monkeypatch, ru
         builtin_runtimes, "_others", lambda: pytest.fail("they were looked through")
     )
     assert not checked(runtime, gang).problems
+
+
+def test_one_that_cannot_be_loaded_hides_no_mistake(monkeypatch, caplog):
+    monkeypatch.setattr(builtin_runtimes, "_others", lambda: {"gone": "no_such_module:ADAPTER"})
+    (problem,) = checked("local", "kueu").problems
+    assert "did you mean 'kueue'?" in str(problem)
+    assert "the runtime gone cannot be loaded" in caplog.text
+    assert "kueue" in str(json_schema())

@@ -209,3 +209,21 @@ def test_an_exit_is_no_point(client: Any):
     record = {"number": 1, "at": MINUTE, "on": "exit", "cgroup": "own", "memory": {"used_bytes": 7}}
     open_store().environments.save(uid, {("worker", 0): [json.dumps(record)]})
     assert series_of(client, uid)["names"] == []
+
+
+def test_a_scripts_own_metric_may_have_a_name_of_that_kind(client: Any):
+    uid = a_run().uid
+    report(uid, ProgressReport(step=1, time=1.0, metrics={"system/gpu_temp": 70.0}))
+    assert open_store().metrics.newest(uid) == {("worker", 0): {"system/gpu_temp": 70.0}}
+    assert [each.name for each in open_store().metrics.series(uid)] == ["system/gpu_temp"]
+
+
+@pytest.mark.parametrize(
+    "odd", [{"devices": 5}, {"at": 10**400}, {"memory": [1]}], ids=["devices", "at", "memory"]
+)
+def test_an_odd_record_is_kept_and_makes_no_point(client: Any, odd: dict[str, Any]):
+    uid = a_run().uid
+    record = json.dumps({"number": 1, "at": MINUTE, "on": "time", **odd})
+    open_store().environments.save(uid, {("worker", 0): [record]})
+    assert len(open_store().environments.of_run(uid)["worker", 0]) == 1
+    assert series_of(client, uid)["names"] == []

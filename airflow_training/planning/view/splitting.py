@@ -36,7 +36,7 @@ class SplitPattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SymbolicPiece:
-    """A `Piece` of a program without numbers."""
+    """A `ProgramPiece` of a program without numbers."""
 
     unit: Unit
     tasks: tuple[Task, ...]

@@ -1,6 +1,6 @@
 """Logs of instances: live from the API server, and for good in an archive.
 
-The API server counts no bytes, so a live log has an opaque token, see `stamped`. Offsets are exact in
+The API server counts no bytes, so a live log has an opaque token, see `timestamped_lines`. Offsets are exact in
 the archive, which is written when an attempt has ended and before its pod goes.
 """
 

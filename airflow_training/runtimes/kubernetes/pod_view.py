@@ -284,7 +284,7 @@ def _marks(found: Mapping[str, str] | None) -> Mapping[str, str]:
 def _files_of(spec: Mapping[str, Any]) -> str:
     for volume in spec.get("volumes") or ():
         if volume.get("name") == names.FILES_VOLUME:
-            return str(volume["configMap"]["name"])
+            return str((volume.get("configMap") or {}).get("name", ""))
     return ""
 
 
@@ -337,6 +337,8 @@ def _end(ended: Mapping[str, Any] | None) -> ContainerEnd | None:
     message = ended.get("message") or ""
     left = _left_by_agent(message)
     number = ended.get("signal") or left.get("signal")
+    if not isinstance(number, int):  # any program may leave what looks like ours
+        number = None
     if not number and 128 < exit_code <= 128 + 64:
         number = exit_code - 128  # container runtimes report a signal this way
     output = left.get("output")

@@ -80,6 +80,7 @@ class ListWatch:
         """Watch until cancelled; raises only what is `final`."""
         version, pause, heard_at = "", self._pauses[0], time.monotonic()
         while True:
+            opened_at = time.monotonic()
             try:
                 if not version:
                     items, version = await self._api.list(
@@ -87,8 +88,9 @@ class ListWatch:
                     )
                     await self._on_list(items, version)
                     self._is_away = False
-                    pause, heard_at = self._pauses[0], time.monotonic()
+                    heard_at = opened_at = time.monotonic()
                 version, heard_at = await self._watch(version)
+                pause = self._pauses[0]
                 if self._is_compared:
                     version = ""
                 continue
@@ -104,6 +106,8 @@ class ListWatch:
                 log.exception("the watch of %s broke", self._what)
                 self._on_break(error)
             version = ""
+            if time.monotonic() - opened_at > _BRIEF_SECONDS:
+                pause = self._pauses[0]
             pause = await self._rest(pause)
 
     async def _watch(self, version: str) -> tuple[str, float]:

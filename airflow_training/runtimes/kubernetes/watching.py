@@ -198,6 +198,10 @@ class NamespaceWatch:
             self._remove(pod["metadata"]["name"], pod["metadata"]["uid"])
         elif (view := _view(pod)) is not None:
             self._put(view)
+        else:
+            known = self._pods.get(pod["metadata"]["name"])
+            if known and known.uid != pod["metadata"]["uid"]:  # nobody can read what took its place
+                self._remove(known.name, known.uid)
 
     async def _read_progress_for_ever(self) -> None:
         while True:

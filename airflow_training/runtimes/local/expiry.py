@@ -17,7 +17,7 @@ from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import StillAlive
 from airflow_training.runtimes.local.paths import RunFolder, locked
 
-__all__ = ["delete_aside", "due_runs", "schedule_check", "set_aside"]
+__all__ = ["delete_quarantined", "due_runs", "quarantine", "schedule_check"]
 
 
 def _markers(local_dir: Path) -> Path:
@@ -45,8 +45,8 @@ def due_runs(local_dir: Path, *, now: float) -> list[str]:
     return [uid for at, uid in sorted(found) if at <= now]
 
 
-def set_aside(local_dir: Path, run: RunRef) -> None:
-    """Take the folder of a removed run out of the way; `delete_aside` does the rest.
+def quarantine(local_dir: Path, run: RunRef) -> None:
+    """Take the folder of a removed run out of the way; `delete_quarantined` does the rest.
 
     Nothing happens where there is no folder. Raises StillAlive where the run was not removed, or
     opened again since, or belongs to another controller.
@@ -66,7 +66,7 @@ def set_aside(local_dir: Path, run: RunRef) -> None:
         folder.path.rename(aside)
 
 
-def delete_aside(local_dir: Path, uid: str) -> None:
+def delete_quarantined(local_dir: Path, uid: str) -> None:
     """Delete what was set aside, also by others; raises OSError where something of `uid` stays."""
     aside = _aside(local_dir)
     for each in aside.iterdir() if aside.is_dir() else ():

@@ -246,11 +246,11 @@ class LocalRuntime:
 
     async def quarantine(self, run: RunRef) -> None:
         """Take a removed run's folder away; raises StillAlive for one that is not ours or lives."""
-        await asyncio.to_thread(expiry.set_aside, self._dir, run)
+        await asyncio.to_thread(expiry.quarantine, self._dir, run)
 
     async def delete_quarantined(self, uid: str) -> None:
         """Delete what was set aside; raises OSError where something of `uid` stays."""
-        await asyncio.to_thread(expiry.delete_aside, self._dir, uid)
+        await asyncio.to_thread(expiry.delete_quarantined, self._dir, uid)
 
     # inside, in threads --------------------------------------------------------------------------
     def _folder(self, run: RunRef) -> RunFolder:

@@ -12,13 +12,13 @@ from airflow_training.networks.expansion import FlatLayer
 from airflow_training.networks.formulas import evaluate
 from airflow_training.networks.shapes import Shape, ShapeError, numel
 
-__all__ = ["Inferred", "Output", "infer"]
+__all__ = ["InferredLayer", "LayerOutput", "infer"]
 
 _INSERTED = re.compile(r"\{(.+?)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class LayerOutput:
     """What a layer gives for one sample."""
 
     shape: tuple[int, ...]
@@ -26,10 +26,10 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inferred:
+class InferredLayer:
     """All that is known of a layer once its inputs are."""
 
-    output: Output
+    output: LayerOutput
     params: Mapping[str, Any]
     """Every parameter, in the order of the catalogue, inferred ones and defaults too."""
     left_out: frozenset[str]
@@ -49,7 +49,7 @@ class _FaultyLayer(Exception):
         self.problem = problem
 
 
-def infer(layer: FlatLayer, inputs: Sequence[Output]) -> Inferred | Problem:
+def infer(layer: FlatLayer, inputs: Sequence[LayerOutput]) -> InferredLayer | Problem:
     """Return what follows for a layer whose parameters are well formed, or why it cannot take these inputs."""
     try:
         return _infer(layer, inputs)
@@ -57,7 +57,7 @@ def infer(layer: FlatLayer, inputs: Sequence[Output]) -> Inferred | Problem:
         return fault.problem
 
 
-def _infer(layer: FlatLayer, inputs: Sequence[Output]) -> Inferred:
+def _infer(layer: FlatLayer, inputs: Sequence[LayerOutput]) -> InferredLayer:
     kind = layer.kind
     names: dict[str, Any] = {"inputs": [list(each.shape) for each in inputs]}
     names["shapes"] = " and ".join(str(shape) for shape in names["inputs"])
@@ -81,8 +81,8 @@ def _infer(layer: FlatLayer, inputs: Sequence[Output]) -> Inferred:
     names["y"] = shape
     weights = {key: _value(layer, formula, names) for key, formula in kind.weights.items()}
     dtype = kind.gives or (inputs[0].dtype if inputs else params["dtype"])
-    return Inferred(
-        output=Output(tuple(shape), dtype),
+    return InferredLayer(
+        output=LayerOutput(tuple(shape), dtype),
         params=params,
         left_out=left_out,
         weights={key: value for key, value in weights.items() if value},
@@ -166,7 +166,7 @@ def _check_rank(layer: FlatLayer, x: Shape) -> None:
     )
 
 
-def _check_dtypes(layer: FlatLayer, inputs: Sequence[Output]) -> None:
+def _check_dtypes(layer: FlatLayer, inputs: Sequence[LayerOutput]) -> None:
     for position, each in enumerate(inputs):
         wanted = layer.kind.wanted_dtype(min(position, max(0, len(layer.kind.dtypes) - 1)))
         if wanted not in ("any", each.dtype):

@@ -11,7 +11,7 @@ from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import Problem
 from airflow_training.networks.document import NetworkMetadata, NetworkSpec, Phase
 from airflow_training.networks.expansion import FlatLayer, expand
-from airflow_training.networks.inference import Inferred, Output, infer
+from airflow_training.networks.inference import InferredLayer, LayerOutput, infer
 from airflow_training.networks.nets import NET_NAMES, NetLayer, net_of, source_in
 from airflow_training.networks.params import params_problems
 from airflow_training.networks.shapes import numel
@@ -26,7 +26,7 @@ class ResolvedLayer:
     """A layer with all that its inputs say about it."""
 
     flat: FlatLayer
-    inferred: Inferred
+    inferred: InferredLayer
 
     @property
     def name(self) -> str:
@@ -118,7 +118,7 @@ def resolve(
         problem.field.partition(".params")[0] for problem in problems if ".params." in problem.field
     }
     by_name = {each.name: each for each in flat}
-    inferred: dict[str, Inferred] = {}
+    inferred: dict[str, InferredLayer] = {}
     nets: dict[Phase, Net] = {}
     for phase in PHASES:
         layers, found = net_of(flat, phase)
@@ -148,12 +148,12 @@ def _layer_of(problem: Problem) -> str:
 def _infer_net(
     layers: Sequence[NetLayer],
     phase: Phase,
-    inferred: dict[str, Inferred],
+    inferred: dict[str, InferredLayer],
     malformed: set[str],
 ) -> list[Problem]:
     """Add what is inferred of the layers of a net; one that has it from the other net must agree."""
     problems = []
-    here: dict[str, Output] = {}
+    here: dict[str, LayerOutput] = {}
     for each in layers:
         layer = each.layer
         if layer.field in malformed or any(name not in here for name in each.inputs):
@@ -170,7 +170,9 @@ def _infer_net(
     return problems
 
 
-def _disagreement(layer: FlatLayer, phase: Phase, mine: Inferred, other: Inferred) -> Problem:
+def _disagreement(
+    layer: FlatLayer, phase: Phase, mine: InferredLayer, other: InferredLayer
+) -> Problem:
     wrong = [key for key, value in mine.params.items() if other.params[key] != value]
     shapes = f"{list(other.output.shape)} there and {list(mine.output.shape)} here"
     if wrong:

@@ -18,8 +18,8 @@ import httpx
 from sqlalchemy import insert
 
 from airflow_training.cli.airflow_stack import AirflowStack
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.settings import load_settings
 from airflow_training.state.models import MetricRow, table_of
 from airflow_training.state.store import RunRecord, Store

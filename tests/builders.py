@@ -17,7 +17,7 @@ from airflow_training.control.actions import (
     RestartProcess,
     StopProcess,
 )
-from airflow_training.control.attempts import AttemptId, AttemptKey, InstanceKey
+from airflow_training.control.attempts import AttemptId, AttemptKey
 from airflow_training.control.causes import RootCause
 from airflow_training.control.decide import decide, new_ledger
 from airflow_training.control.model import (
@@ -41,6 +41,7 @@ from airflow_training.control.observations import (
 )
 from airflow_training.control.reports import RejectedCheckpoint
 from airflow_training.control.subtasks import Subtasks
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import (
     FailureRule,
     ResolvedDependency,

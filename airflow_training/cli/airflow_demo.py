@@ -17,10 +17,10 @@ from rich.text import Text
 
 from airflow_training.cli.airflow_stack import AirflowStack
 from airflow_training.cli.output import table_lines
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.model import Ledger
 from airflow_training.control.reports import ProgressReport
 from airflow_training.documents import TrainingJob
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import InputError, JobFailed
 from airflow_training.state.store import RunState, Store
 

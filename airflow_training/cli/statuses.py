@@ -12,10 +12,10 @@ from airflow_training.cli.output import (
     print_table,
     terminal_width,
 )
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.expected_start import ExpectedStart
 from airflow_training.control.root_cause import evidence_of, outcome_text, place_of
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.quantities import bytes_text
 from airflow_training.documents.text import headline, printable
 

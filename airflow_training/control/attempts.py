@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-InstanceKey = tuple[str, int]
-"""(role, index)"""
+from airflow_training.documents.instances import InstanceKey
+
 INLINE: Mapping[str, tuple[str, ...]] = {"inline": ()}
 """Of a field: what it holds is stored among the fields of the record, not below the field's name."""
 INLINE_KEY = {"inline": ("role", "index")}

@@ -12,7 +12,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from airflow_training.control import reasons
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.clocks import LEAVE_OUT, standing_of
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
@@ -21,6 +20,7 @@ from airflow_training.control.observations import Observation, Observations
 from airflow_training.control.reason_facts import OWN_REASONS
 from airflow_training.control.restarts import backoff_seconds
 from airflow_training.control.transitions import next_attempt
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.frameworks.ranks import chief_role
 

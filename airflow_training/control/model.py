@@ -14,13 +14,13 @@ from airflow_training.control.attempts import (
     AttemptId,
     AttemptKey,
     AttemptRecord,
-    InstanceKey,
     InstanceRecord,
 )
 from airflow_training.control.causes import RootCause
 from airflow_training.control.hardware import ObservedHardware
 from airflow_training.control.observations import InstanceState
 from airflow_training.control.reports import RejectedCheckpoint
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import FailureClass
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 

@@ -12,10 +12,11 @@ from dataclasses import replace
 from functools import partial
 
 from airflow_training.builtin_runtimes import SIMULATED
-from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId, InstanceKey
+from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId
 from airflow_training.control.observations import Observation
 from airflow_training.control.reasons import HANG, WAITING_FOR_OLD_INSTANCE
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, Problem, RuntimeUnavailable
 from airflow_training.runtimes.adapter import Adapter, RuntimeContext

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection, select
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.data_readings import DataReading, follow_reading
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.codec import from_json, to_json
 from airflow_training.state.database import upsert
 from airflow_training.state.models import DataReadingRow, table_of

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from airflow_training.control.attempts import InstanceKey
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state import system_metrics
 from airflow_training.state.database import StorePart, clean, upsert
 from airflow_training.state.models import EnvironmentRow, table_of

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, func, select
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.system_metrics import PREFIX, is_system_metric
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state import sparklines
 from airflow_training.state.database import StorePart, clean
 from airflow_training.state.models import MetricRow

@@ -8,11 +8,12 @@ from typing import Any
 
 from sqlalchemy import and_, select
 
-from airflow_training.control.attempts import INLINE, InstanceKey
+from airflow_training.control.attempts import INLINE
 from airflow_training.control.data_readings import DataReading
 from airflow_training.control.model import InstanceEntry
 from airflow_training.control.reports import ProgressReport, ReportedValue
 from airflow_training.control.system_metrics import SAMPLES
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state import data_readings
 from airflow_training.state.codec import compact_json, from_json
 from airflow_training.state.database import StorePart, upsert

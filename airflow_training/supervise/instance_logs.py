@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_training.control.attempts import AttemptId, InstanceKey, InstanceRecord
+from airflow_training.control.attempts import AttemptId, InstanceRecord
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import InputError
 from airflow_training.supervise.role_checks import check_role
 

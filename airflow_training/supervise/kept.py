@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 from airflow_training.control import reasons
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.keeping import ended_early, may_be_there
 from airflow_training.control.model import Event
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import InputError
 from airflow_training.runtimes.port import InstanceRef, KeepsFailed, OpensShells, Runtime, Streams
 from airflow_training.state.store import RunRecord, Store

@@ -12,7 +12,6 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, Field
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.conditions import reported_state
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
@@ -23,6 +22,7 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.restarts import Budget
 from airflow_training.control.rollup import timestamp
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedRole
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.state.records import RunMark, RunOverview, RunRecord, RunState, StoredEvent

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.system_metrics import SAMPLES, is_system_metric
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.records import MetricPoint
 from airflow_training.web.series import StoredSeries
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from airflow_training.control.attempts import InstanceKey
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedRole
 from airflow_training.state.records import EnvironmentRecord, RunState
 

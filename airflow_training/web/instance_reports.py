@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import BaseModel
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.data_readings import DataReading, rate_of
 from airflow_training.control.model import InstanceEntry, JobState
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.rollup import eta_seconds, timestamp
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.records import MetricPoint
 from airflow_training.web.instance_usage import InstanceUsage
 

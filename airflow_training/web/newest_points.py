@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.system_metrics import is_system_metric
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import MetricPoint, Store
 from airflow_training.web.run_cache import RunCache
 

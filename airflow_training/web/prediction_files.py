@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_training.agent.predictions import NAME
-from airflow_training.control.attempts import InstanceKey
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.runtimes.registry import adapter_of
 from airflow_training.runtimes.rendering import predictions_address, runs_here

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.system_metrics import is_system_metric
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import MetricPoint, Store
 from airflow_training.web.derived_series import (
     STEP_TIME,

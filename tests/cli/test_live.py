@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import pytest
 
 from airflow_training.cli import live
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.model import Ledger, RoleEntry
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.clock import VirtualClock
 from tests.builders import entry
 

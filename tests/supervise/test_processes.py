@@ -8,12 +8,13 @@ import dataclasses
 import pytest
 from sqlalchemy import update
 
-from airflow_training.control.attempts import AttemptId, InstanceKey
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, RoleEntry
 from airflow_training.control.observations import InstanceState, Observation, Observations
 from airflow_training.control.reports import ProcessReport, ProgressReport
 from airflow_training.control.subtask_snapshot import STATE_CHECKSUM_MISMATCH, read_snapshot
 from airflow_training.control.subtasks import rank_states
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved_blocks import CheckpointCommit, ResolvedCheckpoint
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.state.environment import digest_of

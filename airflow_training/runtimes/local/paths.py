@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
-from airflow_training.control.attempts import InstanceKey
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.port import InstanceRef
 
 __all__ = [

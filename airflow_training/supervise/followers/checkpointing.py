@@ -10,12 +10,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.checkpoint_history import REMEMBERED
 from airflow_training.control.model import Ledger
 from airflow_training.control.observations import Observation, Observations
 from airflow_training.control.recovery import is_one_group
 from airflow_training.control.reports import ProgressReport, RejectedCheckpoint
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.errors import InputError

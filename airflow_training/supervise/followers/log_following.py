@@ -18,9 +18,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from airflow_training.control.attempts import AttemptId, InstanceKey
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.model import InstanceEntry, Ledger
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.documents.resolved_blocks import ResolvedLogPattern
 from airflow_training.errors import RuntimeUnavailable

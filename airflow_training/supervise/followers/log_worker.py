@@ -19,8 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from airflow_training.control.attempts import InstanceKey, InstanceRecord
+from airflow_training.control.attempts import InstanceRecord
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved_blocks import ResolvedLogPattern
 from airflow_training.errors import TrainingError
 from airflow_training.state.store import LogPosition, LogValue, Store

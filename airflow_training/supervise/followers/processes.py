@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_training.checkpoints.generation_state import GenerationState, read_generation_state
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.model import Event, Ledger
 from airflow_training.control.observations import InstanceState, Observation
 from airflow_training.control.recovery import is_shared, limit_restore_step
@@ -30,6 +29,7 @@ from airflow_training.control.subtasks import (
     apply_reports,
     new_subtasks,
 )
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.frameworks.ranks import ranked_roles

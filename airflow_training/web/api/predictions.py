@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import StreamingResponse
 
 from airflow_training.agent.predictions import MOST_BYTES, NAME
-from airflow_training.control.attempts import InstanceKey
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import InputError
 from airflow_training.state.store import open_store
 from airflow_training.web import parquet_rows

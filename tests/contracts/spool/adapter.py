@@ -20,9 +20,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId, InstanceKey
+from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId
 from airflow_training.control.observations import Observation
 from airflow_training.control.reason_facts import ReasonFacts
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, Problem, StillAlive
 from airflow_training.runtimes.adapter import Adapter, RuntimeContext

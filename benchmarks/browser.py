@@ -202,7 +202,7 @@ def pixels(store: Store, server: Server, base: str, page: Any) -> None:
     taken = []
     for step in range(1001, 1001 + REPORTS):
         lines: dict[InstanceKey, ProgressReport] = {
-            ("worker", i): ProgressReport(step=step) for i in range(64)
+            InstanceKey("worker", i): ProgressReport(step=step) for i in range(64)
         }
         store.progress.save(run.uid, lines)
         began = time.perf_counter()
@@ -211,7 +211,7 @@ def pixels(store: Store, server: Server, base: str, page: Any) -> None:
         time.sleep(0.3 + step % 7 / 10)
     stop.set()
     store.progress.save(
-        run.uid, {("worker", 0): ProgressReport(step=9000)}
+        run.uid, {InstanceKey("worker", 0): ProgressReport(step=9000)}
     )  # so that all look up and go
     thread.join()
     told(f"a report of 64 ranks until it is on a page, {PAGES} pages open", taken, "1,500 ms")

@@ -146,7 +146,7 @@ def with_attempt_id(fields: dict[str, Any]) -> dict[str, Any]:
 
 def entry(name: str = "worker", index: int = 0, **fields: Any) -> InstanceEntry:
     """Return a ledger entry."""
-    return InstanceEntry(key=(name, index), **nested(fields))
+    return InstanceEntry(key=InstanceKey(name, index), **nested(fields))
 
 
 def seen(
@@ -158,7 +158,9 @@ def seen(
     attempt = fields.get("attempt", 0)
     facts["uid"] = f"{name}-{index}-{attempt}"
     facts["address"] = f"{name}-{index}"
-    return Observation(key=(name, index), state=state, **(facts | with_attempt_id(fields)))
+    return Observation(
+        key=InstanceKey(name, index), state=state, **(facts | with_attempt_id(fields))
+    )
 
 
 def snapshot(*instances: Observation, reachable: bool = True) -> Observations:
@@ -343,7 +345,7 @@ class Bench:
 
     def of(self, name: str = "worker", index: int = 0) -> InstanceEntry:
         """Return an instance's ledger entry."""
-        return self.ledger.instances[name, index]
+        return self.ledger.instances[InstanceKey(name, index)]
 
     def states(self) -> dict[str, str]:
         """Return role -> state."""

@@ -56,7 +56,16 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 
 BASE = frozenset(
     f"documents.{module}"
-    for module in ("base", "instances", "loading", "paths", "problems", "quantities", "spelling", "text")
+    for module in (
+        "base",
+        "instances",
+        "loading",
+        "paths",
+        "problems",
+        "quantities",
+        "spelling",
+        "text",
+    )
 )
 """What rooms that stand alone use of the documents: how a file is read, and how a mistake is told."""
 

@@ -108,7 +108,7 @@ class Order:
         if self.deleted and now not in _OVER:
             now = "terminating"
         return Observation(
-            key=(order["role"], order["index"]),
+            key=InstanceKey(order["role"], order["index"]),
             uid=order["uid"],
             attempt_id=AttemptId(**{name: order[name] for name in (*_ATTEMPT, "generation")}),
             state=now,
@@ -288,9 +288,9 @@ class SpoolRuntime:
             await asyncio.sleep(_LOOK_SECONDS)
             now = await asyncio.to_thread(folder.visible)
             for (role, index), old in before.items():
-                new = now.get((role, index))
+                new = now.get(InstanceKey(role, index))
                 if new is None or new.uid != old.uid:
-                    yield InstanceRemoval(key=(role, index), uid=old.uid)
+                    yield InstanceRemoval(key=InstanceKey(role, index), uid=old.uid)
             for key, seen in now.items():
                 if seen != before.get(key):
                     yield InstanceUpdate(instance=seen)

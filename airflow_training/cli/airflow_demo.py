@@ -125,11 +125,11 @@ def picture(
 ) -> list[str]:
     """Return the run as lines of at most so many columns."""
     rows = []
-    for (role, index), entry in sorted(ledger.instances.items()):
-        said = progress.get((role, index), ProgressReport())
+    for key, entry in sorted(ledger.instances.items()):
+        said = progress.get(key, ProgressReport())
         step = f"{said.step} / {said.total_steps or '?'}" if said.step else ""
         loss = said.metrics.get("loss")
-        rows.append([f"{role}-{index}", entry.state, entry.attempt, entry.address, step, loss])
+        rows.append([str(key), entry.state, entry.attempt, entry.address, step, loss])
     return [
         f"{name}: {ledger.job.state}   (DAG run: {dag_state})",
         *table_lines(

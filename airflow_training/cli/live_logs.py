@@ -73,7 +73,7 @@ class _Logs:
                 lines, begun = [*lines, begun], b""
             for line in lines:
                 text = line.decode("utf-8", "replace").rstrip("\r")
-                self._view.print_line(f"{entry.role}-{entry.index} | {text}")
+                self._view.print_line(f"{entry.key} | {text}")
             cursor = chunk.next
             self._read[key] = cursor, begun
             if chunk.end or not chunk.data:

@@ -61,4 +61,4 @@ def _chosen(job: ResolvedJob, entry: JobEntry, role: str, index: int | None) -> 
     kept = entry.kept
     if not role and index is None and kept is not None and kept.uid:
         return kept.key
-    return role or job.roles[0].name, index or 0
+    return InstanceKey(role or job.roles[0].name, index or 0)

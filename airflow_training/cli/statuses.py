@@ -79,7 +79,9 @@ def print_status(
         print_table(
             ["instance", "attempt", "state", "exit", "address", "progress", "why"],
             [
-                _instance_row(each, (metrics or {}).get((each["role"], each["index"]), {}))
+                _instance_row(
+                    each, (metrics or {}).get(InstanceKey(each["role"], each["index"]), {})
+                )
                 for each in document["instances"]
             ],
         )

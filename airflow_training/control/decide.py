@@ -94,11 +94,9 @@ def new_ledger(
             for role in job.roles
         },
         instances={
-            (role.name, index): InstanceEntry(
-                key=(role.name, index), attempt_id=AttemptId(epoch), last_transition_at=now
-            )
+            key: InstanceEntry(key=key, attempt_id=AttemptId(epoch), last_transition_at=now)
             for role in job.roles
-            for index in range(role.replicas)
+            for key in (InstanceKey(role.name, index) for index in range(role.replicas))
         },
     )
 

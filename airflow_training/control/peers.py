@@ -44,11 +44,7 @@ def missing_peer(draft: Draft, entry: InstanceEntry) -> str:
     """Return for whom an instance waits, and why that does not run; empty: all run that it trains with."""
     if not _train_together(draft) or not trains(draft.spec, entry.role):
         return ""
-    found = (
-        f"{role}-{index} was {words}"
-        for (role, index), words in _missing(draft).items()
-        if (role, index) != entry.key
-    )
+    found = (f"{key} was {words}" for key, words in _missing(draft).items() if key != entry.key)
     return next(found, "")
 
 

@@ -272,7 +272,7 @@ def _by_rule(
     failure: Failure,
     now: float,
 ) -> Verdict:
-    what = f"{failure.role}-{failure.index}: {failure.describe()}"
+    what = f"{failure.key}: {failure.describe()}"
     if rule.action == "FailJob":
         message = f"rule {rule.name} ends the job"
         return FailJob(reason=reasons.FAILED_BY_RULE, message=message, rule=rule.name)

@@ -27,7 +27,7 @@ def of_run(
     found = connection.execute(
         select(row.role, row.index, row.body).where(*wanted).order_by(row.role, row.index)
     )
-    return {(role, index): from_json(DataReading, body) for role, index, body in found}
+    return {InstanceKey(role, index): from_json(DataReading, body) for role, index, body in found}
 
 
 def save(
@@ -41,9 +41,11 @@ def save(
     only = next(iter(progress)) if len(progress) == 1 else None
     known = of_run(connection, uid, instance=only)
     rows = []
-    for (role, index), report in progress.items():
-        earlier = known.get((role, index))
+    for key, report in progress.items():
+        earlier = known.get(key)
         reading = follow_reading(earlier, report, now=now)
         if reading is not None and reading != earlier:
-            rows.append({"run": uid, "role": role, "index": index, "body": to_json(reading)})
+            rows.append(
+                {"run": uid, "role": key.role, "index": key.index, "body": to_json(reading)}
+            )
     upsert(connection, table_of(DataReadingRow), rows)

@@ -31,7 +31,9 @@ class LogValues(StorePart):
                     LogPositionRow.run == uid
                 )
             )
-            return {(role, index): from_json(LogPosition, body) for role, index, body in rows}
+            return {
+                InstanceKey(role, index): from_json(LogPosition, body) for role, index, body in rows
+            }
 
     def save(
         self,

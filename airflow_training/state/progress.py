@@ -33,7 +33,7 @@ class StoredProgress:
     """Its log says so, not the script itself; nobody outside the store sees that."""
 
     def row(self, uid: str, key: InstanceKey) -> Mapping[str, Any]:
-        return {"run": uid, "role": key[0], "index": key[1], "body": compact_json(self)}
+        return {"run": uid, "role": key.role, "index": key.index, "body": compact_json(self)}
 
 
 class ReportedProgress(StorePart):
@@ -67,7 +67,8 @@ class ReportedProgress(StorePart):
                 .order_by(ProgressRow.role, ProgressRow.index)
             )
             return {
-                (role, index): from_json(StoredProgress, body).report for role, index, body in rows
+                InstanceKey(role, index): from_json(StoredProgress, body).report
+                for role, index, body in rows
             }
 
     def of_runs(

@@ -80,9 +80,9 @@ async def open_shell(
         raise InputError.of(
             code="unknown_role",
             field="--role, --index",
-            value=f"{key[0]}-{key[1]}",
+            value=str(key),
             message="no such instance",
-            allowed=[f"{role}-{index}" for role, index in sorted(ledger.instances)],
+            allowed=[str(key) for key in sorted(ledger.instances)],
         )
     if not isinstance(runtime, OpensShells):
         raise InputError.of(

@@ -49,11 +49,11 @@ class InstanceCounters:
 
 def counters_of(points: Sequence[MetricPoint]) -> Mapping[InstanceKey, InstanceCounters]:
     """Return per instance what its steps and samples are known by. `points`: the newest of each series."""
-    of_instance: dict[InstanceKey, list[MetricPoint]] = {}
+    of_instance: dict[tuple[str, int], list[MetricPoint]] = {}
     for each in points:
         of_instance.setdefault((each.role, each.index), []).append(each)
     return {
-        key: InstanceCounters(
+        InstanceKey(*key): InstanceCounters(
             steps=min(
                 (
                     each

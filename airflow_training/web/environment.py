@@ -106,7 +106,7 @@ def environment(
     nodes: dict[str, list[str]] = {}
     groups: dict[str, EnvironmentGroup] = {}
     for each in members:
-        name = f"{each.role}-{each.index}"
+        name = str(each.key)
         record = looks[each.key][-1].body if looks.get(each.key) else {}
         host = record.get("node")
         node = each.node or (_text(host.get("host")) if isinstance(host, Mapping) else None)

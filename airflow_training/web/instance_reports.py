@@ -61,7 +61,7 @@ def last_heard(
     Times are the instance's own; one that is ahead of ours counts as now.
     """
     now_text = timestamp(now) or ""
-    newest: dict[InstanceKey, float] = {}
+    newest: dict[tuple[str, int], float] = {}
     for point in points:
         key = (point.role, point.index)
         newest[key] = max(newest.get(key, 0.0), point.at)

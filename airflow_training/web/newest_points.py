@@ -31,13 +31,13 @@ class NewestPoints:
         self, uid: str, progress: Mapping[InstanceKey, ProgressReport]
     ) -> Mapping[InstanceKey, Mapping[str, float]]:
         """Return the newest value of every metric that was reported per instance: what it just said counts first."""
-        found: dict[InstanceKey, dict[str, float]] = {}
+        found: dict[tuple[str, int], dict[str, float]] = {}
         for point in self.of(uid):
             if not is_system_metric(point.name):
                 found.setdefault((point.role, point.index), {}).setdefault(point.name, point.value)
         for key, report in progress.items():
             found.setdefault(key, {}).update(report.metrics)
-        return found
+        return {InstanceKey(*key): values for key, values in found.items()}
 
 
 @functools.lru_cache(maxsize=4)

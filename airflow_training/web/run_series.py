@@ -47,13 +47,14 @@ def load_series(
     sources = {
         _key(source): source
         for each in asked
-        for source in _sources(each, counters[each.role, each.index])
+        for source in _sources(each, counters[InstanceKey(each.role, each.index)])
     }
     points = [*sources.values()]
     read = series_memory(store).of(uid, points, start=start, end=end) if points else []
     whole = dict(zip(sources, read, strict=True))
     parts = (
-        _put_together(each, counters[each.role, each.index], whole, start, end) for each in asked
+        _put_together(each, counters[InstanceKey(each.role, each.index)], whole, start, end)
+        for each in asked
     )
     return [part for part in parts if len(part.at)]
 

@@ -286,7 +286,7 @@ class LogArchive:
 
     def _path(self, ref: InstanceRef, ending: str) -> str:
         attempt = f"{ref.epoch}.{ref.job_attempt}.{ref.attempt}"
-        return f"{self._uri}/{ref.run.uid}/{ref.role}-{ref.index}/{attempt}.{ending}"
+        return f"{self._uri}/{ref.run.uid}/{ref.key}/{attempt}.{ending}"
 
 
 def _open_for_writing(path: str) -> Any:

@@ -306,7 +306,7 @@ class KubernetesRuntime:
             raise InputError.of(
                 code="not_found",
                 field="RUN",
-                message=f"nothing of {instance.role}-{instance.index} lives any more",
+                message=f"nothing of {instance.key} lives any more",
             )
         place = instance.run.namespace, pod.name, pod.container
         return await open_shell(self.log_api, *place, command, streams)

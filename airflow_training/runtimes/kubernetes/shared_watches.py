@@ -21,7 +21,7 @@ from airflow_training.runtimes.port import Change, InstanceRef, Outcome
 
 __all__ = ["SharedWatches"]
 
-_SHARED: InstanceKey = ("", -1)
+_SHARED = InstanceKey("", -1)
 """In the place of an instance: what all of them need."""
 _Place = tuple[asyncio.AbstractEventLoop, str, str]
 

@@ -41,9 +41,9 @@ def attempt_of(ref: InstanceRef, attempt: int | None = None) -> Attempt:
 
 
 def instance_of(name: str) -> InstanceKey | None:
-    """Return (role, index) of a folder called `<role>-<index>`; None for other folders."""
+    """Return whose a folder is, called `<role>-<index>`; None for other folders."""
     match = _INSTANCE.fullmatch(name)
-    return (match[1], int(match[2])) if match else None
+    return InstanceKey(match[1], int(match[2])) if match else None
 
 
 def ports_of(book: Mapping[str, RolePorts]) -> set[int]:

@@ -90,7 +90,7 @@ class CheckpointReferences(Follower):
                 self.on_progress({each.key: each.progress})
         before = self._living
         self._living = {
-            each.uid: f"{each.role}-{each.index}"
+            each.uid: str(each.key)
             for each in instances
             if each.state not in ("failed", "succeeded")
         }
@@ -118,7 +118,7 @@ class CheckpointReferences(Follower):
         job, ledger = self._state()
         if is_one_group(job):
             return frozenset({self.root()})
-        return frozenset(self.root_of(f"{role}-{index}") for role, index in ledger.instances)
+        return frozenset(self.root_of(str(key)) for key in ledger.instances)
 
     def root(self) -> str:
         """Return the root that the ledger follows now; "" where it cannot be known."""

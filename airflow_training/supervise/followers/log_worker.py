@@ -105,7 +105,7 @@ def _scan(store: Store, piece: PieceOfLog, text: bytes) -> LogPieceResult:
     from airflow_training.logs.metrics import formats
     from airflow_training.logs.model import Origin
 
-    name = f"{piece.role}-{piece.index}"
+    name = str(piece.key)
     found = scan_piece(
         text,
         offset=piece.offset,

@@ -142,7 +142,7 @@ def charts(store: Store, base: str, page: Any) -> None:
         assert store.acquire(run.uid, owner="d/e/1/1/f", seconds=60, dead_owners=["a/b/1/1/c"])
         for step in range(each, each + 5):
             lines = {
-                ("worker", i): ProgressReport(step=step, metrics={"loss": 0.5})
+                InstanceKey("worker", i): ProgressReport(step=step, metrics={"loss": 0.5})
                 for i in range(ranks)
             }
             store.progress.save(run.uid, lines)

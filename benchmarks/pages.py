@@ -186,7 +186,9 @@ async def followers(store: Store, server: Server) -> None:
         before, began = server.cpu_seconds(), time.perf_counter()
         dice = random.Random(0)
         for step in range(1, REPORTS + 1):
-            lines = {("worker", index): ProgressReport(step=step) for index in range(RANKS)}
+            lines = {
+                InstanceKey("worker", index): ProgressReport(step=step) for index in range(RANKS)
+            }
             await asyncio.to_thread(store.progress.save, run.uid, lines)
             reported[step] = time.perf_counter()
             await asyncio.sleep(1.2 + dice.random())

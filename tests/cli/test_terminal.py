@@ -181,8 +181,8 @@ def test_a_diagnosis_wraps_at_words(typed, home, width):
 
 def test_the_demo_shows_the_loss_or_nothing(home):
     instances = {
-        ("master", 0): entry("master", state="succeeded", address="127.0.0.1:29500"),
-        ("worker", 0): entry("worker", state="running", address="127.0.0.1:29501"),
+        InstanceKey("master", 0): entry("master", state="succeeded", address="127.0.0.1:29500"),
+        InstanceKey("worker", 0): entry("worker", state="running", address="127.0.0.1:29501"),
     }
     ledger = Ledger(job=JobEntry(state="Running"), instances=instances)
     done = ProgressReport(step=900, total_steps=900, metrics={"accuracy": 0.97})

@@ -60,7 +60,7 @@ class Harness:
 
     def ref(self, kind: Kind, index: int = 0, **changes: Any) -> InstanceRef:
         changes = with_attempt_id({"run": self.run, **changes})
-        return InstanceRef(key=(kind, index), **changes)
+        return InstanceRef(key=InstanceKey(kind, index), **changes)
 
     def spec(self, kind: Kind, index: int = 0, *, attempt: int = 0, **changes: Any) -> InstanceSpec:
         values: dict[str, Any] = {

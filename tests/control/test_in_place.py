@@ -14,7 +14,7 @@ from airflow_training.control.in_place import ANSWER_SECONDS, wait_seconds
 from airflow_training.documents.instances import InstanceKey
 from tests.builders import Bench, job, role, rule
 
-WORKER = ("worker", 0)
+WORKER = InstanceKey("worker", 0)
 
 
 def healthy(bench: Bench) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from airflow_training.state.models import LogPositionRow
 from airflow_training.state.store import LogPosition, LogValue, Store
 from tests.state.samples import START, add_run
 
-KEY = ("worker", 0)
+KEY = InstanceKey("worker", 0)
 FIRST = LogPosition(epoch=0, job_attempt=0, attempt=0, done=100, offset=80, last_at=START + 1)
 
 

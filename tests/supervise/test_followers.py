@@ -61,7 +61,7 @@ def test_a_run_has_the_followers_that_its_job_asks_for(checkpoint, read_logs, ex
 
 def test_what_followers_know_comes_together():
     commit = CheckpointCommit(uri="/c", step=1, digest="d", at=1.0)
-    rejected = (("worker", 0), RejectedCheckpoint(at=1.0, step=2, why="damaged"))
+    rejected = (InstanceKey("worker", 0), RejectedCheckpoint(at=1.0, step=2, why="damaged"))
     known = (
         Evidence(undiagnosed=[AttemptKey(InstanceKey("worker", 0), 0, 1)])
         | Evidence(committed=[commit])

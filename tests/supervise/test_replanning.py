@@ -371,7 +371,7 @@ class Eye:
         )
         assert job.role("worker").replicas == 3
         team = {
-            ("worker", i): InstanceEntry(
+            InstanceKey("worker", i): InstanceEntry(
                 key=InstanceKey("worker", i),
                 node=f"n{i}",
                 phase=ActivePhase(),

@@ -142,7 +142,7 @@ def test_files_that_the_job_gives_are_told_before_the_script_speaks(client, run,
 def test_a_thousand_ranks_are_told_at_once(client):
     count = 1000
     run = a_run(ledger=a_ledger(*(worker(i) for i in range(count)), state="Running"))
-    lines = {("worker", i): ProgressReport(samples=i, time=1.0) for i in range(count)}
+    lines = {InstanceKey("worker", i): ProgressReport(samples=i, time=1.0) for i in range(count)}
     open_store().progress.save(run.uid, lines)
     found = get(client, f"dags/digits/trainings/{run.uid}/data")
     assert [each["samples"] for each in found["instances"]] == [*range(count)]

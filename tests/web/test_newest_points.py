@@ -54,8 +54,8 @@ def test_each_run_is_looked_at_for_itself(store: SlowStore):
 def test_what_a_script_says_now_counts_before_an_older_look(store: SlowStore):
     points = NewestPoints(store)  # type: ignore[arg-type]  # what they use of it
     said = {
-        ("worker", 0): ProgressReport(metrics={"loss": 0.5}),
-        ("worker", 1): ProgressReport(step=3),
+        InstanceKey("worker", 0): ProgressReport(metrics={"loss": 0.5}),
+        InstanceKey("worker", 1): ProgressReport(step=3),
     }
     assert points.metrics("run", said) == {
         InstanceKey("worker", 0): {"loss": 0.5, "accuracy": 1},

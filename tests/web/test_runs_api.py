@@ -73,8 +73,8 @@ def test_a_list_says_how_far_each_run_is(client):
     run = a_run("slow")
     a_run("silent")
     reports = {
-        ("worker", 0): ProgressReport(step=40, total_steps=80),
-        ("worker", 1): ProgressReport(step=20),
+        InstanceKey("worker", 0): ProgressReport(step=40, total_steps=80),
+        InstanceKey("worker", 1): ProgressReport(step=20),
     }
     open_store().progress.save(run.uid, reports)
     found = {each["run_id"]: each["progress"] for each in get(client, "trainings")["trainings"]}

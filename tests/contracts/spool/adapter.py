@@ -173,7 +173,7 @@ class Run:
         found: dict[InstanceKey, tuple[tuple[int, int, int], Observation]] = {}
         for attempt, order in self.orders():
             seen = order.observe()
-            key = (seen.role, seen.index)
+            key = seen.key
             if not order.gone and (key not in found or attempt >= found[key][0]):
                 found[key] = attempt, seen
         return {key: seen for key, (_, seen) in found.items()}

@@ -369,7 +369,7 @@ UNAVAILABLE = LOST | {"id": "tensorflow-unavailable"}
 
 
 def peer(index: int, cause: dict[str, Any], attempt: int = 0, **facts: Any) -> InstanceDiagnosis:
-    given: dict[str, Any] = {"key": ("worker", index), "finished_at": 1000.0}
+    given: dict[str, Any] = {"key": InstanceKey("worker", index), "finished_at": 1000.0}
     return replace(told(cause, attempt), **given | facts)
 
 

@@ -85,7 +85,7 @@ def test_progress_and_what_is_left():
     said = ProgressReport(
         step=25, total_steps=100, epoch=1, samples=800, time=bench.now, metrics={"loss": 1.0}
     )
-    document = status(bench, progress={("worker", 0): said})
+    document = status(bench, progress={InstanceKey("worker", 0): said})
     (instance,) = document["instances"]
     assert instance["progress"] == {"step": 25, "total_steps": 100, "epoch": 1, "samples": 800}
     assert instance["eta_seconds"] == 300

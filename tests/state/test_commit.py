@@ -338,7 +338,9 @@ def test_output_is_kept(store: Store):
         lambda store: store.add_request("gone", "stop"),
         lambda store: store.add_events("gone", [an_event()]),
         lambda store: store.addresses.fix("gone", {"worker": [{"host": "a"}]}),
-        lambda store: store.progress.save("gone", {("worker", 0): ProgressReport(step=1)}),
+        lambda store: store.progress.save(
+            "gone", {InstanceKey("worker", 0): ProgressReport(step=1)}
+        ),
         lambda store: store.set_output("gone", RunOutput(uri="s3://m")),
         lambda store: store.tombstone("gone", reason="x"),
         lambda store: store.requeue("gone"),

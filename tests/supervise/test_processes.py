@@ -235,7 +235,7 @@ async def test_a_driven_run_leaves_where_its_processes_ended(stage):
 async def test_a_failure_without_records_is_judged_by_those_in_the_store(stage):
     uid = stage.launch(a_job(2))
     line = '{"at": 1.0, "on": "exit"}'
-    stage.store.environments.save(uid, {("worker", 0): [line], ("worker", 1): [line]})
+    stage.store.environments.save(uid, {InstanceKey("worker", index): [line] for index in range(2)})
     own = '{"at": 2.0}'
     seen = Observations(
         instances=(

@@ -67,7 +67,7 @@ BASE = frozenset(
         "text",
     )
 )
-"""What rooms that stand alone use of the documents: how a file is read, and how a mistake is told."""
+"""What rooms that stand alone use of the documents: how a file is read, a mistake is told and an instance is called."""
 
 ALONE: dict[str, frozenset[str]] = {
     "planning": BASE,

@@ -105,6 +105,13 @@ def test_defaults_take_no_room():
     }
 
 
+def test_the_key_of_an_instance_says_its_name_again_when_it_is_read():
+    key = InstanceKey("worker", 1)
+    text = compact_json(InstanceEntry(key=key))
+    assert text == '{"role":"worker","index":1}'
+    assert str(from_json(InstanceEntry, text).key) == "worker-1"
+
+
 def test_a_field_of_a_newer_version_is_ignored():
     text = '{"role": "worker", "index": 0, "colour": "green"}'
     assert from_json(InstanceEntry, text) == InstanceEntry(key=InstanceKey("worker", 0))

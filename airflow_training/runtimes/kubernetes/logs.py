@@ -166,7 +166,7 @@ class LogArchive:
         """Say so once, however many logs there are; those after are counted."""
         self._lost += 1
         say = log.warning if self._lost == 1 else log.debug
-        say("the log of %s-%d could not be archived: %s", ref.role, ref.index, error)
+        say("the log of %s could not be archived: %s", ref.key, error)
 
     async def _note_nothing(self, ref: InstanceRef, *, missing: str = "") -> None:
         """Say of a log of which nothing is here that it is empty, or why it is missing."""

@@ -124,18 +124,16 @@ class Diagnoser:
             await asyncio.wait_for(self._find_out(seen, progress, ledger), _LONGEST_SECONDS)
         except asyncio.TimeoutError:
             log.warning(
-                "run %s: why %s-%d failed was not found in its log within %g s",
+                "run %s: why %s failed was not found in its log within %g s",
                 self._run.uid,
-                seen.role,
-                seen.index,
+                seen.key,
                 _LONGEST_SECONDS,
             )
         except Exception:
             log.warning(
-                "run %s: %s-%d was not diagnosed",
+                "run %s: %s was not diagnosed",
                 self._run.uid,
-                seen.role,
-                seen.index,
+                seen.key,
                 exc_info=True,
             )
         finally:

@@ -305,8 +305,8 @@ class LogFollower:
         except RuntimeUnavailable as error:
             log.debug("log of %s not readable now: %s", key, error)
         except WorkerDied as error:
-            text = "run %s: no values of the end of the log of %s-%d: %s"
-            log.warning(text, self._run.uid, *key, error)
+            text = "run %s: no values of the end of the log of %s: %s"
+            log.warning(text, self._run.uid, key, error)
         except Exception:
             log.warning("log of %s could not be read", key, exc_info=True)
 
@@ -329,8 +329,8 @@ class LogFollower:
         begun = entry.started_at or self._now()
         await self._scan(key, followed, position, begun=begun, over=True)
         if amount:
-            text = "run %s: the log of %s-%d was too much to be read whole: no values of %s before its last %d bytes"
-            log.warning(text, self._run.uid, *key, amount, len(end.data))
+            text = "run %s: the log of %s was too much to be read whole: no values of %s before its last %d bytes"
+            log.warning(text, self._run.uid, key, amount, len(end.data))
 
     async def _known(
         self, key: InstanceKey, followed: _LogProgress, position: LogPosition

@@ -92,7 +92,7 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
         values = json.loads(header)
         text = requests.read(values.pop("size"))
         values["before"], values["after"] = _position(values["before"]), _position(values["after"])
-        values["key"] = tuple(values["key"])
+        values["key"] = InstanceKey(*values["key"])
         values["patterns"] = [ResolvedLogPattern.from_document(each) for each in values["patterns"]]
         answer = _scan(store, PieceOfLog(**values), text)
         answers.write(json.dumps(dataclasses.asdict(answer)).encode() + b"\n")

@@ -10,10 +10,10 @@ import typer
 from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.cli.context import RunArgument, open_store, runtime_of
 from airflow_training.cli.output import fail
+from airflow_training.documents.instances import InstanceKey
 
 if TYPE_CHECKING:
     from airflow_training.control.model import JobEntry
-    from airflow_training.documents.instances import InstanceKey
     from airflow_training.documents.resolved import ResolvedJob
 
 __all__ = ["shell"]

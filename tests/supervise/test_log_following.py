@@ -259,7 +259,7 @@ async def test_a_worker_that_dies_of_one_end_reads_the_others(scene, monkeypatch
         await until(lambda: scene.steps() == [0])
         scene.logs.texts[0] += metric_line(1)
         scene.logs.over.add(0)
-        first = ("evaluator", 0)
+        first = InstanceKey("evaluator", 0)
         ended: dict[str, Any] = {"wanted": False, "state": "failed", "finished_at": NOW + 50}
         scene.entry(**ended)
         other = an_entry(*first, was_running=True, started_at=NOW, **ended)

@@ -18,8 +18,8 @@ import httpx
 from sqlalchemy import insert
 
 from airflow_training.cli.airflow_stack import AirflowStack
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.settings import load_settings
 from airflow_training.state.models import MetricRow, table_of
 from airflow_training.state.store import RunRecord, Store
@@ -142,7 +142,7 @@ def charts(store: Store, base: str, page: Any) -> None:
         assert store.acquire(run.uid, owner="d/e/1/1/f", seconds=60, dead_owners=["a/b/1/1/c"])
         for step in range(each, each + 5):
             lines = {
-                ("worker", i): ProgressReport(step=step, metrics={"loss": 0.5})
+                InstanceKey("worker", i): ProgressReport(step=step, metrics={"loss": 0.5})
                 for i in range(ranks)
             }
             store.progress.save(run.uid, lines)
@@ -202,7 +202,7 @@ def pixels(store: Store, server: Server, base: str, page: Any) -> None:
     taken = []
     for step in range(1001, 1001 + REPORTS):
         lines: dict[InstanceKey, ProgressReport] = {
-            ("worker", i): ProgressReport(step=step) for i in range(64)
+            InstanceKey("worker", i): ProgressReport(step=step) for i in range(64)
         }
         store.progress.save(run.uid, lines)
         began = time.perf_counter()
@@ -211,7 +211,7 @@ def pixels(store: Store, server: Server, base: str, page: Any) -> None:
         time.sleep(0.3 + step % 7 / 10)
     stop.set()
     store.progress.save(
-        run.uid, {("worker", 0): ProgressReport(step=9000)}
+        run.uid, {InstanceKey("worker", 0): ProgressReport(step=9000)}
     )  # so that all look up and go
     thread.join()
     told(f"a report of 64 ranks until it is on a page, {PAGES} pages open", taken, "1,500 ms")

@@ -22,6 +22,7 @@ from sqlalchemy import insert
 from airflow_training.admission.launch import launch
 from airflow_training.control.model import ActivePhase, InstanceEntry, Ledger, RoleEntry
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunKey
 from airflow_training.settings import load_settings
 from airflow_training.state.models import MetricRow, table_of
@@ -94,7 +95,9 @@ def a_run(store: Store, name: str, ranks: int = RANKS) -> RunRecord:
     old = store.ledger(record.uid)
     now = time.time()
     entries = [
-        InstanceEntry(key=("worker", index), phase=ActivePhase(), state="running", started_at=now)
+        InstanceEntry(
+            key=InstanceKey("worker", index), phase=ActivePhase(), state="running", started_at=now
+        )
         for index in range(ranks)
     ]
     new = Ledger(
@@ -183,7 +186,9 @@ async def followers(store: Store, server: Server) -> None:
         before, began = server.cpu_seconds(), time.perf_counter()
         dice = random.Random(0)
         for step in range(1, REPORTS + 1):
-            lines = {("worker", index): ProgressReport(step=step) for index in range(RANKS)}
+            lines = {
+                InstanceKey("worker", index): ProgressReport(step=step) for index in range(RANKS)
+            }
             await asyncio.to_thread(store.progress.save, run.uid, lines)
             reported[step] = time.perf_counter()
             await asyncio.sleep(1.2 + dice.random())

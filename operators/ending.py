@@ -14,6 +14,7 @@ from airflow_training.control.rollup import checkpoint_reference
 from airflow_training.control.root_cause import cause_lines
 from airflow_training.control.run_output import RunOutput
 from airflow_training.control.subtask_snapshot import JOB_GROUP
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.text import counted
 from airflow_training.errors import StillAlive
 from airflow_training.state.store import RunState, Store
@@ -248,4 +249,4 @@ def _metrics(store: Store, state: RunState) -> Mapping[str, float]:
     """Return the newest metrics of the instance whose output counts."""
     progress = store.progress.newest(state.record.uid)
     first = next(iter(progress.values()), ProgressReport())
-    return progress.get((state.job.output_role, 0), first).metrics
+    return progress.get(InstanceKey(state.job.output_role, 0), first).metrics

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import RunState, Store
 from airflow_training.triggers.access import open_store, run_key
 
@@ -72,7 +73,7 @@ def _trial(
         return Trial(number=number, params=params, run=uid, state="refused", value=None)
     newest = store.metrics.newest(uid)
     # the instance whose output counts speaks for the job, as in `rollup`
-    spoken = newest.get((state.job.output_role, 0), {})
+    spoken = newest.get(InstanceKey(state.job.output_role, 0), {})
     others = [metrics for metrics in newest.values() if metric in metrics]
     value = spoken.get(metric, others[0][metric] if others else None)
     output = store.output(uid)

@@ -17,7 +17,7 @@ from airflow_training.control.actions import (
     RestartProcess,
     StopProcess,
 )
-from airflow_training.control.attempts import AttemptId, AttemptKey, InstanceKey
+from airflow_training.control.attempts import AttemptId, AttemptKey
 from airflow_training.control.causes import RootCause
 from airflow_training.control.decide import decide, new_ledger
 from airflow_training.control.model import (
@@ -41,6 +41,7 @@ from airflow_training.control.observations import (
 )
 from airflow_training.control.reports import RejectedCheckpoint
 from airflow_training.control.subtasks import Subtasks
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import (
     FailureRule,
     ResolvedDependency,
@@ -145,7 +146,7 @@ def with_attempt_id(fields: dict[str, Any]) -> dict[str, Any]:
 
 def entry(name: str = "worker", index: int = 0, **fields: Any) -> InstanceEntry:
     """Return a ledger entry."""
-    return InstanceEntry(key=(name, index), **nested(fields))
+    return InstanceEntry(key=InstanceKey(name, index), **nested(fields))
 
 
 def seen(
@@ -157,7 +158,9 @@ def seen(
     attempt = fields.get("attempt", 0)
     facts["uid"] = f"{name}-{index}-{attempt}"
     facts["address"] = f"{name}-{index}"
-    return Observation(key=(name, index), state=state, **(facts | with_attempt_id(fields)))
+    return Observation(
+        key=InstanceKey(name, index), state=state, **(facts | with_attempt_id(fields))
+    )
 
 
 def snapshot(*instances: Observation, reachable: bool = True) -> Observations:
@@ -342,7 +345,7 @@ class Bench:
 
     def of(self, name: str = "worker", index: int = 0) -> InstanceEntry:
         """Return an instance's ledger entry."""
-        return self.ledger.instances[name, index]
+        return self.ledger.instances[InstanceKey(name, index)]
 
     def states(self) -> dict[str, str]:
         """Return role -> state."""

@@ -58,9 +58,18 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 
 BASE = frozenset(
     f"documents.{module}"
-    for module in ("base", "loading", "paths", "problems", "quantities", "spelling", "text")
+    for module in (
+        "base",
+        "instances",
+        "loading",
+        "paths",
+        "problems",
+        "quantities",
+        "spelling",
+        "text",
+    )
 )
-"""What rooms that stand alone use of the documents: how a file is read, and how a mistake is told."""
+"""What rooms that stand alone use of the documents: how a file is read, a mistake is told and an instance is called."""
 
 ALONE: dict[str, frozenset[str]] = {
     "planning": BASE,
@@ -73,7 +82,7 @@ ALONE: dict[str, frozenset[str]] = {
 
 PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "documents": (
-        ("core_schema", "graph", "merge", "paths", "quantities", "shapes", "spelling"),
+        ("core_schema", "graph", "instances", "merge", "paths", "quantities", "shapes", "spelling"),
         ("resolved_blocks", "times", "text"),
         ("dates", "loading", "resolved", "schedules"),
         ("problems", "templates"),

@@ -17,10 +17,10 @@ from rich.text import Text
 
 from airflow_training.cli.airflow_stack import AirflowStack
 from airflow_training.cli.output import table_lines
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.model import Ledger
 from airflow_training.control.reports import ProgressReport
 from airflow_training.documents import TrainingJob
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import InputError, JobFailed
 from airflow_training.state.store import RunState, Store
 
@@ -125,11 +125,11 @@ def picture(
 ) -> list[str]:
     """Return the run as lines of at most so many columns."""
     rows = []
-    for (role, index), entry in sorted(ledger.instances.items()):
-        said = progress.get((role, index), ProgressReport())
+    for key, entry in sorted(ledger.instances.items()):
+        said = progress.get(key, ProgressReport())
         step = f"{said.step} / {said.total_steps or '?'}" if said.step else ""
         loss = said.metrics.get("loss")
-        rows.append([f"{role}-{index}", entry.state, entry.attempt, entry.address, step, loss])
+        rows.append([str(key), entry.state, entry.attempt, entry.address, step, loss])
     return [
         f"{name}: {ledger.job.state}   (DAG run: {dag_state})",
         *table_lines(

@@ -27,8 +27,8 @@ from airflow_training.cli.output import (
     time_text,
 )
 from airflow_training.cli.statuses import print_status
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.model import JobState
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.supervise.role_checks import check_role
 
 if TYPE_CHECKING:

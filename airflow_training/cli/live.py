@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_training.cli.output import EventLevel, event_line, note, terminal
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.model import Event, Ledger
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.supervise.waiting import alongside
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from airflow_training.control.attempts import AttemptId, InstanceKey
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.model import InstanceEntry
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.port import Cursor, InstanceRef, Runtime
 from airflow_training.state.records import RunRecord
@@ -72,7 +73,7 @@ class _Logs:
                 lines, begun = [*lines, begun], b""
             for line in lines:
                 text = line.decode("utf-8", "replace").rstrip("\r")
-                self._view.print_line(f"{entry.role}-{entry.index} | {text}")
+                self._view.print_line(f"{entry.key} | {text}")
             cursor = chunk.next
             self._read[key] = cursor, begun
             if chunk.end or not chunk.data:

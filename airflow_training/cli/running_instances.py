@@ -56,9 +56,9 @@ def running_instances(run: RunLogs, scans: Sequence[FileScan]) -> RunningInstanc
         hangs=hangs(
             _timed(logged, by_rank([with_rank(each, ranks.get(each.file)) for each in stored])),
             until={
-                f"{role}-{index}": now
-                for role, index in begun
-                if (told := said.get((role, index))) is None or not told.section
+                str(key): now
+                for key in begun
+                if (told := said.get(key)) is None or not told.section
             },
             last_lines={scan.origin.file: scan.tail for scan in scans},
         ),

@@ -10,9 +10,9 @@ import typer
 from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.cli.context import RunArgument, open_store, runtime_of
 from airflow_training.cli.output import fail
+from airflow_training.documents.instances import InstanceKey
 
 if TYPE_CHECKING:
-    from airflow_training.control.attempts import InstanceKey
     from airflow_training.control.model import JobEntry
     from airflow_training.documents.resolved import ResolvedJob
 
@@ -61,4 +61,4 @@ def _chosen(job: ResolvedJob, entry: JobEntry, role: str, index: int | None) -> 
     kept = entry.kept
     if not role and index is None and kept is not None and kept.uid:
         return kept.key
-    return role or job.roles[0].name, index or 0
+    return InstanceKey(role or job.roles[0].name, index or 0)

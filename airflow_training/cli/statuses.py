@@ -12,10 +12,10 @@ from airflow_training.cli.output import (
     print_table,
     terminal_width,
 )
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.expected_start import ExpectedStart
 from airflow_training.control.root_cause import evidence_of, outcome_text, place_of
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.quantities import bytes_text
 from airflow_training.documents.text import headline, printable
 
@@ -79,7 +79,9 @@ def print_status(
         print_table(
             ["instance", "attempt", "state", "exit", "address", "progress", "why"],
             [
-                _instance_row(each, (metrics or {}).get((each["role"], each["index"]), {}))
+                _instance_row(
+                    each, (metrics or {}).get(InstanceKey(each["role"], each["index"]), {})
+                )
                 for each in document["instances"]
             ],
         )

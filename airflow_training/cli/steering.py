@@ -156,7 +156,7 @@ def _end_kept(text: str, *, reason: str, wait: float, output: OutputFormat) -> b
     )
     if not asyncio.run(ending):
         return False
-    name = f"{job.kept.role}-{job.kept.index}"
+    name = str(job.kept.key)
     if output is OutputFormat.json:
         print_json({"run_id": record.key.run_id, "ended": name, "state": job.state})
     else:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from airflow_training.control.attempts import InstanceKey
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.supervise.instance_logs import RunLogs
 
 if TYPE_CHECKING:
@@ -39,10 +39,12 @@ def stored_series(
     """Return the series of a run; `since`: only of these instances, from a time on."""
     points: dict[tuple[str, int, int | None, str], list[MetricPoint]] = defaultdict(list)
     for point in run.store.metrics.series(run.record.uid):
-        begin = -math.inf if since is None else since.get((point.role, point.index), math.inf)
-        if point.at >= begin:
-            points[point.role, point.index, point.rank, point.name].append(point)
-    return [_series(found) for found in points.values()]
+        points[point.role, point.index, point.rank, point.name].append(point)
+    if since is not None:
+        for (role, index, *_), found in points.items():
+            begin = since.get(InstanceKey(role, index), math.inf)
+            found[:] = [point for point in found if point.at >= begin]
+    return [_series(found) for found in points.values() if found]
 
 
 def with_rank(series: Series, rank: int | None) -> Series:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from airflow_training.control.attempts import AttemptId, AttemptRecord, InstanceKey, InstanceRecord
+from airflow_training.control.attempts import AttemptId, AttemptRecord, InstanceRecord
+from airflow_training.documents.instances import InstanceKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ def _of_host_memory(job: ResolvedJob, ledger: Ledger) -> Iterator[str]:
         said = memory_of(role)
         if raised and said is not None:
             most = max(each.memory.bytes for each in raised if each.memory)
-            names = ", ".join(f"{each.role}-{each.index}" for each in raised[:4])
+            names = ", ".join(str(each.key) for each in raised[:4])
             yield (
                 f"{names} ran out of {bytes_text(said)} of memory and asked for up to {bytes_text(most)}:"
                 f" set resources.limits.memory of {role.name} to {bytes_text(most)}"

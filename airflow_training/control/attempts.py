@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-InstanceKey = tuple[str, int]
-"""(role, index)"""
-INLINE: Mapping[str, tuple[str, ...]] = {"inline": ()}
+from airflow_training.documents.instances import InstanceKey
+
+INLINE: Mapping[str, bool] = {"inline": True}
 """Of a field: what it holds is stored among the fields of the record, not below the field's name."""
-INLINE_KEY = {"inline": ("role", "index")}
-"""The same of an InstanceKey, by these names."""
 NOT_STORED: Mapping[str, None] = {"stored": None}
 """Of a field: it is not stored with the others, but elsewhere or not at all."""
 
@@ -47,11 +45,11 @@ class InstanceRecord:
 
     @property
     def role(self) -> str:
-        return self.key[0]
+        return self.key.role
 
     @property
     def index(self) -> int:
-        return self.key[1]
+        return self.key.index
 
 
 class AttemptRecord(InstanceRecord):

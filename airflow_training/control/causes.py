@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from airflow_training.documents.instances import InstanceKey
+
 __all__ = ["DiagnosedCause", "RootCause"]
 
 _Cause = TypeVar("_Cause", bound="DiagnosedCause")
@@ -37,9 +39,11 @@ class DiagnosedCause:
     attempt: int | None = None
 
     @property
-    def key(self) -> tuple[str, int] | None:
+    def key(self) -> InstanceKey | None:
         """Return whose it is; None: of no single instance."""
-        return None if self.role is None or self.index is None else (self.role, self.index)
+        return (
+            None if self.role is None or self.index is None else InstanceKey(self.role, self.index)
+        )
 
     def to_document(self) -> dict[str, Any]:
         """Return it as plain JSON, with all its fields."""

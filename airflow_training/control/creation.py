@@ -340,16 +340,14 @@ def _check_scheduling(draft: Draft) -> None:
         if standing not in SCHEDULE.counts:
             continue
         if ends_for_size(draft, entry) and not can_do_without(draft, entry):
-            _fail_for_capacity(
-                draft, entry, reasons.NEVER_FITS, f"{entry.role}-{entry.index}: {entry.message}"
-            )
+            _fail_for_capacity(draft, entry, reasons.NEVER_FITS, f"{entry.key}: {entry.message}")
             return
         since = min(phase.wanted_at, draft.job.crowded_since or phase.wanted_at)
         if draft.now < since + limit:
             draft.wake(since + limit)
             continue
         message = (
-            f"{entry.role}-{entry.index} found no place within {limit:g} s"
+            f"{entry.key} found no place within {limit:g} s"
             f" (scheduleTimeoutSeconds): it was {STANDINGS[standing]}"
         )
         words = entry.message if seen is None else seen.message

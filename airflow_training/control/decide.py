@@ -20,7 +20,7 @@ from airflow_training.control.actions import (
     RestartProcess,
     StopProcess,
 )
-from airflow_training.control.attempts import AttemptId, AttemptKey, InstanceKey
+from airflow_training.control.attempts import AttemptId, AttemptKey
 from airflow_training.control.creation import start_missing
 from airflow_training.control.diagnosed import apply_late_diagnoses
 from airflow_training.control.draft import Draft
@@ -56,6 +56,7 @@ from airflow_training.control.running_time import (
 from airflow_training.control.statuses import update_statuses
 from airflow_training.control.unfit_nodes import leave_unfit_nodes
 from airflow_training.control.waits import tell_waits
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 
@@ -93,11 +94,9 @@ def new_ledger(
             for role in job.roles
         },
         instances={
-            (role.name, index): InstanceEntry(
-                key=(role.name, index), attempt_id=AttemptId(epoch), last_transition_at=now
-            )
+            key: InstanceEntry(key=key, attempt_id=AttemptId(epoch), last_transition_at=now)
             for role in job.roles
-            for index in range(role.replicas)
+            for key in (InstanceKey(role.name, index) for index in range(role.replicas))
         },
     )
 

@@ -149,7 +149,7 @@ def record_consequence(
     draft: Draft, entry: InstanceEntry, what: str, origin: RestartRecord
 ) -> None:
     """Add to the run's story that a failure costs nothing."""
-    first = f"{origin.role}-{origin.index}"
+    first = str(origin.key)
     why = f"after {first} had failed, which was charged; this is not"
     if origin.lost_node and origin.lost_node == entry.node:
         why = f"node {origin.lost_node} is lost, which was charged once, to {first}; this is not"
@@ -172,7 +172,7 @@ def _credit(draft: Draft, record: RestartRecord, first: RestartRecord) -> None:
     changed = draft.put(replace(entry, restarts=max(0, entry.restarts - 1)))
     draft.record_event(
         reasons.FAILURE_IS_CONSEQUENCE,
-        f"attempt {record.attempt} only lost {first.role}-{first.index}, which had failed first:"
+        f"attempt {record.attempt} only lost {first.key}, which had failed first:"
         " its charge is taken back",
         of=changed,
     )
@@ -335,7 +335,7 @@ def _refund_restart(
         ),
         AttemptEnd(told.exit_code, told.signal, record.failure_class),
     )
-    draft.gave_up[told.role] = (reason, f"{told.role}-{told.index}: {message}", "")
+    draft.gave_up[told.role] = (reason, f"{told.key}: {message}", "")
     draft.record_event(
         reasons.INSTANCE_FAILED,
         message,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from airflow_training.control.actions import Action
-from airflow_training.control.attempts import AttemptKey, InstanceKey
+from airflow_training.control.attempts import AttemptKey
 from airflow_training.control.census import Census, HeadCounts
 from airflow_training.control.lifetimes import Lifetimes
 from airflow_training.control.model import (
@@ -27,6 +27,7 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.observations import InstanceDiagnosis, Observation, RefusedAttempt
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from airflow_training.control import reasons
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.clocks import LEAVE_OUT, standing_of
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
@@ -21,6 +20,7 @@ from airflow_training.control.observations import Observation, Observations
 from airflow_training.control.reason_facts import OWN_REASONS
 from airflow_training.control.restarts import backoff_seconds
 from airflow_training.control.transitions import next_attempt
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.frameworks.ranks import chief_role
 
@@ -91,8 +91,8 @@ def review_joining(
     for role in _roles(draft, observations):
         _welcome(draft, role.name)
         _exclude(draft, role, failed)
-        first = draft.instances.get((role.name, 0))
-        if first is not None and (role.name, 0) not in failed and _must_yield(draft, first):
+        first = draft.instances.get(InstanceKey(role.name, 0))
+        if first is not None and first.key not in failed and _must_yield(draft, first):
             found.append(
                 Failure(
                     key=first.key,
@@ -126,7 +126,7 @@ def wake_at_deadline(draft: Draft) -> None:
 def shrink_role(draft: Draft, failure: Failure) -> None:
     """Let the role of a failed instance have one fewer; the caller restarts the job."""
     size = draft.roles[failure.role].replicas - 1
-    _resize(draft, failure.role, size, f"{failure.role}-{failure.index}: {failure.describe()}")
+    _resize(draft, failure.role, size, f"{failure.key}: {failure.describe()}")
 
 
 def renumber(draft: Draft) -> None:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from airflow_training.control.attempts import AttemptId, AttemptRecord, InstanceKey
+from airflow_training.control.attempts import AttemptId, AttemptRecord
 from airflow_training.control.environment import EnvironmentState
 from airflow_training.control.observations import InstanceDiagnosis
 from airflow_training.control.reason_facts import NODE_LOST, ReasonFacts
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import (
     ExitCodeTable,
     FailureClass,

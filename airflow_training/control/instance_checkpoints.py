@@ -12,6 +12,7 @@ from airflow_training.control.checkpoint_history import add_late, add_newer, pre
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
 from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, OwnCheckpoints, Recovery
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 
 __all__ = [
@@ -26,7 +27,7 @@ __all__ = [
 def record_commit(draft: Draft, commit: CheckpointCommit) -> InstanceEntry | None:
     """Take in what an instance has committed; return its entry, None where it is of none."""
     role, _, index = commit.uri.rpartition("/")[2].rpartition("-")
-    entry = draft.instances.get((role, int(index))) if index.isdecimal() else None
+    entry = draft.instances.get(InstanceKey(role, int(index))) if index.isdecimal() else None
     if entry is None or commit.at <= draft.job.recovery.turned_at:
         return entry
     newest, recovery = _known(entry)

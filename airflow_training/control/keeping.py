@@ -147,4 +147,4 @@ def shell_command(run_id: str, kept: KeptInstance) -> str:
 
 
 def _name(kept: KeptInstance) -> str:
-    return f"{kept.role}-{kept.index}"
+    return str(kept.key)

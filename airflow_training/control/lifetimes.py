@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.clocks import DEADLINE
 from airflow_training.control.model import InstanceEntry
+from airflow_training.documents.instances import InstanceKey
 
 __all__ = ["NO_LIVES", "Lifetimes", "is_running", "lifetimes_of"]
 

@@ -10,17 +10,16 @@ from airflow_training.control.actions import Action
 from airflow_training.control.attempts import (
     FIRST_ATTEMPT,
     INLINE,
-    INLINE_KEY,
     AttemptId,
     AttemptKey,
     AttemptRecord,
-    InstanceKey,
     InstanceRecord,
 )
 from airflow_training.control.causes import RootCause
 from airflow_training.control.hardware import ObservedHardware
 from airflow_training.control.observations import InstanceState
 from airflow_training.control.reports import RejectedCheckpoint
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import FailureClass
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 
@@ -203,7 +202,7 @@ OWN_INSTANCE = AttemptHost()
 class InstanceEntry(AttemptRecord):
     """Ledger of one (role, index): what is intended and what is known. Persisted before acting."""
 
-    key: InstanceKey = field(metadata=INLINE_KEY)
+    key: InstanceKey = field(metadata=INLINE)
     phase: InstancePhase = field(default=PendingPhase(), metadata=INLINE)
     attempt_id: AttemptId = field(default=FIRST_ATTEMPT, metadata=INLINE)
     uid: str = ""
@@ -322,7 +321,7 @@ class RestartRecord(InstanceRecord):
 
     at: float
     failure_class: FailureClass
-    key: InstanceKey = field(metadata=INLINE_KEY)
+    key: InstanceKey = field(metadata=INLINE)
     scope: str
     rule: str
     counted: bool = True
@@ -357,7 +356,7 @@ class KeptInstance(AttemptRecord):
 
     state: Literal["asked", "stays", "impossible", "ended"]
     """`asked`: its agent is told to stay; `ended`: before its time, by request."""
-    key: InstanceKey = field(default=("", 0), metadata=INLINE_KEY)
+    key: InstanceKey = field(default=InstanceKey("", 0), metadata=INLINE)
     attempt_id: AttemptId = field(default=FIRST_ATTEMPT, metadata=INLINE)
     uid: str = ""
     until: float = 0.0

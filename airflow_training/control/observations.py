@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId, AttemptRecord, InstanceKey
+from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId, AttemptRecord
 from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.run_output import RunOutput
+from airflow_training.documents.instances import InstanceKey
 
 InstanceState = Literal[
     "pending", "running", "succeeded", "failed", "stopped", "terminating", "unknown"

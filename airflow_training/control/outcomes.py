@@ -353,7 +353,7 @@ def _fail_instance(
         draft.diagnoses[failure.attempt_key] = failure.diagnosed
     record_memory_ceiling(draft, entry, reason=failure.reason, told=failure.diagnosed)
     if verdict.reason in _SPECIFIC:
-        detail = f"{failure.role}-{failure.index}: {verdict.message}"
+        detail = f"{failure.key}: {verdict.message}"
         if verdict.limit:
             detail = message_of(cause_of_failure(failure), verdict.limit)
         draft.gave_up[failure.role] = (verdict.reason, detail, verdict.limit)
@@ -426,7 +426,7 @@ def _restart(draft: Draft, planned: Sequence[PendingRestart]) -> None:
                 draft.job,
                 state="Restarting",
                 reason=reasons.FRESH_JOB if fresh else reasons.RESTARTING,
-                message=f"{failure.role}-{failure.index}: {failure.describe()}",
+                message=f"{failure.key}: {failure.describe()}",
                 job_attempt=draft.job.job_attempt + 1,
                 fresh_jobs=draft.job.fresh_jobs + fresh,
                 restart_at=draft.now + each.delay_seconds,
@@ -461,7 +461,7 @@ def _restart(draft: Draft, planned: Sequence[PendingRestart]) -> None:
                 draft,
                 replace(other, restarts=0 if fresh else other.restarts),
                 reason=reasons.RESTARTING,
-                message=f"restarted with {failure.role}-{failure.index}",
+                message=f"restarted with {failure.key}",
                 replace_at=replace_at,
                 deletion_mode=deletion_mode,
                 host=OWN_INSTANCE if fresh else place_of_survivor(draft, other),
@@ -550,5 +550,5 @@ def _show_restarting(draft: Draft, failure: Failure, restart: RestartDecision) -
                 name,
                 state="Restarting",
                 reason=reasons.RESTARTING,
-                message=f"{failure.role}-{failure.index}: {failure.describe()}",
+                message=f"{failure.key}: {failure.describe()}",
             )

@@ -7,12 +7,12 @@ minutes at a time: what nobody repeats is over by itself.
 from __future__ import annotations
 
 from airflow_training.control.actions import AwaitPeers
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.clocks import STALL, STANDINGS, standing_of
 from airflow_training.control.draft import Draft
 from airflow_training.control.model import InstanceEntry
 from airflow_training.control.recovery import is_one_group
 from airflow_training.control.running_time import comes_later, trains
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.frameworks.ranks import ranked_roles
 
 __all__ = ["EXCUSE_SECONDS", "await_peers", "missing_peer"]
@@ -44,11 +44,7 @@ def missing_peer(draft: Draft, entry: InstanceEntry) -> str:
     """Return for whom an instance waits, and why that does not run; empty: all run that it trains with."""
     if not _train_together(draft) or not trains(draft.spec, entry.role):
         return ""
-    found = (
-        f"{role}-{index} was {words}"
-        for (role, index), words in _missing(draft).items()
-        if (role, index) != entry.key
-    )
+    found = (f"{key} was {words}" for key, words in _missing(draft).items() if key != entry.key)
     return next(found, "")
 
 

@@ -14,12 +14,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from airflow_training.control import instance_checkpoints, reasons
-from airflow_training.control.attempts import AttemptId, InstanceKey
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.checkpoint_history import add_late, add_newer, previous_checkpoint
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
 from airflow_training.control.model import JobEntry, Recovery, RestartRecord
 from airflow_training.control.reports import RejectedCheckpoint
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import FailureClass, ResolvedJob
 from airflow_training.documents.resolved_blocks import (
     CheckpointCommit,

@@ -32,7 +32,7 @@ def replan_hindrance(job: ResolvedJob, ledger: Ledger) -> str:
     ranked = {role.name for role in job.roles if role.rank_offset is not None}
     for entry in ledger.instances.values():
         if entry.role in ranked and entry.final and not entry.retired:
-            return f"{entry.role}-{entry.index} has ended"
+            return f"{entry.key} has ended"
     return ""
 
 

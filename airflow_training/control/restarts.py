@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from airflow_training.control import reasons
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.diagnosed import fingerprint, origin_of
 from airflow_training.control.failure_order import explained
 from airflow_training.control.failures import (
@@ -22,6 +21,7 @@ from airflow_training.control.memory import can_grow
 from airflow_training.control.model import MOVED, InstanceEntry, JobEntry, RestartRecord
 from airflow_training.control.recovery import counts_as_restart
 from airflow_training.control.retry_prospect import prospect_of
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import (
     FailureRule,
     ResolvedJob,
@@ -272,7 +272,7 @@ def _by_rule(
     failure: Failure,
     now: float,
 ) -> Verdict:
-    what = f"{failure.role}-{failure.index}: {failure.describe()}"
+    what = f"{failure.key}: {failure.describe()}"
     if rule.action == "FailJob":
         message = f"rule {rule.name} ends the job"
         return FailJob(reason=reasons.FAILED_BY_RULE, message=message, rule=rule.name)

@@ -8,7 +8,6 @@ from datetime import datetime, timezone
 from typing import Any, get_args
 
 from airflow_training.control.advice import advice_of
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.causes import RootCause
 from airflow_training.control.clocks import seconds_of
 from airflow_training.control.conditions import reported_state
@@ -26,6 +25,7 @@ from airflow_training.control.reports import ProgressReport
 from airflow_training.control.run_output import RunOutput
 from airflow_training.control.usage import AttemptUsage
 from airflow_training.control.waits import WAITING_STATES, Wait, wait_of
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import FailureClass, ResolvedJob
 from airflow_training.frameworks.ranks import data_files
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from airflow_training.control import reasons
-from airflow_training.control.attempts import AttemptKey, InstanceKey
+from airflow_training.control.attempts import AttemptKey
 from airflow_training.control.causes import DiagnosedCause, RootCause
 from airflow_training.control.failures import Failure, ended_by_term
 from airflow_training.control.lost_peers import lost_peers
@@ -21,6 +21,7 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.observations import InstanceDiagnosis
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.text import headline, without_name
 

@@ -12,6 +12,7 @@ from airflow_training.control.model import InstanceEntry
 from airflow_training.control.recovery import record_restart_point
 from airflow_training.control.transitions import next_attempt
 from airflow_training.control.victims import choose_victims
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedRole
 from airflow_training.documents.text import counted
 
@@ -65,7 +66,7 @@ def add_missing(draft: Draft, role: ResolvedRole) -> None:
     missing -= sum(number for _, number in draft.census.get(role.name, ()))
     index = 0
     while missing > 0:
-        entry = draft.instances.get((role.name, index))
+        entry = draft.instances.get(InstanceKey(role.name, index))
         if entry is None:
             draft.put(new_entry(role.name, index, draft=draft))
             missing -= 1
@@ -78,7 +79,7 @@ def add_missing(draft: Draft, role: ResolvedRole) -> None:
 def new_entry(role: str, index: int, *, draft: Draft) -> InstanceEntry:
     """Return an instance that was never created."""
     return InstanceEntry(
-        key=(role, index),
+        key=InstanceKey(role, index),
         attempt_id=draft.job.first_attempt,
         last_transition_at=draft.now,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_training.control import reasons
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.draft import Draft
 from airflow_training.control.model import (
     NO_END,
@@ -19,6 +18,7 @@ from airflow_training.control.model import (
     PendingPhase,
 )
 from airflow_training.control.observations import InstanceState, Observation
+from airflow_training.documents.instances import InstanceKey
 
 __all__ = [
     "ENDED",

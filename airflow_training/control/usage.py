@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_training.control.attempts import AttemptId, AttemptRecord, InstanceKey
+from airflow_training.control.attempts import AttemptId, AttemptRecord
+from airflow_training.documents.instances import InstanceKey
 
 __all__ = ["AttemptUsage", "ResourceUsage"]
 

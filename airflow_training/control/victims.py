@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.model import InstanceEntry
 from airflow_training.control.observations import Observation
+from airflow_training.documents.instances import InstanceKey
 
 __all__ = ["choose_victims"]
 

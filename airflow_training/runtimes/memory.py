@@ -12,10 +12,11 @@ from dataclasses import replace
 from functools import partial
 
 from airflow_training.builtin_runtimes import SIMULATED
-from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId, InstanceKey
+from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId
 from airflow_training.control.observations import Observation
 from airflow_training.control.reasons import HANG, WAITING_FOR_OLD_INSTANCE
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, Problem, RuntimeUnavailable
 from airflow_training.runtimes.adapter import Adapter, RuntimeContext
@@ -142,7 +143,7 @@ class MemoryRuntime:
         """Put a new instance in the place of the one that waits."""
         self._check_reachable()
         state = self._runs.get(instance.run.uid, SimulatedRun())
-        found = state.instances.get((spec.ref.role, spec.ref.index))
+        found = state.instances.get(spec.ref.key)
         begun = found is not None and found.attempt == attempt_of(spec.ref)
         waiting = self._waiting(instance)
         if begun or waiting is not None:
@@ -197,7 +198,7 @@ class MemoryRuntime:
         whole = state.logs.get((instance.role, instance.index, key), b"")
         data = whole[cursor.offset : cursor.offset + limit]
         position = cursor.offset + len(data)
-        current = state.instances.get((instance.role, instance.index))
+        current = state.instances.get(instance.key)
         writing = current is not None and current.attempt == key and current.state not in ENDED
         return LogChunk(
             data=data, next=Cursor(offset=position), end=not writing and position >= len(whole)
@@ -243,7 +244,7 @@ class MemoryRuntime:
 
     def spec(self, run_uid: str, role: str, index: int) -> InstanceSpec:
         """Return what the current object was made from; raises KeyError."""
-        return self._runs[run_uid].instances[role, index].spec
+        return self._runs[run_uid].instances[InstanceKey(role, index)].spec
 
     def finish(
         self,
@@ -257,20 +258,20 @@ class MemoryRuntime:
         message: str = "",
     ) -> None:
         """End a living instance now; raises KeyError where there is none."""
-        found = self._runs[run_uid].instances[role, index]
+        found = self._runs[run_uid].instances[InstanceKey(role, index)]
         self._end(
             run_uid, found, exit_code=exit_code, signal=signal, reason=reason, message=message
         )
 
     def report(self, run_uid: str, role: str, index: int, progress: ProgressReport) -> None:
         """Let an instance report progress; raises KeyError where there is none."""
-        found = self._runs[run_uid].instances[role, index]
+        found = self._runs[run_uid].instances[InstanceKey(role, index)]
         found.progress = progress
         self._emit(run_uid, InstanceUpdate(instance=found.observe()))
 
     def vanish(self, run_uid: str, role: str, index: int) -> None:
         """Let an object disappear, as if somebody else had deleted it; KeyError."""
-        self._forget(run_uid, self._runs[run_uid].instances[role, index])
+        self._forget(run_uid, self._runs[run_uid].instances[InstanceKey(role, index)])
 
     def be_unreachable(self, seconds: float) -> None:
         """Answer nothing for a while; what runs goes on running."""
@@ -322,7 +323,7 @@ class MemoryRuntime:
     def _find(self, ref: InstanceRef) -> SimulatedInstance | None:
         """Return the object `ref` means: the same uid, or without one the same attempt."""
         state = self._runs.get(ref.run.uid)
-        found = state.instances.get((ref.role, ref.index)) if state else None
+        found = state.instances.get(ref.key) if state else None
         if found is None:
             return None
         same = found.uid == ref.uid if ref.uid else found.attempt == attempt_of(ref)
@@ -344,7 +345,7 @@ class MemoryRuntime:
         refusal = state.refuse_or_own(ref.run.generation)
         if refusal:
             return Outcome(ref=ref, result="refused", message=refusal)
-        old = state.instances.get((ref.role, ref.index))
+        old = state.instances.get(ref.key)
         if old is not None:
             if old.attempt == attempt_of(ref) and old.state != "terminating":
                 return Outcome(ref=replace(ref, uid=old.uid), result="adopted")
@@ -363,7 +364,7 @@ class MemoryRuntime:
         if old is not None:
             self._forget(ref.run.uid, old)
         state.next_uid += 1
-        uid = f"{ref.run.uid}-{ref.role}-{ref.index}-{state.next_uid}"
+        uid = f"{ref.run.uid}-{ref.key}-{state.next_uid}"
         made = SimulatedInstance(
             spec, uid=uid, address=self._address(state, ref), now=self.clock.now()
         )
@@ -432,13 +433,13 @@ class MemoryRuntime:
             self._start(run_uid, instance)
 
     def _start(self, run_uid: str, instance: SimulatedInstance) -> None:
-        behaviour = self.script.behaviour(instance.key[0])
+        behaviour = self.script.behaviour(instance.key.role)
         self._later(behaviour.start_seconds, run_uid, instance, lambda i: self._running(run_uid, i))
 
     def _running(self, run_uid: str, instance: SimulatedInstance) -> None:
         if instance.state != "pending":
             return
-        behaviour: Behaviour = self.script.behaviour(instance.key[0])
+        behaviour: Behaviour = self.script.behaviour(instance.key.role)
         instance.started_at = self.clock.now()
         self._limit(run_uid, instance)
         instance.ready = behaviour.ready_seconds <= 0
@@ -545,7 +546,7 @@ class MemoryRuntime:
     def _terminate(
         self, run_uid: str, instance: SimulatedInstance, *, grace_seconds: float
     ) -> None:
-        stop = min(self.script.behaviour(instance.key[0]).stop_seconds, grace_seconds)
+        stop = min(self.script.behaviour(instance.key.role).stop_seconds, grace_seconds)
         if stop <= 0 or instance.state in ENDED:
             self._forget(run_uid, instance)
             return
@@ -555,7 +556,7 @@ class MemoryRuntime:
 
     def _stop(self, run_uid: str, instance: SimulatedInstance, *, grace_seconds: float) -> None:
         """End the process of an instance that stays."""
-        stop = min(self.script.behaviour(instance.key[0]).stop_seconds, grace_seconds)
+        stop = min(self.script.behaviour(instance.key.role).stop_seconds, grace_seconds)
         instance.ready = False
         self._set(run_uid, instance, state="terminating", reason="Stopped")
         self._later(stop, run_uid, instance, lambda i: self._end(run_uid, i, exit_code=143))

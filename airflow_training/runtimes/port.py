@@ -10,13 +10,13 @@ from airflow_training.control.attempts import (
     FIRST_ATTEMPT,
     AttemptId,
     AttemptRecord,
-    InstanceKey,
     InstanceRecord,
 )
 from airflow_training.control.hardware import RequiredHardware
 from airflow_training.control.observations import Observation
 from airflow_training.control.reason_facts import Reasons
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunRef
 from airflow_training.documents.resolved_blocks import StallRules
 from airflow_training.errors import Problem

@@ -15,6 +15,7 @@ from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId
 from airflow_training.control.model import JobEntry
 from airflow_training.control.readiness import required_hardware
 from airflow_training.control.recovery import checkpoint_root, order, run_address, save_grace
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.documents.resolved_blocks import StallRules
 from airflow_training.frameworks.naming import instance_name
@@ -123,7 +124,9 @@ def render_instance(
     uploads = bool(job.output_uri) and role == job.output_role and index == 0
     return InstanceSpec(
         ref=InstanceRef(
-            run=run, key=(role, index), attempt_id=replace(attempt, generation=run.generation)
+            run=run,
+            key=InstanceKey(role, index),
+            attempt_id=replace(attempt, generation=run.generation),
         ),
         name=instance_name(prefix or run.prefix, role, index),
         resolved=made,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.observations import Observation
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.port import (
     Address,

@@ -85,8 +85,8 @@ class _StoredField(NamedTuple):
     name: str
     stored: str
     default: Any
-    inline: tuple[str, ...] | None
-    """Not None: what it holds is stored among the fields of the class itself, a tuple by these names."""
+    inline: bool
+    """Whether what it holds is stored among the fields of the class itself."""
     hint: Any
 
 
@@ -103,7 +103,7 @@ def _fields(cls: Any) -> Iterator[_StoredField]:
             each.name,
             stored,
             default,
-            each.metadata.get("inline"),
+            each.metadata.get("inline", False),
             hints[each.name],
         )
 
@@ -118,12 +118,8 @@ def _encoder(cls: type, *, omit_defaults: bool) -> Convert:
             each.name,
             each.stored,
             each.default if omit_defaults else dataclasses.MISSING,
-            each.inline is not None,
-            (lambda key, names=each.inline: zip(names, key, strict=True))
-            if each.inline
-            else _convert(each.hint, nested)
-            if each.inline is None
-            else _inline_encoder(each.hint, nested),
+            each.inline,
+            _inline_encoder(each.hint, nested) if each.inline else _convert(each.hint, nested),
         )
         for each in _fields(cls)
     ]
@@ -149,17 +145,12 @@ def _encoder(cls: type, *, omit_defaults: bool) -> Convert:
 @functools.cache
 def _decoder(cls: type) -> Convert:
     fields = list(_fields(cls))
-    names = {each.stored: each.name for each in fields if each.inline is None}
-    inline = {
-        each.name: _tuple_of(each.inline) if each.inline else _inline_decoder(each.hint)
-        for each in fields
-        if each.inline is not None
-    }
+    names = {each.stored: each.name for each in fields if not each.inline}
+    inline = {each.name: _inline_decoder(each.hint) for each in fields if each.inline}
     converts = {
         each.name: convert
         for each in fields
-        if each.inline is None
-        and (convert := _convert(each.hint, _decoder, decoding=True)) is not None
+        if not each.inline and (convert := _convert(each.hint, _decoder, decoding=True)) is not None
     }
 
     def decode(data: Mapping[str, Any]) -> Any:
@@ -175,7 +166,9 @@ def _decoder(cls: type) -> Convert:
 
 
 def _inline_encoder(hint: Any, nested: Callable[[Any], Convert]) -> Convert:
-    """Return how a dataclass is stored, or one of several: of these, a field that is true says which."""
+    """Return how a named tuple or a dataclass is stored, or one of several: of these, a field that is true says which."""
+    if names := _names_of(hint):
+        return lambda value: zip(names, value, strict=True)
     members = {each: (nested(each), _tag(each)) for each in get_args(hint) or (hint,)}
 
     def encode(value: Any) -> dict[str, Any]:
@@ -186,6 +179,8 @@ def _inline_encoder(hint: Any, nested: Callable[[Any], Convert]) -> Convert:
 
 
 def _inline_decoder(hint: Any) -> Convert:
+    if names := _names_of(hint):
+        return lambda data: hint._make([data[name] for name in names])
     members = get_args(hint) or (hint,)
     tagged = [(name, _decoder(each)) for each in members for name in _tag(each)]
     other = next(_decoder(each) for each in members if not _tag(each))
@@ -201,8 +196,10 @@ def _tag(cls: Any) -> dict[str, bool]:
     return {name: True} if name else {}
 
 
-def _tuple_of(names: tuple[str, ...]) -> Convert:
-    return lambda data: tuple([data[name] for name in names])
+def _names_of(hint: Any) -> tuple[str, ...]:
+    """Return the names in a named tuple; of other classes none."""
+    names: tuple[str, ...] = getattr(hint, "_fields", ())
+    return names
 
 
 @functools.cache

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection, select
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.data_readings import DataReading, follow_reading
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.codec import from_json, to_json
 from airflow_training.state.database import upsert
 from airflow_training.state.models import DataReadingRow, table_of
@@ -27,7 +27,7 @@ def of_run(
     found = connection.execute(
         select(row.role, row.index, row.body).where(*wanted).order_by(row.role, row.index)
     )
-    return {(role, index): from_json(DataReading, body) for role, index, body in found}
+    return {InstanceKey(role, index): from_json(DataReading, body) for role, index, body in found}
 
 
 def save(
@@ -41,9 +41,11 @@ def save(
     only = next(iter(progress)) if len(progress) == 1 else None
     known = of_run(connection, uid, instance=only)
     rows = []
-    for (role, index), report in progress.items():
-        earlier = known.get((role, index))
+    for key, report in progress.items():
+        earlier = known.get(key)
         reading = follow_reading(earlier, report, now=now)
         if reading is not None and reading != earlier:
-            rows.append({"run": uid, "role": role, "index": index, "body": to_json(reading)})
+            rows.append(
+                {"run": uid, "role": key.role, "index": key.index, "body": to_json(reading)}
+            )
     upsert(connection, table_of(DataReadingRow), rows)

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from airflow_training.control.attempts import InstanceKey
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state import system_metrics
 from airflow_training.state.database import StorePart, clean, upsert
 from airflow_training.state.models import EnvironmentRow, table_of
@@ -47,8 +47,9 @@ class EnvironmentRecords(StorePart):
             must_exist(connection, uid)
             known = _slots(connection, uid, lines.keys())
             rows: dict[tuple[str, int, int], dict[str, Any]] = {}
-            for (role, index), new in lines.items():
-                slots = known.get((role, index), {})
+            for key, new in lines.items():
+                role, index = key
+                slots = known.get(key, {})
                 digests = {digest for _, digest in slots.values()}
                 number = max((each for each, _ in slots.values()), default=0)
                 for line in new:
@@ -80,8 +81,8 @@ class EnvironmentRecords(StorePart):
         with self._db.write() as connection:
             known = _slots(connection, uid, digests.keys())
             rows = []
-            for (role, index), digest in digests.items():
-                slots = known.get((role, index), {})
+            for key, digest in digests.items():
+                slots = known.get(key, {})
                 found = [slot for slot, (_, each) in slots.items() if each == digest]
                 if not found or max(found) in _NAMED:
                     continue
@@ -89,8 +90,8 @@ class EnvironmentRecords(StorePart):
                 row = connection.execute(
                     select(*table_of(EnvironmentRow).columns).where(
                         EnvironmentRow.run == uid,
-                        EnvironmentRow.role == role,
-                        EnvironmentRow.index == index,
+                        EnvironmentRow.role == key.role,
+                        EnvironmentRow.index == key.index,
                         EnvironmentRow.slot == found[0],
                     )
                 ).one()
@@ -110,11 +111,12 @@ class EnvironmentRecords(StorePart):
             )
             newest: dict[InstanceKey, tuple[int, str]] = {}
             for role, index, number, digest in rows:
-                newest[role, index] = max(newest.get((role, index), (0, "")), (number, digest))
+                key = InstanceKey(role, index)
+                newest[key] = max(newest.get(key, (0, "")), (number, digest))
             if not newest:
                 return ""
             return digest_of(
-                "\n".join(f"{role}-{i} {d}" for (role, i), (_, d) in sorted(newest.items()))
+                "\n".join(f"{key} {digest}" for key, (_, digest) in sorted(newest.items()))
             )
 
     def ends(
@@ -126,9 +128,9 @@ class EnvironmentRecords(StorePart):
                 EnvironmentRow.run == uid, EnvironmentRow.slot == _EXIT
             )
             news = {
-                (role, i)
-                for role, i, digest in connection.execute(at)
-                if known.get((role, i)) != digest
+                key
+                for role, index, digest in connection.execute(at)
+                if known.get(key := InstanceKey(role, index)) != digest
             }
             return _newest(connection, uid, news, EnvironmentRow.slot == _EXIT)
 
@@ -152,7 +154,7 @@ class EnvironmentRecords(StorePart):
                     EnvironmentRow.run == uid, EnvironmentRow.slot == _SOFTWARE
                 )
             )
-            return {(role, index): json.loads(body) for role, index, body in rows}
+            return {InstanceKey(role, index): json.loads(body) for role, index, body in rows}
 
     def of_run(self, uid: str) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
         """Return the records of every instance, oldest first."""
@@ -170,7 +172,7 @@ class EnvironmentRecords(StorePart):
             )
             found: dict[InstanceKey, dict[int, EnvironmentRecord]] = {}
             for role, index, number, digest, body in rows:
-                found.setdefault((role, index), {})[number] = EnvironmentRecord(
+                found.setdefault(InstanceKey(role, index), {})[number] = EnvironmentRecord(
                     number=number, digest=digest, body=json.loads(body)
                 )
             return {key: [*records.values()] for key, records in found.items()}
@@ -195,9 +197,9 @@ def _newest(
         .order_by(EnvironmentRow.number)
     )
     return {
-        (role, index): EnvironmentRecord(number=number, digest=digest, body=json.loads(body))
+        key: EnvironmentRecord(number=number, digest=digest, body=json.loads(body))
         for role, index, number, digest, body in rows
-        if (role, index) in keys
+        if (key := InstanceKey(role, index)) in keys
     }
 
 
@@ -235,9 +237,10 @@ def _last_two(
     )
     found: dict[InstanceKey, list[EnvironmentRecord]] = {}
     for role, index, number, digest, body in rows:
-        if of is None or (role, index) in of:
+        key = InstanceKey(role, index)
+        if of is None or key in of:
             record = EnvironmentRecord(number=number, digest=digest, body=json.loads(body))
-            found.setdefault((role, index), []).append(record)
+            found.setdefault(key, []).append(record)
     return found
 
 
@@ -256,7 +259,7 @@ def _slots(
     )
     found: dict[InstanceKey, dict[int, tuple[int, str]]] = {}
     for role, index, slot, number, digest in rows:
-        found.setdefault((role, index), {})[slot] = (number, digest)
+        found.setdefault(InstanceKey(role, index), {})[slot] = (number, digest)
     return found
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.codec import from_json, to_json
 from airflow_training.state.database import StorePart, upsert
 from airflow_training.state.metrics import metric_row
@@ -31,7 +31,9 @@ class LogValues(StorePart):
                     LogPositionRow.run == uid
                 )
             )
-            return {(role, index): from_json(LogPosition, body) for role, index, body in rows}
+            return {
+                InstanceKey(role, index): from_json(LogPosition, body) for role, index, body in rows
+            }
 
     def save(
         self,

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, func, select
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.system_metrics import SYSTEM_METRICS, is_system_metric
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state import sparklines
 from airflow_training.state.database import StorePart, clean
 from airflow_training.state.models import MetricRow
@@ -121,11 +121,11 @@ class MetricSeries(StorePart):
 
         Of several ranks, the lowest speaks for the instance.
         """
-        found: dict[InstanceKey, dict[str, float]] = {}
+        found: dict[tuple[str, int], dict[str, float]] = {}
         for point in self.newest_points(uid):
             if not is_system_metric(point.name):
                 found.setdefault((point.role, point.index), {}).setdefault(point.name, point.value)
-        return found
+        return {InstanceKey(*key): values for key, values in found.items()}
 
     def losses(
         self, uids: Sequence[str], *, points: int = 60
@@ -149,8 +149,8 @@ def metric_row(
     number = float(value)
     return {
         "run": uid,
-        "role": key[0],
-        "index": key[1],
+        "role": key.role,
+        "index": key.index,
         "rank": _rank_column(rank),
         "name": clean(name)[:250],
         "at": float(at),

@@ -8,11 +8,12 @@ from typing import Any
 
 from sqlalchemy import and_, select
 
-from airflow_training.control.attempts import INLINE, InstanceKey
+from airflow_training.control.attempts import INLINE
 from airflow_training.control.data_readings import DataReading
 from airflow_training.control.model import InstanceEntry
 from airflow_training.control.reports import ProgressReport, ReportedValue
 from airflow_training.control.system_metrics import SAMPLES
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state import data_readings
 from airflow_training.state.codec import compact_json, from_json
 from airflow_training.state.database import StorePart, upsert
@@ -32,7 +33,7 @@ class StoredProgress:
     """Its log says so, not the script itself; nobody outside the store sees that."""
 
     def row(self, uid: str, key: InstanceKey) -> Mapping[str, Any]:
-        return {"run": uid, "role": key[0], "index": key[1], "body": compact_json(self)}
+        return {"run": uid, "role": key.role, "index": key.index, "body": compact_json(self)}
 
 
 class ReportedProgress(StorePart):
@@ -66,7 +67,8 @@ class ReportedProgress(StorePart):
                 .order_by(ProgressRow.role, ProgressRow.index)
             )
             return {
-                (role, index): from_json(StoredProgress, body).report for role, index, body in rows
+                InstanceKey(role, index): from_json(StoredProgress, body).report
+                for role, index, body in rows
             }
 
     def of_runs(

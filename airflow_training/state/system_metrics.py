@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.system_metrics import record_number, system_metrics
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.database import upsert
 from airflow_training.state.metrics import metric_row
 from airflow_training.state.models import MetricRow, table_of

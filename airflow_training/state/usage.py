@@ -15,6 +15,7 @@ from sqlalchemy import Connection, bindparam, case, func, select, update
 from airflow_training.control.attempts import AttemptId
 from airflow_training.control.model import InstanceEntry, KeptInstance
 from airflow_training.control.usage import AttemptUsage, ResourceUsage
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.state.database import StorePart, upsert
 from airflow_training.state.models import RunRow, UsageRow, table_of
@@ -136,7 +137,9 @@ class UsageRecords(StorePart):
             )
             return [
                 AttemptUsage(
-                    key=(row.role, row[1]),  # a tuple has a method of the name of its second column
+                    key=InstanceKey(
+                        row.role, row[1]
+                    ),  # a tuple has a method of the name of its second column
                     attempt_id=AttemptId(row.epoch, row.job_attempt, row.attempt),
                     started_at=row.started_at,
                     finished_at=None

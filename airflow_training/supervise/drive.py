@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from airflow_training.admission.queueing import QueueTurn, queued_ledger, role_resources
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.decide import decide
 from airflow_training.control.dependencies import waits_briefly
 from airflow_training.control.model import (
@@ -27,6 +26,7 @@ from airflow_training.control.model import (
     Request,
 )
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.clock import Clock

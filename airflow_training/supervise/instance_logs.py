@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_training.control.attempts import AttemptId, InstanceKey, InstanceRecord
+from airflow_training.control.attempts import AttemptId, InstanceRecord
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import InputError
 from airflow_training.supervise.role_checks import check_role
 
@@ -33,7 +34,7 @@ class RunLogs:
 
     def instance(self, role: str, index: int) -> InstanceLogs:
         """Return the logs of an instance of the run, whether it was ever started or not."""
-        return InstanceLogs(store=self.store, uid=self.record.uid, key=(role, index))
+        return InstanceLogs(store=self.store, uid=self.record.uid, key=InstanceKey(role, index))
 
     def instances(self) -> list[InstanceLogs]:
         """Return all that were ever started, in the order of the job's roles."""
@@ -41,7 +42,7 @@ class RunLogs:
         order = {role.name: number for number, role in enumerate(state.job.roles)}
         known = {each.key for each in self.store.usage.of_run(self.record.uid)}
         known |= {key for key, entry in state.ledger.instances.items() if _has_log(entry)}
-        ordered = sorted(known, key=lambda key: (order.get(key[0], len(order)), key[1]))
+        ordered = sorted(known, key=lambda key: (order.get(key.role, len(order)), key.index))
         return [self.instance(role, index) for role, index in ordered]
 
     def newest(self) -> list[NewestLog]:
@@ -142,7 +143,7 @@ class InstanceLogs(InstanceRecord):
     @property
     def name(self) -> str:
         """Return how people call it."""
-        return f"{self.role}-{self.index}"
+        return str(self.key)
 
     def state(self) -> RunState:
         """Return the run as it is now; raises InputError where it has no such instance."""

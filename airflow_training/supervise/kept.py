@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 from airflow_training.control import reasons
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.keeping import ended_early, may_be_there
 from airflow_training.control.model import Event
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import InputError
 from airflow_training.runtimes.port import InstanceRef, KeepsFailed, OpensShells, Runtime, Streams
 from airflow_training.state.store import RunRecord, Store
@@ -80,9 +80,9 @@ async def open_shell(
         raise InputError.of(
             code="unknown_role",
             field="--role, --index",
-            value=f"{key[0]}-{key[1]}",
+            value=str(key),
             message="no such instance",
-            allowed=[f"{role}-{index}" for role, index in sorted(ledger.instances)],
+            allowed=[str(key) for key in sorted(ledger.instances)],
         )
     if not isinstance(runtime, OpensShells):
         raise InputError.of(

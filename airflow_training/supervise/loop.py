@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.model import Event, JobState, Ledger
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.clock import Clock, WallClock, steady_now
 from airflow_training.runtimes.port import Runtime

@@ -9,8 +9,9 @@ from typing import TypeGuard
 
 from airflow_training.control import reasons
 from airflow_training.control.actions import Action, Create, RestartProcess
-from airflow_training.control.attempts import AttemptId, InstanceKey
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.observations import RefusedAttempt
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.port import Outcome
 
 __all__ = ["Refusals"]

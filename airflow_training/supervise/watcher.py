@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any
 
 from airflow_training.agent.progress_tail import merge_points
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.observations import Observation, Observations
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.port import Change, InstanceUpdate, RoomMade, Runtime, Snapshot

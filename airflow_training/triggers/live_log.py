@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from airflow_training.control.attempts import AttemptId
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.text import printable
 from airflow_training.state.store import RunState, Store
 from airflow_training.triggers.access import runtime_of
@@ -165,7 +166,7 @@ class LiveLog:
 
     async def log_lines(self, state: RunState) -> None:
         """Tell what the role's first instance has printed since the last time, as far as it fits."""
-        entry = state.ledger.instances[self._role, 0]
+        entry = state.ledger.instances[InstanceKey(self._role, 0)]
         if entry.state != "running":
             return
         ref = instance_ref(state.record, state.ledger, self._role, 0)
@@ -181,13 +182,13 @@ class LiveLog:
         return self._store.read([self._uid])[self._uid]
 
     def _progress_line(self, state: RunState) -> str:
-        instances = [key for key in state.ledger.instances if key[0] == self._role]
+        instances = [key for key in state.ledger.instances if key.role == self._role]
         said = self._store.progress.newest(self._uid)
-        progress = {key[1]: said[key] for key in instances if key in said}
+        progress = {key.index: said[key] for key in instances if key in said}
         newest = self._store.metrics.newest(self._uid)
         return progress_line(
             self._role,
             progress,
-            metrics=newest.get((self._role, min(progress, default=0)), {}),
+            metrics=newest.get(InstanceKey(self._role, min(progress, default=0)), {}),
             instances=len(instances),
         )

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from airflow_training.control.model import Ledger
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import TrainingError
 from airflow_training.runtimes.port import InstanceRef
 from airflow_training.state.store import RunRecord, Store
@@ -31,7 +32,7 @@ async def tail_of(store: Store, uid: str, *, role: str, index: int, attempt: int
 
 def instance_ref(record: RunRecord, ledger: Ledger, role: str, index: int) -> InstanceRef:
     """Return the newest attempt of an instance as the runtime names it; raises KeyError."""
-    entry = ledger.instances[role, index]
+    entry = ledger.instances[InstanceKey(role, index)]
     return InstanceRef(run=record.ref(), key=entry.key, attempt_id=entry.attempt_id, uid=entry.uid)
 
 

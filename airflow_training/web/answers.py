@@ -12,7 +12,6 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, Field
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.conditions import reported_state
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
@@ -23,6 +22,7 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.restarts import Budget
 from airflow_training.control.rollup import timestamp
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedRole
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.state.records import RunMark, RunOverview, RunRecord, RunState, StoredEvent
@@ -596,10 +596,10 @@ def detail(
         ),
         progress=_progress(entry, status["instances"], rates, now=now),
         metrics={
-            f"{role}-{index}": {name: finite(value) for name, value in values.items()}
-            for (role, index), values in metrics.items()
+            str(key): {name: finite(value) for name, value in values.items()}
+            for key, values in metrics.items()
         },
-        usage={f"{role}-{index}": each for (role, index), each in usage.items()},
+        usage={str(key): each for key, each in usage.items()},
         attempts=[AttemptAnswer.model_validate(row) for row in status["usage"]],
         roles=[_role(each, state.ledger) for each in state.job.roles],
         checkpoints=checkpoints_of(state.ledger),
@@ -608,8 +608,8 @@ def detail(
         if last is None
         else LastCheckpoint(step=last.step, at=timestamp(last.at) or ""),
         asked=asked,
-        heard={f"{role}-{index}": at for (role, index), at in heard.items()},
-        rates={f"{role}-{index}": rate for (role, index), rate in rates.items()},
+        heard={str(key): at for key, at in heard.items()},
+        rates={str(key): rate for key, rate in rates.items()},
     )
 
 

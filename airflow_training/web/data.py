@@ -7,10 +7,10 @@ from itertools import islice
 
 from pydantic import BaseModel
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.data_readings import DataReading, ReadingPoint, rate_of, stall_limit
 from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry
 from airflow_training.control.rollup import timestamp
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.frameworks.ranks import data_files
 from airflow_training.state.records import RunState
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.system_metrics import SAMPLES, is_system_metric
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.records import MetricPoint
 from airflow_training.web.series import StoredSeries
 
@@ -49,11 +49,11 @@ class InstanceCounters:
 
 def counters_of(points: Sequence[MetricPoint]) -> Mapping[InstanceKey, InstanceCounters]:
     """Return per instance what its steps and samples are known by. `points`: the newest of each series."""
-    of_instance: dict[InstanceKey, list[MetricPoint]] = {}
+    of_instance: dict[tuple[str, int], list[MetricPoint]] = {}
     for each in points:
         of_instance.setdefault((each.role, each.index), []).append(each)
     return {
-        key: InstanceCounters(
+        InstanceKey(*key): InstanceCounters(
             steps=min(
                 (
                     each

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Mapping
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.data_readings import DataReading
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import Store
 from airflow_training.supervise.status import run_status
 from airflow_training.web.answers import ActionName, Detail, asked_of, detail

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from airflow_training.control.attempts import InstanceKey
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedRole
 from airflow_training.state.records import EnvironmentRecord, RunState
 
@@ -106,7 +106,7 @@ def environment(
     nodes: dict[str, list[str]] = {}
     groups: dict[str, EnvironmentGroup] = {}
     for each in members:
-        name = f"{each.role}-{each.index}"
+        name = str(each.key)
         record = looks[each.key][-1].body if looks.get(each.key) else {}
         host = record.get("node")
         node = each.node or (_text(host.get("host")) if isinstance(host, Mapping) else None)

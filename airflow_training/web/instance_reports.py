@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import BaseModel
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.data_readings import DataReading, rate_of
 from airflow_training.control.model import InstanceEntry, JobState
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.rollup import eta_seconds, timestamp
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.records import MetricPoint
 from airflow_training.web.instance_usage import InstanceUsage
 
@@ -61,7 +61,7 @@ def last_heard(
     Times are the instance's own; one that is ahead of ours counts as now.
     """
     now_text = timestamp(now) or ""
-    newest: dict[InstanceKey, float] = {}
+    newest: dict[tuple[str, int], float] = {}
     for point in points:
         key = (point.role, point.index)
         newest[key] = max(newest.get(key, 0.0), point.at)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.system_metrics import is_system_metric
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import MetricPoint, Store
 from airflow_training.web.run_cache import RunCache
 
@@ -31,13 +31,13 @@ class NewestPoints:
         self, uid: str, progress: Mapping[InstanceKey, ProgressReport]
     ) -> Mapping[InstanceKey, Mapping[str, float]]:
         """Return the newest value of every metric that was reported per instance: what it just said counts first."""
-        found: dict[InstanceKey, dict[str, float]] = {}
+        found: dict[tuple[str, int], dict[str, float]] = {}
         for point in self.of(uid):
             if not is_system_metric(point.name):
                 found.setdefault((point.role, point.index), {}).setdefault(point.name, point.value)
         for key, report in progress.items():
             found.setdefault(key, {}).update(report.metrics)
-        return found
+        return {InstanceKey(*key): values for key, values in found.items()}
 
 
 @functools.lru_cache(maxsize=4)

@@ -63,7 +63,7 @@ def instances_page(state: RunState, *, role: str | None, query: Mapping[str, obj
 def _row(entry: InstanceEntry, query: Mapping[str, object]) -> str:
     why = _why(entry.reason, entry.message)
     cells = [
-        escape(f"{entry.role}-{entry.index}"),
+        escape(str(entry.key)),
         _badge(entry.state),
         escape(why),
         escape(entry.node),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_training.agent.predictions import NAME
-from airflow_training.control.attempts import InstanceKey
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.runtimes.registry import adapter_of
 from airflow_training.runtimes.rendering import predictions_address, runs_here
@@ -124,7 +124,7 @@ class _Folder:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         base = os.open(self.path, flags)
         try:
-            folder = os.open(f"{key[0]}-{key[1]}", flags, dir_fd=base)
+            folder = os.open(str(key), flags, dir_fd=base)
         finally:
             os.close(base)
         try:
@@ -148,7 +148,7 @@ class _ObjectStorage:
 
     def read(self, key: InstanceKey, name: str, *, start: int, size: int) -> bytes:
         filesystem, root = _opened(self.uri)
-        path = f"{root}/{key[0]}-{key[1]}/{name}"
+        path = f"{root}/{key}/{name}"
         with _translated(self.uri):
             content: bytes = filesystem.cat_file(path, start=start, end=start + size)
         return content

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, HTTPException, Request, Response
 
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.progress import progress_of
 from airflow_training.state.store import Store, open_store
 from airflow_training.supervise.callbacks import is_token_of
@@ -62,7 +63,7 @@ async def _body(request: Request) -> bytes:
 
 def _save(store: Store, uid: str, document: Any) -> None:
     try:
-        role, index = str(document["role"]), int(document["index"])
+        key = InstanceKey(str(document["role"]), int(document["index"]))
         reported = int(document["job_attempt"]), int(document["attempt"])
         progress = progress_of(document["progress"])
         records = [document.get("environment"), document.get("software")]
@@ -71,9 +72,9 @@ def _save(store: Store, uid: str, document: Any) -> None:
     if progress is None or not all(isinstance(each, str | None) for each in records):
         raise _unreadable()
     state = store.read([uid]).get(uid)
-    entry = state.ledger.instances.get((role, index)) if state is not None else None
+    entry = state.ledger.instances.get(key) if state is not None else None
     if entry is None:
-        raise HTTPException(404, f"the run has no instance {index} of role {role}")
+        raise HTTPException(404, f"the run has no instance {key.index} of role {key.role}")
     known = (entry.job_attempt, entry.attempt)
     replaced = reported < known
     if reported > known:  # intent comes first: what was never ordered does not exist
@@ -81,9 +82,9 @@ def _save(store: Store, uid: str, document: Any) -> None:
     if replaced and not entry.host.uid:  # else that it has ended is what the next attempt waits for
         return
     if document["progress"] and not replaced:  # what its log says counts until the script speaks
-        store.progress.save(uid, {(role, index): progress})
+        store.progress.save(uid, {key: progress})
     if lines := [each for each in records if each]:
-        store.environments.save(uid, {(role, index): lines})
+        store.environments.save(uid, {key: lines})
 
 
 def _unreadable() -> HTTPException:

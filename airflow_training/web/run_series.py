@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.system_metrics import is_system_metric
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import MetricPoint, Store
 from airflow_training.web.derived_series import (
     STEP_TIME,
@@ -47,13 +47,14 @@ def load_series(
     sources = {
         _key(source): source
         for each in asked
-        for source in _sources(each, counters[each.role, each.index])
+        for source in _sources(each, counters[InstanceKey(each.role, each.index)])
     }
     points = [*sources.values()]
     read = series_memory(store).of(uid, points, start=start, end=end) if points else []
     whole = dict(zip(sources, read, strict=True))
     parts = (
-        _put_together(each, counters[each.role, each.index], whole, start, end) for each in asked
+        _put_together(each, counters[InstanceKey(each.role, each.index)], whole, start, end)
+        for each in asked
     )
     return [part for part in parts if len(part.at)]
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.triggers import live_log
 from airflow_training.triggers.live_log import (
@@ -173,11 +174,12 @@ async def test_progress_is_told_when_it_has_changed(running: Scene):
     await live.log_progress(live.state())
     line = ProgressReport(step=30, total_steps=90, metrics={"loss": 0.5})
     running.store.progress.save(
-        running.uid, {("worker", 0): line, ("gone", 0): ProgressReport(step=1)}
+        running.uid,
+        {InstanceKey("worker", 0): line, InstanceKey("gone", 0): ProgressReport(step=1)},
     )
     await live.log_progress(live.state())
     await live.log_progress(live.state())
-    running.store.progress.save(running.uid, {("worker", 1): ProgressReport(step=20)})
+    running.store.progress.save(running.uid, {InstanceKey("worker", 1): ProgressReport(step=20)})
     await live.log_progress(live.state())
     first = "progress: worker-0 step 30 of 90, loss 0.5"
     assert told == [

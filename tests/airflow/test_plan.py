@@ -26,6 +26,7 @@ from airflow_training.control.root_cause import cause_lines, cause_of_reason
 from airflow_training.control.run_output import RunOutput
 from airflow_training.control.subtask_snapshot import write_snapshot
 from airflow_training.control.subtasks import new_subtasks
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.templates import render
 from airflow_training.errors import InputError
 from airflow_training.operators.admit import template_variables
@@ -384,7 +385,7 @@ def test_plan_starts_what_may_start_and_rollup_and_cleanup_end_it_side_by_side(
         pids = [int(each) for each in lines(tmp_path / "marks", 2)]
         assert all(alive(pid) for pid in pids)
         assert all(entry.activated for entry in store.ledger(uid).roles.values())
-        assert store.ledger(uid).instances["third", 0].reason == "WaitingForDependency"
+        assert store.ledger(uid).instances[InstanceKey("third", 0)].reason == "WaitingForDependency"
         assert store.lease(uid) is None
     finally:
         with ThreadPoolExecutor() as workers:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from airflow_training.admission.launch import launch
 from airflow_training.control.model import AttemptHost
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.store import Store, open_store
 from airflow_training.supervise.callbacks import callback_token
@@ -58,7 +59,7 @@ def a_run(*, key: RunKey | None = None, **fields: Any) -> str:
     new = old.__class__(
         job=old.job,
         roles=old.roles,
-        instances={("worker", 0): entry("worker", 0, attempt=1, **fields)},
+        instances={InstanceKey("worker", 0): entry("worker", 0, attempt=1, **fields)},
     )
     store.commit(made.uid, lease=lease, old=old, new=new, events=())
     return made.uid
@@ -74,7 +75,7 @@ def post(client: Any, uid: str, body: Any = BODY, *, token: str | None = None) -
 
 
 def step(uid: str) -> Any:
-    return open_store().progress.newest(uid).get(("worker", 0), ProgressReport()).step
+    return open_store().progress.newest(uid).get(InstanceKey("worker", 0), ProgressReport()).step
 
 
 def test_what_an_instance_says_is_in_its_status(client, uid):
@@ -123,7 +124,7 @@ def test_numbers_that_are_none_are_left_out(client, uid):
         "progress": {"step": float("nan"), "epoch": 2, "metrics": {"loss": 0.5, "a": "b"}},
     }
     assert post(client, uid, body) == 204
-    known = open_store().progress.newest(uid)["worker", 0]
+    known = open_store().progress.newest(uid)[InstanceKey("worker", 0)]
     assert (known.step, known.epoch, known.metrics) == (None, 2, {"loss": 0.5})
 
 
@@ -138,7 +139,8 @@ RECORD = '{"number": 0, "on": "interval"}'
 
 def records(uid: str) -> list[Any]:
     return [
-        dict(each.body) for each in open_store().environments.of_run(uid).get(("worker", 0), ())
+        dict(each.body)
+        for each in open_store().environments.of_run(uid).get(InstanceKey("worker", 0), ())
     ]
 
 
@@ -159,7 +161,7 @@ def test_the_software_is_kept_beside_it(client, uid):
 
 def test_a_script_that_reports_nothing_leaves_what_its_log_says(client, uid):
     store = open_store()
-    store.progress.save(uid, {("worker", 0): ProgressReport(step=3)})
+    store.progress.save(uid, {InstanceKey("worker", 0): ProgressReport(step=3)})
     assert post(client, uid, {**BODY, "progress": {}, "environment": RECORD}) == 204
     assert step(uid) == 3
     assert records(uid) == [json.loads(RECORD)]
@@ -300,7 +302,7 @@ def test_the_points_of_a_report_are_stored_where_they_make_sense(client, uid):
     points = {"loss": [[1, 1.0, 9.0], *odd, [2, 2.0, 0.5], [2, 2.0, 0.5]], "a\0" * 400: [[1, 1, 1]]}
     for _ in range(2):
         assert post(client, uid, {**BODY, "progress": {"step": 2, "points": points}}) == 204
-    assert open_store().progress.newest(uid)["worker", 0] == ProgressReport(step=2)
+    assert open_store().progress.newest(uid)[InstanceKey("worker", 0)] == ProgressReport(step=2)
     loss = open_store().metrics.series(uid, name="loss")
     assert [(each.step, each.at, each.value) for each in loss] == [(1, 1.0, 9.0), (2, 2.0, 0.5)]
     (long,) = {each.name for each in open_store().metrics.series(uid)} - {"loss"}

@@ -10,6 +10,7 @@ from fastapi import FastAPI, HTTPException, Request
 
 from airflow_training.airflow_compat import AIRFLOW
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.store import deployment_id, open_store
 from tests.web.conftest import a_run
@@ -287,7 +288,7 @@ def test_lists_hold_what_each_may_read(served):
     uids = [each.uid for each in runs]
     for uid in uids:
         open_store().progress.save(
-            uid, {("worker", 0): ProgressReport(step=1, metrics={"loss": 0.5})}
+            uid, {InstanceKey("worker", 0): ProgressReport(step=1, metrics={"loss": 0.5})}
         )
     seen = {
         user: {

@@ -24,6 +24,7 @@ from airflow_training.compiler.shape import RoleShape
 from airflow_training.control.decide import new_ledger
 from airflow_training.control.model import Event, JobEntry, Ledger, RoleEntry
 from airflow_training.control.root_cause import cause_of_reason
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.operators.plan import PlanOperator
@@ -485,7 +486,7 @@ async def test_a_sensor_ends_when_what_its_role_waits_for_is_there(scene: Scene,
     sensor = started(DependencyTrigger(role="worker", upstream="master"), "worker.await_master")
     reconciling = Running(started(ReconcileTrigger(), "reconcile"))
     assert isinstance(await outcome(sensor), TaskSuccessEvent)
-    assert scene.ledger.instances["master", 0].was_running
+    assert scene.ledger.instances[InstanceKey("master", 0)].was_running
     await reconciling.cancel(by_user=False)
 
 

@@ -13,6 +13,7 @@ from airflow_training.admission.launch import launch
 from airflow_training.cli import dag_runs
 from airflow_training.cli.output import OutputFormat
 from airflow_training.control.model import JobState, KeptInstance
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.models import RunRow
 from airflow_training.state.store import RunRecord, Store, open_store
@@ -181,7 +182,7 @@ def test_a_run_that_drains_while_its_failed_instance_stays_is_ended_once(store, 
     put(store, uid, "Failed")
     lease = store.acquire(uid, owner="test")
     old = store.ledger(uid)
-    kept = KeptInstance(state="stays", key=("worker", 0), until=store.now() + 600)
+    kept = KeptInstance(state="stays", key=InstanceKey("worker", 0), until=store.now() + 600)
     new = replace(old, job=replace(old.job, kept=kept))
     store.commit(uid, lease=lease, old=old, new=new, events=[])
     ended: list[str] = []

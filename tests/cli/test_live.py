@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import pytest
 
 from airflow_training.cli import live
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.model import Ledger, RoleEntry
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.clock import VirtualClock
 from tests.builders import entry
 
@@ -28,14 +28,16 @@ class Watched:
 def driven(ledger: Ledger | None) -> Watched:
     far = ProgressReport(step=40, total_steps=900, metrics={"loss": 0.29})
     near = ProgressReport(step=30, total_steps=900, metrics={"loss": 0.31})
-    return Watched(ledger=ledger, progress={("worker", 0): far, ("worker", 1): near})
+    return Watched(
+        ledger=ledger, progress={InstanceKey("worker", 0): far, InstanceKey("worker", 1): near}
+    )
 
 
 LEDGER = Ledger(
     roles={"worker": RoleEntry(role="worker", replicas=2), "ps": RoleEntry(role="ps", replicas=1)},
     instances={
-        ("worker", 0): entry("worker", 0, state="running"),
-        ("worker", 1): entry("worker", 1, state="pending"),
+        InstanceKey("worker", 0): entry("worker", 0, state="running"),
+        InstanceKey("worker", 1): entry("worker", 1, state="pending"),
     },
 )
 

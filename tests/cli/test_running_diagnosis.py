@@ -12,6 +12,7 @@ import pytest
 
 from airflow_training.cli.run_logs import find_logs
 from airflow_training.cli.running_instances import running_instances
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.logs.model import FileScan, Origin
 from airflow_training.state.store import LogPosition, LogValue, Store
 from tests.cli.conftest import COMMAND, job_file
@@ -66,7 +67,7 @@ def shown(command) -> str:
 
 def told_section(home: Path) -> bool:
     store = Store(f"sqlite:///{home / 'airflow_training.db'}")
-    said = store.progress.newest(store.find_run("one").uid).get(("worker", 3))
+    said = store.progress.newest(store.find_run("one").uid).get(InstanceKey("worker", 3))
     store.close()
     return said is not None and said.section == "eval"
 
@@ -95,7 +96,7 @@ def running(store: Store, *, started: float, reports: int, last: float, driven: 
         for step in range(reports)
     ]
     assert store.log_values.save(
-        uid, ("worker", 0), before=None, after=position, values=values, progress=None
+        uid, InstanceKey("worker", 0), before=None, after=position, values=values, progress=None
     )
     if driven:
         take(store, uid)

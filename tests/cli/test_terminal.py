@@ -17,6 +17,7 @@ from airflow_training.cli.airflow_demo import picture
 from airflow_training.cli.output import protect_terminal, table_lines
 from airflow_training.control.model import JobEntry, Ledger
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.text import printable
 from tests.builders import entry
 from tests.cli.conftest import COMMAND, job_file
@@ -180,14 +181,18 @@ def test_a_diagnosis_wraps_at_words(typed, home, width):
 
 def test_the_demo_shows_the_loss_or_nothing(home):
     instances = {
-        ("master", 0): entry("master", state="succeeded", address="127.0.0.1:29500"),
-        ("worker", 0): entry("worker", state="running", address="127.0.0.1:29501"),
+        InstanceKey("master", 0): entry("master", state="succeeded", address="127.0.0.1:29500"),
+        InstanceKey("worker", 0): entry("worker", state="running", address="127.0.0.1:29501"),
     }
     ledger = Ledger(job=JobEntry(state="Running"), instances=instances)
     done = ProgressReport(step=900, total_steps=900, metrics={"accuracy": 0.97})
     going = ProgressReport(step=30, total_steps=900, metrics={"loss": 0.31})
     lines = picture(
-        "digits", ledger, {("master", 0): done, ("worker", 0): going}, "running", width=100
+        "digits",
+        ledger,
+        {InstanceKey("master", 0): done, InstanceKey("worker", 0): going},
+        "running",
+        width=100,
     )
     assert [line.split()[0] for line in lines[1:]] == ["INSTANCE", "master-0", "worker-0"]
     assert lines[2].endswith("900 / 900")

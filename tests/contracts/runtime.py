@@ -18,6 +18,7 @@ import pytest
 from airflow_training.control import reasons
 from airflow_training.control.attempts import AttemptId
 from airflow_training.control.observations import Observation
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunRef
 from airflow_training.errors import LeaseLost
 from airflow_training.runtimes.port import (
@@ -59,7 +60,7 @@ class Harness:
 
     def ref(self, kind: Kind, index: int = 0, **changes: Any) -> InstanceRef:
         changes = with_attempt_id({"run": self.run, **changes})
-        return InstanceRef(key=(kind, index), **changes)
+        return InstanceRef(key=InstanceKey(kind, index), **changes)
 
     def spec(self, kind: Kind, index: int = 0, *, attempt: int = 0, **changes: Any) -> InstanceSpec:
         values: dict[str, Any] = {
@@ -289,7 +290,7 @@ class RuntimeContract:
             assert outcome.result == harness.made
             new = await seen.state("broken", 0, "failed", attempt=1)
             assert new.uid != old.uid
-            assert InstanceRemoval(key=("broken", 0), uid=old.uid) in seen.history
+            assert InstanceRemoval(key=InstanceKey("broken", 0), uid=old.uid) in seen.history
 
     async def test_an_older_attempt_is_refused(self, harness: Harness) -> None:
         async with watching(harness.runtime, harness.run) as seen:
@@ -525,7 +526,7 @@ class RuntimeContract:
             new = await seen.state("broken", 0, "failed", attempt=1, in_place=True)
             assert new.uid == outcome.ref.uid != old.uid
             assert new.node == old.node
-            assert InstanceRemoval(key=("broken", 0), uid=old.uid) in seen.history
+            assert InstanceRemoval(key=InstanceKey("broken", 0), uid=old.uid) in seen.history
         logs = [
             await harness.runtime.read_log(
                 harness.ref("broken", attempt=attempt), Cursor(), limit=1 << 20

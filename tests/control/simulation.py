@@ -24,12 +24,12 @@ from airflow_training.control.actions import (
     RestartProcess,
     StopProcess,
 )
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.decide import decide, new_ledger
 from airflow_training.control.model import TERMINAL_JOB_STATES, Event, Ledger, Request, RequestKind
 from airflow_training.control.observations import Observation, Observations
 from airflow_training.control.reports import RejectedCheckpoint
 from airflow_training.control.transitions import SETTLE_SECONDS
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.runtimes.kubernetes.reasons import REASONS

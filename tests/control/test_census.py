@@ -8,6 +8,7 @@ from airflow_training.control.census import Census, HeadCounts
 from airflow_training.control.decide import decide, new_ledger
 from airflow_training.control.draft import Draft
 from airflow_training.control.observations import Observations
+from airflow_training.documents.instances import InstanceKey
 from tests.builders import job, role
 
 
@@ -24,6 +25,6 @@ def test_changes_after_the_first_count_are_counted():
     draft.put(replace(first, retired=True))
     draft.put(replace(second, joining=True))
     draft.put(replace(draft.instances_of("master")[0], avoid_nodes=("n1",)))
-    draft.put(replace(first, key=("worker", 7)))
+    draft.put(replace(first, key=InstanceKey("worker", 7)))
     assert sum(number for _, number in draft.census["worker"]) == 2
     assert groups(draft.census) == groups(HeadCounts(draft.instances.values()).census())

@@ -11,6 +11,7 @@ from airflow_training.control import reasons
 from airflow_training.control.attempts import AttemptId, AttemptKey
 from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.observations import InstanceDiagnosis
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ExitCodeTable
 from tests.builders import Bench, job, role, rule
 
@@ -44,7 +45,7 @@ def told(index: int, cause: dict[str, Any], at: float = 1000.0, **facts: Any) ->
     }
     return replace(
         InstanceDiagnosis(
-            key=("worker", index),
+            key=InstanceKey("worker", index),
             attempt_id=AttemptId(),
             cause=DiagnosedCause(**log | {"advice": "Look there"} | cause),
             exit_code=1,
@@ -132,7 +133,7 @@ def test_a_wrong_charge_never_uses_up_the_budget_of_the_right_one():
 @pytest.mark.parametrize("limit", [{"max_restarts": 0}, {"backoff_limit": 0}])
 def test_a_limit_ends_nothing_while_it_is_being_found_out_who_failed(limit):
     bench = group(**limit)
-    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
+    bench.undiagnosed = {AttemptKey(InstanceKey("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).settle()
     assert bench.state == "Running"
     bench.diagnoses = [told(0, LOST), told(1, MINE)]
@@ -152,7 +153,7 @@ BY_LIMIT = [
 @pytest.mark.parametrize("limit", BY_LIMIT)
 def test_a_limit_ends_nothing_while_it_is_being_found_out_whose_the_charges_are(limit):
     bench = group(**limit)
-    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
+    bench.undiagnosed = {AttemptKey(InstanceKey("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).settle().later(2)
     bench.diagnoses = [told(1, MINE, bench.now)]
     bench.end("worker", 1, 1).settle()
@@ -167,7 +168,7 @@ def test_a_limit_ends_nothing_while_it_is_being_found_out_whose_the_charges_are(
 @pytest.mark.parametrize("limit", BY_LIMIT[:-1])
 def test_a_limit_ends_the_job_once_nothing_is_left_to_find_out(limit):
     bench = group(**limit)
-    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
+    bench.undiagnosed = {AttemptKey(InstanceKey("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).settle().later(2)
     bench.diagnoses = [told(1, MINE, bench.now)]
     bench.end("worker", 1, 1).settle()
@@ -182,10 +183,13 @@ def test_a_limit_ends_the_job_once_nothing_is_left_to_find_out(limit):
 def test_who_is_not_diagnosed_yet_does_not_take_what_the_culprit_gets_back(order):
     first, third = order
     bench = group(max_restarts=1)
-    bench.undiagnosed = {AttemptKey(("worker", first), 0, 0), AttemptKey(("worker", third), 0, 0)}
+    bench.undiagnosed = {
+        AttemptKey(InstanceKey("worker", first), 0, 0),
+        AttemptKey(InstanceKey("worker", third), 0, 0),
+    }
     bench.end("worker", first, 1).settle()
     bench.end("worker", third, 1).settle().later(2)
-    bench.undiagnosed = {AttemptKey(("worker", third), 0, 0)}
+    bench.undiagnosed = {AttemptKey(InstanceKey("worker", third), 0, 0)}
     bench.diagnoses = [told(first, LOST), told(1, MINE, bench.now)]
     bench.end("worker", 1, 1).settle()
     bench.undiagnosed = set()
@@ -199,14 +203,14 @@ def test_who_is_not_diagnosed_yet_does_not_take_what_the_culprit_gets_back(order
 def test_the_limit_of_one_waits_for_no_charge_of_another():
     spec = job(role("worker", 2, backoff_limit=0), role("other", 1), scope="Instance")
     bench = Bench(spec).settle()
-    bench.undiagnosed = {AttemptKey(("other", 0), 0, 0)}
+    bench.undiagnosed = {AttemptKey(InstanceKey("other", 0), 0, 0)}
     bench.end("other", 0, 1).end("worker", 1, 1).settle()
     assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.BACKOFF_LIMIT_EXCEEDED)
 
 
 def test_what_waits_for_its_diagnosis_keeps_how_it_ended_where_another_ends_the_job():
     bench = group("Job", max_restarts=0)
-    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
+    bench.undiagnosed = {AttemptKey(InstanceKey("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).end("worker", 1, None, signal=11).settle()
     assert bench.state == "Failed"
     first, second = (bench.of("worker", index) for index in range(2))
@@ -216,7 +220,7 @@ def test_what_waits_for_its_diagnosis_keeps_how_it_ended_where_another_ends_the_
 
 def test_what_waits_for_its_diagnosis_keeps_how_it_ended_where_its_role_is_over():
     bench = group("Instance", backoff_limit=0)
-    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
+    bench.undiagnosed = {AttemptKey(InstanceKey("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).end("worker", 1, None, signal=11).settle()
     assert bench.state == "Failed"
     assert (bench.of("worker", 0).state, bench.of("worker", 0).end.exit_code) == ("failed", 1)
@@ -359,7 +363,7 @@ def test_a_rule_that_ends_the_job_for_an_exit_code_ends_it_in_the_name_of_who_fa
 
 def test_a_rule_about_one_role_is_not_overruled_by_the_failure_of_another():
     bench = Bench(job(role("worker", 1), role("chief", 1), scope="Job", **ABOUT_ONE)).settle()
-    bench.diagnoses = [told(0, LOST, origin=replace(told(0, OOM), key=("chief", 0)))]
+    bench.diagnoses = [told(0, LOST, origin=replace(told(0, OOM), key=InstanceKey("chief", 0)))]
     bench.end("worker", 0, 1).settle()
     assert bench.state == "Running"
     assert [each.key for each in bench.ledger.job.restarts] == [("worker", 0)]

@@ -14,6 +14,7 @@ from airflow_training.control.diagnosed import origin_of
 from airflow_training.control.model import MOVED, RestartRecord
 from airflow_training.control.observations import InstanceDiagnosis
 from airflow_training.control.root_cause import with_diagnosis
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ExitCodeTable
 from airflow_training.runtimes.kubernetes.reasons import REASONS
 from tests.builders import Bench, job, role, rule
@@ -36,7 +37,7 @@ def told(
         "rank": 0,
     }
     return InstanceDiagnosis(
-        key=("worker", 0),
+        key=InstanceKey("worker", 0),
         attempt_id=AttemptId(attempt=attempt),
         cause=DiagnosedCause(**facts | cause),
         step=step,
@@ -202,7 +203,7 @@ def test_a_restart_that_has_begun_goes_on_and_the_next_failure_is_the_last():
 @pytest.mark.parametrize("scope", ["Instance", "Role", "Job"])
 def test_what_is_restarted_waits_for_a_diagnosis_that_is_under_way(scope):
     bench = Bench(job(role("worker", 2), backoff_initial_seconds=0, scope=scope)).settle()
-    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
+    bench.undiagnosed = {AttemptKey(InstanceKey("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).settle()
     assert not [each for each in bench.objects.values() if each.attempt]
     bench.undiagnosed, bench.diagnoses = set(), [told(OOM)]
@@ -214,7 +215,7 @@ def test_what_is_restarted_waits_for_a_diagnosis_that_is_under_way(scope):
 @pytest.mark.parametrize("diagnoses", [pytest.param([], id="none-came"), [told(LOST)]])
 def test_what_waited_for_a_diagnosis_begins_when_nothing_speaks_against_it(diagnoses):
     bench = Bench(job(backoff_initial_seconds=0)).settle()
-    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
+    bench.undiagnosed = {AttemptKey(InstanceKey("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).settle()
     bench.undiagnosed, bench.diagnoses = set(), diagnoses
     bench.settle()
@@ -225,7 +226,7 @@ def test_what_waited_for_a_diagnosis_begins_when_nothing_speaks_against_it(diagn
 def test_others_do_not_wait_for_the_diagnosis_of_one():
     spec = job(role("worker", 2), backoff_initial_seconds=0, scope="Instance")
     bench = Bench(spec).settle()
-    bench.undiagnosed = {AttemptKey(("worker", 0), 0, 0)}
+    bench.undiagnosed = {AttemptKey(InstanceKey("worker", 0), 0, 0)}
     bench.end("worker", 0, 1).end("worker", 1, 1).settle()
     assert [(each.index, each.attempt) for each in bench.objects.values()] == [(1, 1)]
 
@@ -368,7 +369,7 @@ UNAVAILABLE = LOST | {"id": "tensorflow-unavailable"}
 
 
 def peer(index: int, cause: dict[str, Any], attempt: int = 0, **facts: Any) -> InstanceDiagnosis:
-    given: dict[str, Any] = {"key": ("worker", index), "finished_at": 1000.0}
+    given: dict[str, Any] = {"key": InstanceKey("worker", index), "finished_at": 1000.0}
     return replace(told(cause, attempt), **given | facts)
 
 
@@ -436,7 +437,7 @@ def test_what_a_preemption_does_to_its_peers_costs_nothing_either():
 
 def test_what_a_move_off_an_unfit_node_does_to_its_peers_costs_nothing_either():
     move = RestartRecord(
-        key=("worker", 1), at=1000.0, failure_class="infrastructure", scope="Instance",
+        key=InstanceKey("worker", 1), at=1000.0, failure_class="infrastructure", scope="Instance",
         rule=MOVED, counted=False, attempt=0,
     )  # fmt: skip
     lost = peer(0, UNAVAILABLE, finished_at=1005.0)

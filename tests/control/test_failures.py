@@ -13,6 +13,7 @@ from airflow_training.control.failures import (
     exit_code_says,
     matching_rule,
 )
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ExitCodeTable
 from airflow_training.frameworks.exit_codes import TABLES
 from airflow_training.runtimes.kubernetes.reasons import REASONS
@@ -61,7 +62,9 @@ def test_the_class_of_a_failure(facts, expected):
 
 def failure(**facts: Any) -> Failure:
     known = REASONS.get(facts.get("reason", ""))
-    return Failure(key=("worker", 0), attempt_id=AttemptId(attempt=0), at=1.0, known=known, **facts)
+    return Failure(
+        key=InstanceKey("worker", 0), attempt_id=AttemptId(attempt=0), at=1.0, known=known, **facts
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.model import JobEntry
 from airflow_training.control.observations import InstanceDiagnosis
 from airflow_training.control.root_cause import headline_of, with_root_cause
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.codec import compact_json, from_json
 from tests.builders import Bench, job, role, rule
 
@@ -35,7 +36,7 @@ LOG: dict[str, Any] = {"file": "worker", "line": 9, "rank": 0, "offset": 1, "adv
 
 def told(index: int, cause: dict[str, Any], attempt: int = 0) -> InstanceDiagnosis:
     return InstanceDiagnosis(
-        key=("worker", index),
+        key=InstanceKey("worker", index),
         attempt_id=AttemptId(attempt=attempt),
         cause=DiagnosedCause(**LOG | cause),
         exit_code=1,

@@ -11,9 +11,10 @@ import pytest
 from airflow_training.control.actions import Create, Delete, Dismiss, RestartProcess, StopProcess
 from airflow_training.control.attempts import AttemptId
 from airflow_training.control.in_place import ANSWER_SECONDS, wait_seconds
+from airflow_training.documents.instances import InstanceKey
 from tests.builders import Bench, job, role, rule
 
-WORKER = ("worker", 0)
+WORKER = InstanceKey("worker", 0)
 
 
 def healthy(bench: Bench) -> tuple[str, ...]:
@@ -37,7 +38,7 @@ def test_a_crashed_process_begins_again_inside_its_instance():
     bench.step()
     assert bench.last.actions == (
         RestartProcess(
-            key=("worker", 0),
+            key=InstanceKey("worker", 0),
             attempt_id=AttemptId(attempt=1),
             uid="worker-0-0",
         ),
@@ -127,7 +128,9 @@ def test_no_answer_in_time_means_a_new_instance_without_another_count():
     assert bench.actions(Delete) == [WORKER]
     assert bench.said("NotInPlace")
     bench.step()
-    assert bench.last.actions == (Create(key=("worker", 0), attempt_id=AttemptId(attempt=1)),)
+    assert bench.last.actions == (
+        Create(key=InstanceKey("worker", 0), attempt_id=AttemptId(attempt=1)),
+    )
     assert (bench.of().restarts, len(bench.ledger.job.restarts)) == (1, 1)
 
 

@@ -15,6 +15,7 @@ from airflow_training.control.in_place import wait_seconds
 from airflow_training.control.keeping import may_be_there
 from airflow_training.control.model import KeptInstance
 from airflow_training.control.rollup import rollup
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.supervise.expiry import is_expired
 from tests.builders import Bench, job, role
 from tests.control.test_diagnosed import OOM, told
@@ -129,7 +130,7 @@ def test_an_agent_that_does_not_answer_holds_nothing_up_for_long():
 def test_it_still_waits_when_the_diagnosis_of_its_failure_has_come():
     """It is at its limit, and whether the failure is another's is not known yet."""
     bench = a_bench()
-    bench.undiagnosed = {AttemptKey(("worker", 1), 0, 0)}
+    bench.undiagnosed = {AttemptKey(InstanceKey("worker", 1), 0, 0)}
     bench.end("worker", 1, 7).step()
     assert bench.actions(Dismiss) == []
     bench.undiagnosed = set()
@@ -142,7 +143,7 @@ def test_one_whose_restart_is_taken_back_stays():
     bench = a_bench(max_restarts=3, backoff_initial_seconds=5).end("worker", 1, 7)
     bench.step()
     assert bench.state != "Failed"
-    bench.diagnoses = [replace(told(OOM), key=("worker", 1))]
+    bench.diagnoses = [replace(told(OOM), key=InstanceKey("worker", 1))]
     bench.settle()
     assert bench.state == "Failed"
     assert document(bench)["kept"]["state"] == "stays"
@@ -168,7 +169,7 @@ def test_one_that_others_named_is_ended_first_and_then_stays():
     bench = a_bench()
     keep = replace(bench.ledger.job, state="Failed")
     kept = KeptInstance(
-        state="asked", key=("worker", 2), uid=bench.uid("worker", 2), until=bench.now + 60,
+        state="asked", key=InstanceKey("worker", 2), uid=bench.uid("worker", 2), until=bench.now + 60,
         answer_by=bench.now + 30,
     )  # fmt: skip
     bench.ledger = replace(bench.ledger, job=replace(keep, kept=kept))
@@ -205,7 +206,7 @@ def test_a_kill_that_comes_as_it_begins_to_stay_leaves_nothing():
 def test_a_kill_ends_what_stays_though_others_are_not_over_yet():
     bench = a_bench().end("worker", 1, 7)
     bench.step()
-    going = replace(bench.objects["worker-1-0"], key=("worker", 0), uid="worker-0-0")
+    going = replace(bench.objects["worker-1-0"], key=InstanceKey("worker", 0), uid="worker-0-0")
     bench.objects["worker-0-0"] = replace(going, state="terminating", kept=False)
     bench.decide()
     assert (document(bench)["kept"]["state"], bench.last.done) == ("stays", False)

@@ -10,6 +10,7 @@ import pytest
 from airflow_training.control.attempts import AttemptId, AttemptKey
 from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.observations import InstanceDiagnosis
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ExitCodeTable
 from tests.builders import Bench, job, role, rule
 
@@ -66,7 +67,7 @@ def told(bench: Bench, index: int, found: dict[str, Any], **facts: Any) -> Insta
     seen = bench.objects.get(f"worker-{index}-0")
     end = {} if seen is None or seen.state != "failed" else _end_of(seen)
     made = InstanceDiagnosis(
-        key=("worker", index),
+        key=InstanceKey("worker", index),
         attempt_id=AttemptId(),
         cause=DiagnosedCause(**log | {"advice": "Look there"} | found),
     )
@@ -114,7 +115,7 @@ def early(bench: Bench, end: dict[str, Any], found: dict[str, Any], **facts: Any
 def under_way(bench: Bench, end: dict[str, Any], found: dict[str, Any], **facts: Any) -> Any:
     bench.end("worker", 1, **end)
     diagnosis = told(bench, 1, found, **facts)
-    bench.undiagnosed = {AttemptKey(("worker", 1), 0, 0)}
+    bench.undiagnosed = {AttemptKey(InstanceKey("worker", 1), 0, 0)}
     bench.settle().later(2).settle()
     bench.undiagnosed, bench.diagnoses = set(), [diagnosis]
     return in_the_end(bench)
@@ -142,7 +143,7 @@ def test_a_late_diagnosis_charges_what_an_early_one_does(found, end, scope):
 def test_so_it_does_where_a_log_names_another_instance(found, scope):
     def named(bench: Bench) -> dict[str, Any]:
         return (
-            {"origin": replace(told(bench, 2, found), key=("worker", 2))}
+            {"origin": replace(told(bench, 2, found), key=InstanceKey("worker", 2))}
             if scope != "Instance"
             else {}
         )
@@ -176,7 +177,7 @@ def test_so_it_does_for_two_that_fail_one_after_the_other(found, most, scope):
             diagnoses[index] = told(bench, index, why)
         if scope != "Instance":
             diagnoses[0] = replace(diagnoses[0], origin=told(bench, 1, found))
-        bench.undiagnosed = {AttemptKey(("worker", index), 0, 0) for index in late}
+        bench.undiagnosed = {AttemptKey(InstanceKey("worker", index), 0, 0) for index in late}
         bench.diagnoses = [each for index, each in diagnoses.items() if index not in late]
         bench.settle().later(2)
         bench.undiagnosed, bench.diagnoses = set(), list(diagnoses.values())
@@ -191,9 +192,9 @@ def test_so_it_does_for_two_that_fail_one_after_the_other(found, most, scope):
 def test_a_failure_of_another_role_is_charged_once_whenever_it_is_known(late: bool):
     bench = Bench(job(role("worker", 1), role("ps", 1), scope="Role", backoff_initial_seconds=5))
     bench.settle()
-    ps = bench.ledger.instances["ps", 0]
+    ps = bench.ledger.instances[InstanceKey("ps", 0)]
     origin = InstanceDiagnosis(
-        key=("ps", 0),
+        key=InstanceKey("ps", 0),
         attempt_id=ps.attempt_id,
         cause=DiagnosedCause(
             **ITSELF["infrastructure"], file="ps-0", line=9, rank=0, evidence="Boom"

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from airflow_training.documents.instances import InstanceKey
 from tests.builders import Bench, job, role
 
 
@@ -37,7 +38,7 @@ def test_a_restart_tells_the_level_and_avoids_the_node(environment, reason, leve
     [told] = [each for each in bench.events if each.reason == "InstanceRestarted"]
     assert told.data["recovery"] == level
     assert told.data["recovery_why"]
-    assert bench.ledger.instances["worker", 0].avoid_nodes == avoided
+    assert bench.ledger.instances[InstanceKey("worker", 0)].avoid_nodes == avoided
 
 
 def test_only_the_newest_nodes_are_avoided_each_once():
@@ -45,4 +46,4 @@ def test_only_the_newest_nodes_are_avoided_each_once():
     for node in ("a", "b", "a", "c", "d", "e"):
         bench.end("worker", exit_code=1, environment=LOST, node=node)
         bench.settle()
-    assert bench.ledger.instances["worker", 0].avoid_nodes == ("a", "c", "d", "e")
+    assert bench.ledger.instances[InstanceKey("worker", 0)].avoid_nodes == ("a", "c", "d", "e")

@@ -14,6 +14,7 @@ from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.memory import growth_warnings, memory_of, with_its_memory
 from airflow_training.control.model import InstanceEntry, RaisedMemory
 from airflow_training.control.observations import InstanceDiagnosis
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import MemoryGrowth, ResolvedRole
 from airflow_training.frameworks.pods import training_container
 from airflow_training.state.codec import compact_json, from_json
@@ -42,7 +43,7 @@ def told(*, attempt: int = 0, reason: str = "", **cause: Any) -> InstanceDiagnos
     from airflow_training.control.attempts import AttemptId
 
     return InstanceDiagnosis(
-        key=("worker", 0),
+        key=InstanceKey("worker", 0),
         attempt_id=AttemptId(attempt=attempt),
         cause=DiagnosedCause(**CAUSE | cause),
         reason=reason,
@@ -170,7 +171,9 @@ def test_a_diagnosis_that_comes_late_asks_for_a_new_instance(rules):
 
 def test_all_whose_log_says_at_once_that_they_ran_out_begin_in_new_instances():
     made = staying(bench(with_memory(3), scope="Job"))
-    made.diagnoses = [replace(told(reason="Error"), key=("worker", index)) for index in range(2)]
+    made.diagnoses = [
+        replace(told(reason="Error"), key=InstanceKey("worker", index)) for index in range(2)
+    ]
     made.end("worker", 0, 1).end("worker", 1, 1).step()
     assert [bool(made.of("worker", index).host.uid) for index in range(3)] == [False, False, True]
     assert [asked(made, index) for index in range(3)] == [12 * GIB, 12 * GIB, 8 * GIB]
@@ -196,7 +199,9 @@ def test_what_has_more_already_may_begin_again_inside_its_instance():
     ],
 )
 def test_limit_and_request_grow_together(given, made):
-    entry = InstanceEntry(key=("worker", 0), memory=RaisedMemory(12 * GIB, since_attempt=1))
+    entry = InstanceEntry(
+        key=InstanceKey("worker", 0), memory=RaisedMemory(12 * GIB, since_attempt=1)
+    )
     spec = job(with_memory(**given), role("other"))
     changed = with_its_memory(spec, entry)
     container = training_container(changed.role("worker").template, None, name="main")
@@ -206,10 +211,10 @@ def test_limit_and_request_grow_together(given, made):
 
 
 def test_an_entry_of_before_has_what_the_document_says():
-    entry = InstanceEntry(key=("worker", 0))
+    entry = InstanceEntry(key=InstanceKey("worker", 0))
     assert "memory" not in compact_json(entry)
     assert from_json(InstanceEntry, compact_json(entry)) == entry
-    raised = InstanceEntry(key=("worker", 0), memory=RaisedMemory(5, since_attempt=2))
+    raised = InstanceEntry(key=InstanceKey("worker", 0), memory=RaisedMemory(5, since_attempt=2))
     assert from_json(InstanceEntry, compact_json(raised)) == raised
 
 

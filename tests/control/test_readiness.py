@@ -14,6 +14,7 @@ from airflow_training.control.hardware import ObservedHardware
 from airflow_training.control.model import Event
 from airflow_training.control.readiness import observed_hardware, required_hardware
 from airflow_training.control.replanning import replan_ledger
+from airflow_training.documents.instances import InstanceKey
 from tests.builders import Bench, job, role
 
 NODE = {"host": "pod", "boot_id": "this boot"}
@@ -136,7 +137,7 @@ def test_another_split_does_not_need_what_the_old_one_had():
     assert bench.of("worker", 0).observed_hardware is not None
     event = Event(at=bench.now, reason=reasons.REPLANNED, message="a node is gone")
     ledger, _ = replan_ledger(bench.job, bench.ledger, event, generation=bench.generation)
-    assert ledger.instances["worker", 0].observed_hardware is None
+    assert ledger.instances[InstanceKey("worker", 0)].observed_hardware is None
 
 
 @pytest.mark.parametrize(

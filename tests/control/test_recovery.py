@@ -16,6 +16,7 @@ from airflow_training.control.instance_checkpoints import entry_for_instance
 from airflow_training.control.model import JobEntry, Recovery
 from airflow_training.control.recovery import checkpoint_root, is_shared, order
 from airflow_training.control.reports import RejectedCheckpoint
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from tests.builders import Bench, job, role
@@ -79,7 +80,7 @@ def of_instance(index: int, step: int, at: float) -> CheckpointCommit:
 
 def goes_on_from(bench: Bench, index: int) -> tuple[int | None, int | None]:
     """Return the step of the newest checkpoint that an instance is told of, and its limit."""
-    entry = entry_for_instance(bench.ledger, bench.ledger.instances["worker", index])
+    entry = entry_for_instance(bench.ledger, bench.ledger.instances[InstanceKey("worker", index)])
     newest = entry.checkpoint
     return None if newest is None else newest.step, entry.recovery.at_most
 
@@ -159,11 +160,13 @@ def test_the_newest_checkpoint_is_known_and_told_once():
 def test_a_checkpoint_that_is_not_restored_is_told_once_for_each_restore():
     bench = commit(trained(), 10, 20)
     why = "rank 1: shards/x is missing"
-    bench.rejected.append((("worker", 1), RejectedCheckpoint(at=5.0, step=20, why=why)))
+    bench.rejected.append((InstanceKey("worker", 1), RejectedCheckpoint(at=5.0, step=20, why=why)))
     bench.settle()
-    bench.rejected.append((("worker", 0), RejectedCheckpoint(at=6.0, why="fences/2 is missing")))
+    bench.rejected.append(
+        (InstanceKey("worker", 0), RejectedCheckpoint(at=6.0, why="fences/2 is missing"))
+    )
     bench.settle()
-    bench.rejected.append((("worker", 1), RejectedCheckpoint(at=7.0, step=20, why=why)))
+    bench.rejected.append((InstanceKey("worker", 1), RejectedCheckpoint(at=7.0, step=20, why=why)))
     bench.settle()
     told = bench.said(reasons.CHECKPOINT_REJECTED)
     assert [(each.message, each.level, each.index) for each in told] == [
@@ -178,11 +181,11 @@ def test_what_several_processes_of_one_start_find_is_told_once():
     for index, (start, step) in enumerate([("0.0.0", 20), ("0.0.0", 20), ("0.0.1", 20)]):
         why = f"rank {index}: shards/x is missing"
         told = RejectedCheckpoint(at=5.0 + index, step=step, why=why, restore=start)
-        bench.rejected.append((("worker", index % 2), told))
+        bench.rejected.append((InstanceKey("worker", index % 2), told))
     for why in ("fences/2 is missing", "fences/3 is missing", "fences/3 is missing"):
         at = bench.now + len(bench.rejected)
         told = RejectedCheckpoint(at=at, why=why, restore="0.0.1")
-        bench.rejected.append((("worker", 0), told))
+        bench.rejected.append((InstanceKey("worker", 0), told))
     bench.settle()
     assert sorted(each.message for each in bench.said(reasons.CHECKPOINT_REJECTED)) == [
         "fences/2 is missing",

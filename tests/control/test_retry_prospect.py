@@ -12,6 +12,7 @@ from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.failures import Failure, classify
 from airflow_training.control.observations import InstanceDiagnosis
 from airflow_training.control.retry_prospect import prospect_of
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.kubernetes.reasons import REASONS
 from tests.builders import Bench, job, role, rule
 
@@ -28,7 +29,7 @@ def failure(*, reason: str = "Error", message: str = "", **facts: Any) -> Failur
     given = {"exit_code": None, "signal": None} | facts
     codes = {name: given[name] for name in ("exit_code", "signal")}
     return Failure(
-        key=("worker", 0),
+        key=InstanceKey("worker", 0),
         attempt_id=AttemptId(),
         at=1.0,
         reason=reason,
@@ -43,7 +44,7 @@ def diagnosed(cause: str, *, category: str = "configuration", retryable: str) ->
     found = DiagnosedCause(
         id=cause, category=category, retryable=retryable, confidence=0.9, evidence="why", line=3
     )
-    return InstanceDiagnosis(key=("worker", 0), attempt_id=AttemptId(), cause=found)
+    return InstanceDiagnosis(key=InstanceKey("worker", 0), attempt_id=AttemptId(), cause=found)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from airflow_training.control.reports import ProgressReport
 from airflow_training.control.rollup import checkpoint_reference, rollup
 from airflow_training.control.run_output import RunOutput
 from airflow_training.control.usage import AttemptUsage
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from tests.builders import Bench, after, job, role
 
@@ -84,7 +85,7 @@ def test_progress_and_what_is_left():
     said = ProgressReport(
         step=25, total_steps=100, epoch=1, samples=800, time=bench.now, metrics={"loss": 1.0}
     )
-    document = status(bench, progress={("worker", 0): said})
+    document = status(bench, progress={InstanceKey("worker", 0): said})
     (instance,) = document["instances"]
     assert instance["progress"] == {"step": 25, "total_steps": 100, "epoch": 1, "samples": 800}
     assert instance["eta_seconds"] == 300
@@ -146,14 +147,14 @@ def test_a_job_that_succeeded_has_no_root_cause_and_passes_side_data_on():
     bench.end("worker", 0, 1).settle()
     bench.end("worker").settle(starting=False)
     used = AttemptUsage(
-        key=("worker", 0),
+        key=InstanceKey("worker", 0),
         attempt_id=AttemptId(epoch=1, job_attempt=2, attempt=3),
         started_at=1700000001.0,
         finished_at=1700000004.0,
         resources={"cpu": "500m"},
         seconds=3.0,
     )
-    goes_on = dataclasses.replace(used, key=("worker", 1), finished_at=None)
+    goes_on = dataclasses.replace(used, key=InstanceKey("worker", 1), finished_at=None)
     output = RunOutput(uri="s3://m", bytes=3, digest="sha256:1")
     document = status(bench, output=output, usage=[used, goes_on])
     assert document["root_cause"] is None

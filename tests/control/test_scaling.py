@@ -7,6 +7,7 @@ import pytest
 from airflow_training.control import reasons
 from airflow_training.control.actions import Create, Delete
 from airflow_training.control.victims import choose_victims
+from airflow_training.documents.instances import InstanceKey
 from tests.builders import Bench, entry, job, role, seen
 
 
@@ -48,7 +49,9 @@ def live(index, *, age=10.0, ready=True, **fields):
     ],
 )
 def test_the_order_of_victims(team, surplus, expected):
-    shown = {("worker", i): seen("worker", i, "pending", scheduled=i == 0) for i in range(4)}
+    shown = {
+        InstanceKey("worker", i): seen("worker", i, "pending", scheduled=i == 0) for i in range(4)
+    }
     victims = choose_victims(team, surplus=surplus, seen=shown)
     assert [each.index for each in victims] == expected
 

@@ -20,6 +20,7 @@ import yaml
 from airflow_training.admission.check import check_text
 from airflow_training.admission.launch import launch
 from airflow_training.control.model import Event, InstanceEntry
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.runtimes.kubernetes.connection import CONNECTIONS
 from airflow_training.runtimes.kubernetes.logs import LogArchive
@@ -137,7 +138,7 @@ class Stage:
 
     # what is there -------------------------------------------------------------------------------
     def entry(self, uid: str, role: str = "worker", index: int = 0) -> InstanceEntry:
-        return self.store.ledger(uid).instances[role, index]
+        return self.store.ledger(uid).instances[InstanceKey(role, index)]
 
     def states(self, uid: str) -> dict[str, str]:
         found = self.store.ledger(uid).instances

@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from airflow_training.documents.instances import InstanceKey
+
 __all__ = ["Reports"]
 
 
@@ -19,7 +21,7 @@ class Reports(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.records: defaultdict[str, defaultdict[tuple[str, int], list[Any]]]
+        self.records: defaultdict[str, defaultdict[InstanceKey, list[Any]]]
         self.records = defaultdict(lambda: defaultdict(list))
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -28,8 +30,8 @@ class Reports(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def of(
-        self, run_uid: str, _awaited: Collection[tuple[str, int]]
-    ) -> Mapping[tuple[str, int], Sequence[Mapping[str, Any]]]:
+        self, run_uid: str, _awaited: Collection[InstanceKey]
+    ) -> Mapping[InstanceKey, Sequence[Mapping[str, Any]]]:
         """Return what the instances of a run said, oldest first."""
         return {key: tuple(lines) for key, lines in self.records[run_uid].items()}
 
@@ -44,7 +46,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         run_uid = self.path.split("/")[2]
-        key = (said["role"], int(said["index"]))
+        key = InstanceKey(said["role"], int(said["index"]))
         self.server.records[run_uid][key].append(json.loads(said["environment"]))
         self.send_response(204)
         self.end_headers()

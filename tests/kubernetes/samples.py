@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from airflow_training.control.attempts import AttemptId
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunRef, Scheduling
 from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
 from airflow_training.runtimes.kubernetes.pods import PodOptions, pod_of
@@ -76,5 +77,8 @@ def main_container(pod: dict[str, Any], name: str = "main") -> dict[str, Any]:
 
 def an_attempt(**keys: Any) -> InstanceRef:
     return InstanceRef(
-        run=RUN, key=("worker", 3), attempt_id=AttemptId(epoch=1, job_attempt=2, attempt=5), **keys
+        run=RUN,
+        key=InstanceKey("worker", 3),
+        attempt_id=AttemptId(epoch=1, job_attempt=2, attempt=5),
+        **keys,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.kubernetes import logs
 from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
@@ -214,7 +215,7 @@ async def test_what_was_collected_is_read_where_nobody_drives_and_the_pod_is_gon
     await until(lambda: not stage.pods())
     record = stage.store.run(uid)
     assert record is not None
-    ref = InstanceRef(run=record.ref(), key=("worker", 0))
+    ref = InstanceRef(run=record.ref(), key=InstanceKey("worker", 0))
     chunk = await stage.runtime().read_log(ref, Cursor(), limit=1 << 20)
     assert (chunk.data.decode(), chunk.missing) == (
         WORDS,

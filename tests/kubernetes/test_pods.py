@@ -14,6 +14,7 @@ from airflow_training.agent.order import ORDER_VARIABLE, Order, replace
 from airflow_training.agent.pod_attempts import prepare_next_attempt
 from airflow_training.control.memory import with_its_memory
 from airflow_training.control.model import InstanceEntry, RaisedMemory
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedDependency, RunRef
 from airflow_training.errors import InputError
 from airflow_training.runtimes.kubernetes import names
@@ -399,7 +400,7 @@ def test_a_deployment_id_has_to_be_a_label(controller, good):
 
 def test_the_longest_names_still_fit():
     run = RunRef(uid="0" * 20, job="j" * 53, namespace="n", controller="c")
-    ref = dataclasses.replace(an_attempt(), run=run, key=("r", 0))
+    ref = dataclasses.replace(an_attempt(), run=run, key=InstanceKey("r", 0))
     assert len(names.group_name(run, 9)) <= 63
     assert names.pod_name(ref, numbered=True).endswith("-1-2-5")
 
@@ -465,6 +466,8 @@ def test_a_pod_asks_for_the_memory_that_its_instance_was_given():
     limits = {"memory": "8Gi", "nvidia.com/gpu": 1}
     main = {"name": "main", "image": "i", "resources": {"limits": limits}}
     job = a_job(a_role(main=main))
-    entry = InstanceEntry(key=("worker", 1), memory=RaisedMemory(12 << 30, since_attempt=1))
+    entry = InstanceEntry(
+        key=InstanceKey("worker", 1), memory=RaisedMemory(12 << 30, since_attempt=1)
+    )
     pod = a_pod(with_its_memory(job, entry), index=1, facts=facts_of(RUN, job))
     assert main_container(pod)["resources"] == {"limits": {**limits, "memory": "12Gi"}}

@@ -9,12 +9,13 @@ from typing import Any, cast
 
 import pytest
 
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.kubernetes import quota_watch
 from airflow_training.runtimes.kubernetes.api import Api
 from airflow_training.runtimes.kubernetes.quota_watch import QuotaWatch
 from tests.waiting import PATIENCE, until
 
-WORKER = {("worker", 0)}
+WORKER = {InstanceKey("worker", 0)}
 NEVER = 9999.0
 
 

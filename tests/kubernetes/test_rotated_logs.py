@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.kubernetes import collecting, logs
 from airflow_training.runtimes.kubernetes.collected import CollectedLog, CollectedRun
 from airflow_training.runtimes.kubernetes.timestamped_lines import GAP, Piece, StampedReader
@@ -288,7 +289,7 @@ async def test_a_log_that_is_collected_costs_no_request(stage: Stage):
         await until(lambda: list((stage.folder / "collected").rglob("*.log")))
         record = stage.store.run(uid)
         assert record is not None
-        ref = InstanceRef(run=record.ref(), key=("worker", 0))
+        ref = InstanceRef(run=record.ref(), key=InstanceKey("worker", 0))
         before = runtime.api.requests + runtime.log_api.requests
         cursor = Cursor()
         for number in range(20):

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_training.agent.pod_attempts import expand_variables
 from airflow_training.control.observations import Observation
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.pod_attempts import (
     AgentReport,
@@ -41,7 +42,7 @@ def restarted(number: int = 1) -> dict[str, Any]:
 
 
 def look(pod: dict[str, Any], turn: AgentReport | None, state: Any = "running") -> Observation:
-    seen = Observation(key=("worker", 0), uid="pod", state=state, address_live=True)
+    seen = Observation(key=InstanceKey("worker", 0), uid="pod", state=state, address_live=True)
     return with_agent_report(seen, PodView.of(pod), turn)
 
 

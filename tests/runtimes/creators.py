@@ -24,7 +24,7 @@ SCRIPT = """
     local_dir, uid, instances = sys.argv[1:]
     run = RunRef(uid=uid, job="contract", namespace="default", controller="tests")
     specs = [
-        InstanceSpec(ref=InstanceRef(run=run, key=("sleeper", index)), name=f"s-{index}", **fields)
+        InstanceSpec(ref=InstanceRef(run=run, key=InstanceKey("sleeper", index)), name=f"s-{index}", **fields)
         for index, fields in enumerate(json.loads(instances))
     ]
     runtime = LocalRuntime(local_dir=Path(local_dir))

@@ -12,6 +12,7 @@ import pytest
 from airflow_training.control.attempts import AttemptId
 from airflow_training.control.observations import Observation
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.clock import VirtualClock
@@ -42,7 +43,9 @@ class World:
 
     async def create(self, role: str = "a", index: int = 0, **changes: Any) -> None:
         attempt = changes.pop("attempt", 0)
-        ref = InstanceRef(run=RUN, key=(role, index), attempt_id=AttemptId(attempt=attempt))
+        ref = InstanceRef(
+            run=RUN, key=InstanceKey(role, index), attempt_id=AttemptId(attempt=attempt)
+        )
         spec = InstanceSpec(ref=ref, name=f"{role}-{index}", **changes)
         assert (await self.runtime.create([spec]))[0].result == "created"
 
@@ -132,7 +135,7 @@ async def test_an_object_can_disappear() -> None:
         await here.create()
         uid = (await here.at(1, seen))["a", 0].uid
         assert not await here.at(3, seen)
-        assert seen.history[-1] == InstanceRemoval(key=("a", 0), uid=uid)
+        assert seen.history[-1] == InstanceRemoval(key=InstanceKey("a", 0), uid=uid)
 
 
 async def test_a_lost_instance_comes_back() -> None:
@@ -160,7 +163,7 @@ async def test_an_unreachable_runtime_answers_nothing_and_loses_nothing() -> Non
         here.runtime.release([], ReleaseAnswer(kind="List")),
         here.runtime.remove(RUN),
         here.runtime.cluster_view(),
-        here.runtime.read_log(InstanceRef(run=RUN, key=("a", 0)), Cursor(), limit=1),
+        here.runtime.read_log(InstanceRef(run=RUN, key=InstanceKey("a", 0)), Cursor(), limit=1),
     ):
         with pytest.raises(RuntimeUnavailable):
             await call
@@ -174,7 +177,7 @@ async def test_a_deleted_instance_takes_its_time_but_no_longer_than_the_grace() 
     async with watching(here.runtime, RUN) as seen:
         for index, grace in ((0, 60.0), (1, 4.0)):
             await here.create("a", index)
-            ref = InstanceRef(run=RUN, key=("a", index))
+            ref = InstanceRef(run=RUN, key=InstanceKey("a", index))
             await here.runtime.delete([ref], grace_seconds=grace)
         assert {i.state for i in (await here.at(3.9, seen)).values()} == {"terminating"}
         assert set(await here.at(4, seen)) == {("a", 0)}
@@ -233,7 +236,7 @@ def test_many_idle_jobs_cost_nothing() -> None:
         for number in range(200):
             run = RunRef(uid=f"{number:020x}", job="job", namespace="default", controller="tests")
             await runtime.prepare(run, job)
-            refs = [InstanceRef(run=run, key=("a", i)) for i in range(5)]
+            refs = [InstanceRef(run=run, key=InstanceKey("a", i)) for i in range(5)]
             await runtime.create([InstanceSpec(ref=ref, name="a") for ref in refs])
             follow.append(asyncio.create_task(Seen().follow(runtime, run)))
         clock.advance(60)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_training.control.model import Event, InstanceEntry, JobEntry, Ledger, RoleEntry
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunKey, Scheduling
 from airflow_training.state.store import Lease, RunRecord, Store
 from tests.builders import nested
@@ -46,12 +47,12 @@ def a_ledger(*entries: InstanceEntry, roles: Sequence[RoleEntry] = (), **job: An
     return Ledger(
         job=JobEntry(**job),
         roles={each.role: each for each in roles or (RoleEntry(role="worker", replicas=2),)},
-        instances={(each.role, each.index): each for each in entries},
+        instances={InstanceKey(each.role, each.index): each for each in entries},
     )
 
 
 def worker(index: int = 0, **fields: Any) -> InstanceEntry:
-    return InstanceEntry(key=("worker", index), **nested(fields))
+    return InstanceEntry(key=InstanceKey("worker", index), **nested(fields))
 
 
 def an_event(message: str = "", **fields: Any) -> Event:

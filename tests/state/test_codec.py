@@ -26,6 +26,7 @@ from airflow_training.control.model import (
     RestartRecord,
     RoleEntry,
 )
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.documents.resolved_blocks import ResolvedPlan
 from airflow_training.state.codec import (
@@ -98,15 +99,22 @@ def test_many_texts_are_read_like_each_alone(entries: list[InstanceEntry]):
 
 
 def test_defaults_take_no_room():
-    assert json.loads(compact_json(InstanceEntry(key=("worker", 0)))) == {
+    assert json.loads(compact_json(InstanceEntry(key=InstanceKey("worker", 0)))) == {
         "role": "worker",
         "index": 0,
     }
 
 
+def test_the_key_of_an_instance_says_its_name_again_when_it_is_read():
+    key = InstanceKey("worker", 1)
+    text = compact_json(InstanceEntry(key=key))
+    assert text == '{"role":"worker","index":1}'
+    assert str(from_json(InstanceEntry, text).key) == "worker-1"
+
+
 def test_a_field_of_a_newer_version_is_ignored():
     text = '{"role": "worker", "index": 0, "colour": "green"}'
-    assert from_json(InstanceEntry, text) == InstanceEntry(key=("worker", 0))
+    assert from_json(InstanceEntry, text) == InstanceEntry(key=InstanceKey("worker", 0))
 
 
 WRITTEN_BY_0_1 = [

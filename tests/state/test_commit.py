@@ -27,6 +27,7 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.reports import ProgressReport, ReportedValue
 from airflow_training.control.run_output import RunOutput
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import InputError, LeaseLost
 from airflow_training.state.store import Store
 from tests.examples import examples
@@ -80,7 +81,7 @@ ledgers = st.builds(
     lambda job, roles, instances: Ledger(
         job=job,
         roles={each.role: each for each in roles},
-        instances={(each.role, each.index): each for each in instances},
+        instances={InstanceKey(each.role, each.index): each for each in instances},
     ),
     build(JobEntry).map(in_bounds),
     st.lists(
@@ -126,7 +127,7 @@ def test_only_changed_rows_are_written(store: Store):
     entries = [worker(index) for index in range(1000)]
     uid = add_run(store, ledger=a_ledger(*entries)).uid
     old, lease = store.ledger(uid), take(store, uid)
-    instances = {**old.instances, ("worker", 500): worker(500, state="running")}
+    instances = {**old.instances, InstanceKey("worker", 500): worker(500, state="running")}
     written: list[Any] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
@@ -302,11 +303,11 @@ def test_progress_keeps_the_newest_line_and_the_series_of_metrics(store: Store):
     for step, loss in ((1, 0.5), (2, math.nan), (2, math.nan)):  # the last line was sent twice
         metrics = {"loss": loss, "accuracy": 0.25}
         line = ProgressReport(step=step, time=START + step, metrics=metrics)
-        store.progress.save(uid, {("worker", 0): line})
-    store.progress.save(uid, {("worker", 1): ProgressReport(step=9)})
+        store.progress.save(uid, {InstanceKey("worker", 0): line})
+    store.progress.save(uid, {InstanceKey("worker", 1): ProgressReport(step=9)})
     progress = store.progress.newest(uid)
-    assert progress["worker", 0].step == 2
-    assert progress["worker", 1] == ProgressReport(step=9)
+    assert progress[InstanceKey("worker", 0)].step == 2
+    assert progress[InstanceKey("worker", 1)] == ProgressReport(step=9)
     first, second = store.metrics.series(uid, name="loss")
     assert (first.step, first.at, first.value) == (1, START + 1, 0.5)
     assert (second.step, second.at) == (2, START + 2)
@@ -321,8 +322,8 @@ def test_progress_appends_the_points_of_all_lines(store: Store):
     metrics = {"loss": 0.5, "accuracy": 0.25}
     line = ProgressReport(step=4, time=START + 4.5, metrics=metrics, points=twice)
     for _ in range(2):  # told again: nobody had heard that it was taken
-        store.progress.save(uid, {("worker", 0): line})
-    assert store.progress.newest(uid)["worker", 0] == replace(line, points={})
+        store.progress.save(uid, {InstanceKey("worker", 0): line})
+    assert store.progress.newest(uid)[InstanceKey("worker", 0)] == replace(line, points={})
     assert [
         (each.step, each.at, each.value) for each in store.metrics.series(uid, name="loss")
     ] == loss
@@ -346,7 +347,9 @@ def test_output_is_kept(store: Store):
         lambda store: store.add_request("gone", "stop"),
         lambda store: store.add_events("gone", [an_event()]),
         lambda store: store.addresses.fix("gone", {"worker": [{"host": "a"}]}),
-        lambda store: store.progress.save("gone", {("worker", 0): ProgressReport(step=1)}),
+        lambda store: store.progress.save(
+            "gone", {InstanceKey("worker", 0): ProgressReport(step=1)}
+        ),
         lambda store: store.set_output("gone", RunOutput(uri="s3://m")),
         lambda store: store.tombstone("gone", reason="x"),
         lambda store: store.requeue("gone"),
@@ -396,7 +399,7 @@ def test_a_killed_holder_loses_no_commit_and_leaves_none_half_done(url: str, aft
     process.wait()
     process.stdout.close()
     store.acquire(uid, owner="next", dead_owners=["me"])  # waits for what is on its way
-    stored = store.ledger(uid).instances["worker", 0].restarts
+    stored = store.ledger(uid).instances[InstanceKey("worker", 0)].restarts
     assert stored in {told, told + 1}  # it may have died between the commit and telling of it
     assert [each.event.message for each in store.events(uid)] == [
         str(number) for number in range(1, stored + 1)

@@ -6,12 +6,13 @@ import json
 
 import pytest
 
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import InputError
 from airflow_training.state.environment import digest_of
 from airflow_training.state.store import Store
 from tests.state.samples import add_run
 
-KEY, OTHER = ("worker", 0), ("worker", 1)
+KEY, OTHER = InstanceKey("worker", 0), InstanceKey("worker", 1)
 
 
 def line(number: int, on: str = "interval", *, attempt: int = 0) -> str:

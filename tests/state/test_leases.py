@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import create_engine, select
 
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import InputError, LeaseLost
 from airflow_training.state.models import Base
 from airflow_training.state.store import Lease, Store, upgrade
@@ -212,7 +213,7 @@ class TwoOwners(RuleBasedStateMachine):
         if owner not in self.held:
             return
         new = dataclasses.replace(
-            self.ledger, instances={("worker", 0): worker(0, restarts=self.written + 1)}
+            self.ledger, instances={InstanceKey("worker", 0): worker(0, restarts=self.written + 1)}
         )
         events = [an_event(str(self.written + 1))]
         if owner == self.holder:

@@ -10,11 +10,12 @@ import pytest
 from sqlalchemy import select, update
 
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.models import LogPositionRow
 from airflow_training.state.store import LogPosition, LogValue, Store
 from tests.state.samples import START, add_run
 
-KEY = ("worker", 0)
+KEY = InstanceKey("worker", 0)
 FIRST = LogPosition(epoch=0, job_attempt=0, attempt=0, done=100, offset=80, last_at=START + 1)
 
 
@@ -91,6 +92,6 @@ def test_positions_of_other_instances_stay(store: Store, values: int):
     save(store, uid, None, FIRST, *(value(step) for step in range(values)))
     other = dataclasses.replace(FIRST, attempt=2)
     assert store.log_values.save(
-        uid, ("worker", 1), before=None, after=other, values=(), progress=None
+        uid, InstanceKey("worker", 1), before=None, after=other, values=(), progress=None
     )
     assert store.log_values.positions(uid) == {KEY: FIRST, ("worker", 1): other}

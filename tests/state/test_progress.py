@@ -9,13 +9,14 @@ from sqlalchemy import insert, select, update
 
 from airflow_training.control.reports import ProcessReport, ProgressReport, RejectedCheckpoint
 from airflow_training.control.run_output import RunOutput
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.runtimes.progress import progress_of
 from airflow_training.state.models import ProgressRow, RunRow
 from airflow_training.state.store import LogPosition, Store
 from tests.state.samples import add_run
 
-KEY = ("worker", 0)
+KEY = InstanceKey("worker", 0)
 EARLIER = """{
     "step": 7, "total_steps": 90, "epoch": 0.5, "samples": 56, "time": 8.0,
     "metrics": {"loss": 0.5, "grad": NaN},

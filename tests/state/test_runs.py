@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import delete, func, select
 
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import InputError
 from airflow_training.state.models import Base, RunRow
@@ -169,15 +170,17 @@ def fill(store: Store, run_id: str) -> str:
     store.add_request(uid, "pause")
     store.addresses.fix(uid, {"worker": [{"host": "a"}]})
     store.progress.save(
-        uid, {("worker", 0): ProgressReport(step=1, samples=8, metrics={"loss": 1.0})}
+        uid, {InstanceKey("worker", 0): ProgressReport(step=1, samples=8, metrics={"loss": 1.0})}
     )
     store.measurements.save(
         uid, Measurement(plan="p", subject="s", strategy={}, step_seconds=1.0, steps=3)
     )
     read = LogPosition(epoch=0, job_attempt=0, attempt=0)
-    store.log_values.save(uid, ("worker", 0), before=None, after=read, values=(), progress=None)
+    store.log_values.save(
+        uid, InstanceKey("worker", 0), before=None, after=read, values=(), progress=None
+    )
     store.subtasks.save(uid, {"": {}})
-    store.environments.save(uid, {("worker", 0): ["{}"]})
+    store.environments.save(uid, {InstanceKey("worker", 0): ["{}"]})
     old, lease = store.ledger(uid), take(store, uid)
     new = a_ledger(worker(0, state="running", started_at=START))
     store.commit(uid, lease=lease, old=old, new=new, events=[an_event()])

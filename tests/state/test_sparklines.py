@@ -7,6 +7,7 @@ from pathlib import Path
 from sqlalchemy import event
 
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import open_store
 from tests.web.conftest import a_run
 
@@ -14,7 +15,7 @@ from tests.web.conftest import a_run
 def report(uid: str, *losses: float, role: str = "worker", name: str = "loss") -> None:
     for number, loss in enumerate(losses):
         line = ProgressReport(step=number, time=100.0 + number, metrics={name: loss})
-        open_store().progress.save(uid, {(role, 0): line})
+        open_store().progress.save(uid, {InstanceKey(role, 0): line})
 
 
 def test_each_run_has_a_short_line_of_its_loss(airflow_home: Path):

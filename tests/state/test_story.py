@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from airflow_training.control.model import Event
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import RunChanged
 from airflow_training.state.models import EventRow, table_of
 from airflow_training.state.store import RunMark, Store
@@ -122,7 +123,9 @@ def test_commits_and_others_share_one_count(open_another: Callable[[], Store]):
     thread = threading.Thread(target=add)
     thread.start()
     for restarts in range(20):
-        new = dataclasses.replace(old, instances={("worker", 0): worker(0, restarts=restarts)})
+        new = dataclasses.replace(
+            old, instances={InstanceKey("worker", 0): worker(0, restarts=restarts)}
+        )
         store.commit(uid, lease=lease, old=old, new=new, events=[an_event("mine")])
         old = new
     thread.join()

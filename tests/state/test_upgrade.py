@@ -22,6 +22,7 @@ from sqlalchemy import create_engine, event, inspect, text
 from sqlalchemy.engine import Engine
 
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import Scheduling
 from airflow_training.errors import InputError
 from airflow_training.state import migrations
@@ -139,7 +140,7 @@ def test_values_from_before_ranks_were_kept_are_those_of_the_instance(empty_url:
     store = Store(empty_url)
     uid = add_run(store).uid
     store.progress.save(
-        uid, {("worker", 0): ProgressReport(step=7, time=8.0, metrics={"loss": 0.5})}
+        uid, {InstanceKey("worker", 0): ProgressReport(step=7, time=8.0, metrics={"loss": 0.5})}
     )
     store.close()
     migrate(empty_url, to="0004")
@@ -147,7 +148,7 @@ def test_values_from_before_ranks_were_kept_are_those_of_the_instance(empty_url:
     (kept,) = store.metrics.series(uid)
     assert (kept.step, kept.at, kept.value, kept.rank) == (7, 8.0, 0.5, None)
     store.progress.save(
-        uid, {("worker", 0): ProgressReport(step=7, time=8.0, metrics={"loss": 0.5})}
+        uid, {InstanceKey("worker", 0): ProgressReport(step=7, time=8.0, metrics={"loss": 0.5})}
     )
     assert store.metrics.series(uid) == [kept]
     store.close()
@@ -156,12 +157,12 @@ def test_values_from_before_ranks_were_kept_are_those_of_the_instance(empty_url:
 def test_runs_from_before_names_were_kept_go_on_without(empty_url: str):
     store = Store(empty_url)
     uid = add_run(store).uid
-    store.progress.save(uid, {("worker", 0): ProgressReport(step=7)})
+    store.progress.save(uid, {InstanceKey("worker", 0): ProgressReport(step=7)})
     store.close()
     migrate(empty_url, to="0005")
     store = Store(empty_url)
     assert store.find_run(uid).submitted_by == ""
-    assert store.progress.newest(uid)["worker", 0].step == 7, (
+    assert store.progress.newest(uid)[InstanceKey("worker", 0)].step == 7, (
         "a table that is rebuilt takes no other along"
     )
     named = store.create_run(

@@ -11,6 +11,7 @@ import pytest
 from airflow_training.control.attempts import AttemptId
 from airflow_training.control.model import InstanceEntry, KeptInstance, Ledger
 from airflow_training.control.usage import AttemptUsage, ResourceUsage
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import Store
 from airflow_training.state.usage import totals
 from tests.builders import with_attempt_id
@@ -28,7 +29,9 @@ class Writer:
         self.ledger = store.ledger(uid)
 
     def commit(self, *entries: InstanceEntry, resources: Any = RESOURCES) -> None:
-        new = dataclasses.replace(self.ledger, instances={(e.role, e.index): e for e in entries})
+        new = dataclasses.replace(
+            self.ledger, instances={InstanceKey(e.role, e.index): e for e in entries}
+        )
         self.commit_ledger(new, resources=resources)
 
     def commit_ledger(self, new: Ledger, *, resources: Any = RESOURCES) -> None:
@@ -63,7 +66,7 @@ def test_an_attempt_counts_from_its_start_to_its_end(store: Store, uid: str, clo
     clock.advance(100)
     assert store.usage.of_run(uid) == [
         AttemptUsage(
-            key=("worker", 0),
+            key=InstanceKey("worker", 0),
             attempt_id=AttemptId(),
             started_at=START + 1,
             finished_at=START + 4,

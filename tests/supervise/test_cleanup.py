@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from airflow_training.control.attempts import AttemptId
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import StillAlive
 from airflow_training.runtimes.faults import Behaviour, Script
@@ -58,7 +59,7 @@ async def test_cleanup_ends_what_lives_although_the_run_is_over(stage):
     assert stage.store.ledger(uid).job.drained
     stage.runtime.script = FOREVER
     run = RunRef(uid=uid, job="digits", namespace="default", controller="here", generation=9)
-    late = InstanceRef(run=run, key=("worker", 0), attempt_id=AttemptId(attempt=1))
+    late = InstanceRef(run=run, key=InstanceKey("worker", 0), attempt_id=AttemptId(attempt=1))
     await stage.runtime.create([InstanceSpec(ref=late, name="late", command=("true",))])
     assert stage.live(uid)
     await clean(stage, uid)

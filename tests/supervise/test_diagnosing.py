@@ -11,6 +11,7 @@ import pytest
 from airflow_training.control.attempts import AttemptKey
 from airflow_training.control.model import JobEntry, Ledger
 from airflow_training.control.reason_facts import OWN_REASONS
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.port import Capabilities, Cursor, InstanceRef, LogChunk, Runtime
@@ -72,7 +73,8 @@ def failed(*finished_at: float) -> Ledger:
         for index, at in enumerate(finished_at)
     ]
     return Ledger(
-        job=JobEntry(state="Failed"), instances={(each.role, each.index): each for each in team}
+        job=JobEntry(state="Failed"),
+        instances={InstanceKey(each.role, each.index): each for each in team},
     )
 
 
@@ -151,7 +153,9 @@ async def test_the_first_step_is_not_looked_for_where_no_offset_can_be_read_from
 
 async def test_a_lost_loss_explains_an_attempt_as_well():
     asked = diagnoser({0: losses(1, 9, "2.5") + losses(10, 9, "nan")})
-    ledger = Ledger(instances={("worker", 0): entry(uid="w0", wanted=True, state="running")})
+    ledger = Ledger(
+        instances={InstanceKey("worker", 0): entry(uid="w0", wanted=True, state="running")}
+    )
     await asked.ask(ledger, [seen(state="failed", exit_code=1, reason="Error")], {})
     for task in asked._asked.values():
         await task
@@ -176,7 +180,9 @@ async def test_a_log_that_cannot_be_read_keeps_no_job_from_ending(caplog: pytest
 
 async def test_an_attempt_is_diagnosed_once_and_its_answer_waits_to_be_taken_in():
     asked = diagnoser({0: OOM})
-    ledger = Ledger(instances={("worker", 0): entry(uid="w0", wanted=True, state="running")})
+    ledger = Ledger(
+        instances={InstanceKey("worker", 0): entry(uid="w0", wanted=True, state="running")}
+    )
     objects: list[Any] = [seen(state="failed", exit_code=1, reason="Error")]
     await asked.ask(ledger, objects, {})
     for task in asked._asked.values():
@@ -221,12 +227,16 @@ async def test_what_waits_for_a_diagnosis_that_comes_late(
     monkeypatch.setattr(diagnosing, "_PATIENCE_SECONDS", 0)
     logs = LateLogs({0: OOM})
     asked = diagnoser(logs)
-    ledger = Ledger(instances={("worker", 0): entry(uid="w0", wanted=True, state="running")})
+    ledger = Ledger(
+        instances={InstanceKey("worker", 0): entry(uid="w0", wanted=True, state="running")}
+    )
     asking = asyncio.ensure_future(asked.ask(ledger, [seen(state="failed", **end)], {}))
     for _ in range(20):
         await asyncio.sleep(0)
     assert asking.done() is not decision_waits
-    assert set(asked.pending) == ({AttemptKey(("worker", 0), 0, 0)} if restart_waits else set())
+    assert set(asked.pending) == (
+        {AttemptKey(InstanceKey("worker", 0), 0, 0)} if restart_waits else set()
+    )
     logs.readable.set()
     await asking
     for task in asked._asked.values():

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_training.control.actions import AwaitPeers
 from airflow_training.control.decide import new_ledger
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.supervise.effects import Effects
@@ -42,8 +43,8 @@ async def test_a_peer_is_made_though_nobody_can_be_told_that_it_is_waited_for(st
     chosen = await effects(stage, keeper(seconds_left=10.0))
     await act(chosen, CREATE, now=1.0)
     uid = stage.runtime.live("r")["worker", 0].uid
-    wait = AwaitPeers(key=("worker", 0), uid=uid, seconds=240.0, number=1)
-    peer = replace(CREATE, key=("worker", 1))
+    wait = AwaitPeers(key=InstanceKey("worker", 0), uid=uid, seconds=240.0, number=1)
+    peer = replace(CREATE, key=InstanceKey("worker", 1))
     await act(chosen, wait, peer, now=2.0)
     assert stage.live("r") == {("worker", 0), ("worker", 1)}
 
@@ -53,7 +54,7 @@ async def test_who_could_not_be_told_of_a_wait_is_told_again_before_long_but_not
 ):
     stage.runtime = Deaf()
     chosen = await effects(stage, keeper(seconds_left=10.0))
-    wait = AwaitPeers(key=("worker", 0), uid="w", seconds=240.0, number=1)
+    wait = AwaitPeers(key=InstanceKey("worker", 0), uid="w", seconds=240.0, number=1)
     for second in range(60):
         await act(chosen, wait, now=float(second))
     assert stage.runtime.told == 2

@@ -11,6 +11,7 @@ from airflow_training.control.attempts import AttemptKey
 from airflow_training.control.model import Ledger
 from airflow_training.control.observations import Observation, Observations
 from airflow_training.control.reports import ProcessReport, ProgressReport, RejectedCheckpoint
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.documents.resolved_blocks import CheckpointCommit, ResolvedCheckpoint
 from airflow_training.runtimes.port import Runtime
@@ -60,13 +61,16 @@ def test_a_run_has_the_followers_that_its_job_asks_for(checkpoint, read_logs, ex
 
 def test_what_followers_know_comes_together():
     commit = CheckpointCommit(uri="/c", step=1, digest="d", at=1.0)
-    rejected = (("worker", 0), RejectedCheckpoint(at=1.0, step=2, why="damaged"))
+    rejected = (InstanceKey("worker", 0), RejectedCheckpoint(at=1.0, step=2, why="damaged"))
     known = (
-        Evidence(undiagnosed=[AttemptKey(("worker", 0), 0, 1)])
+        Evidence(undiagnosed=[AttemptKey(InstanceKey("worker", 0), 0, 1)])
         | Evidence(committed=[commit])
         | Evidence(rejected=[rejected])
     )
-    assert (known.undiagnosed, known.committed) == ((AttemptKey(("worker", 0), 0, 1),), (commit,))
+    assert (known.undiagnosed, known.committed) == (
+        (AttemptKey(InstanceKey("worker", 0), 0, 1),),
+        (commit,),
+    )
     assert known.rejected == (rejected,)
 
 
@@ -82,8 +86,8 @@ async def test_a_rejected_checkpoint_is_given_to_decisions_until_one_is_stored()
         line = ProcessReport(rank=0, generation=2, sequence=2, state="RUNNING", rejected=rejected)
         return ProgressReport(subtasks=(line,))
 
-    following.on_progress({("worker", 1): report(30)})
-    ended = Observation(key=("worker", 0), uid="u", state="failed", progress=report(20))
+    following.on_progress({InstanceKey("worker", 1): report(30)})
+    ended = Observation(key=InstanceKey("worker", 0), uid="u", state="failed", progress=report(20))
     known = await following.evidence(Observations(instances=[ended]))
     assert [(key, each.step) for key, each in known.rejected] == [
         (("worker", 1), 30),
@@ -92,5 +96,5 @@ async def test_a_rejected_checkpoint_is_given_to_decisions_until_one_is_stored()
     assert len(news) == 2
     assert await following.evidence(None) == known
     following.on_persisted(known)
-    following.on_progress({("worker", 1): report(30)})
+    following.on_progress({InstanceKey("worker", 1): report(30)})
     assert await following.evidence(None) == Evidence()

@@ -13,6 +13,7 @@ import pytest
 from airflow_training.control.actions import Action, Create, Delete, Release
 from airflow_training.control.attempts import AttemptId
 from airflow_training.control.decide import new_ledger
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import LeaseLost
 from airflow_training.runtimes.clock import steady_now
@@ -24,7 +25,7 @@ from tests.builders import job, role
 from tests.waiting import until
 
 LEASE = Lease(run="r", owner="me", generation=1, expires_at=0.0)
-CREATE = Create(key=("worker", 0), attempt_id=AttemptId(attempt=0))
+CREATE = Create(key=InstanceKey("worker", 0), attempt_id=AttemptId(attempt=0))
 
 
 class Asked(LeaseKeeper):
@@ -69,13 +70,17 @@ async def test_a_good_lease_acts(stage):
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(lambda uid: dataclasses.replace(CREATE, key=("worker", 1)), id="create"),
         pytest.param(
-            lambda uid: Delete(key=("worker", 0), uid=uid, grace_seconds=0, reason="x"),
+            lambda uid: dataclasses.replace(CREATE, key=InstanceKey("worker", 1)), id="create"
+        ),
+        pytest.param(
+            lambda uid: Delete(key=InstanceKey("worker", 0), uid=uid, grace_seconds=0, reason="x"),
             id="delete",
         ),
         pytest.param(
-            lambda uid: Release(key=("worker", 0), uid=uid, attempt=0, answer="Confirmation"),
+            lambda uid: Release(
+                key=InstanceKey("worker", 0), uid=uid, attempt=0, answer="Confirmation"
+            ),
             id="release",
         ),
     ],

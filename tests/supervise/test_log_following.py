@@ -18,6 +18,7 @@ import pytest
 
 from airflow_training.control.model import JobEntry, Ledger, RoleEntry
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.documents.resolved_blocks import ResolvedLogPattern
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
@@ -40,7 +41,7 @@ from tests.state.samples import a_job, a_key, a_ledger
 from tests.waiting import until
 
 NOW = 1_767_225_600.0
-KEY = ("worker", 0)
+KEY = InstanceKey("worker", 0)
 
 
 def metric_line(step: int) -> bytes:
@@ -81,7 +82,7 @@ class Scene:
     uid: str
     logs: Logs
     ledger: Ledger
-    said: dict[tuple[str, int], ProgressReport] = field(default_factory=dict)
+    said: dict[InstanceKey, ProgressReport] = field(default_factory=dict)
     patterns: tuple[ResolvedLogPattern, ...] = ()
 
     def follower(self) -> LogFollower:
@@ -258,7 +259,7 @@ async def test_a_worker_that_dies_of_one_end_reads_the_others(scene, monkeypatch
         await until(lambda: scene.steps() == [0])
         scene.logs.texts[0] += metric_line(1)
         scene.logs.over.add(0)
-        first = ("evaluator", 0)
+        first = InstanceKey("evaluator", 0)
         ended: dict[str, Any] = {"wanted": False, "state": "failed", "finished_at": NOW + 50}
         scene.entry(**ended)
         other = an_entry(*first, was_running=True, started_at=NOW, **ended)

@@ -13,6 +13,7 @@ import pytest
 from airflow_training.control.model import Elapsed, InstanceEntry, JobEntry, Ledger
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.run_output import RunOutput
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.faults import Behaviour, Fault, Script
 from airflow_training.runtimes.memory import MemoryRuntime
@@ -254,7 +255,7 @@ class Witness(MemoryRuntime):
 
     def _see(self, kind: str, ref: InstanceRef) -> InstanceEntry:
         self.effects.append(f"{kind} {ref.role}-{ref.index}")
-        return self.store.ledger(ref.run.uid).instances[ref.role, ref.index]
+        return self.store.ledger(ref.run.uid).instances[InstanceKey(ref.role, ref.index)]
 
     async def create(self, instances):
         for ref in (each.ref for each in instances):

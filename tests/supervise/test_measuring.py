@@ -12,6 +12,7 @@ from airflow_training.admission.plan.history import history_of
 from airflow_training.admission.plan.replan import ReplanInput, replan_run
 from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, RoleEntry
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import ResolvedCheckpoint, SaveEverySeconds
 from airflow_training.planning.sources.clusters import parse_cluster
@@ -70,11 +71,11 @@ class Run:
         self.store = stage.store
         self.uid = stage.launch(job, run_id=f"run-{len(stage.store.runs())}")
         self.job = job
-        entry = InstanceEntry(key=("worker", 0), state="running")
+        entry = InstanceEntry(key=InstanceKey("worker", 0), state="running")
         self.ledger = Ledger(
             job=JobEntry(state="Running"),
             roles={"worker": RoleEntry(role="worker", replicas=replicas)},
-            instances={("worker", 0): entry},
+            instances={InstanceKey("worker", 0): entry},
         )
         self.meter = Meter(store=self.store, uid=self.uid, state=lambda: (self.job, self.ledger))
         self.step, self.now = 0, 1000.0
@@ -84,7 +85,7 @@ class Run:
         for _ in range(4):
             self.step, self.now = self.step + 1, self.now + seconds
             said = ProgressReport(step=self.step, time=self.now, metrics=metrics)
-            self.store.progress.save(self.uid, {("worker", 0): said})
+            self.store.progress.save(self.uid, {InstanceKey("worker", 0): said})
             await self.meter.poll()
 
     def measured(self) -> Mapping[str, Any] | None:
@@ -133,7 +134,12 @@ async def test_progress_that_only_the_log_tells_is_measured(lab):
         after = LogPosition(epoch=0, job_attempt=0, attempt=0, done=100 * step)
         progress = ProgressReport(step=step, time=1000.0 + 0.5 * step)
         run.store.log_values.save(
-            run.uid, ("worker", 0), before=before, after=after, values=(), progress=progress
+            run.uid,
+            InstanceKey("worker", 0),
+            before=before,
+            after=after,
+            values=(),
+            progress=progress,
         )
         await run.meter.poll()
         before = after
@@ -199,7 +205,7 @@ async def test_nothing_is_measured_where_it_would_not_be_of_the_plan(lab, why):
         run = Run(lab.stage, lab.job())
         for step in (None, None, None, 1 if why == "one-step-only" else None):
             line = ProgressReport(step=step, time=1.0, metrics={"loss": 1.0})
-            run.store.progress.save(run.uid, {("worker", 0): line})
+            run.store.progress.save(run.uid, {InstanceKey("worker", 0): line})
             await run.meter.poll()
     assert run.measured() is None
     assert origins(lab.plan(), "time_s") == {"static"}
@@ -233,12 +239,12 @@ def measure_links(lab: Lab, *, node: str = "gpu-0", runtime: str = "local", **me
     store = lab.stage.store
     job = replace(lab.job(), name="measure-cluster", runtime=runtime, plan=None)
     uid = lab.stage.launch(job, run_id=f"links-{len(store.runs())}")
-    store.progress.save(uid, {("worker", 0): ProgressReport(time=1.0, metrics=metrics)})
+    store.progress.save(uid, {InstanceKey("worker", 0): ProgressReport(time=1.0, metrics=metrics)})
     lease, old = store.acquire(uid, owner="me"), store.ledger(uid)
     assert lease is not None
-    entry = InstanceEntry(key=("worker", 0), state="succeeded", node=node)
+    entry = InstanceEntry(key=InstanceKey("worker", 0), state="succeeded", node=node)
     over = replace(old.job, state="Succeeded", drained=True)
-    new = replace(old, job=over, instances={("worker", 0): entry})
+    new = replace(old, job=over, instances={InstanceKey("worker", 0): entry})
     store.commit(uid, lease=lease, old=old, new=new, events=[])
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.supervise.callback_reports import PodReports
 from tests.builders import job
 
-KEY, OTHER = ("worker", 0), ("worker", 1)
+KEY, OTHER = InstanceKey("worker", 0), InstanceKey("worker", 1)
 
 
 def line(on: str, number: int) -> str:

@@ -8,12 +8,13 @@ import dataclasses
 import pytest
 from sqlalchemy import update
 
-from airflow_training.control.attempts import AttemptId, InstanceKey
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, RoleEntry
 from airflow_training.control.observations import InstanceState, Observation, Observations
 from airflow_training.control.reports import ProcessReport, ProgressReport
 from airflow_training.control.subtask_snapshot import STATE_CHECKSUM_MISMATCH, read_snapshot
 from airflow_training.control.subtasks import rank_states
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved_blocks import CheckpointCommit, ResolvedCheckpoint
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.state.environment import digest_of
@@ -51,7 +52,7 @@ class Desk:
             roles={
                 each.name: RoleEntry(role=each.name, replicas=each.replicas) for each in made.roles
             },
-            instances={("worker", 0): InstanceEntry(key=("worker", 0))},
+            instances={InstanceKey("worker", 0): InstanceEntry(key=InstanceKey("worker", 0))},
         )
         self.root = root
         self.progress: dict[InstanceKey, ProgressReport] = {}
@@ -71,7 +72,7 @@ class Desk:
         self, index: int, state: InstanceState, *lines: ProcessReport, attempt: int = 0
     ) -> None:
         self.seen["worker", index] = Observation(
-            key=("worker", index),
+            key=InstanceKey("worker", index),
             uid=f"{index}-{attempt}",
             attempt_id=AttemptId(attempt=attempt),
             state=state,
@@ -122,10 +123,12 @@ async def test_what_reached_the_store_another_way_counts_too(stage):
     desk = Desk(stage, a_job(1))
     reference = CheckpointCommit(uri="s3://models/run/0", step=10, digest="sha256:10", at=1.0)
     said = ProgressReport(subtasks=(line(0, "SAVED", 4, verified=(10,)),), checkpoint=reference)
-    desk.store.progress.save(desk.uid, {("worker", 0): said})
+    desk.store.progress.save(desk.uid, {InstanceKey("worker", 0): said})
     assert await desk.poll() == ["SAVED"]
     assert restorable(desk.processes.groups[""]) == 10
-    assert desk.progress["worker", 0].checkpoint == reference  # whoever follows commits is told
+    assert (
+        desk.progress[InstanceKey("worker", 0)].checkpoint == reference
+    )  # whoever follows commits is told
 
 
 async def test_independent_instances_are_groups_of_their_own(stage):
@@ -139,12 +142,12 @@ async def test_independent_instances_are_groups_of_their_own(stage):
 async def test_the_record_that_a_save_names_is_kept(stage):
     desk = Desk(stage, a_job(1))
     named = '{"number": 0}'
-    desk.store.environments.save(desk.uid, {("worker", 0): [named]})
+    desk.store.environments.save(desk.uid, {InstanceKey("worker", 0): [named]})
     desk.show(0, "running", line(0, "SAVED", 4, verified=(10,), environment=digest_of(named)))
     await desk.poll()
     later = [f'{{"number": {n}}}' for n in range(1, 30)]
-    desk.store.environments.save(desk.uid, {("worker", 0): later})
-    kept = desk.store.environments.of_run(desk.uid)["worker", 0]
+    desk.store.environments.save(desk.uid, {InstanceKey("worker", 0): later})
+    kept = desk.store.environments.of_run(desk.uid)[InstanceKey("worker", 0)]
     assert kept[0].digest == digest_of(named)
     assert len(kept) == 11
     document = desk.store.subtasks.of_run(desk.uid)[""]
@@ -232,13 +235,13 @@ async def test_a_driven_run_leaves_where_its_processes_ended(stage):
 async def test_a_failure_without_records_is_judged_by_those_in_the_store(stage):
     uid = stage.launch(a_job(2))
     line = '{"at": 1.0, "on": "exit"}'
-    stage.store.environments.save(uid, {("worker", 0): [line], ("worker", 1): [line]})
+    stage.store.environments.save(uid, {InstanceKey("worker", index): [line] for index in range(2)})
     own = '{"at": 2.0}'
     seen = Observations(
         instances=(
-            Observation(key=("worker", 0), uid="a", state="failed"),
-            Observation(key=("worker", 0), uid="b", state="running"),
-            Observation(key=("worker", 1), uid="c", state="failed", environment=(own,)),
+            Observation(key=InstanceKey("worker", 0), uid="a", state="failed"),
+            Observation(key=InstanceKey("worker", 0), uid="b", state="running"),
+            Observation(key=InstanceKey("worker", 1), uid="c", state="failed", environment=(own,)),
         )
     )
     records = StoredRecords(stage.store, uid)

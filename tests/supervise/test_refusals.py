@@ -12,6 +12,7 @@ import pytest
 
 from airflow_training.control.actions import Create
 from airflow_training.control.attempts import AttemptId
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import InputError, RefusedForNow
 from airflow_training.runtimes.memory import MemoryRuntime
@@ -175,7 +176,7 @@ RUN = RunRef(uid="u", job="digits", namespace="default", controller="here")
 def refused_for(hours: float, *, patience_seconds: float) -> list[int]:
     """Return when a create is asked for that is refused each time, of passes every second."""
     refusals, asked = Refusals(), []
-    create = Create(key=("worker", 0), attempt_id=AttemptId())
+    create = Create(key=InstanceKey("worker", 0), attempt_id=AttemptId())
     ref = InstanceRef(run=RUN, key=create.key, attempt_id=create.attempt_id)
     outcome = Outcome(ref=ref, result="refused", patience_seconds=patience_seconds)
     for now in range(int(hours * 3600)):
@@ -196,7 +197,7 @@ def test_what_is_refused_is_asked_for_ever_less_often():
 
 
 def test_what_is_over_in_a_moment_is_told_only_when_it_lasts():
-    create = Create(key=("worker", 0), attempt_id=AttemptId())
+    create = Create(key=InstanceKey("worker", 0), attempt_id=AttemptId())
     ref = InstanceRef(run=RUN, key=create.key, attempt_id=create.attempt_id)
     outcome = Outcome(ref=ref, result="refused", message="another attempt still lives")
     refusals = Refusals()
@@ -210,7 +211,7 @@ def test_what_is_over_in_a_moment_is_told_only_when_it_lasts():
 
 
 def test_what_has_a_grace_is_final_after_it_whatever_it_waited_for_before():
-    create = Create(key=("worker", 0), attempt_id=AttemptId())
+    create = Create(key=InstanceKey("worker", 0), attempt_id=AttemptId())
     ref = InstanceRef(run=RUN, key=create.key, attempt_id=create.attempt_id)
     full = Outcome(ref=ref, result="refused", reason="QuotaExceeded", patience_seconds=60.0)
     odd = replace(full, reason="Forbidden", message="the moon is full", grace_seconds=300.0)
@@ -247,7 +248,9 @@ class Quota:
     def __init__(self, *, left: int, patience_seconds: float = 60.0) -> None:
         self.left = left
         self.refusals = Refusals()
-        self.creates = [Create(key=("worker", n), attempt_id=AttemptId()) for n in range(100)]
+        self.creates = [
+            Create(key=InstanceKey("worker", n), attempt_id=AttemptId()) for n in range(100)
+        ]
         self.asked: list[int] = []
         self.patience_seconds = patience_seconds
         self.ask(now=0)
@@ -328,7 +331,7 @@ async def test_what_all_instances_need_is_waited_for_by_all_of_them(stage):
 
 
 def test_who_is_not_wanted_any_more_waits_for_nothing():
-    create = Create(key=("worker", 0), attempt_id=AttemptId())
+    create = Create(key=InstanceKey("worker", 0), attempt_id=AttemptId())
     ref = InstanceRef(run=RUN, key=create.key, attempt_id=create.attempt_id)
     refusals = Refusals()
     refusals.note([create], [Outcome(ref=ref, result="refused", patience_seconds=60.0)], now=1)

@@ -25,6 +25,7 @@ from airflow_training.admission.plan.replan import (
 from airflow_training.admission.plan.step import plan_job
 from airflow_training.control.model import ActivePhase, InstanceEntry, JobEntry, Ledger, RoleEntry
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import (
     ResolvedCheckpoint,
@@ -370,8 +371,8 @@ class Eye:
         )
         assert job.role("worker").replicas == 3
         team = {
-            ("worker", i): InstanceEntry(
-                key=("worker", i),
+            InstanceKey("worker", i): InstanceEntry(
+                key=InstanceKey("worker", i),
                 node=f"n{i}",
                 phase=ActivePhase(),
                 state="running",
@@ -411,10 +412,10 @@ class Eye:
         """Let an instance wait for a place since so long ago."""
         assert self.state is not None
         waiting = InstanceEntry(
-            key=("worker", index),
+            key=InstanceKey("worker", index),
             phase=ActivePhase(wanted_at=time.time() - seconds),
         )
-        team = {**self.state.ledger.instances, ("worker", index): waiting}
+        team = {**self.state.ledger.instances, InstanceKey("worker", index): waiting}
         self.state = replace(self.state, ledger=replace(self.state.ledger, instances=team))
 
     def goes_on(self, change: FollowerChange) -> None:
@@ -427,7 +428,7 @@ class Eye:
         self.state = RunView(
             job=change.job,
             ledger=replace(self.state.ledger, instances=team, roles=roles),
-            progress={("worker", 0): ProgressReport(step=1, total_steps=FAR)},
+            progress={InstanceKey("worker", 0): ProgressReport(step=1, total_steps=FAR)},
             generation=1,
             now=time.time(),
         )

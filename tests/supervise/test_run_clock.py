@@ -8,6 +8,7 @@ import time
 import pytest
 
 from airflow_training.control.model import Ledger
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.clock import WallClock
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.supervise.run_clock import RunClock, newest_time
@@ -40,7 +41,9 @@ def test_time_goes_on_as_if_nobody_had_set_the_clock(wall, off):
 
 
 def test_a_holder_goes_on_where_the_one_before_was(wall):
-    ledger = Ledger(instances={("worker", 0): entry("worker", 0, last_transition_at=time.time())})
+    ledger = Ledger(
+        instances={InstanceKey("worker", 0): entry("worker", 0, last_transition_at=time.time())}
+    )
     wall.off = -HOUR
     clock = RunClock(WallClock())
     clock.not_before(newest_time(ledger))

@@ -13,6 +13,7 @@ import pytest
 
 from airflow_training.control.observations import Observations
 from airflow_training.control.reports import ProgressReport, ReportedValue
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate, Runtime, Snapshot
@@ -23,7 +24,7 @@ from tests.waiting import PATIENCE, until
 RUN = RunRef(uid="u", job="j", namespace="n", controller="c", generation=0)
 WORKER = seen("worker", 0, "running", uid="1")
 FAILED = seen("worker", 0, "failed", uid="1", exit_code=9)
-GONE = InstanceRemoval(key=("worker", 0), uid="1")
+GONE = InstanceRemoval(key=InstanceKey("worker", 0), uid="1")
 
 
 class Told:
@@ -119,7 +120,7 @@ async def test_reports_that_come_before_any_is_taken_keep_all_their_points():
             points = {"loss": [ReportedValue(step, float(step), 0.5)]}
             report = ProgressReport(step=step, points=points)
             await tell(InstanceUpdate(instance=dataclasses.replace(WORKER, progress=report)))
-        taken = watcher.pop_progress()["worker", 0]
+        taken = watcher.pop_progress()[InstanceKey("worker", 0)]
         assert taken.step == 2
         assert [each.step for each in taken.points["loss"]] == [0, 1, 2]
         assert watcher.pop_progress() == {}

@@ -11,6 +11,7 @@ from airflow_training.control.data_readings import DataReading, ReadingPoint
 from airflow_training.control.model import Request
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.rollup import timestamp
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.records import MetricPoint
 from airflow_training.state.store import open_store
 from airflow_training.web.answers import asked_of
@@ -21,7 +22,7 @@ from tests.web.conftest import a_run
 from tests.web.test_phrases import overview
 
 NOW = 1000.0
-KEY = ("worker", 0)
+KEY = InstanceKey("worker", 0)
 
 
 def point(at: float) -> MetricPoint:
@@ -61,11 +62,14 @@ def test_what_never_began_was_never_heard():
 def test_a_rate_is_counted_and_else_what_the_script_says():
     points = (ReadingPoint(at=10, samples=0), ReadingPoint(at=20, samples=640))
     readings = {
-        ("worker", 0): DataReading(since=20, points=points),
-        ("worker", 1): DataReading(since=20, points=points[:1]),
+        InstanceKey("worker", 0): DataReading(since=20, points=points),
+        InstanceKey("worker", 1): DataReading(since=20, points=points[:1]),
     }
-    said = {("worker", index): {"samples_per_second": 8.0} for index in range(3)}
-    said |= {("worker", 3): {"samples_per_second": math.nan}, ("worker", 4): {"loss": 1.0}}
+    said = {InstanceKey("worker", index): {"samples_per_second": 8.0} for index in range(3)}
+    said |= {
+        InstanceKey("worker", 3): {"samples_per_second": math.nan},
+        InstanceKey("worker", 4): {"loss": 1.0},
+    }
     rates = {
         index: rate for (_, index), rate in sample_rates(readings, said, state="Running").items()
     }

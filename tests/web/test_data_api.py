@@ -8,6 +8,7 @@ import pytest
 
 from airflow_training.control.data_readings import DataReading, ReadingPoint
 from airflow_training.control.reports import FileRead, FilesReport, ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import open_store
 from airflow_training.web.data import imbalance_of, stalled_seconds
 from tests.state.samples import a_ledger, worker
@@ -18,7 +19,7 @@ POINTS = tuple(ReadingPoint(at=float(at), samples=at) for at in range(0, 20, 2))
 
 
 def tell(run: Any, index: int, **fields: Any) -> None:
-    open_store().progress.save(run.uid, {("worker", index): ProgressReport(**fields)})
+    open_store().progress.save(run.uid, {InstanceKey("worker", index): ProgressReport(**fields)})
 
 
 def files_of(*files: tuple[str, float, float | None]) -> FilesReport:
@@ -141,7 +142,7 @@ def test_files_that_the_job_gives_are_told_before_the_script_speaks(client, run,
 def test_a_thousand_ranks_are_told_at_once(client):
     count = 1000
     run = a_run(ledger=a_ledger(*(worker(i) for i in range(count)), state="Running"))
-    lines = {("worker", i): ProgressReport(samples=i, time=1.0) for i in range(count)}
+    lines = {InstanceKey("worker", i): ProgressReport(samples=i, time=1.0) for i in range(count)}
     open_store().progress.save(run.uid, lines)
     found = get(client, f"dags/digits/trainings/{run.uid}/data")
     assert [each["samples"] for each in found["instances"]] == [*range(count)]

@@ -13,6 +13,7 @@ import pytest
 from airflow_training.agent import progress_tail
 from airflow_training.control import system_metrics
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.progress import progress_of
 from airflow_training.state.store import MetricPoint, open_store
 from airflow_training.web.derived_series import counters_of, shown_names, step_times, with_samples
@@ -32,7 +33,7 @@ def series_of(client: Any, uid: str, **query: Any) -> dict[str, Any]:
 
 def report(uid: str, *lines: ProgressReport, index: int = 0) -> None:
     for line in lines:
-        open_store().progress.save(uid, {("worker", index): line})
+        open_store().progress.save(uid, {InstanceKey("worker", index): line})
 
 
 def a_line(step: int, samples: int | None = None, **metrics: float) -> ProgressReport:
@@ -164,8 +165,8 @@ def test_where_somebody_tells_the_time_of_a_step_it_is_not_made_up(name: str):
 
 def test_steps_are_those_of_the_metric_that_is_told_at_most_steps():
     points = [a_point("accuracy", step=10), a_point("lr", step=12), a_point("loss", step=12)]
-    assert counters_of(points)["worker", 0].steps == points[2]
-    assert counters_of([a_point("loss", step=None)])["worker", 0].steps is None
+    assert counters_of(points)[InstanceKey("worker", 0)].steps == points[2]
+    assert counters_of([a_point("loss", step=None)])[InstanceKey("worker", 0)].steps is None
 
 
 def test_what_an_instance_uses_is_a_curve_with_a_point_a_minute(client: Any):
@@ -188,7 +189,7 @@ def test_what_an_instance_uses_is_a_curve_with_a_point_a_minute(client: Any):
             "cpu": {"used_seconds": 15 * number},
             "memory": {"used_bytes": number},
         }
-        store.environments.save(uid, {("worker", 0): [json.dumps(record)]})
+        store.environments.save(uid, {InstanceKey("worker", 0): [json.dumps(record)]})
     page = series_of(client, uid, name=["system/memory_bytes", "system/cpu_cores"])
     assert [*page["names"]] == [
         "loss",
@@ -207,7 +208,7 @@ def test_what_an_instance_uses_is_a_curve_with_a_point_a_minute(client: Any):
 def test_an_exit_is_no_point(client: Any):
     uid = a_run().uid
     record = {"number": 1, "at": MINUTE, "on": "exit", "cgroup": "own", "memory": {"used_bytes": 7}}
-    open_store().environments.save(uid, {("worker", 0): [json.dumps(record)]})
+    open_store().environments.save(uid, {InstanceKey("worker", 0): [json.dumps(record)]})
     assert series_of(client, uid)["names"] == []
 
 

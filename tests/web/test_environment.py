@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import open_store
 from airflow_training.web.environment import (
     EnvironmentAnswer,
@@ -44,9 +45,9 @@ def test_instances_that_do_not_differ_are_told_together(client):
     open_store().environments.save(
         run.uid,
         {
-            ("worker", 0): [software(), look],
-            ("worker", 1): [software(), look],
-            ("worker", 2): [software({**PACKAGES, "torch": "2.5"}), look],
+            InstanceKey("worker", 0): [software(), look],
+            InstanceKey("worker", 1): [software(), look],
+            InstanceKey("worker", 2): [software({**PACKAGES, "torch": "2.5"}), look],
         },
     )
     found = get(client, run)
@@ -77,7 +78,7 @@ def test_nonsense_of_an_instance_says_nothing(client):
         "left_out": "many",
     }
     look = json.dumps({"devices": [3, {"id": "all", "error": "no driver"}, {"name": 5}], "node": 3})
-    open_store().environments.save(run.uid, {("worker", 0): [software(**odd), look]})
+    open_store().environments.save(run.uid, {InstanceKey("worker", 0): [software(**odd), look]})
     (group,) = get(client, run)["groups"]
     assert group["packages"] == {"b": "3" * 500}
     assert group["packages_left_out"] == 0
@@ -87,9 +88,11 @@ def test_nonsense_of_an_instance_says_nothing(client):
 def test_a_run_is_compared_with_another(client):
     old, new = a_run("old", ledger=a_ledger(worker(0))), a_run("new", ledger=a_ledger(worker(0)))
     store = open_store()
-    store.environments.save(old.uid, {("worker", 0): [software({"a": "1", "b": "1", "c": "1"})]})
+    store.environments.save(
+        old.uid, {InstanceKey("worker", 0): [software({"a": "1", "b": "1", "c": "1"})]}
+    )
     newer = software({"b": "2", "c": "1", "d": "1"}, python="3.12.0")
-    store.environments.save(new.uid, {("worker", 0): [newer]})
+    store.environments.save(new.uid, {InstanceKey("worker", 0): [newer]})
     found = get(client, new, against(old))
     assert found["packages"] == [
         {"name": "a", "before": "1", "after": None},

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.state.store import Store, open_store
 from airflow_training.web.api.live import stream
@@ -73,12 +74,16 @@ async def test_a_page_gets_the_run_at_once_and_each_change(store: CountingStore)
     first, told = await asyncio.wait_for(detail(events), PATIENCE)
     assert told["summary"]["uid"] == run.uid
     assert told["actions"] == ["pause", "stop", "kill", "scale"]
-    store.progress.save(run.uid, {("worker", 0): ProgressReport(step=7)})  # which no version counts
+    store.progress.save(
+        run.uid, {InstanceKey("worker", 0): ProgressReport(step=7)}
+    )  # which no version counts
     second, told = await asyncio.wait_for(detail(events), PATIENCE)
     assert told["progress"]["step"] == 7
     store.add_events(run.uid, [an_event()])
     third, _ = await asyncio.wait_for(detail(events), PATIENCE)
-    store.environments.save(run.uid, {("worker", 0): ['{"at": 7, "usage": {"rss_bytes": 1}}']})
+    store.environments.save(
+        run.uid, {InstanceKey("worker", 0): ['{"at": 7, "usage": {"rss_bytes": 1}}']}
+    )
     fourth, told = await asyncio.wait_for(detail(events), PATIENCE)
     assert told["usage"]["worker-0"]["memory_bytes"] == 1
     assert len({first, second, third, fourth}) == 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import MetricPoint
 from airflow_training.web import run_cache
 from airflow_training.web.newest_points import NewestPoints
@@ -53,10 +54,10 @@ def test_each_run_is_looked_at_for_itself(store: SlowStore):
 def test_what_a_script_says_now_counts_before_an_older_look(store: SlowStore):
     points = NewestPoints(store)  # type: ignore[arg-type]  # what they use of it
     said = {
-        ("worker", 0): ProgressReport(metrics={"loss": 0.5}),
-        ("worker", 1): ProgressReport(step=3),
+        InstanceKey("worker", 0): ProgressReport(metrics={"loss": 0.5}),
+        InstanceKey("worker", 1): ProgressReport(step=3),
     }
     assert points.metrics("run", said) == {
-        ("worker", 0): {"loss": 0.5, "accuracy": 1},
-        ("worker", 1): {},
+        InstanceKey("worker", 0): {"loss": 0.5, "accuracy": 1},
+        InstanceKey("worker", 1): {},
     }

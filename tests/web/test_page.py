@@ -7,6 +7,7 @@ from html import unescape
 from typing import Any
 
 from airflow_training.control.model import InstanceEntry
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.records import RunRecord, RunState
 from airflow_training.web.page import instances_page
 from tests.state.samples import START, a_job, a_key, a_ledger, worker
@@ -49,7 +50,7 @@ def test_each_attempt_has_a_log_and_the_newest_comes_first():
 
 
 def test_a_role_task_lists_the_instances_of_its_role_only():
-    master = InstanceEntry(key=("master", 0))
+    master = InstanceEntry(key=InstanceKey("master", 0))
     assert "master-0" in page(master, worker(0))
     assert "master-0" not in page(master, worker(0), role="worker")
 

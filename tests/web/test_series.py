@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from airflow_training.control.reports import ProgressReport, ReportedValue
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import MetricColumns, MetricPoint, open_store
 from airflow_training.web import series
 from airflow_training.web.series import SeriesMemory
@@ -38,7 +39,7 @@ def store(airflow_home: Path) -> CountingStore:
 def report(uid: str, *times: float, index: int = 0) -> None:
     for time in times:
         line = ProgressReport(step=int(time), time=time, metrics={"loss": time})
-        open_store().progress.save(uid, {("worker", index): line})
+        open_store().progress.save(uid, {InstanceKey("worker", index): line})
 
 
 def times(memory: SeriesMemory, uid: str, *indexes: int) -> list[list[float]]:
@@ -131,7 +132,7 @@ def test_of_more_than_can_be_held_the_extremes_are_kept_and_a_window_is_read_who
     lines = [(step, 99.0 if step == 77 else step / 1000) for step in range(200)]
     points = {"loss": tuple(ReportedValue(step, float(step), value) for step, value in lines)}
     report = ProgressReport(time=199.0, points=points)
-    open_store().progress.save(uid, {("worker", 0): report})
+    open_store().progress.save(uid, {InstanceKey("worker", 0): report})
     point = MetricPoint(role="worker", index=0, name="loss", at=0.0, step=None, value=0.0)
     [whole] = memory.of(uid, [point])
     assert len(whole.at) <= 50

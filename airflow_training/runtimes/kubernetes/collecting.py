@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_training.control.attempts import AttemptId
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import pod_attempts as turns
@@ -349,7 +350,7 @@ def reading(api: Api, namespace: str, pod: str, container: str) -> Read:
 
 def _ref_of(run: RunRef, noted: Mapping[str, Any]) -> InstanceRef:
     attempt = AttemptId(noted["epoch"], noted["job_attempt"], noted["attempt"])
-    return InstanceRef(run=run, key=(noted["role"], noted["index"]), attempt_id=attempt)
+    return InstanceRef(run=run, key=InstanceKey(noted["role"], noted["index"]), attempt_id=attempt)
 
 
 def _about(pod: PodView) -> dict[str, Any]:

@@ -166,7 +166,7 @@ class LogArchive:
         """Say so once, however many logs there are; those after are counted."""
         self._lost += 1
         say = log.warning if self._lost == 1 else log.debug
-        say("the log of %s-%d could not be archived: %s", ref.role, ref.index, error)
+        say("the log of %s could not be archived: %s", ref.key, error)
 
     async def _note_nothing(self, ref: InstanceRef, *, missing: str = "") -> None:
         """Say of a log of which nothing is here that it is empty, or why it is missing."""
@@ -286,7 +286,7 @@ class LogArchive:
 
     def _path(self, ref: InstanceRef, ending: str) -> str:
         attempt = f"{ref.epoch}.{ref.job_attempt}.{ref.attempt}"
-        return f"{self._uri}/{ref.run.uid}/{ref.role}-{ref.index}/{attempt}.{ending}"
+        return f"{self._uri}/{ref.run.uid}/{ref.key}/{attempt}.{ending}"
 
 
 def _open_for_writing(path: str) -> Any:

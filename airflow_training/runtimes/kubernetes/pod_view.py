@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from airflow_training.control.attempts import AttemptId
 from airflow_training.control.run_output import RunOutput
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.documents.times import parse_time
 from airflow_training.runtimes.kubernetes import names
@@ -209,7 +210,7 @@ class PodView:
                 controller=labels[names.CONTROLLER],
                 generation=generation,
             ),
-            key=(labels[names.ROLE], int(labels[names.INDEX])),
+            key=InstanceKey(labels[names.ROLE], int(labels[names.INDEX])),
             attempt_id=AttemptId(
                 int(labels[names.EPOCH]),
                 int(labels[names.JOB_ATTEMPT]),

@@ -424,7 +424,7 @@ class _PodBuilder:
 def progress_uri_of(spec: InstanceSpec) -> str:
     """Return where an instance leaves its newest progress beside the job's output."""
     folder = sibling_address(spec.output_uri, "progress")
-    return f"{folder}/{spec.ref.role}-{spec.ref.index}.json"
+    return f"{folder}/{spec.ref.key}.json"
 
 
 def _away_from(nodes: Sequence[str], affinity: Mapping[str, Any]) -> dict[str, Any]:

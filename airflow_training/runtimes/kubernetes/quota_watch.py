@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from airflow_training.control.attempts import InstanceKey
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.kubernetes.api import Api
 from airflow_training.runtimes.kubernetes.api_errors import (
     Forbidden,

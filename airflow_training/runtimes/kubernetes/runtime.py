@@ -13,7 +13,8 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from pathlib import Path
 
-from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId, InstanceKey
+from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable
 from airflow_training.frameworks.naming import service_host
@@ -305,7 +306,7 @@ class KubernetesRuntime:
             raise InputError.of(
                 code="not_found",
                 field="RUN",
-                message=f"nothing of {instance.role}-{instance.index} lives any more",
+                message=f"nothing of {instance.key} lives any more",
             )
         place = instance.run.namespace, pod.name, pod.container
         return await open_shell(self.log_api, *place, command, streams)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterable, Iterator
 
-from airflow_training.control.attempts import InstanceKey
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RefusedForNow, RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
@@ -21,7 +21,7 @@ from airflow_training.runtimes.port import Change, InstanceRef, Outcome
 
 __all__ = ["SharedWatches"]
 
-_SHARED: InstanceKey = ("", -1)
+_SHARED = InstanceKey("", -1)
 """In the place of an instance: what all of them need."""
 _Place = tuple[asyncio.AbstractEventLoop, str, str]
 

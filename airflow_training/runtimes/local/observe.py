@@ -9,6 +9,7 @@ from airflow_training.control.attempts import AttemptId
 from airflow_training.control.observations import Observation
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.run_output import RunOutput
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState
 
 __all__ = ["observe"]
@@ -32,7 +33,7 @@ def observe(
     now, reason, message = _state(standing)
     running = now == "running"
     return Observation(
-        key=(order.role, order.index),
+        key=InstanceKey(order.role, order.index),
         uid=order.uid,
         attempt_id=AttemptId(order.epoch, order.job_attempt, order.attempt, order.generation),
         state=now,

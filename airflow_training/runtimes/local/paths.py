@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
-from airflow_training.control.attempts import InstanceKey
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.port import InstanceRef
 
 __all__ = [
@@ -41,9 +41,9 @@ def attempt_of(ref: InstanceRef, attempt: int | None = None) -> Attempt:
 
 
 def instance_of(name: str) -> InstanceKey | None:
-    """Return (role, index) of a folder called `<role>-<index>`; None for other folders."""
+    """Return whose a folder is, called `<role>-<index>`; None for other folders."""
     match = _INSTANCE.fullmatch(name)
-    return (match[1], int(match[2])) if match else None
+    return InstanceKey(match[1], int(match[2])) if match else None
 
 
 def ports_of(book: Mapping[str, RolePorts]) -> set[int]:

@@ -32,10 +32,10 @@ def leftover_problem(folder: RunFolder, run: RunRef) -> Problem | None:
     if about["controller"] != run.controller:
         return _refusal(folder, f"belongs to the deployment {about['controller']}")
     living = []
-    for role, index in folder.instances():
-        found = current(folder, role, index)
+    for key in folder.instances():
+        found = current(folder, *key)
         if found is not None and not found[1].over:
-            living.append(f"{role}-{index} on {found[1].place}")
+            living.append(f"{key} on {found[1].place}")
     return _refusal(folder, f"still lives: {', '.join(living)}") if living else None
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from airflow_training.agent.files import AttemptFolder, write_json
 from airflow_training.agent.proc import marked_processes
-from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId, InstanceKey
+from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, Problem, StillAlive

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from airflow_training.agent.files import AttemptFolder
 from airflow_training.agent.progress_tail import NewestProgress
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.observations import Observation
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.transitions import ENDED
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.local.leftovers import end_strays
 from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState, read_attempt_state
 from airflow_training.runtimes.local.observe import observe

@@ -51,7 +51,7 @@ async def open_shell(
 
 def _living(run: RunFolder, ref: InstanceRef) -> AttemptFolder:
     found = find_attempt(run, ref)
-    name = f"{ref.role}-{ref.index}"
+    name = str(ref.key)
     if found is None:
         raise _refused(f"there is no instance {name}")
     folder, standing = found

@@ -46,10 +46,10 @@ def find_orphans(
 
 def _living(run: RunFolder, about: dict[str, str]) -> OrphanProcesses | None:
     names, pids, hosts = [], [], set()
-    for role, index in run.instances():
-        found = current(run, role, index)
+    for key in run.instances():
+        found = current(run, *key)
         if found is not None and not found[1].over and found[1].life is not AgentLiveness.STAYING:
-            names.append(f"{role}-{index}")
+            names.append(str(key))
             pids.append(int(found[1].agent["pid"]))
             hosts.add(str(found[1].agent["host"]))
     if not names:

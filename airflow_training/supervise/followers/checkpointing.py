@@ -10,12 +10,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.checkpoint_history import REMEMBERED
 from airflow_training.control.model import Ledger
 from airflow_training.control.observations import Observation, Observations
 from airflow_training.control.recovery import is_one_group
 from airflow_training.control.reports import ProgressReport, RejectedCheckpoint
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.errors import InputError
@@ -90,7 +90,7 @@ class CheckpointReferences(Follower):
                 self.on_progress({each.key: each.progress})
         before = self._living
         self._living = {
-            each.uid: f"{each.role}-{each.index}"
+            each.uid: str(each.key)
             for each in instances
             if each.state not in ("failed", "succeeded")
         }
@@ -118,7 +118,7 @@ class CheckpointReferences(Follower):
         job, ledger = self._state()
         if is_one_group(job):
             return frozenset({self.root()})
-        return frozenset(self.root_of(f"{role}-{index}") for role, index in ledger.instances)
+        return frozenset(self.root_of(str(key)) for key in ledger.instances)
 
     def root(self) -> str:
         """Return the root that the ledger follows now; "" where it cannot be known."""

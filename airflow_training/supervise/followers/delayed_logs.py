@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.supervise.followers.follower import FollowedRun, Follower
 
 if TYPE_CHECKING:

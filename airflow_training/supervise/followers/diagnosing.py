@@ -11,7 +11,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from airflow_training.control.attempts import AttemptKey, InstanceKey
+from airflow_training.control.attempts import AttemptKey
 from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.failures import CANNOT_START_CODES
 from airflow_training.control.lost_peers import explained_by, lost_peers, was_killed
@@ -20,6 +20,7 @@ from airflow_training.control.observations import InstanceDiagnosis, Observation
 from airflow_training.control.reason_facts import Reasons
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.root_cause import proven_cause
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.logs.model import InstanceFact
 from airflow_training.runtimes.port import InstanceRef, Runtime
@@ -123,18 +124,16 @@ class Diagnoser:
             await asyncio.wait_for(self._find_out(seen, progress, ledger), _LONGEST_SECONDS)
         except asyncio.TimeoutError:
             log.warning(
-                "run %s: why %s-%d failed was not found in its log within %g s",
+                "run %s: why %s failed was not found in its log within %g s",
                 self._run.uid,
-                seen.role,
-                seen.index,
+                seen.key,
                 _LONGEST_SECONDS,
             )
         except Exception:
             log.warning(
-                "run %s: %s-%d was not diagnosed",
+                "run %s: %s was not diagnosed",
                 self._run.uid,
-                seen.role,
-                seen.index,
+                seen.key,
                 exc_info=True,
             )
         finally:

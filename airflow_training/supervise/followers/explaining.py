@@ -96,4 +96,4 @@ def _with_instance(cause: FoundCause, logs: Sequence[EndOfLog]) -> DiagnosedCaus
 
 
 def _name(ref: InstanceRef) -> str:
-    return f"{ref.role}-{ref.index}"
+    return str(ref.key)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_training.control.attempts import AttemptKey, InstanceKey
+from airflow_training.control.attempts import AttemptKey
 from airflow_training.control.model import Decision, Event, Ledger
 from airflow_training.control.observations import InstanceDiagnosis, Observations
 from airflow_training.control.reports import ProgressReport, RejectedCheckpoint
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.runtimes.port import Runtime

@@ -18,9 +18,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from airflow_training.control.attempts import AttemptId, InstanceKey
+from airflow_training.control.attempts import AttemptId
 from airflow_training.control.model import InstanceEntry, Ledger
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.documents.resolved_blocks import ResolvedLogPattern
 from airflow_training.errors import RuntimeUnavailable
@@ -302,12 +303,12 @@ class LogFollower:
         try:
             await self._read_end(key, entry)
         except RuntimeUnavailable as error:
-            log.debug("log of %s-%d not readable now: %s", *key, error)
+            log.debug("log of %s not readable now: %s", key, error)
         except WorkerDied as error:
-            text = "run %s: no values of the end of the log of %s-%d: %s"
-            log.warning(text, self._run.uid, *key, error)
+            text = "run %s: no values of the end of the log of %s: %s"
+            log.warning(text, self._run.uid, key, error)
         except Exception:
-            log.warning("log of %s-%d could not be read", *key, exc_info=True)
+            log.warning("log of %s could not be read", key, exc_info=True)
 
     async def _read_end(self, key: InstanceKey, entry: InstanceEntry) -> None:
         followed = await self._begin(key)
@@ -328,8 +329,8 @@ class LogFollower:
         begun = entry.started_at or self._now()
         await self._scan(key, followed, position, begun=begun, over=True)
         if amount:
-            text = "run %s: the log of %s-%d was too much to be read whole: no values of %s before its last %d bytes"
-            log.warning(text, self._run.uid, *key, amount, len(end.data))
+            text = "run %s: the log of %s was too much to be read whole: no values of %s before its last %d bytes"
+            log.warning(text, self._run.uid, key, amount, len(end.data))
 
     async def _known(
         self, key: InstanceKey, followed: _LogProgress, position: LogPosition
@@ -370,12 +371,12 @@ class LogFollower:
         try:
             return await self._follow(key, entry)
         except RuntimeUnavailable as error:
-            log.debug("log of %s-%d not readable now: %s", *key, error)
+            log.debug("log of %s not readable now: %s", key, error)
         except WorkerDied as error:
             log.warning("run %s: %s", self._run.uid, error)
             await self._after_death(key, killed=error.killed)
         except Exception:
-            log.warning("log of %s-%d could not be read", *key, exc_info=True)
+            log.warning("log of %s could not be read", key, exc_info=True)
             self._forget(key)
         return False
 
@@ -450,7 +451,7 @@ class LogFollower:
         answer = await self._worker.scan(piece, text)
         if answer.position is None:
             if answer.error:
-                log.debug("values of %s-%d not stored: %s", *key, answer.error)
+                log.debug("values of %s not stored: %s", key, answer.error)
             self._forget(key)
             return False
         followed.stored = followed.position = answer.position
@@ -467,7 +468,7 @@ class LogFollower:
         deaths = followed.deaths + (not killed)
         stored = followed.stored
         if deaths >= _TRIES and followed.position is not None:
-            log.warning("a part of the log of %s-%d is left out", *key)
+            log.warning("a part of the log of %s is left out", key)
             cursor = followed.next
             after = dataclasses.replace(
                 followed.position, done=cursor.offset, offset=cursor.offset, token=cursor.token

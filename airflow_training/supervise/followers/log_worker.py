@@ -19,8 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from airflow_training.control.attempts import InstanceKey, InstanceRecord
+from airflow_training.control.attempts import InstanceRecord
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved_blocks import ResolvedLogPattern
 from airflow_training.errors import TrainingError
 from airflow_training.state.store import LogPosition, LogValue, Store
@@ -91,7 +92,7 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
         values = json.loads(header)
         text = requests.read(values.pop("size"))
         values["before"], values["after"] = _position(values["before"]), _position(values["after"])
-        values["key"] = tuple(values["key"])
+        values["key"] = InstanceKey(*values["key"])
         values["patterns"] = [ResolvedLogPattern.from_document(each) for each in values["patterns"]]
         answer = _scan(store, PieceOfLog(**values), text)
         answers.write(json.dumps(dataclasses.asdict(answer)).encode() + b"\n")
@@ -104,7 +105,7 @@ def _scan(store: Store, piece: PieceOfLog, text: bytes) -> LogPieceResult:
     from airflow_training.logs.metrics import formats
     from airflow_training.logs.model import Origin
 
-    name = f"{piece.role}-{piece.index}"
+    name = str(piece.key)
     found = scan_piece(
         text,
         offset=piece.offset,

@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable, Mapping
 from statistics import median
 
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.model import Ledger
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.step_pace import Pace
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.state.records import Measurement

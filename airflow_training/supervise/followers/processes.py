@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_training.checkpoints.generation_state import GenerationState, read_generation_state
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.model import Event, Ledger
 from airflow_training.control.observations import InstanceState, Observation
 from airflow_training.control.recovery import is_shared, limit_restore_step
@@ -30,6 +29,7 @@ from airflow_training.control.subtasks import (
     apply_reports,
     new_subtasks,
 )
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.frameworks.ranks import ranked_roles
@@ -225,19 +225,19 @@ class Processes(Follower):
     # before anything was told --------------------------------------------------------------------
     def _first_groups(self) -> Sequence[str]:
         job, _ = self._state()
-        return [""] if is_shared(job) else [f"{role}-{index}" for role, index in self._ranked()]
+        return [""] if is_shared(job) else [str(key) for key in self._ranked()]
 
     def _first_ranks(self, group: str) -> Mapping[InstanceKey, int]:
         """Return the rank of each instance as if it were one process; of a group never empty."""
         ranked = self._ranked()
-        own = {key: 0 for key in ranked if f"{key[0]}-{key[1]}" == group}
+        own = {key: 0 for key in ranked if str(key) == group}
         return own or {key: rank for rank, key in enumerate(ranked)}
 
     def _ranked(self) -> Sequence[InstanceKey]:
         job, ledger = self._state()
         roles = ranked_roles(job) or [role.name for role in job.roles]
         return [
-            (role, index)
+            InstanceKey(role, index)
             for role in roles
             for index in range(max(1, ledger.roles[role].replicas if role in ledger.roles else 1))
         ]

@@ -20,10 +20,10 @@ from airflow_training.admission.plan.replan import (
     read_current_cluster,
     replan_run,
 )
-from airflow_training.control.attempts import InstanceKey
 from airflow_training.control.model import Event, InstanceEntry, Ledger
 from airflow_training.control.replanning import replan_hindrance, replan_ledger
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.plan import Plan
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import InputError, RuntimeUnavailable

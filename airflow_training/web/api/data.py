@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Query
 
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.records import RunState
 from airflow_training.state.store import Store, open_store
 from airflow_training.web.data import DataPage, FilePage, data_page, file_page
@@ -39,7 +40,7 @@ def files(
     return file_page(
         _state(store, run.uid),
         store.progress.data_readings(run.uid),
-        instance=(role, index) if role else None,
+        instance=InstanceKey(role, index) if role else None,
         text=text,
         limit=limit,
     )

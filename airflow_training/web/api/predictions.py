@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import StreamingResponse
 
 from airflow_training.agent.predictions import MOST_BYTES, NAME
-from airflow_training.control.attempts import InstanceKey
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import InputError
 from airflow_training.state.store import open_store
 from airflow_training.web import parquet_rows
@@ -92,9 +92,10 @@ def _chosen(
     request: Request, run: RunDep, role: RoleQuery, index: IndexQuery, name: NameQuery
 ) -> _PredictionPath:
     place, instances = _place(request, run.uid)
-    if place is None or (role, index) not in instances or not NAME.fullmatch(name):
+    key = InstanceKey(role, index)
+    if place is None or key not in instances or not NAME.fullmatch(name):
         raise _absent(name)
-    return _PredictionPath(place, (role, index), name)
+    return _PredictionPath(place, key, name)
 
 
 ChosenDep = Annotated[_PredictionPath, Depends(_chosen)]
@@ -152,7 +153,7 @@ def _place(request: Request, uid: str) -> tuple[PredictionStore | None, list[Ins
         raise HTTPException(409, str(error)) from error
     roles = {each.name: each.replicas for each in state.job.roles}
     instances = {*state.ledger.instances}
-    instances |= {(role, index) for role, size in roles.items() for index in range(size)}
+    instances |= {InstanceKey(role, index) for role, size in roles.items() for index in range(size)}
     return place, sorted(instances)
 
 

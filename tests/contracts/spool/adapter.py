@@ -20,9 +20,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId, InstanceKey
+from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId
 from airflow_training.control.observations import Observation
 from airflow_training.control.reason_facts import ReasonFacts
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, Problem, StillAlive
 from airflow_training.runtimes.adapter import Adapter, RuntimeContext
@@ -107,7 +108,7 @@ class Order:
         if self.deleted and now not in _OVER:
             now = "terminating"
         return Observation(
-            key=(order["role"], order["index"]),
+            key=InstanceKey(order["role"], order["index"]),
             uid=order["uid"],
             attempt_id=AttemptId(**{name: order[name] for name in (*_ATTEMPT, "generation")}),
             state=now,
@@ -172,7 +173,7 @@ class Run:
         found: dict[InstanceKey, tuple[tuple[int, int, int], Observation]] = {}
         for attempt, order in self.orders():
             seen = order.observe()
-            key = (seen.role, seen.index)
+            key = seen.key
             if not order.gone and (key not in found or attempt >= found[key][0]):
                 found[key] = attempt, seen
         return {key: seen for key, (_, seen) in found.items()}
@@ -287,9 +288,9 @@ class SpoolRuntime:
             await asyncio.sleep(_LOOK_SECONDS)
             now = await asyncio.to_thread(folder.visible)
             for (role, index), old in before.items():
-                new = now.get((role, index))
+                new = now.get(InstanceKey(role, index))
                 if new is None or new.uid != old.uid:
-                    yield InstanceRemoval(key=(role, index), uid=old.uid)
+                    yield InstanceRemoval(key=InstanceKey(role, index), uid=old.uid)
             for key, seen in now.items():
                 if seen != before.get(key):
                     yield InstanceUpdate(instance=seen)

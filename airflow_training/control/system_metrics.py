@@ -66,8 +66,9 @@ def record_part(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def record_number(values: Mapping[str, Any], name: str) -> float | None:
     """Return a number that stands there, None for anything else."""
     found = values.get(name)
-    told = isinstance(found, int | float) and not isinstance(found, bool)
-    return found if told and abs(found) < _MOST else None
+    if not isinstance(found, int | float) or isinstance(found, bool):
+        return None
+    return found if abs(found) < _MOST else None
 
 
 def _memory(record: Mapping[str, Any]) -> float | None:

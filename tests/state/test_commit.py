@@ -73,7 +73,9 @@ def in_bounds(job: JobEntry) -> JobEntry:
     if job.kept is None:
         return job
     attempt = AttemptId(*(number % 1000 for number in dataclasses.astuple(job.kept.attempt_id)))
-    kept = dataclasses.replace(job.kept, key=("a", job.kept.index % 1000), attempt_id=attempt)
+    kept = dataclasses.replace(
+        job.kept, key=InstanceKey("a", job.kept.index % 1000), attempt_id=attempt
+    )
     return dataclasses.replace(job, kept=kept)
 
 

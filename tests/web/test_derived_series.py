@@ -225,6 +225,6 @@ def test_a_scripts_own_metric_may_have_a_name_of_that_kind(client: Any):
 def test_an_odd_record_is_kept_and_makes_no_point(client: Any, odd: dict[str, Any]):
     uid = a_run().uid
     record = json.dumps({"number": 1, "at": MINUTE, "on": "time", **odd})
-    open_store().environments.save(uid, {("worker", 0): [record]})
-    assert len(open_store().environments.of_run(uid)["worker", 0]) == 1
+    open_store().environments.save(uid, {InstanceKey("worker", 0): [record]})
+    assert len(open_store().environments.of_run(uid)[InstanceKey("worker", 0)]) == 1
     assert series_of(client, uid)["names"] == []

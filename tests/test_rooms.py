@@ -175,6 +175,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
             "airflow_runs",
             "answers",
             "bands",
+            "checkpoint_loading",
             "command_runs",
             "derived_series",
             "newest_points",

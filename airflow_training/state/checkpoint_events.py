@@ -25,12 +25,26 @@ _REASONS = (
 def newest(connection: Connection, uid: str, *, limit: int) -> Sequence[Event]:
     """Return the newest of them, oldest first."""
     rows: Sequence[Any] = connection.execute(
-        select(EventRow.at, EventRow.reason, EventRow.message, EventRow.data)
+        select(
+            EventRow.at,
+            EventRow.reason,
+            EventRow.message,
+            EventRow.role,
+            EventRow.index,
+            EventRow.data,
+        )
         .where(EventRow.run == uid, EventRow.reason.in_(_REASONS))
         .order_by(EventRow.seq.desc())
         .limit(limit)
     ).all()
     return [
-        Event(at=row.at, reason=row.reason, message=row.message, data=json.loads(row.data))
+        Event(
+            at=row.at,
+            reason=row.reason,
+            message=row.message,
+            role=row.role,
+            index=row.index,
+            data=json.loads(row.data),
+        )
         for row in reversed(rows)
     ]

@@ -181,9 +181,11 @@ class _CheckpointLookup:
         job = self._store.job(record.uid)
         if job.checkpoint is None:
             raise _keeps_none(name, field=field, value=value)
-        known = self._store.ledger(record.uid).job.checkpoint
-        other = known is not None and step not in (None, known.step)
-        reported = None if known is None or other else known.reference
+        entry = self._store.ledger(record.uid).job
+        newest_first = (entry.checkpoint, *reversed(entry.recovery.older))
+        reported = next(
+            (each.reference for each in newest_first if each and step in (None, each.step)), None
+        )
         try:
             roots = roots_below(checkpoint_address(job, record.ref()))
             newest = [root for root in roots if root.lineage == roots[0].lineage]

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from airflow_training.control import reasons
-from airflow_training.control.model import Event, Ledger
-from airflow_training.control.reports import RejectedCheckpoint
+from airflow_training.control.model import Event, Ledger, Recovery
+from airflow_training.control.recovery import is_one_group, run_address
 from airflow_training.control.rollup import timestamp
 from airflow_training.control.subtask_snapshot import SnapshotDamaged, read_snapshot
 from airflow_training.control.subtasks import Subtasks
@@ -30,12 +30,13 @@ from airflow_training.documents.resolved_blocks import (
     SaveEverySeconds,
     SaveEverySteps,
 )
-from airflow_training.state.records import RunState
+from airflow_training.state.records import RunRecord, RunState
 
-__all__ = ["CheckpointPage", "RunLink", "checkpoint_page", "source_run"]
+__all__ = ["CheckpointPage", "RunLink", "checkpoint_page", "has_saved_initial", "source_run"]
 
 _FEWEST = 2
 """Stay, whatever `keep` says."""
+_STEPPED_TO = re.compile(r"to step (?P<step>[0-9]+)")
 _ROOT = re.compile(r"/(?P<lineage>[0-9]+)(?:/(?P<instance>[^/]+-[0-9]+))?/?$")
 
 
@@ -109,11 +110,31 @@ class CheckpointPage(BaseModel):
     lineages: list[CheckpointLineage]
     """The newest first."""
 
+    @property
+    def restorable_steps(self) -> set[int]:
+        """Return the steps that a new run of the job can begin from."""
+        return {each.step for of in self.lineages for each in of.checkpoints if each.restorable}
+
 
 @dataclass(frozen=True, slots=True)
 class _RootAddress:
     lineage: int | None
     instance: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AboutStep:
+    """What became of a step, as the story tells it."""
+
+    at: float
+    step: int
+    instance: str | None
+    """Whose; None: nobody said."""
+    why: str = ""
+
+    def concerns(self, commit: CheckpointCommit, instance: str | None) -> bool:
+        """Return whether it was said after this commit, of its group."""
+        return self.at >= commit.at and (instance is None or self.instance in (instance, None))
 
 
 def source_run(job: ResolvedJob) -> str | None:
@@ -122,24 +143,33 @@ def source_run(job: ResolvedJob) -> str | None:
     return asked.run if isinstance(asked, FromRun) else None
 
 
+def has_saved_initial(asked: ResolvedCheckpoint, run: RunRecord) -> bool:
+    """Return whether what a job began with lies where this run saves: names of runs come back."""
+    began_with = [*asked.initial_of_each.values(), *filter(None, [asked.initial])]
+    end = run_address("", run_id="", run_uid=run.uid).strip("/")
+    return any(_ROOT.sub("", each.uri).endswith(end) for each in began_with)
+
+
 def checkpoint_page(
     state: RunState,
     events: Sequence[Event],
     snapshots: Mapping[str, Any],
     *,
     source: RunLink | None,
+    address: str,
 ) -> CheckpointPage:
     """Return what is known of a run's checkpoints.
 
     `events`: those that tell of checkpoints, oldest first. `snapshots`: of its processes, by group.
-    `source`: the run that it went on from, where the user may read that.
+    `source`: the run that it went on from, where the user may read that. `address`: below which a new run
+    looks for its checkpoints, "" where nobody can tell.
     """
     job, ledger = state.job, state.ledger
     asked = job.checkpoint or ResolvedCheckpoint()
     by_lineage: dict[int | None, list[CheckpointCommit]] = {}
     for each in _commits(ledger, events):
         by_lineage.setdefault(_place(each.uri).lineage, []).append(each)
-    if by_lineage:
+    if by_lineage.keys() - {None}:
         by_lineage.setdefault(ledger.job.recovery.lineage, [])
     seen: set[tuple[str | None, int]] = set()
     lineages = []
@@ -155,7 +185,9 @@ def checkpoint_page(
         during = [each for each in events if max(older, default=-1.0) < each.at < until]
         until = min((each.at for each in commits), default=until)
         is_current = number in (None, ledger.job.recovery.lineage)
-        rejected = [*_rejected_in(during), *(ledger.job.recovery.rejected if is_current else ())]
+        recovery = ledger.job.recovery if is_current else Recovery()
+        rejected = _rejections(during, recovery)
+        turned_back = _turned_back(during, recovery)
         began_at, began = _beginning(
             during, number, before=until, submitted_at=ledger.job.submitted_at
         )
@@ -165,11 +197,17 @@ def checkpoint_page(
                 began=began,
                 began_at=timestamp(began_at),
                 checkpoints=_saved(
-                    commits, _verified(snapshots) if is_current else {}, rejected, asked, seen
+                    commits,
+                    _verified(snapshots) if is_current else {},
+                    rejected,
+                    turned_back,
+                    asked,
+                    seen,
                 ),
                 turns=_turns(during),
             )
         )
+    _withdraw([each for of in lineages for each in of.checkpoints], job, address)
     return CheckpointPage(
         asked=job.checkpoint is not None,
         uri=asked.uri,
@@ -198,6 +236,8 @@ def _told(event: Event) -> CheckpointCommit | None:
     told = event.data.get("checkpoint")
     if event.reason != reasons.CHECKPOINT_COMMITTED or not isinstance(told, Mapping):
         return None
+    if not {"uri", "step", "digest", "at"} <= told.keys():
+        return None
     fields = ("uri", "step", "digest", "at", "seconds", "stall_seconds", "bytes")
     return CheckpointCommit(**{name: told[name] for name in fields if name in told})
 
@@ -205,17 +245,27 @@ def _told(event: Event) -> CheckpointCommit | None:
 def _saved(
     commits: Sequence[CheckpointCommit],
     verified: Mapping[str, Subtasks],
-    rejected: Sequence[RejectedCheckpoint],
+    rejected: Sequence[_AboutStep],
+    turned_back: Sequence[_AboutStep],
     asked: ResolvedCheckpoint,
     seen: set[tuple[str | None, int]],
 ) -> list[SavedCheckpoint]:
     whole: dict[str | None, int] = {}
+    lowest: dict[str | None, int] = {}
+    """Of the newer ones; what is not before it was left behind when training went back."""
     found = []
     for each in commits:
         instance = _place(each.uri).instance
-        why = next((one.why for one in rejected if one.step == each.step and one.at >= each.at), "")
-        kept = whole.get(instance, 0) < max(asked.keep, _FEWEST)
-        if not why:  # a damaged one is left where it lies, and does not count
+        why = next(
+            (one.why for one in rejected if one.step == each.step and one.concerns(each, instance)),
+            "",
+        )
+        is_left = each.step >= lowest.get(instance, each.step + 1) or any(
+            one.step < each.step and one.concerns(each, instance) for one in turned_back
+        )
+        lowest[instance] = min(each.step, lowest.get(instance, each.step))
+        kept = not is_left and whole.get(instance, 0) < max(asked.keep, _FEWEST)
+        if not why and not is_left:  # a damaged one is left where it lies, and does not count
             whole[instance] = whole.get(instance, 0) + 1
         is_first = (instance, each.step) not in seen
         seen.add((instance, each.step))
@@ -232,10 +282,34 @@ def _saved(
                 state="damaged" if why else state,
                 told=why or told,
                 kept=kept or bool(why),
-                restorable=is_first and not why and (kept or asked.keep_every is not None),
+                restorable=is_first
+                and not why
+                and not is_left
+                and (kept or asked.keep_every is not None),
             )
         )
     return found
+
+
+def _withdraw(saved: Sequence[SavedCheckpoint], job: ResolvedJob, address: str) -> None:
+    """Offer nothing that a new run of the job would not find or refuse.
+
+    Where instances save alone, each that has saved anything goes on from the same step.
+    """
+    for each in saved:
+        below = address != "" and each.uri.startswith(f"{address}/")
+        each.restorable &= below and _place(each.uri).lineage is not None
+    if is_one_group(job):
+        return
+    names = {f"{role.name}-{index}" for role in job.roles for index in range(role.replicas)}
+    steps: dict[str | None, set[int]] = {each.instance: set() for each in saved}
+    for each in saved:
+        if each.restorable:
+            steps[each.instance].add(each.step)
+    wanted = [of for instance, of in steps.items() if instance in names]
+    common = set[int]().union(*wanted).intersection(*wanted)
+    for each in saved:
+        each.restorable &= each.instance in names and each.step in common
 
 
 def _verification(
@@ -260,15 +334,42 @@ def _verified(snapshots: Mapping[str, Any]) -> Mapping[str, Subtasks]:
     return found
 
 
-def _rejected_in(events: Sequence[Event]) -> Iterator[RejectedCheckpoint]:
-    for each in events:
-        step = each.data.get("step")
-        if each.reason == reasons.CHECKPOINT_REJECTED and isinstance(step, int):
-            yield RejectedCheckpoint(
-                at=each.at,
-                step=step,
-                why=each.message.partition("is not restored: ")[2] or each.message,
-            )
+def _rejections(events: Sequence[Event], recovery: Recovery) -> list[_AboutStep]:
+    """Return what the story tells of damaged checkpoints, and what the ledger alone still knows."""
+    found = [
+        _AboutStep(
+            at=each.at,
+            step=step,
+            instance=_instance_of(each),
+            why=each.message.partition("is not restored: ")[2] or each.message,
+        )
+        for each in events
+        if each.reason == reasons.CHECKPOINT_REJECTED
+        and isinstance(step := each.data.get("step"), int)
+    ]
+    told = {(each.step, each.why) for each in found}
+    found += [
+        _AboutStep(at=each.at, step=each.step, instance=None, why=each.why)
+        for each in recovery.rejected
+        if each.step is not None and (each.step, each.why) not in told
+    ]
+    return found
+
+
+def _turned_back(events: Sequence[Event], recovery: Recovery) -> list[_AboutStep]:
+    """Return behind which steps training went back: a restore never finds what was saved after them before."""
+    found = [
+        _AboutStep(at=each.at, step=int(to["step"]), instance=_instance_of(each))
+        for each in events
+        if each.reason == reasons.STEPPED_BACK and (to := _STEPPED_TO.search(each.message))
+    ]
+    if recovery.at_most is not None:
+        found.append(_AboutStep(at=recovery.turned_at, step=recovery.at_most, instance=None))
+    return found
+
+
+def _instance_of(event: Event) -> str | None:
+    return f"{event.role}-{event.index}" if event.role and event.index is not None else None
 
 
 def _turns(events: Sequence[Event]) -> list[CheckpointTurn]:

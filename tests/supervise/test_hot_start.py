@@ -13,7 +13,7 @@ from airflow_training.admission.launch import describe_start, launch
 from airflow_training.checkpoints.group import Group
 from airflow_training.control import reasons
 from airflow_training.control.attempts import AttemptId
-from airflow_training.control.model import JobEntry
+from airflow_training.control.model import Event, JobEntry, Recovery
 from airflow_training.control.recovery import order
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.documents.resolved_blocks import CheckpointCommit, CheckpointReference
@@ -22,6 +22,7 @@ from airflow_training.runtimes.rendering import checkpoint_address
 from airflow_training.state.store import RunRecord, Store, open_store
 from airflow_training.supervise.hot_start import hot_start
 from airflow_training.supervise.status import rejected_checkpoints
+from airflow_training.web.checkpoint_loading import load_checkpoint_page
 from tests.builders import job, role
 from tests.checkpoints.groups import train
 
@@ -251,6 +252,62 @@ def test_a_step_is_that_of_an_earlier_beginning_of_the_same_run(store: Store, tm
     assert "fromRun" in problem.hint
 
 
+@pytest.mark.parametrize(
+    ("of", "saved", "offered"),
+    [
+        pytest.param("", {"0": (10, 20)}, {10, 20}, id="since-the-beginning"),
+        pytest.param("", {"0": (10, 20, 30), "1": (5, 10)}, {5, 10, 20, 30}, id="begun-anew"),
+        pytest.param("", {"0": (10, 20, 30, 15, 25)}, {10, 15, 25}, id="gone-back"),
+        pytest.param(
+            "worker-", {"0/worker-0": (10, 20), "0/worker-1": (10, 30)}, {10}, id="each-alone"
+        ),
+    ],
+)
+def test_every_step_that_the_page_offers_is_found(
+    store: Store, tmp_path: Path, of: str, saved: Mapping[str, tuple[int, ...]], offered: set[int]
+):
+    def wish(resume: Any) -> ResolvedJob:
+        return independent(tmp_path, 2, resume) if of else training(tmp_path, resume)
+
+    record = ran(store, wish("latest"), lineages={})
+    commits = []
+    for folder, steps in saved.items():
+        root = f"{checkpoint_address(wish('latest'), record.ref())}/{folder}"
+        before = 0
+        for step in steps:
+            group = Group.open(root, keep=9, not_after=step if step < before else None)
+            [manifest] = train(group, step)
+            commits.append(
+                CheckpointCommit(uri=root, step=step, digest=manifest.digest, at=manifest.at)
+            )
+            before = step
+    told = [
+        Event(
+            at=each.at,
+            reason=reasons.CHECKPOINT_COMMITTED,
+            data={"checkpoint": each.to_document()},
+        )
+        for each in commits
+    ]
+    store.add_events(record.uid, told)
+    page = load_checkpoint_page(store, record.uid)
+    assert page is not None
+    assert page.restorable_steps == offered
+    for step in offered:
+        resolved, warnings = hot_start(
+            wish({"fromRun": record.uid, "step": step}), key=NEW, store=store
+        )
+        assert not warnings
+        assert resolved.checkpoint is not None
+        found = [*resolved.checkpoint.initial_of_each.values()] or [resolved.checkpoint.initial]
+        newest = {
+            each.uri: each.reference
+            for each in sorted(commits, key=lambda commit: commit.at)
+            if each.step == step
+        }
+        assert found == (list(newest.values()) if of else [[*newest.values()][-1]])
+
+
 def test_a_step_of_a_run_that_has_saved_nothing_is_refused(store: Store, tmp_path: Path):
     ran(store, training(tmp_path))
     problem = refused(store, training(tmp_path, 10))
@@ -311,6 +368,16 @@ def test_what_cannot_be_seen_from_here_is_left_to_the_instances(store: Store, tm
         uri="/only/in/pods/0", step=7, digest="sha256:7"
     )
     assert warning.code == "not_verified"
+
+
+def test_a_step_before_the_newest_can_be_left_to_the_instances_too(store: Store, tmp_path: Path):
+    older = dataclasses.replace(REPORTED, step=5, digest="sha256:5", at=0.5)
+    recovery = Recovery(older=(older,))
+    ran(store, training(tmp_path), lineages={}, checkpoint=REPORTED, recovery=recovery)
+    wish = training(tmp_path, {"fromRun": "tuesday", "step": 5}, runtime="kubernetes")
+    resolved, _ = hot_start(wish, key=NEW, store=store)
+    assert resolved.checkpoint is not None
+    assert resolved.checkpoint.initial == older.reference
 
 
 def test_instances_on_this_machine_see_no_more_than_we_do(store: Store, tmp_path: Path):

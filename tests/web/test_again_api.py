@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_training.control import reasons
+from airflow_training.control.model import Recovery
 from airflow_training.documents.resolved import RunKey
-from airflow_training.documents.resolved_blocks import CheckpointCommit
+from airflow_training.documents.resolved_blocks import CheckpointCommit, ResolvedCheckpoint
 from airflow_training.errors import InputError
+from airflow_training.runtimes.rendering import checkpoint_address
 from airflow_training.state.store import RunRecord, open_store
 from airflow_training.web.command_runs import CommandRuns
-from tests.state.samples import START, a_job, a_ledger
+from tests.state.samples import START, a_job, a_ledger, an_event, take
 from tests.waiting import wait_until
 from tests.web.conftest import FakeNewRuns, a_run
 
@@ -48,15 +52,47 @@ def test_a_double_click_begins_one_run_and_the_story_says_who(client, new_runs: 
     assert len(told(run)) == 2
 
 
-def test_a_checkpoint_of_the_run_is_where_the_new_one_begins(client, new_runs: FakeNewRuns):
-    commit = CheckpointCommit(uri="s3://ckpt", step=40, digest="d", at=START)
-    run = ended_run(checkpoint=commit)
-    name = again(client, run, step=40).json()["run_id"]
-    assert new_runs.begun == {name: {"fromRun": run.uid, "step": 40}}
-    assert told(run) == [f"run again from step 40 by op: {name}"]
+def test_every_step_that_the_page_offers_is_where_a_new_run_can_begin(
+    client, new_runs: FakeNewRuns
+):
+    run, store = ended_run(recovery=Recovery(lineage=1)), open_store()
+    block = ResolvedCheckpoint(uri="s3://models", keep=2, keep_every=10)
+    job = dataclasses.replace(store.job(run.uid), checkpoint=block)
+    job = dataclasses.replace(job, restart=dataclasses.replace(job.restart, scope="Job"))
+    lease, ledger = take(store, run.uid), store.ledger(run.uid)
+    store.replace_job(run.uid, job, ledger, generation=lease.generation)
+    address = checkpoint_address(job, run.ref())
+    saved = [
+        CheckpointCommit(uri=f"{address}/{lineage}", step=step, digest=f"{step}", at=START + step)
+        for lineage, steps in ((0, range(10, 100, 10)), (1, (110, 120)))
+        for step in steps
+    ]
+    events = [
+        an_event(
+            at=each.at,
+            reason=reasons.CHECKPOINT_COMMITTED,
+            data={"checkpoint": each.to_document()},
+        )
+        for each in saved
+    ]
+    store.commit(run.uid, lease=lease, old=ledger, new=ledger, events=events)
+    path = f"/api/dags/digits/trainings/{run.uid}/checkpoints"
+    offered = [
+        each["step"]
+        for lineage in client.get(path).json()["lineages"]
+        for each in lineage["checkpoints"]
+        if each["restorable"]
+    ]
+    assert offered == [120, 110, *range(90, 0, -10)]
+    for step in offered:
+        answer = again(client, run, key=f"from-{step}", step=step)
+        assert answer.status_code == 202, (step, answer.text)
+        begun = new_runs.begun[answer.json()["run_id"]]
+        assert begun == {"fromRun": run.uid, "step": step}
+    assert told(run)[-1].startswith("run again from step 10 by op: ")
     assert again(client, run, step=41).status_code == 409
     assert again(client, run, step=-1).status_code == 422
-    assert len(new_runs.begun) == 1
+    assert len(new_runs.begun) == len(offered)
 
 
 JOB = """\
@@ -225,7 +261,6 @@ def test_what_cannot_begin_is_said_in_the_story_of_the_old_run(airflow_home: Pat
 @pytest.mark.e2e
 def test_an_edited_document_runs_where_the_old_one_did(airflow_home: Path, tmp_path: Path):
     import asyncio
-    import dataclasses
 
     (tmp_path / "say.sh").write_text('echo "$1" > said')
     job = dataclasses.replace(a_job(), base_dir=str(tmp_path))

@@ -54,16 +54,18 @@ def page(*events: Event, subtasks: Any = None, workers: Any = (), **more: Any) -
     block = more.pop(
         "block", ResolvedCheckpoint(uri="s3://models/digits", every=SaveEverySteps(10))
     )
-    source = more.pop("source", None)
+    source, scope = more.pop("source", None), more.pop("scope", "Job")
+    address = more.pop("address", ROOT)
+    job = dataclasses.replace(a_job(), checkpoint=block)
     state = RunState(
         record=None,  # type: ignore[arg-type]  # nothing of it is used
-        job=dataclasses.replace(a_job(), checkpoint=block),
+        job=dataclasses.replace(job, restart=dataclasses.replace(job.restart, scope=scope)),
         ledger=a_ledger(*workers, **more),
         lease=None,
         last_seq=0,
     )
     snapshots = {} if subtasks is None else {"": write_snapshot(subtasks)}
-    return checkpoint_page(state, events, snapshots, source=source)
+    return checkpoint_page(state, events, snapshots, source=source, address=address)
 
 
 def shown(of: CheckpointPage) -> list[list[tuple[int, str, bool, bool]]]:
@@ -167,9 +169,78 @@ def test_training_that_was_begun_anew_is_a_lineage_of_its_own():
 
 def test_instances_that_save_alone_are_named():
     own = OwnCheckpoints(newest=a_commit(10, own="worker-1"), recovery=Recovery())
-    found = page(committed(a_commit(10, own="worker-0")), workers=[worker(1, own=own)])
+    found = page(
+        committed(a_commit(10, own="worker-0")), workers=[worker(1, own=own)], scope="Instance"
+    )
     told = [(each.instance, each.restorable) for each in found.lineages[0].checkpoints]
     assert sorted(told) == [("worker-0", True), ("worker-1", True)]
+
+
+def alone(steps: Any, *, rejected: Any = ()) -> list[Event]:
+    """Return the story of workers that save alone: (index, step), and which of these were damaged."""
+    saved = [committed(a_commit(step, own=f"worker-{index}")) for index, step in steps]
+    damaged = [
+        Event(
+            at=START + 99,
+            reason=reasons.CHECKPOINT_REJECTED,
+            message=f"step {step} is not restored: cut",
+            role="worker",
+            index=index,
+            data={"step": step},
+        )
+        for index, step in rejected
+    ]
+    return [*saved, *damaged]
+
+
+def test_one_instance_that_finds_its_own_damaged_says_nothing_of_the_others():
+    story = alone([(0, 10), (1, 10)], rejected=[(1, 10)])
+    known = RejectedCheckpoint(at=START + 98, step=10, why="cut")
+    found = page(*story, scope="Instance", recovery=Recovery(rejected=(known,)))
+    told = {each.instance: each.state for each in found.lineages[0].checkpoints}
+    assert told == {"worker-0": "not read back", "worker-1": "damaged"}
+
+
+def test_instances_that_save_alone_go_on_from_a_step_that_each_has():
+    story = alone([(0, 10), (1, 10), (0, 20), (1, 25)])
+    assert page(*story, scope="Instance").restorable_steps == {10}
+    assert page(*story, *alone([(5, 30)]), scope="Instance").restorable_steps == {10}
+
+
+def test_what_was_left_behind_when_training_went_back_is_not_offered():
+    back = Event(at=START + 35, reason=reasons.STEPPED_BACK, message="from step 30 to step 10: x")
+    commits = [committed(a_commit(step)) for step in (10, 20, 30)]
+    assert page(*commits, back).restorable_steps == {10}
+    later = committed(a_commit(40))
+    assert page(*commits, back, later).restorable_steps == {10, 40}
+    untold = committed(a_commit(15, at=START + 50))
+    assert page(*commits, untold).restorable_steps == {10, 15}
+    cleared = Recovery(at_most=20, exactly=True, turned_at=START + 60)
+    assert page(*commits, recovery=cleared).restorable_steps == {10, 20}
+
+
+def test_only_what_lies_where_a_new_run_looks_is_offered():
+    commits = [committed(a_commit(step)) for step in (10, 20)]
+    assert page(*commits).restorable_steps == {10, 20}
+    assert page(*commits, address="s3://elsewhere/first-abcde").restorable_steps == set()
+    assert page(*commits, address="").restorable_steps == set()
+
+
+def test_an_address_without_a_number_is_one_lineage():
+    bare = dataclasses.replace(a_commit(10), uri="s3://somewhere/else")
+    found = page(committed(bare))
+    assert [(each.number, len(each.checkpoints)) for each in found.lineages] == [(None, 1)]
+    assert found.restorable_steps == set()
+
+
+@pytest.mark.parametrize("lacking", ["uri", "step", "digest", "at"])
+def test_an_event_that_names_no_checkpoint_is_passed_over(lacking: str):
+    told = committed(a_commit(20))
+    checkpoint = {key: value for key, value in told.data["checkpoint"].items() if key != lacking}
+    cut = dataclasses.replace(told, data={"checkpoint": checkpoint})
+    assert [each.step for each in page(committed(a_commit(10)), cut).lineages[0].checkpoints] == [
+        10
+    ]
 
 
 def test_what_a_run_began_with_is_told():
@@ -192,15 +263,27 @@ def test_a_job_without_checkpoints_says_so():
     assert (found.asked, found.lineages) == (False, [])
 
 
-@pytest.mark.parametrize("dag", ["digits", "secret"])
-def test_the_run_it_went_on_from_is_linked_where_the_user_may_read_it(client: Any, dag: str):
+@pytest.mark.parametrize(
+    ("dag", "ours"),
+    [
+        pytest.param("digits", True, id="that-run"),
+        pytest.param("secret", True, id="not-for-this-user"),
+        pytest.param("digits", False, id="another-run-of-the-name"),
+    ],
+)
+def test_the_run_it_went_on_from_is_linked_where_the_user_may_read_it(
+    client: Any, dag: str, ours: bool
+):
     source = a_run("monday", dag=dag)
     run = a_run("tuesday")
     store = open_store()
+    saved_by = source.uid[:5] if ours else "abcde"
     block = ResolvedCheckpoint(
         uri=ROOT,
         resume=FromRun("monday"),
-        initial=CheckpointReference(uri=f"{ROOT}/0", step=40, digest="d"),
+        initial=CheckpointReference(
+            uri=f"s3://models/digits/monday-{saved_by}/0", step=40, digest="d"
+        ),
     )
     lease, ledger = take(store, run.uid), store.ledger(run.uid)
     job = dataclasses.replace(store.job(run.uid), checkpoint=block)
@@ -209,5 +292,5 @@ def test_the_run_it_went_on_from_is_linked_where_the_user_may_read_it(client: An
     answer = client.get(f"/api/dags/digits/trainings/{run.uid}/checkpoints").json()
     [resumed] = answer["resumed_from"]
     expected = {"dag": "digits", "uid": source.uid, "run_id": "monday"}
-    assert resumed["run"] == (expected if dag == "digits" else None)
+    assert resumed["run"] == (expected if dag == "digits" and ours else None)
     assert [each["step"] for each in answer["lineages"][0]["checkpoints"]] == [10]

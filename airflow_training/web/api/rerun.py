@@ -18,7 +18,6 @@ from airflow_training.control.model import Event
 from airflow_training.documents.resolved import RunKey
 from airflow_training.errors import InputError
 from airflow_training.state.store import RunRecord, Store, open_store
-from airflow_training.web import answers
 from airflow_training.web.answers import (
     COMMAND_LINE,
     CheckRequest,
@@ -26,6 +25,7 @@ from airflow_training.web.answers import (
     RerunOffer,
     RerunRequest,
 )
+from airflow_training.web.checkpoint_loading import load_checkpoint_page
 from airflow_training.web.document_check import CheckAnswer, DocumentCheck, check_document
 from airflow_training.web.new_runs import NewRuns, resume_of
 from airflow_training.web.request_size import DocumentRoute
@@ -140,7 +140,6 @@ def _new_runs(request: Request) -> NewRuns:
 
 
 def _check_step(store: Store, run: RunRecord, step: int) -> None:
-    ledger = store.ledger(run.uid)
-    known = {each.step for each in answers.checkpoints_of(ledger)}
-    if step not in known:
+    found = load_checkpoint_page(store, run.uid)
+    if found is None or step not in found.restorable_steps:
         raise HTTPException(409, f"the training has no checkpoint of step {step} (any more)")

@@ -65,7 +65,7 @@ def list_runs(
                 "group_id": each.key.group_id or None,
                 "map_index": each.key.map_index,
                 "runtime": each.runtime,
-                "state": each.state,
+                "state": each.listed_state,
                 "condition": each.condition,
                 "submitted_by": each.submitted_by or None,
                 "submitted_at": time_text(each.submitted_at),
@@ -85,7 +85,7 @@ def list_runs(
                 each.key.dag_id or each.key.source,
                 each.submitted_by,
                 each.runtime,
-                each.state,
+                each.listed_state,
                 time_text(each.submitted_at),
                 time_text(each.finished_at),
             ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_training.control.attempts import AttemptId
-from airflow_training.control.model import Event, JobEntry, Ledger
+from airflow_training.control.model import TERMINAL_JOB_STATES, Event, JobEntry, Ledger
 from airflow_training.documents.resolved import ResolvedJob, RunKey, RunRef
 
 __all__ = [
@@ -25,7 +25,13 @@ __all__ = [
     "StoredEvent",
     "UsageSpan",
     "Version",
+    "listed_state",
 ]
+
+
+def listed_state(state: str, *, tombstone: bool) -> str:
+    """Return the state by which lists find a run: what was killed before it began has no other end."""
+    return "Stopped" if tombstone and state not in TERMINAL_JOB_STATES else state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +55,11 @@ class RunRecord:
     tombstone_reason: str = ""
     submitted_by: str = ""
     """User of the machine or of Airflow; empty where nobody knows, or a schedule did it."""
+
+    @property
+    def listed_state(self) -> str:
+        """Return the state by which lists find it."""
+        return listed_state(self.state, tombstone=self.tombstone)
 
     def ref(self, *, generation: int = 0) -> RunRef:
         """Return the run as a runtime knows it, under a generation of its lease."""

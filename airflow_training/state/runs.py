@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    delete,
+    func,
+    insert,
+    not_,
+    or_,
+    select,
+    update,
+)
 
 from airflow_training.control.model import TERMINAL_JOB_STATES, Ledger
 from airflow_training.documents.resolved import KEY_LENGTH, ResolvedJob, RunKey
@@ -15,7 +27,7 @@ from airflow_training.state import addresses, leases, ledger, queue
 from airflow_training.state.codec import canonical, to_json
 from airflow_training.state.database import clean
 from airflow_training.state.models import JobRow, LeaseRow, QueueRow, RunRow
-from airflow_training.state.records import RunRecord, Version
+from airflow_training.state.records import RunRecord, Version, listed_state
 from airflow_training.state.run_lookup import get, record_of, select_runs
 
 if TYPE_CHECKING:
@@ -34,6 +46,7 @@ __all__ = [
     "versions",
 ]
 
+_NEVER_BEGUN = and_(RunRow.tombstone, RunRow.state.not_in(TERMINAL_JOB_STATES))
 _PRUNED_AT_ONCE = 50
 """Runs per transaction: others write in between."""
 
@@ -189,7 +202,7 @@ def newest(
     """Return runs, newest first."""
     question = select_runs().order_by(RunRow.submitted_at.desc(), RunRow.uid).limit(limit)
     if states := wanted.get("states"):
-        question = question.where(RunRow.state.in_(list(states)))
+        question = question.where(_is_listed(states))
     if (controller := wanted.get("controller")) is not None:
         question = question.where(RunRow.controller == controller)
     if (job := wanted.get("job")) is not None:
@@ -206,7 +219,7 @@ def newest(
             or_(*(column.icontains(clean(text), autoescape=True) for column in named))
         )
     if (ended_since := wanted.get("ended_since")) is not None:
-        question = question.where(RunRow.finished_at >= ended_since)
+        question = question.where(_ended_since(ended_since))
     if (before := wanted.get("before")) is not None:
         at, uid = before
         follows = RunRow.submitted_at < at
@@ -223,17 +236,33 @@ def count(
     dag_ids: Collection[str] | None,
     since: float,
 ) -> Mapping[tuple[str, str], int]:
-    """Return how many runs there are per DAG and state; of those that are over, since a time."""
+    """Return how many runs there are per DAG and state as lists have it; of those that are over, since a time."""
+    goes_on = and_(RunRow.state.not_in(TERMINAL_JOB_STATES), not_(RunRow.tombstone))
     question = (
-        select(RunRow.dag_id, RunRow.state, func.count())
-        .where(or_(RunRow.state.not_in(TERMINAL_JOB_STATES), RunRow.finished_at >= since))
-        .group_by(RunRow.dag_id, RunRow.state)
+        select(RunRow.dag_id, RunRow.state, RunRow.tombstone, func.count())
+        .where(or_(goes_on, _ended_since(since)))
+        .group_by(RunRow.dag_id, RunRow.state, RunRow.tombstone)
     )
     if sources is not None:
         question = question.where(RunRow.source.in_(list(sources)))
     if dag_ids is not None:
         question = question.where(RunRow.dag_id.in_(list(dag_ids)))
-    return {(dag_id, state): found for dag_id, state, found in connection.execute(question)}
+    counts: Counter[tuple[str, str]] = Counter()
+    for dag_id, state, tombstone, found in connection.execute(question):
+        counts[dag_id, listed_state(state, tombstone=tombstone)] += found
+    return counts
+
+
+def _is_listed(states: Sequence[str]) -> ColumnElement[bool]:
+    """Return the condition of `RunRecord.listed_state` being one of these."""
+    told = and_(RunRow.state.in_(list(states)), not_(_NEVER_BEGUN))
+    return or_(told, _NEVER_BEGUN) if "Stopped" in states else told
+
+
+def _ended_since(time: float) -> ColumnElement[bool]:
+    """Return the condition of having ended then or later; when one was killed that never began nobody has kept."""
+    never_begun = and_(_NEVER_BEGUN, RunRow.submitted_at >= time)
+    return or_(RunRow.finished_at >= time, never_begun)
 
 
 def prune(connection: Connection, *, before: float, now: float) -> int:

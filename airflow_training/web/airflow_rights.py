@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from fastapi import Request
 
@@ -48,6 +48,28 @@ class AirflowRights:
                 user=user.account,
             )
         )
+
+    def may_read_of(self, user: User, dag_ids: Collection[str]) -> Collection[str]:
+        """Return what `may` says of each, with one query for the teams, and mostly one question to the auth manager."""
+        named = sorted({*dag_ids} - {""})
+        teams = DagModel.get_dag_id_to_team_name_mapping(named) if named else {}
+        method, entity = _ENTITIES["read"]
+        asked: dict[str, Any] = {
+            each: {
+                "method": method,
+                "access_entity": entity,
+                "details": DagDetails(id=each or None, team_name=teams.get(each)),
+            }
+            for each in dag_ids
+        }
+        manager, account = get_auth_manager(), user.account
+        if manager.batch_is_authorized_dag([*asked.values()], user=account):
+            return {*asked}
+        return {
+            each
+            for each, one in asked.items()
+            if manager.batch_is_authorized_dag([one], user=account)
+        }
 
     def readable(self, user: User) -> Collection[str] | None:
         """Return DAGs that the user may see; of the command line only who may read all DAGs."""

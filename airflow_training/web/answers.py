@@ -311,7 +311,7 @@ class SeriesPage(BaseModel):
 
 
 class HeatMapAnswer(BaseModel):
-    """Ranks x time: of each cell the value that is farthest from the median of all."""
+    """Ranks x time: of each cell the value that is farthest from what is usual of all at its place."""
 
     x: list[float]
     """Where a column begins: steps, or epoch seconds."""
@@ -319,6 +319,8 @@ class HeatMapAnswer(BaseModel):
     """The instances that a row stands for."""
     values: list[list[float | None]]
     """[row, column]"""
+    distances: list[list[float | None]]
+    """How far each is from the median of all at its own place."""
 
 
 class LogPage(BaseModel):
@@ -559,7 +561,7 @@ def summary(
         job=record.job,
         runtime=record.runtime,
         framework=framework,
-        state=reported_state(entry),
+        state=_listed_state(run),
         phrase=phrase_of(run),
         submitted_by=record.submitted_by or None,
         submitted_at=timestamp(record.submitted_at) or "",
@@ -568,6 +570,12 @@ def summary(
         source=record.key.source,
         progress=progress,
     )
+
+
+def _listed_state(run: RunOverview) -> str:
+    entry, record = run.entry, run.record
+    never_begun = record.tombstone and entry.state not in TERMINAL_JOB_STATES
+    return record.listed_state if never_begun else reported_state(entry)
 
 
 def detail(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,9 @@ class HeatMap:
     per_row: int
     """How many series a row stands for."""
     values: _Floats
-    """Of all values of a cell the one that is farthest from the bucket's median, [row, column]; NaN: none."""
+    """Of all values of a cell the one that is farthest from what is usual there, [row, column]; NaN: none."""
+    distances: _Floats
+    """How far it is from that: less than nothing where it is less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class _Points:
     """So few that they are sorted fast."""
     series: NDArray[np.int32]
     value: _Floats
+    at: _Floats
+    """Ascending, of each series."""
     x: _Floats
     """Of each bucket."""
 
@@ -103,13 +107,57 @@ def heat_map_of(found: Sequence[StoredSeries], *, axis: Axis, columns: int, rows
     """Return a picture of at most so many rows and columns; a spike of one sample is in it."""
     per_row = -(-len(found) // rows) if found else 1
     points = _bucketed(found, axis, columns)
-    band = band_of(found, axis=axis, buckets=columns, worst=0)
-    column = np.searchsorted(band.x, points.x)[points.bucket]
-    values = np.full((-(-len(found) // per_row), len(band.x)), np.nan)
+    used = np.unique(points.bucket)
+    column = np.searchsorted(used, points.bucket)
+    values = np.full((-(-len(found) // per_row), len(used)), np.nan)
+    distances = values.copy()
+    distance = _distances(points)
     # of values that are written to the same cell the last one stays: the farthest
-    order = np.argsort(np.abs(points.value - band.median[column]))
-    values[points.series[order] // per_row, column[order]] = points.value[order]
-    return HeatMap(x=band.x, per_row=per_row, values=values)
+    order = np.argsort(np.abs(distance))
+    cells = points.series[order] // per_row, column[order]
+    values[cells], distances[cells] = points.value[order], distance[order]
+    return HeatMap(x=points.x[used], per_row=per_row, values=values, distances=distances)
+
+
+def _distances(points: _Points) -> _Floats:
+    """Return how far each point is from what is usual of all series at its own x.
+
+    That is the median there where half of those in the bucket tell a value at that x. Where they do not, each
+    at a time of its own, it is the line that the bucket has in common: else a trend would look like a distance.
+    """
+    if not len(points.value):
+        return points.value
+    bucket, count = points.bucket, len(points.x)
+    _, place = np.unique(points.at, return_inverse=True)
+    at_place = np.bincount(place)
+    cell = points.series.astype(np.int64) * count + bucket
+    first = np.flatnonzero(np.diff(cell, prepend=-1))  # of each series in each bucket
+    last = np.append(first[1:], len(cell)) - 1
+    together = 2 * at_place[place] >= np.bincount(bucket[first], minlength=count)[bucket]
+    at_own_x = points.value - _medians(points.value, place, len(at_place))[place]
+    if together.all():
+        return at_own_x
+    lasting = last > first
+    rise = points.value[last] - points.value[first]
+    run = points.at[last] - points.at[first]
+    slopes = _medians(rise[lasting] / run[lasting], bucket[first][lasting], count)
+    slope = np.nan_to_num(slopes)[bucket]
+    flat = points.value - slope * (points.at - points.x[bucket])
+    along_line = flat - _medians(flat, bucket, count)[bucket]
+    return np.where(together, at_own_x, along_line)
+
+
+def _medians(values: _Floats, group: NDArray[Any], groups: int) -> _Floats:
+    """Return the median of each group; NaN where there is nothing in it."""
+    by_value = np.argsort(values)
+    ordered = values[by_value[np.argsort(group[by_value], kind="stable")]]
+    counts = np.bincount(group, minlength=groups)
+    begins = np.cumsum(counts) - counts
+    used = counts > 0
+    low, high = (begins + (counts - 1) // 2)[used], (begins + counts // 2)[used]
+    found = np.full(groups, np.nan)
+    found[used] = ordered[low] / 2 + ordered[high] / 2
+    return found
 
 
 def _bucketed(found: Sequence[StoredSeries], axis: Axis, buckets: int) -> _Points:
@@ -122,7 +170,8 @@ def _bucketed(found: Sequence[StoredSeries], axis: Axis, buckets: int) -> _Point
     if axis != "time":
         width = max(1.0, math.ceil((last - first + 1) / buckets))  # no bucket between two steps
     bucket = np.minimum((x - first) / width, buckets - 1).astype(np.uint16)
-    return _Points(bucket, series, values, first + width * np.arange(buckets, dtype=np.float64))
+    edges = first + width * np.arange(buckets, dtype=np.float64)
+    return _Points(bucket, series, values, x, edges)
 
 
 def _numbers(series: StoredSeries, axis: Axis) -> tuple[_Floats, _Floats]:

@@ -29,7 +29,11 @@ def load_detail(store: Store, uid: str, *, allowed: Collection[ActionName]) -> D
         return None
     now, progress, usage = store.now(), store.progress.newest(uid), usage_of(store).of(uid)
     points = newest_points_of(store)
-    metrics = points.metrics(uid, progress)
+    instances = state.ledger.instances
+    retired = {key for key, each in instances.items() if each.retired}
+    metrics = {
+        key: values for key, values in points.metrics(uid, progress).items() if key not in retired
+    }
     return detail(
         state,
         overview,
@@ -39,13 +43,15 @@ def load_detail(store: Store, uid: str, *, allowed: Collection[ActionName]) -> D
         allowed=allowed,
         asked=asked_of(overview, store.requests(uid, after=overview.entry.seen_request)),
         heard=last_heard(
-            state.ledger.instances.values(),
+            instances.values(),
             progress=progress,
             points=points.of(uid),
             usage=usage,
             now=now,
         ),
-        rates=sample_rates(_readings_of(store).of(uid), metrics, state=overview.entry.state),
+        rates=sample_rates(
+            _readings_of(store).of(uid), metrics, entries=instances, state=overview.entry.state
+        ),
         now=now,
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pydantic import BaseModel
 
 from airflow_training.control.data_readings import DataReading, rate_of
-from airflow_training.control.model import InstanceEntry, JobState
+from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry, JobState
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.rollup import eta_seconds, timestamp
 from airflow_training.documents.instances import InstanceKey
@@ -83,14 +83,21 @@ def sample_rates(
     readings: Mapping[InstanceKey, DataReading],
     metrics: Mapping[InstanceKey, Mapping[str, float]],
     *,
+    entries: Mapping[InstanceKey, InstanceEntry],
     state: JobState,
 ) -> Mapping[InstanceKey, float]:
     """Return samples per second: as counted from the samples that an instance told, else as it says itself.
 
-    None while the run is paused; of one that is over, the last.
+    Of those that run, none while the run is paused; of one that is over, the last of all that belonged to it.
     """
     if state == "Paused":
         return {}
+    over = state in TERMINAL_JOB_STATES
+    counting = {
+        key
+        for key, each in entries.items()
+        if not each.retired and (over or each.state == "running")
+    }
     said = {
         key: value for key, values in metrics.items() if (value := values.get(_RATE)) is not None
     }
@@ -99,4 +106,5 @@ def sample_rates(
         for key, reading in readings.items()
         if (rate := rate_of(reading.points, "samples")) is not None
     }
-    return {key: rate for key, rate in {**said, **counted}.items() if math.isfinite(rate)}
+    rates = {**said, **counted}
+    return {key: rate for key, rate in rates.items() if key in counting and math.isfinite(rate)}

@@ -48,7 +48,7 @@ class User:
 
 
 class Rights(Protocol):
-    """Knows the users. `may`, `readable` and `team_of` block."""
+    """Knows the users. `may`, `may_read_of`, `readable` and `team_of` block."""
 
     standalone: bool
     """There is one user, whose machine it is."""
@@ -59,6 +59,9 @@ class Rights(Protocol):
 
     def may(self, user: User, verb: Verb, dag_id: str | None) -> bool:
         """Return whether the user may do this to runs of a DAG; None: to those of all DAGs."""
+
+    def may_read_of(self, user: User, dag_ids: Collection[str]) -> Collection[str]:
+        """Return those of these DAGs whose runs the user may read, "" for the command line: `may`, of many at once."""
 
     def readable(self, user: User) -> Collection[str] | None:
         """Return the ids of the DAGs whose runs the user may read; None: all that there are."""

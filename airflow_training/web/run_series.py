@@ -35,13 +35,14 @@ def load_series(
     *,
     first: bool = False,
 ) -> list[StoredSeries]:
-    """Return what was told under these names between two times, by name and then by instance.
+    """Return what was told under these names between two times, by name and then by instance, roles as the job has them.
 
     `first`: only of the first instance that has told one.
     """
     known = newest_points_of(store).of(uid)
     counters = counters_of(known)
-    asked = _asked(known, counters, {*names} & {*shown_names(known)})
+    roles = [role.name for role in store.job(uid).roles]
+    asked = _asked(known, counters, {*names} & {*shown_names(known)}, roles)
     if first:
         asked = [next(group) for _, group in itertools.groupby(asked, key=lambda e: e.name)]
     sources = {
@@ -63,12 +64,13 @@ def _asked(
     known: Sequence[MetricPoint],
     counters: Mapping[InstanceKey, InstanceCounters],
     names: set[str],
+    roles: Sequence[str],
 ) -> list[MetricPoint]:
     asked = [each for each in known if each.name in names]
     if STEP_TIME in names - {each.name for each in asked}:
         steps = (each.steps for each in counters.values())
         asked += [replace(each, name=STEP_TIME, rank=None) for each in steps if each is not None]
-    return sorted(asked, key=_place)
+    return sorted(asked, key=lambda point: _place(point, roles))
 
 
 def _sources(point: MetricPoint, counters: InstanceCounters) -> list[MetricPoint]:
@@ -101,5 +103,7 @@ def _key(point: MetricPoint) -> _Key:
     return point.role, point.index, point.rank, point.name
 
 
-def _place(point: MetricPoint) -> tuple[str, str, int, int]:
-    return point.name, point.role, point.index, -1 if point.rank is None else point.rank
+def _place(point: MetricPoint, roles: Sequence[str]) -> tuple[str, int, str, int, int]:
+    position = roles.index(point.role) if point.role in roles else len(roles)
+    rank = -1 if point.rank is None else point.rank
+    return point.name, position, point.role, point.index, rank

@@ -98,6 +98,11 @@ def served(airflow_home: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     teams = {"digits": "red", "secret": "green"}
     monkeypatch.setattr(airflow_app._AuthManagerState, "instance", Manager())
     monkeypatch.setattr(DagModel, "get_team_name", staticmethod(lambda dag, **_: teams.get(dag)))
+    monkeypatch.setattr(
+        DagModel,
+        "get_dag_id_to_team_name_mapping",
+        staticmethod(lambda dags, **_: {dag: teams[dag] for dag in dags if dag in teams}),
+    )
     monkeypatch.setattr("airflow_training.web.api.live._SECONDS", 0.0)
     airflow = FakeAirflow()
 
@@ -304,6 +309,35 @@ def test_lists_hold_what_each_may_read(served):
     assert seen["viewer"] == {"mine", "typed"}
     assert seen["stranger"] == {"typed"}
     assert ask(served, "forged", "GET", "/api/trainings").status_code == 403
+
+
+def test_counts_of_many_dags_take_one_look_for_their_teams_and_one_question(served, monkeypatch):
+    from airflow.api_fastapi import app as airflow_app
+    from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+    from airflow.models.dag import DagModel
+
+    dags = {f"dag-{number}" for number in range(20)}
+    for dag in dags:
+        a_run("r", dag=dag, source=deployment_id())
+    looks: list[set[str]] = []
+    questions: list[int] = []
+
+    def teams_of(dag_ids: list[str], **_: Any) -> dict[str, str | None]:
+        looks.append({*dag_ids})
+        return dict.fromkeys(dag_ids, "red")
+
+    def one_question(self: Any, requests: Any, *, user: Any) -> bool:
+        questions.append(len(requests))
+        return all(self.is_authorized_dag(user=user, **each) for each in requests)
+
+    manager = airflow_app._AuthManagerState.instance
+    monkeypatch.setattr(type(manager), "get_authorized_dag_ids", lambda self, **_: {*dags})
+    monkeypatch.setattr(DagModel, "get_dag_id_to_team_name_mapping", staticmethod(teams_of))
+    monkeypatch.setattr(SimpleAuthManager, "batch_is_authorized_dag", one_question)
+    counts = ask(served, "viewer", "GET", "/api/trainings/counts").json()
+    assert counts["running"] == 20
+    assert looks == [dags]
+    assert questions == [20]
 
 
 def test_runs_of_the_command_line_are_for_who_may_read_all_dags(served, monkeypatch):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control.data_readings import DataReading, ReadingPoint
-from airflow_training.control.model import Request
+from airflow_training.control.model import InstanceEntry, Request
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.rollup import timestamp
 from airflow_training.documents.instances import InstanceKey
@@ -71,10 +71,35 @@ def test_a_rate_is_counted_and_else_what_the_script_says():
         InstanceKey("worker", 4): {"loss": 1.0},
     }
     rates = {
-        index: rate for (_, index), rate in sample_rates(readings, said, state="Running").items()
+        index: rate
+        for (_, index), rate in sample_rates(
+            readings, said, entries=running(5), state="Running"
+        ).items()
     }
     assert rates == {0: 64.0, 1: 8.0, 2: 8.0}
-    assert sample_rates(readings, said, state="Paused") == {}
+    assert sample_rates(readings, said, entries=running(5), state="Paused") == {}
+
+
+def running(count: int) -> dict[Any, InstanceEntry]:
+    return {("worker", index): worker(index, state="running") for index in range(count)}
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"), [("Running", {0}), ("Restarting", {0}), ("Failed", {0, 1, 2, 3})]
+)
+def test_only_what_runs_has_a_rate_and_of_a_run_that_is_over_all_that_belonged_to_it(
+    state: Any, expected: set[int]
+):
+    entries = {
+        **running(1),
+        ("worker", 1): worker(1),
+        ("worker", 2): worker(2, state="failed"),
+        ("worker", 3): worker(3, state="succeeded"),
+        ("worker", 4): worker(4, state="running", retired=True),
+    }
+    said = {("worker", index): {"samples_per_second": 8.0} for index in range(5)}
+    rates = sample_rates({}, said, entries=entries, state=state)
+    assert {index for _, index in rates} == expected
 
 
 def asks(*kinds: str) -> list[Request]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -60,7 +61,10 @@ def test_a_spike_of_one_sample_is_in_the_band_and_in_the_heat_map(
     assert spike in (band.minimum if spike < 0 else band.maximum)
     assert len(band.x) <= buckets
     heat = heat_map_of(found, axis=axis, columns=buckets, rows=20)
-    assert spike in heat.values[rank // heat.per_row]
+    row = rank // heat.per_row
+    [column] = np.flatnonzero(heat.values[row] == spike)
+    assert abs(heat.distances[row, column]) == pytest.approx(np.nanmax(np.abs(heat.distances)))
+    assert spike * heat.distances[row, column] > 0
     assert len(heat.values) <= 20
     assert len(heat.x) == heat.values.shape[1] <= buckets
 
@@ -83,3 +87,27 @@ def test_what_is_no_number_is_in_no_bucket(axis):
 def test_of_nothing_there_is_nothing():
     assert band_of([], axis="step", buckets=10, worst=3).x.tolist() == []
     assert heat_map_of([], axis="time", columns=10, rows=10).values.size == 0
+
+
+@pytest.mark.parametrize("axis", ["step", "time"])
+@pytest.mark.parametrize("delay", [0.0, 0.3], ids=["together", "each-at-a-time-of-its-own"])
+def test_a_trend_that_all_have_is_no_distance_and_the_rank_that_is_off_stands_out(axis, delay):
+    steps = np.arange(1000)
+    ranks = [
+        dataclasses.replace(
+            series(index, steps, 100 - steps / 10 - delay / 10 * index / 2 + (index == 3) * 0.5),
+            at=steps * 2 + delay * index,
+        )
+        for index in range(10)
+    ]
+    heat = heat_map_of(ranks, axis=axis, columns=10, rows=20)
+    others = np.delete(heat.distances, 3, axis=0)
+    assert np.nanmax(np.abs(others)) < 0.2
+    assert heat.distances[3].tolist() == pytest.approx([0.5] * 10, abs=0.2)
+
+
+def test_a_step_at_which_all_are_off_is_no_distance_of_any():
+    values = np.where(np.arange(1000) % 50 == 7, 9.0, 1.0)
+    ranks = [series(index, np.arange(1000), values + index / 100) for index in range(11)]
+    heat = heat_map_of(ranks, axis="step", columns=10, rows=20)
+    assert heat.distances[10].tolist() == pytest.approx([0.05] * 10)

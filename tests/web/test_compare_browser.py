@@ -99,6 +99,7 @@ def heat_map(ranks: int = 20, columns: int = 10) -> dict[str, Any]:
         "x": [10 * column for column in range(columns)],
         "rows": [f"worker-{rank} rank {rank}" for rank in range(ranks)],
         "values": values,
+        "distances": [[each - 5.0 for each in row] for row in values],
     }
 
 

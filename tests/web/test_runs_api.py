@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from typing import Any
@@ -11,8 +12,9 @@ import pytest
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.rollup import timestamp
 from airflow_training.documents.instances import InstanceKey
+from airflow_training.documents.resolved import ResolvedRole
 from airflow_training.state.store import LogPosition, LogValue, open_store
-from tests.state.samples import START, a_ledger, an_event, end_run, worker
+from tests.state.samples import START, a_ledger, an_event, end_run, take, worker
 from tests.web.conftest import a_run
 
 
@@ -109,12 +111,25 @@ def test_runs_are_counted_by_what_they_do(client):
     ended(a_run("old"), at=START)
     ended(a_run("new"), at=START + 60)
     ended(a_run("well"), at=START + 60, state="Succeeded")
+    open_store().tombstone(a_run("never-begun", ledger=a_ledger()).uid, reason="killed")
     a_run("other", dag="secret")
+    assert get(client, "trainings/counts")["ended"]["Stopped"] == 1
     told = get(client, "trainings/counts", since=timestamp(START + 30))
     assert (told["running"], told["waiting"]) == (3, 5)
     assert told["ended"] == {"Failed": 1, "Stopped": 0, "Succeeded": 1}
     assert get(client, "trainings/counts", "admin")["running"] == 4
     assert get(client, "trainings/counts")["ended"]["Failed"] == 2
+
+
+def test_a_run_that_was_killed_before_it_began_is_listed_as_stopped(client):
+    unbegun = a_run("never-begun", ledger=a_ledger(submitted_at=START))
+    open_store().tombstone(unbegun.uid, reason="killed")
+    a_run("waits", ledger=a_ledger())
+    assert run_ids(get(client, "trainings", state="Stopped")) == ["never-begun"]
+    assert run_ids(get(client, "trainings", state="Pending")) == ["waits"]
+    [listed] = get(client, "trainings", state="Stopped", since=timestamp(START - 60))["trainings"]
+    assert (listed["state"], listed["phrase"]) == ("Stopped", "stopped")
+    assert run_ids(get(client, "trainings", since=timestamp(START + 60))) == []
 
 
 def test_a_dag_run_has_the_trainings_of_all_its_groups(client):
@@ -126,9 +141,23 @@ def test_a_dag_run_has_the_trainings_of_all_its_groups(client):
     assert get(client, "dags/digits/dagRuns/none/trainings")["trainings"] == []
 
 
+def test_what_was_scaled_away_has_neither_metrics_nor_a_rate(client):
+    running = (worker(index, state="running", retired=index == 1) for index in range(2))
+    run = a_run(ledger=a_ledger(*running, state="Running", started_at=1.0))
+    told = {
+        ("worker", index): ProgressReport(step=1, metrics={"samples_per_second": 8})
+        for index in range(2)
+    }
+    open_store().progress.save(run.uid, told)
+    found = get(client, f"dags/digits/trainings/{run.uid}")
+    assert found["progress"]["samples_per_second"] == 8
+    assert found["rates"].keys() == found["metrics"].keys() == {"worker-0"}
+
+
 def test_a_run_is_told_whole(client):
     store = open_store()
-    run = a_run()
+    workers = (worker(index, state="running") for index in range(2))
+    run = a_run(ledger=a_ledger(*workers, state="Running", started_at=1.0))
     store.progress.save(
         run.uid,
         {
@@ -252,8 +281,25 @@ def test_of_more_series_than_are_wanted_the_band_and_the_worst_are_told(client):
         "x": [3],
         "rows": [f"worker-{index} rank {index}" for index in range(5)],
         "values": [[0], [0], [100], [0], [0]],
+        "distances": [[0], [0], [100], [0], [0]],
     }
     assert get(client, f"{path}/heat", name="no such metric")["values"] == []
+
+
+def test_the_first_instance_is_that_of_the_first_role_of_the_job(client):
+    store, run = open_store(), a_run()
+    lease, ledger = take(store, run.uid), store.ledger(run.uid)
+    roles = (ResolvedRole(name="trainer"), ResolvedRole(name="evaluator"))
+    job = dataclasses.replace(store.job(run.uid), roles=roles)
+    store.replace_job(run.uid, job, ledger, generation=lease.generation)
+    for role in ("evaluator", "trainer"):
+        line = ProgressReport(step=3, time=3.0, metrics={"loss": 1.0})
+        store.progress.save(run.uid, {(role, 0): line})
+    path = f"dags/digits/trainings/{run.uid}/series"
+    every = get(client, path, name="loss")["series"]
+    assert [each["role"] for each in every] == ["trainer", "evaluator"]
+    [first] = get(client, path, name="loss", first=True)["series"]
+    assert first["role"] == "trainer"
 
 
 def test_the_document_is_told_as_it_ran(client):

@@ -146,8 +146,7 @@ def _readable(request: Request, user: User, records: Sequence[RunRecord]) -> lis
 
 
 def _readable_dags(request: Request, user: User, dag_ids: Collection[str]) -> set[str]:
-    rights = rights_of(request)
-    return {each for each in dag_ids if rights.may(user, "read", each or None)}
+    return {*rights_of(request).may_read_of(user, dag_ids)}
 
 
 def _mark(text: str) -> tuple[float, str | None]:

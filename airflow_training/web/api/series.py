@@ -90,8 +90,13 @@ def heat(
     return HeatMapAnswer(
         x=picture.x.tolist(),
         rows=[row[0] if len(row) == 1 else f"{row[0]} to {row[-1]}" for row in rows],
-        values=[[finite(each) for each in row] for row in picture.values.tolist()],
+        values=_cells(picture.values),
+        distances=_cells(picture.distances),
     )
+
+
+def _cells(values: NDArray[np.float64]) -> list[list[float | None]]:
+    return [[finite(each) for each in row] for row in values.tolist()]
 
 
 def _first_ranks(run: RunRecord) -> Mapping[str, int | None]:

@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo, useRef, useState } from "react";
 
 import { get, type HeatMapAnswer } from "./api.ts";
-import { cellAfter, colourAround, colourAt, distances, extent, reach, type Colour } from "./heat.ts";
+import { cellAfter, colourAround, colourAt, extent, reach, type Colour } from "./heat.ts";
 import { Choice, Loading, Problem } from "./parts.tsx";
 import { DARK, usePalette } from "./palette.ts";
 import { valueText } from "./words.ts";
@@ -45,7 +45,7 @@ export function HeatMap({
   const { shown, range } = useMemo(() => {
     const values = data?.values ?? [];
     if (shade === "value") return { shown: values, range: extent(values) };
-    const found = distances(values);
+    const found = data?.distances ?? [];
     return { shown: found, range: reach(found) };
   }, [data, shade]);
   const colour = (value: number): Colour => (shade === "value" ? colourAt(value, range) : colourAround(value, range, theme));

@@ -45,18 +45,6 @@ export function extent(rows: readonly Row[]): [number, number] {
   return low <= high ? [low, high] : [0, 1];
 }
 
-/** How far each value is from the median of its column. */
-export function distances(rows: readonly Row[]): (number | null)[][] {
-  const width = Math.max(0, ...rows.map((each) => each.length));
-  const medians = Array.from({ length: width }, (_, column) => {
-    const told = rows.map((each) => each[column] ?? null).filter((each) => each !== null);
-    told.sort((one, other) => one - other);
-    const middle = told.length >> 1;
-    return told.length % 2 ? told[middle]! : (told[middle - 1]! + told[middle]!) / 2;
-  });
-  return rows.map((row) => row.map((value, column) => (value === null ? null : value - medians[column]!)));
-}
-
 /** As far on both sides as nearly all values are; 1 where all are the same. */
 export function reach(rows: readonly Row[]): [number, number] {
   const sizes = rows.flatMap((row) => row.filter((each) => each !== null).map(Math.abs));

@@ -504,6 +504,7 @@ export interface FilePage {
  * Ranks x time: of each cell the value that is farthest from the median of all.
  */
 export interface HeatMapAnswer {
+  distances: (number | null)[][];
   rows: string[];
   values: (number | null)[][];
   x: number[];

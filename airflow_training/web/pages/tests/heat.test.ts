@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { cellAfter, colourAround, colourAt, distances, extent, reach } from "../src/heat.ts";
+import { cellAfter, colourAround, colourAt, extent, reach } from "../src/heat.ts";
 
 test("the extent is that of all values, gaps left out", () => {
   assert.deepEqual(extent([[3, null], [-1, 2]]), [-1, 3]);
@@ -12,11 +12,6 @@ test("a greater value is brighter, and one value alone is in the middle", () => 
   const light = [0, 1, 2, 3, 4].map((value) => colourAt(value, [0, 4])).map(([red, green, blue]) => 0.3 * red + 0.6 * green + 0.1 * blue);
   assert.deepEqual(light, [...light].sort((one, other) => one - other));
   assert.deepEqual(colourAt(7, [7, 7]), colourAt(2, [0, 4]));
-});
-
-test("of a distance the median of each column is nothing", () => {
-  assert.deepEqual(distances([[1, 5, null], [2, 7, 3], [9, null, 4]]), [[-1, -1, null], [0, 1, -0.5], [7, null, 0.5]]);
-  assert.deepEqual(distances([]), []);
 });
 
 test("one value that is far off does not make the others look the same", () => {

@@ -298,8 +298,9 @@ def test_every_step_that_the_page_offers_is_found(
             wish({"fromRun": record.uid, "step": step}), key=NEW, store=store
         )
         assert not warnings
-        assert resolved.checkpoint is not None
-        found = [*resolved.checkpoint.initial_of_each.values()] or [resolved.checkpoint.initial]
+        block = resolved.checkpoint
+        assert block is not None
+        found = [*block.initial_of_each.values(), *filter(None, [block.initial])]
         newest = {
             each.uri: each.reference
             for each in sorted(commits, key=lambda commit: commit.at)

@@ -289,7 +289,7 @@ def test_of_more_series_than_are_wanted_the_band_and_the_worst_are_told(client):
 def test_the_first_instance_is_that_of_the_first_role_of_the_job(client):
     store, run = open_store(), a_run()
     lease, ledger = take(store, run.uid), store.ledger(run.uid)
-    roles = (ResolvedRole(name="trainer"), ResolvedRole(name="evaluator"))
+    roles = (ResolvedRole(name="trainer", replicas=1), ResolvedRole(name="evaluator", replicas=1))
     job = dataclasses.replace(store.job(run.uid), roles=roles)
     store.replace_job(run.uid, job, ledger, generation=lease.generation)
     for role in ("evaluator", "trainer"):

@@ -94,7 +94,7 @@ ledgers = st.builds(
         st.builds(
             dataclasses.replace,
             build(InstanceEntry),
-            key=st.tuples(st.just("worker"), st.integers(0, 4)),
+            key=st.builds(InstanceKey, st.just("worker"), st.integers(0, 4)),
             attempt_id=st.builds(AttemptId, *[st.integers(0, 2)] * 3),
         ),
         max_size=5,

@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+from airflow_training.control.model import InstanceEntry
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.rollup import timestamp
+<<<<<<< HEAD
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedRole
+=======
+from airflow_training.state.codec import from_json
+>>>>>>> 45d3139f (Let tests take keys of instances from the store)
 from airflow_training.state.store import LogPosition, LogValue, open_store
 from tests.state.samples import START, a_ledger, an_event, end_run, take, worker
 from tests.web.conftest import a_run
@@ -144,11 +149,8 @@ def test_a_dag_run_has_the_trainings_of_all_its_groups(client):
 def test_what_was_scaled_away_has_neither_metrics_nor_a_rate(client):
     running = (worker(index, state="running", retired=index == 1) for index in range(2))
     run = a_run(ledger=a_ledger(*running, state="Running", started_at=1.0))
-    told = {
-        ("worker", index): ProgressReport(step=1, metrics={"samples_per_second": 8})
-        for index in range(2)
-    }
-    open_store().progress.save(run.uid, told)
+    store, line = open_store(), ProgressReport(step=1, metrics={"samples_per_second": 8})
+    store.progress.save(run.uid, dict.fromkeys(store.ledger(run.uid).instances, line))
     found = get(client, f"dags/digits/trainings/{run.uid}")
     assert found["progress"]["samples_per_second"] == 8
     assert found["rates"].keys() == found["metrics"].keys() == {"worker-0"}
@@ -287,19 +289,20 @@ def test_of_more_series_than_are_wanted_the_band_and_the_worst_are_told(client):
 
 
 def test_the_first_instance_is_that_of_the_first_role_of_the_job(client):
-    store, run = open_store(), a_run()
+    evaluator = from_json(InstanceEntry, '{"role": "evaluator", "index": 0}')
+    store, run = open_store(), a_run(ledger=a_ledger(worker(0), evaluator))
     lease, ledger = take(store, run.uid), store.ledger(run.uid)
-    roles = (ResolvedRole(name="trainer", replicas=1), ResolvedRole(name="evaluator", replicas=1))
-    job = dataclasses.replace(store.job(run.uid), roles=roles)
+    job = store.job(run.uid)
+    roles = (*job.roles, dataclasses.replace(job.roles[0], name="evaluator"))
+    job = dataclasses.replace(job, roles=roles)
     store.replace_job(run.uid, job, ledger, generation=lease.generation)
-    for role in ("evaluator", "trainer"):
-        line = ProgressReport(step=3, time=3.0, metrics={"loss": 1.0})
-        store.progress.save(run.uid, {(role, 0): line})
+    line = ProgressReport(step=3, time=3.0, metrics={"loss": 1.0})
+    store.progress.save(run.uid, dict.fromkeys(ledger.instances, line))
     path = f"dags/digits/trainings/{run.uid}/series"
     every = get(client, path, name="loss")["series"]
-    assert [each["role"] for each in every] == ["trainer", "evaluator"]
+    assert [each["role"] for each in every] == ["worker", "evaluator"]
     [first] = get(client, path, name="loss", first=True)["series"]
-    assert first["role"] == "trainer"
+    assert first["role"] == "worker"
 
 
 def test_the_document_is_told_as_it_ran(client):

@@ -12,12 +12,8 @@ import pytest
 from airflow_training.control.model import InstanceEntry
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.rollup import timestamp
-<<<<<<< HEAD
 from airflow_training.documents.instances import InstanceKey
-from airflow_training.documents.resolved import ResolvedRole
-=======
 from airflow_training.state.codec import from_json
->>>>>>> 45d3139f (Let tests take keys of instances from the store)
 from airflow_training.state.store import LogPosition, LogValue, open_store
 from tests.state.samples import START, a_ledger, an_event, end_run, take, worker
 from tests.web.conftest import a_run

@@ -278,7 +278,9 @@ def test_of_more_series_than_are_wanted_the_band_and_the_worst_are_told(client):
 
 
 def test_the_first_instance_is_that_of_the_first_role_of_the_job(client):
-    evaluator = dataclasses.replace(worker(0), key=("evaluator", 0))
+    from airflow_training.state.codec import from_json
+
+    evaluator = from_json(type(worker(0)), '{"role": "evaluator", "index": 0}')
     store, run = open_store(), a_run(ledger=a_ledger(worker(0), evaluator))
     lease, ledger = take(store, run.uid), store.ledger(run.uid)
     job = store.job(run.uid)

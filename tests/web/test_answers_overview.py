@@ -97,7 +97,7 @@ def test_only_what_runs_has_a_rate_and_of_a_run_that_is_over_all_that_belonged_t
         ("worker", 3): worker(3, state="succeeded"),
         ("worker", 4): worker(4, state="running", retired=True),
     }
-    said = {("worker", index): {"samples_per_second": 8.0} for index in range(5)}
+    said: dict[Any, Any] = {("worker", index): {"samples_per_second": 8.0} for index in range(5)}
     rates = sample_rates({}, said, entries=entries, state=state)
     assert {index for _, index in rates} == expected
 

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.rollup import timestamp
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import LogPosition, LogValue, open_store
 from tests.state.samples import START, a_ledger, an_event, end_run, take, worker
 from tests.web.conftest import a_run
@@ -73,8 +74,8 @@ def test_a_list_says_how_far_each_run_is(client):
     run = a_run("slow")
     a_run("silent")
     reports = {
-        ("worker", 0): ProgressReport(step=40, total_steps=80),
-        ("worker", 1): ProgressReport(step=20),
+        InstanceKey("worker", 0): ProgressReport(step=40, total_steps=80),
+        InstanceKey("worker", 1): ProgressReport(step=20),
     }
     open_store().progress.save(run.uid, reports)
     found = {each["run_id"]: each["progress"] for each in get(client, "trainings")["trainings"]}
@@ -156,8 +157,10 @@ def test_a_run_is_told_whole(client):
     store.progress.save(
         run.uid,
         {
-            ("worker", 0): ProgressReport(step=3, total_steps=10, metrics={"loss": math.nan}),
-            ("worker", 1): ProgressReport(
+            InstanceKey("worker", 0): ProgressReport(
+                step=3, total_steps=10, metrics={"loss": math.nan}
+            ),
+            InstanceKey("worker", 1): ProgressReport(
                 step=5, total_steps=10, metrics={"samples_per_second": 8}
             ),
         },
@@ -182,7 +185,9 @@ def test_what_instances_use_is_told(client):
         {"number": n, "at": 10.0 * n, "usage": {"cpu_seconds": 15.0 * n, "rss_bytes": 1024}}
         for n in (1, 2)
     ]
-    open_store().environments.save(run.uid, {("worker", 1): [json.dumps(each) for each in looks]})
+    open_store().environments.save(
+        run.uid, {InstanceKey("worker", 1): [json.dumps(each) for each in looks]}
+    )
     found = get(client, f"dags/digits/trainings/{run.uid}")["usage"]
     assert found.keys() == {"worker-1"}
     assert (found["worker-1"]["cpu_cores"], found["worker-1"]["memory_bytes"]) == (1.5, 1024)
@@ -221,7 +226,7 @@ def series_of(run: Any) -> None:
     ]
     assert open_store().log_values.save(
         run.uid,
-        ("worker", 1),
+        InstanceKey("worker", 1),
         before=None,
         after=LogPosition(epoch=0, job_attempt=0, attempt=0),
         values=values,
@@ -258,7 +263,7 @@ def test_of_more_series_than_are_wanted_the_band_and_the_worst_are_told(client):
     run = a_run()
     for index in range(5):
         line = ProgressReport(step=3, time=3.0 + index, metrics={"loss": 100 * (index == 2)})
-        open_store().progress.save(run.uid, {("worker", index): line})
+        open_store().progress.save(run.uid, {InstanceKey("worker", index): line})
     path = f"dags/digits/trainings/{run.uid}"
     page = get(client, f"{path}/series", name="loss", most=4)
     (band,) = page["bands"]

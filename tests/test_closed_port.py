@@ -41,6 +41,7 @@ ALLOWED = {
     "agent": "gives these reasons; its room stands on the adapters' side of the port",
     "builtin_runtimes.py": "the one table of the runtimes that come with us",
     "documents/podmodel/generate.py": "reads what a pod is from the library of that name",
+    "interchange": "reads the documents of other systems, which name their engines",
     "planning/sources/kubernetes_nodes.py": "reads nodes as documents, from files too",
     "preload.py": "imports before a fork what instances on this machine need",
     "runtimes/agent_reasons.py": "what the reasons of our own agent say",

@@ -20,7 +20,11 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("errors", "settings", "peer_causes"),
     ("documents",),
     ("frameworks",),
-    ("planning", "control", "networks"),
+<<<<<<< HEAD
+    ("planning", "control", "networks", "interchange"),
+=======
+    ("planning", "control", "interchange"),
+>>>>>>> h-imp
     ("state", "runtimes", "checkpoints", "logs", "agent"),
     ("admission",),
     ("supervise", "airflow_compat"),
@@ -45,6 +49,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "planning": ("airflow", *CLIENTS, "sqlalchemy"),
     "networks": ("airflow", *CLIENTS, "sqlalchemy", "torch"),
     "control": ("airflow", *CLIENTS, "sqlalchemy"),
+    "interchange": ("airflow", *CLIENTS, "sqlalchemy"),
     "logs": ("airflow", *CLIENTS, "sqlalchemy"),
     "checkpoints": ("airflow", *CLIENTS, "sqlalchemy"),
     "state": ("airflow", *CLIENTS),
@@ -65,6 +70,7 @@ ALONE: dict[str, frozenset[str]] = {
     "planning": BASE,
     "networks": BASE | {"documents.draft"},
     "logs": BASE,
+    "interchange": BASE,
     "checkpoints": frozenset({"agent.progress_tail", "agent.proc", "agent.progress"}),
 }
 """Rooms that can be read, tested and imported without the others, and all that they use of them."""
@@ -94,6 +100,18 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("diagram",),
     ),
     "planning": (("view",), ("reshard", "cost"), ("search", "sources"), ("answers",)),
+    "interchange": (
+        ("report",),
+        ("accounts", "comments"),
+        ("metadata",),
+        ("pod_templates", "run_policy"),
+        ("batch_job",),
+        ("operator_jobs", "replicated_jobs"),
+        ("jobset_policies",),
+        ("jobset",),
+        ("other_operator_jobs", "pytorchjob"),
+        ("importing",),
+    ),
     "state": (
         ("codec", "models", "outage", "records"),
         ("database", "leases", "migrations", "past_waits", "sparklines"),
@@ -361,7 +379,11 @@ def test_a_room_keeps_heavy_company_out(room):
     assert wrong == []
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize("room", ["control", "networks", "planning"])
+=======
+@pytest.mark.parametrize("room", ["control", "interchange", "planning"])
+>>>>>>> h-imp
 def test_a_pure_room_has_no_clock_and_no_dice(room):
     wrong = [
         f"{path.relative_to(PACKAGE.parent)}:{line}: {name}"

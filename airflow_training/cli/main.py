@@ -33,6 +33,7 @@ _COMMANDS = {
     "validate": "authoring:validate",
     "explain": "authoring:explain",
     "schema": "authoring:schema",
+    "import": "importing:import_jobs",
     "run": "running:run",
     "submit": "remote:submit",
     "list": "inspecting:list_runs",

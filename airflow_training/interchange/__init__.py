@@ -1,0 +1,1 @@
+"""Jobs of other systems: their documents become ours, and a report accounts for every field."""

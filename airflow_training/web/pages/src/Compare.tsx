@@ -40,7 +40,7 @@ interface Metrics {
 async function metricsOf(path: string, known: readonly string[] | undefined): Promise<Metrics> {
   const first = known?.length ? known : (await get<SeriesPage>(path)).names;
   const pages = await Promise.all(partsOf(first).map((name) => get<SeriesPage>(path, { name, points: 1000, first: 1 })));
-  // a metric that is new is in the names, and its curve in the next answer
+  // of a metric that is new the name has come, by which the next request asks for its curve
   return { names: pages[0]?.names ?? first, series: pages.flatMap((each) => each.series) };
 }
 
@@ -71,7 +71,7 @@ export function Compare({ runs }: { runs: readonly RunName[] }) {
   const found = details.flatMap(({ data }, place) => (data ? [{ detail: data, label: "", place, series: seriesOf(told[place]!.data) }] : []));
   const labels = labelsOf(found.map(({ detail }) => detail.summary));
   const compared: Compared[] = found.map((each, number) => ({ ...each, label: labels[number]! }));
-  const metrics = ordered([...new Set(told.flatMap((each) => each.data?.names ?? []))]);
+  const metrics = ordered([...new Set(told.flatMap((each) => each.data?.series.map(({ name }) => name) ?? []))]);
   if (waits && metrics.length === 0) return <Loading />;
   const onChoose = (next: Chosen) => {
     if (next.axis !== chosen.axis) setRange(null);

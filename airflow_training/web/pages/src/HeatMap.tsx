@@ -40,7 +40,7 @@ export function HeatMap({
     queryKey: ["heat", path, query],
     queryFn: () => get<HeatMapAnswer>(path.replace(/series$/, "heat"), query),
     // what was drawn along another axis is no picture under the words of this one
-    placeholderData: (before, { queryKey } = {} as never) => ((queryKey?.[2] as typeof query)?.axis === query?.axis ? before : undefined),
+    placeholderData: (before, last) => ((last?.queryKey[2] as typeof query)?.axis === query?.axis ? before : undefined),
     refetchInterval,
   });
   const { shown, range } = useMemo(() => {

@@ -99,6 +99,57 @@ def test_what_is_damaged_says_why_and_is_not_offered(site: Site, width: int, dar
         check_page(page, "checkpoints")
 
 
+@pytest.mark.parametrize("width", [360, 1440])
+def test_of_very_many_a_hundred_are_shown_first_and_one_dialog_serves_all(site: Site, width: int):
+    many = {
+        **PAGE,
+        "lineages": [
+            lineage(
+                0,
+                "since the run began",
+                *(saved(step, at="2026-01-02T10:00:00Z") for step in range(300, 0, -1)),
+            )
+        ],
+    }
+    with site.page(width=width) as page:
+        page.route(re.compile(r"/api/.*/checkpoints$"), lambda route: route.fulfill(json=many))
+        site.open(page, "saved", "checkpoints")
+        restores = page.get_by_role("button", name=re.compile("^Restore step"), include_hidden=True)
+        page.get_by_text("100 of 300 checkpoints, the newest first").wait_for()
+        assert page.locator("tbody tr").count() == 100
+        restores.nth(99).wait_for()
+        assert restores.count() == 100, "each row has one button"
+        page.get_by_role("button", name="Show all").click()
+        last = page.get_by_role("button", name="Restore step 1", exact=True)
+        last.click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_text("from the checkpoint of step 1?").wait_for()
+        dialog.get_by_role("button", name="Cancel").click()
+        dialog.wait_for(state="detached")
+        page.wait_for_function("document.activeElement?.textContent === 'Restore step 1'")
+        assert page.locator("tbody tr").count() == restores.count() == 300
+        check_page(page, "very many checkpoints")
+
+
+def test_a_part_of_the_page_that_could_not_be_loaded_is_tried_again(site: Site):
+    with site.page(refused="ERR_FAILED") as page:
+        away = True
+        asked: list[str] = []
+
+        def answer(route: Any) -> None:
+            asked.append(route.request.url)
+            route.abort() if away else route.continue_()
+
+        page.route(re.compile(r"/later\.[^/]*\.js"), answer)
+        site.open(page, "saved", "checkpoints")
+        again = page.get_by_role("button", name="Try again")
+        again.wait_for()
+        assert len(set(asked)) >= 3, "some browsers keep a failure for ever"
+        away = False
+        again.click()
+        page.get_by_role("button", name="Restore step 30").wait_for()
+
+
 def test_a_save_that_its_process_has_read_back_is_told_so(site: Site):
     with site.page() as page:
         site.open(page, "saved", "checkpoints")

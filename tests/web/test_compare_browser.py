@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.web.site import CHROMIUM, Site, check_page
+from tests.web.test_charts_browser import drag, shown
 
 pytest.importorskip("playwright.sync_api")
 
@@ -90,6 +91,54 @@ def test_what_a_run_does_is_followed_there(site: Site):
         )
 
 
+def test_a_closer_look_at_a_run_that_lives_stays_and_each_run_is_asked_once_for_all_metrics(
+    site: Site,
+):
+    with site.page() as page:
+        compare(page, site, "done", "living")
+        asked = re.compile(rf"{site.uids['living']}/series\?name=[^&]+&name=")
+        loss, other = (
+            page.locator(f"figure[data-metric={name}]") for name in ("loss", "step_time_seconds")
+        )
+        other.locator("canvas").wait_for()
+        drag(page, loss, 0.25, 0.5)
+        loss.get_by_role("button", name="All").wait_for()
+        chosen = shown(loss)
+        requests: list[str] = []
+        page.on("request", lambda each: requests.append(each.url))
+        for _ in range(2):
+            with page.expect_response(lambda answer: asked.search(answer.url)) as answer:
+                pass
+            answer.value.finished()
+        of_living = [each for each in requests if f"{site.uids['living']}/series" in each]
+        assert all(asked.search(each) for each in of_living), of_living
+        assert shown(loss) == chosen == shown(other)
+        loss.get_by_role("img").focus()
+        page.keyboard.press("ArrowLeft")
+        page.wait_for_function(
+            "chosen => Number(document.querySelector('[data-range]').dataset.range.split(' ')[0]) < chosen",
+            arg=chosen[0],
+        )
+        page.get_by_label("Axis").select_option("Time of day")
+        loss.get_by_role("button", name="All").wait_for(state="detached")
+
+
+def test_the_list_is_as_it_was_before_runs_were_compared(site: Site):
+    with site.page() as page:
+        job = page.get_by_role("columnheader", name="Job").get_by_role("button")
+        job.click()
+        job.click()
+        for name in ("done", "broken"):
+            page.get_by_role("row", name=name).get_by_role("checkbox").check(force=True)
+        page.get_by_label("Filter by name").fill("one")
+        page.get_by_role("button", name="Compare").click()
+        page.get_by_role("heading", name="2 trainings compared").wait_for()
+        page.get_by_role("button", name="All trainings").click()
+        page.locator("th[aria-sort=descending]").filter(has_text="Job").wait_for()
+        assert page.get_by_label("Filter by name").input_value() == "one"
+        assert "compare=" not in page.url
+
+
 def heat_map(ranks: int = 20, columns: int = 10) -> dict[str, Any]:
     """Return ranks that are all alike but rank 3, from the fifth column on."""
     values = [
@@ -129,6 +178,29 @@ def test_the_rank_that_is_off_stands_out_and_is_told_by_the_keyboard(site: Site,
         chart.get_by_label("Colours").select_option("Value")
         chart.get_by_role("img", name=re.compile("value from 5 to 6")).wait_for()
         page.keyboard.press("Escape")
+
+
+def test_what_was_drawn_along_another_axis_is_not_shown_under_this_one(site: Site):
+    with site.page() as page:
+        held: list[Any] = []
+
+        def answer(route: Any) -> None:
+            if "axis=time" in route.request.url:
+                held.append(route)
+            else:
+                route.fulfill(json=heat_map())
+
+        page.route(re.compile(r"/heat\?"), answer)
+        site.open(page, "done", "charts")
+        chart = page.locator("figure[data-metric=loss]")
+        chart.get_by_role("button", name="Heat map").click()
+        picture = chart.get_by_role("img", name=re.compile("20 rows of ranks"))
+        picture.wait_for()
+        page.get_by_label("Axis").select_option("Time of day")
+        picture.wait_for(state="detached")
+        chart.get_by_role("status").wait_for()
+        held[0].fulfill(json=heat_map())
+        picture.wait_for()
 
 
 def test_a_heat_map_is_told_where_it_is_touched(site: Site):

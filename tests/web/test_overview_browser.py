@@ -185,6 +185,32 @@ def test_the_time_line_shows_waits_pauses_and_restarts_and_says_each_without_a_m
         check_page(page, "the overview")
 
 
+def test_a_long_time_line_has_one_way_in_and_no_more_marks_than_it_has_room_for(site: Site):
+    def never_began(detail: dict[str, Any]) -> None:
+        tell(detail)
+        first, *others = detail["status"]["instances"]
+        waits = {"role": "master", "index": 7, "state": "succeeded"}
+        detail["status"]["instances"] = [{**first, **waits}, first, *others]
+        detail["checkpoints"] = [
+            {"step": step, "at": before(800 - step / 10), "uri": "s3://b", "bytes": 1}
+            for step in range(5000, 0, -1)
+        ]
+
+    with site.page() as page:
+        answer_with(page, site, "living", never_began)
+        story(page, site)
+        site.open(page, "living")
+        line = page.get_by_role("group", name=re.compile("^Time line"))
+        line.get_by_role("button", name=re.compile("^Checkpoint of step 5,000, ")).wait_for()
+        assert line.get_by_role("button").count() <= 220
+        assert line.locator("button[tabindex='0']").count() == 1
+        line.get_by_role("button").first.focus()
+        row = "document.activeElement.closest('[data-line]')?.dataset.line"
+        first = int(page.evaluate(row))
+        page.keyboard.press("ArrowDown")
+        assert int(page.evaluate(row)) > first
+
+
 def test_events_are_sentences_that_are_filtered_and_only_new_ones_are_asked_for(site: Site):
     with site.page() as page:
         answer_with(page, site, "living", tell)

@@ -49,6 +49,18 @@ def test_the_list_is_sorted_by_its_heads_and_the_address_keeps_that(site: Site):
         assert jobs(page) == newest_first
 
 
+def test_what_the_server_does_not_answer_is_said_beside_what_it_told_before(site: Site):
+    with site.page(refused="503") as page:
+        page.get_by_role("link", name="done", exact=True).wait_for()
+        lists = "**/training/api/trainings?*"
+        page.route(lists, lambda route: route.fulfill(status=503, json={"detail": "locked"}))
+        told = page.get_by_text("the server does not answer; trying again")
+        told.wait_for()
+        assert page.get_by_role("link", name="done", exact=True).is_visible()
+        page.unroute(lists)
+        told.wait_for(state="detached")
+
+
 def test_how_far_each_run_is_stands_in_its_row(site: Site):
     with site.page() as page:
         done, living = (page.get_by_role("row", name=name) for name in ("done", "living"))

@@ -83,7 +83,12 @@ const lazy = {
 };
 
 const pages = output(
-  await build({ ...common, entryPoints: ["src/pages.tsx"], plugins: [shared, lazy] }),
+  await build({
+    ...common,
+    define: { ...common.define, LATER: JSON.stringify(`./${later}`) },
+    entryPoints: ["src/pages.tsx"],
+    plugins: [shared, lazy],
+  }),
   "src/pages.tsx",
 );
 const shell = output(await build({ ...common, entryPoints: ["src/shell.tsx"] }), "src/shell.tsx");

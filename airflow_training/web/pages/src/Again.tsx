@@ -16,24 +16,36 @@ export function useAgainOffer({ dag, uid }: Summary): AgainOffer | null {
 }
 
 /** `step`: of the checkpoint that the new run goes on from. */
-export function AgainButton({ detail, label, step, size = "sm" }: { detail: Detail; label: string; step?: number; size?: "xs" | "sm" }) {
+export function AgainWindow({
+  detail,
+  finalFocus,
+  onClose,
+  open,
+  step,
+}: {
+  detail: Detail;
+  /** What has the focus when it is closed. */
+  finalFocus: () => HTMLElement | null;
+  onClose: () => void;
+  open: boolean;
+  step?: number;
+}) {
+  return (
+    <Dialog.Root finalFocusEl={finalFocus} lazyMount onOpenChange={({ open: stays }) => !stays && onClose()} open={open} placement="center" unmountOnExit>
+      <AgainDialog detail={detail} onClose={onClose} step={step} />
+    </Dialog.Root>
+  );
+}
+
+export function AgainButton({ detail, label }: { detail: Detail; label: string }) {
   const [open, setOpen] = useState(false);
   const button = useRef<HTMLButtonElement>(null);
   return (
     <>
-      <Button onClick={() => setOpen(true)} ref={button} size={size} variant="outline">
+      <Button onClick={() => setOpen(true)} ref={button} size="sm" variant="outline">
         {label}
       </Button>
-      <Dialog.Root
-        finalFocusEl={() => button.current}
-        lazyMount
-        onOpenChange={({ open: stays }) => setOpen(stays)}
-        open={open}
-        placement="center"
-        unmountOnExit
-      >
-        <AgainDialog detail={detail} onClose={() => setOpen(false)} step={step} />
-      </Dialog.Root>
+      <AgainWindow detail={detail} finalFocus={() => button.current} onClose={() => setOpen(false)} open={open} />
     </>
   );
 }

@@ -1,10 +1,12 @@
 // What the run has saved: how it lies there, whether it was read back, and from where it can be restored.
-import { Alert, Badge, Box, Code, Flex, Link as StyledLink, List, Table, Text } from "@chakra-ui/react";
+import { Alert, Badge, Box, Button, Code, Flex, Link as StyledLink, List, Table, Text } from "@chakra-ui/react";
 import { useQuery } from "@tanstack/react-query";
+import { useRef, useState } from "react";
 import { Link } from "react-router-dom";
 
-import { AgainButton, useAgainOffer } from "./Again.tsx";
+import { AgainWindow, useAgainOffer } from "./Again.tsx";
 import { get, ofTraining, type Detail } from "./api.ts";
+import { firstRows } from "./checkpointRows.ts";
 import { Copied, Fact, Loading, Problem, Section, useNow } from "./parts.tsx";
 import { runPage } from "./runPage.ts";
 import type { CheckpointLineage, CheckpointPage, ResumedFrom, SavedCheckpoint } from "./schema.ts";
@@ -17,8 +19,25 @@ const COLOURS: Record<SavedCheckpoint["state"], string> = {
   "not read back": "gray",
   damaged: "red",
 };
-const NARROW_ONLY = { base: "block", md: "none" } as const;
+/** A browser takes seconds for thousands of rows. */
+const MOST_ROWS = 100;
 const WIDE_ONLY = { base: "none", md: "table-cell" } as const;
+/** Of the table's body: a style for each cell of very many would cost most of the time that the page takes. */
+const CELLS = {
+  "& td": { borderBottomWidth: "1px", px: 2, py: 2.5, textAlign: "start", verticalAlign: "top" },
+  "& td.wide": { display: WIDE_ONLY },
+  "& td.size": { whiteSpace: "nowrap" },
+  "& tr.gone": { color: "fg.muted" },
+  "& .step": { fontVariantNumeric: "tabular-nums" },
+  "& .step > b": { display: "block", fontWeight: "medium" },
+  "& small": { color: "fg.muted", display: "block", fontSize: "xs" },
+  "& small.narrow": { display: { base: "block", md: "none" } },
+  "& small.told": { mt: 1 },
+  "& small.damaged": { color: "red.fg" },
+  // beside what is said of it, or below that where there is little room
+  "& .state": { alignItems: "flex-start", display: "flex", flexDirection: { base: "column", md: "row" }, gap: 2, justifyContent: "space-between" },
+  "& .state > div": { minW: 0, overflowWrap: "anywhere", whiteSpace: "normal" },
+} as const;
 
 export function Checkpoints({ detail }: { detail: Detail }) {
   const { dag, uid } = detail.summary;
@@ -28,8 +47,21 @@ export function Checkpoints({ detail }: { detail: Detail }) {
     placeholderData: (before) => before,
     refetchInterval: detail.held ? REFRESH_MS : false,
   });
+  const offer = useAgainOffer(detail.summary);
+  const [all, setAll] = useState(false);
+  const [step, setStep] = useState<number>();
+  const [asks, setAsks] = useState(false);
+  const button = useRef<HTMLButtonElement | null>(null);
   if (error && !data) return <Problem error={error} />;
   if (!data) return <Loading />;
+  const saved = data.lineages.reduce((sum, each) => sum + each.checkpoints.length, 0);
+  const lineages = all ? data.lineages : firstRows(data.lineages, MOST_ROWS);
+  const shown = lineages.reduce((sum, each) => sum + each.checkpoints.length, 0);
+  const restore = (of: number, pressed: HTMLButtonElement) => {
+    button.current = pressed;
+    setStep(of);
+    setAsks(true);
+  };
   if (!data.asked && data.lineages.length === 0) return <Nothing />;
   return (
     <>
@@ -68,9 +100,20 @@ export function Checkpoints({ detail }: { detail: Detail }) {
           No checkpoint was committed yet.
         </Text>
       )}
-      {data.lineages.map((each) => (
-        <Lineage alone={data.lineages.length === 1} detail={detail} key={each.number} lineage={each} page={data} />
+      {lineages.map((each) => (
+        <Lineage alone={data.lineages.length === 1} key={each.number} keep={data.keep} lineage={each} onRestore={offer?.possible ? restore : null} />
       ))}
+      {lineages.length < data.lineages.length || shown < saved ? (
+        <Flex align="center" gap={3} mb={4}>
+          <Text color="fg.muted" fontSize="sm">
+            {quantity(shown)} of {quantity(saved)} checkpoints, the newest first
+          </Text>
+          <Button onClick={() => setAll(true)} size="xs" variant="outline">
+            Show all
+          </Button>
+        </Flex>
+      ) : null}
+      <AgainWindow detail={detail} finalFocus={() => button.current} onClose={() => setAsks(false)} open={asks} step={step} />
       <Text color="fg.muted" fontSize="sm">
         What is said here is what the run has told; nobody has looked at the store since. A restore reads and compares everything before any of it is
         used. To compare every byte now: <Code wordBreak="break-all">airflow-training checkpoints verify {uid}</Code>
@@ -100,10 +143,11 @@ function rootOf({ checkpoints: [first] }: CheckpointLineage): string | undefined
   return first?.instance ? first.uri.replace(/\/[^/]+\/?$/, "") : first?.uri;
 }
 
+type Restore = (step: number, pressed: HTMLButtonElement) => void;
+
 /** `alone`: there is no other, from which a heading would tell it. */
-function Lineage({ alone, detail, lineage, page }: { alone: boolean; detail: Detail; lineage: CheckpointLineage; page: CheckpointPage }) {
+function Lineage({ alone, keep, lineage, onRestore }: { alone: boolean; keep: number; lineage: CheckpointLineage; onRestore: Restore | null }) {
   const now = useNow(false);
-  const offer = useAgainOffer(detail.summary);
   const own = lineage.checkpoints.some((each) => each.instance);
   const began = lineage.began_at && `${moment(lineage.began_at)}, ${ago(lineage.began_at, now)}`;
   const table = (
@@ -111,23 +155,22 @@ function Lineage({ alone, detail, lineage, page }: { alone: boolean; detail: Det
       {lineage.checkpoints.length === 0 && <Text color="fg.muted">Nothing was saved since.</Text>}
       {lineage.checkpoints.length > 0 && (
         <Table.ScrollArea borderRadius="md" borderWidth="1px" tabIndex={0}>
-          <Table.Root css={{ "& td": { verticalAlign: "top" } }} size="sm">
+          <Table.Root size="sm">
             <Table.Header>
               <Table.Row>
-                <Table.ColumnHeader>Step</Table.ColumnHeader>
-                {own && <Table.ColumnHeader display={WIDE_ONLY}>Instance</Table.ColumnHeader>}
+                <Table.ColumnHeader px={2}>Step</Table.ColumnHeader>
+                {own && <Table.ColumnHeader display={WIDE_ONLY} px={2}>Instance</Table.ColumnHeader>}
                 {["Committed", "Size", "Saving took"].map((name) => (
-                  <Table.ColumnHeader display={WIDE_ONLY} key={name}>
+                  <Table.ColumnHeader display={WIDE_ONLY} key={name} px={2}>
                     {name}
                   </Table.ColumnHeader>
                 ))}
-                <Table.ColumnHeader>Read back</Table.ColumnHeader>
-                <Table.ColumnHeader display={WIDE_ONLY} />
+                <Table.ColumnHeader px={2}>Read back</Table.ColumnHeader>
               </Table.Row>
             </Table.Header>
-            <Table.Body>
+            <Table.Body css={CELLS}>
               {lineage.checkpoints.map((each) => (
-                <Saved detail={detail} each={each} key={each.uri + each.at} keep={page.keep} now={now} offered={offer?.possible ?? false} own={own} />
+                <Saved each={each} key={`${each.uri} ${each.step} ${each.at}`} keep={keep} now={now} onRestore={onRestore} own={own} />
               ))}
             </Table.Body>
           </Table.Root>
@@ -165,70 +208,48 @@ function Lineage({ alone, detail, lineage, page }: { alone: boolean; detail: Det
   );
 }
 
-function Saved({
-  detail,
-  each,
-  keep,
-  now,
-  offered,
-  own,
-}: {
-  detail: Detail;
-  each: SavedCheckpoint;
-  keep: number;
-  now: number;
-  offered: boolean;
-  own: boolean;
-}) {
+function Saved({ each, keep, now, onRestore, own }: { each: SavedCheckpoint; keep: number; now: number; onRestore: Restore | null; own: boolean }) {
   const took = each.seconds === null ? "" : short(each.seconds);
   const stood = each.stall_seconds === null ? "" : `training stood still for ${short(each.stall_seconds)}`;
-  const restore = offered && each.restorable && (
-    <AgainButton detail={detail} label={`Restore step ${quantity(each.step)}`} size="xs" step={each.step} />
-  );
   return (
-    <Table.Row color={each.kept ? undefined : "fg.muted"}>
-      <Table.Cell fontVariantNumeric="tabular-nums">
-        <Text fontWeight="medium">{quantity(each.step)}</Text>
-        <Box color="fg.muted" display={NARROW_ONLY} fontSize="xs">
-          {each.instance && <Box>{each.instance}</Box>}
-          <Box title={moment(each.at)}>{ago(each.at, now)}</Box>
-          <Box>
-            {[bytes(each.bytes), took && `in ${took}`].filter(Boolean).join(" ")}
-          </Box>
-        </Box>
-      </Table.Cell>
-      {own && <Table.Cell display={WIDE_ONLY}>{each.instance}</Table.Cell>}
-      <Table.Cell display={WIDE_ONLY}>
-        {moment(each.at)}
-        <Text color="fg.muted" fontSize="xs">
+    <tr className={each.kept ? undefined : "gone"}>
+      <td className="step">
+        <b>{quantity(each.step)}</b>
+        {each.instance && <small className="narrow">{each.instance}</small>}
+        <small className="narrow" title={moment(each.at)}>
           {ago(each.at, now)}
-        </Text>
-      </Table.Cell>
-      <Table.Cell display={WIDE_ONLY} whiteSpace="nowrap">
-        {bytes(each.bytes)}
-      </Table.Cell>
-      <Table.Cell display={WIDE_ONLY}>
+        </small>
+        <small className="narrow">{[bytes(each.bytes), took && `in ${took}`].filter(Boolean).join(" ")}</small>
+      </td>
+      {own && <td className="wide">{each.instance}</td>}
+      <td className="wide">
+        {moment(each.at)}
+        <small>{ago(each.at, now)}</small>
+      </td>
+      <td className="wide size">{bytes(each.bytes)}</td>
+      <td className="wide">
         {took}
-        <Text color="fg.muted" fontSize="xs">
-          {stood}
-        </Text>
-      </Table.Cell>
-      <Table.Cell overflowWrap="anywhere" whiteSpace="normal">
-        <Badge colorPalette={COLOURS[each.state]} size="sm">
-          {each.state === "not read back" ? "not yet" : each.state}
-        </Badge>
-        <Text color={each.state === "damaged" ? "red.fg" : "fg.muted"} fontSize="xs" mt={1}>
-          {each.told}
-          {!each.kept && ` Only the newest ${keep} stay: this one may be gone.`}
-        </Text>
-        <Box display={NARROW_ONLY} mt={2}>
-          {restore}
-        </Box>
-      </Table.Cell>
-      <Table.Cell display={WIDE_ONLY} textAlign="right">
-        {restore}
-      </Table.Cell>
-    </Table.Row>
+        <small>{stood}</small>
+      </td>
+      <td>
+        <div className="state">
+          <div>
+            <Badge colorPalette={COLOURS[each.state]} size="sm">
+              {each.state === "not read back" ? "not yet" : each.state}
+            </Badge>
+            <small className={each.state === "damaged" ? "told damaged" : "told"}>
+              {each.told}
+              {!each.kept && ` Only the newest ${keep} stay: this one may be gone.`}
+            </small>
+          </div>
+          {onRestore && each.restorable && (
+            <Button flexShrink={0} onClick={(event) => onRestore(each.step, event.currentTarget)} size="xs" variant="outline">
+              Restore step {quantity(each.step)}
+            </Button>
+          )}
+        </div>
+      </td>
+    </tr>
   );
 }
 

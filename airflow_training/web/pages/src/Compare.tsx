@@ -1,14 +1,15 @@
 // Several runs beside each other: their curves in one chart each, and where they stand and differ.
 import { Box, Button, CloseButton, Flex, Link as StyledLink, SimpleGrid, Table, Text } from "@chakra-ui/react";
-import { useQueries } from "@tanstack/react-query";
-import { useEffect, useState, type ReactNode } from "react";
+import { useQueries, type QueryFunctionContext } from "@tanstack/react-query";
+import { useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 import { Link, useSearchParams } from "react-router-dom";
 
-import { get, ofTraining, type ConfigurationAnswer, type Detail, type SeriesPage } from "./api.ts";
+import { get, ofTraining, type ConfigurationAnswer, type Detail, type SeriesAnswer, type SeriesPage } from "./api.ts";
 import { Chart } from "./Chart.tsx";
 import { AXES, ChartControls, useChosen, type Chosen } from "./ChartControls.tsx";
-import { differences, labelsOf, valuesOf, type RunName } from "./compared.ts";
-import { hasSamples, having, pointsOf, smoothed, type Curve } from "./curves.ts";
+import { differences, labelsOf, partsOf, valuesOf, type RunName } from "./compared.ts";
+import { extentOf, hasSamples, having, pointsOf, rangeAfter, smoothed, type Curve, type Range } from "./curves.ts";
+import { comparing, nameOf } from "./listing.ts";
 import { ordered } from "./metricOrder.ts";
 import { strokeOf, usePalette } from "./palette.ts";
 import { Loading, Section, StateBadge, useNow } from "./parts.tsx";
@@ -23,6 +24,24 @@ interface Compared {
   label: string;
   /** Whose colour it has, from 0: it keeps that, whichever others are removed or cannot be read. */
   place: number;
+  /** Of its metrics, by their names. */
+  series: ReadonlyMap<string, SeriesAnswer>;
+}
+
+const NO_SERIES: ReadonlyMap<string, SeriesAnswer> = new Map();
+
+/** What a run has told by now, and by which names. */
+interface Metrics {
+  names: readonly string[];
+  series: readonly SeriesAnswer[];
+}
+
+/** The curves of all metrics of a run, by as few requests as the server takes; `known`: names of the answer before. */
+async function metricsOf(path: string, known: readonly string[] | undefined): Promise<Metrics> {
+  const first = known?.length ? known : (await get<SeriesPage>(path)).names;
+  const pages = await Promise.all(partsOf(first).map((name) => get<SeriesPage>(path, { name, points: 1000, first: 1 })));
+  // of a metric that is new the name has come, by which the next request asks for its curve
+  return { names: pages[0]?.names ?? first, series: pages.flatMap((each) => each.series) };
 }
 
 /** A run is told by its first instance that has the metric: the chief, or rank 0. */
@@ -30,6 +49,8 @@ export function Compare({ runs }: { runs: readonly RunName[] }) {
   const [chosen, choose] = useChosen();
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
   const [samples, setSamples] = useState(false);
+  // of all charts, as the cursor is
+  const [range, setRange] = useState<Range | null>(null);
   const details = useQueries({
     queries: runs.map(({ dag, uid }) => ({
       queryKey: ["detail", uid],
@@ -37,25 +58,29 @@ export function Compare({ runs }: { runs: readonly RunName[] }) {
       refetchInterval: (query: { state: { data?: Detail } }) => (query.state.data?.held ? REFRESH_MS : (false as const)),
     })),
   });
-  const held = (place: number) => (details[place]?.data?.held ? REFRESH_MS : (false as const));
-  const names = useQueries({
+  const told = useQueries({
     queries: runs.map(({ dag, uid }, place) => ({
-      queryKey: ["names", uid],
-      queryFn: () => get<SeriesPage>(ofTraining(dag, uid, "/series")),
+      queryKey: ["compared", uid],
+      queryFn: ({ client, queryKey }: QueryFunctionContext) =>
+        metricsOf(ofTraining(dag, uid, "/series"), client.getQueryData<Metrics>(queryKey)?.names),
       enabled: details[place]?.data !== undefined,
-      refetchInterval: held(place),
+      refetchInterval: details[place]?.data?.held ? REFRESH_MS : (false as const),
     })),
   });
-  const waits = details.some((each, place) => each.isPending || (each.data && names[place]!.isPending));
-  const found = details.flatMap(({ data }, place) => (data ? [{ detail: data, label: "", place }] : []));
+  const waits = details.some((each, place) => each.isPending || (each.data && told[place]!.isPending));
+  const found = details.flatMap(({ data }, place) => (data ? [{ detail: data, label: "", place, series: seriesOf(told[place]!.data) }] : []));
   const labels = labelsOf(found.map(({ detail }) => detail.summary));
   const compared: Compared[] = found.map((each, number) => ({ ...each, label: labels[number]! }));
-  const metrics = ordered([...new Set(names.flatMap((each) => each.data?.names ?? []))]);
+  const metrics = ordered([...new Set(told.flatMap((each) => each.data?.series.map(({ name }) => name) ?? []))]);
   if (waits && metrics.length === 0) return <Loading />;
+  const onChoose = (next: Chosen) => {
+    if (next.axis !== chosen.axis) setRange(null);
+    choose(next);
+  };
   return (
     <Box>
       <Missing problems={details.map((each) => (each.data ? null : (each.error?.message ?? null)))} runs={runs} />
-      {metrics.length > 0 && <ChartControls chosen={chosen} onChoose={choose} samples={samples} />}
+      {metrics.length > 0 && <ChartControls chosen={chosen} onChoose={onChoose} samples={samples} />}
       {compared.length > 0 && metrics.length === 0 && <Text color="fg.muted">None of these runs has told a metric.</Text>}
       <SimpleGrid alignItems="start" columns={{ base: 1, xl: Math.min(2, metrics.length) }} gap={6} mb={6}>
         {metrics.map((name) => (
@@ -67,6 +92,8 @@ export function Compare({ runs }: { runs: readonly RunName[] }) {
             name={name}
             onHide={(label, hides) => setHidden((before) => having(before, [label], hides))}
             onSamples={() => setSamples(true)}
+            onWindow={setRange}
+            range={range}
           />
         ))}
       </SimpleGrid>
@@ -75,12 +102,26 @@ export function Compare({ runs }: { runs: readonly RunName[] }) {
   );
 }
 
+const SERIES = new WeakMap<Metrics, ReadonlyMap<string, SeriesAnswer>>();
+
+/** The same map as long as the answer is the same. */
+function seriesOf(told: Metrics | undefined): ReadonlyMap<string, SeriesAnswer> {
+  if (!told) return NO_SERIES;
+  const found = SERIES.get(told) ?? new Map(told.series.map((each) => [each.name, each]));
+  SERIES.set(told, found);
+  return found;
+}
+
+/** The same list as before, as long as all in it are. */
+function useSame<T>(values: readonly T[]): readonly T[] {
+  const kept = useRef(values);
+  if (kept.current.length !== values.length || values.some((each, place) => each !== kept.current[place])) kept.current = values;
+  return kept.current;
+}
+
 function useWithout(runs: readonly RunName[]) {
   const [, setQuery] = useSearchParams();
-  return (uid: string) => {
-    const rest = runs.filter((each) => each.uid !== uid).map((each) => `${each.dag}/${each.uid}`);
-    setQuery(rest.length > 0 ? { compare: rest.join(",") } : {});
-  };
+  return (uid: string) => setQuery((before) => comparing(before, runs.filter((each) => each.uid !== uid).map(nameOf)));
 }
 
 /** Those that cannot be read: each a line, the others are compared all the same. */
@@ -101,16 +142,6 @@ function Missing({ problems, runs }: { problems: readonly (string | null)[]; run
   });
 }
 
-function useFirst(compared: readonly Compared[], name: string) {
-  return useQueries({
-    queries: compared.map(({ detail: { held, summary } }) => ({
-      queryKey: ["first", summary.uid, name],
-      queryFn: () => get<SeriesPage>(ofTraining(summary.dag, summary.uid, "/series"), { name, points: 1000, first: 1 }),
-      refetchInterval: held ? REFRESH_MS : (false as const),
-    })),
-  }).map((answer) => answer.data?.series[0]);
-}
-
 function Metric({
   chosen: { axis, weight, logarithmic },
   compared,
@@ -118,6 +149,8 @@ function Metric({
   name,
   onHide,
   onSamples,
+  onWindow,
+  range,
 }: {
   chosen: Chosen;
   compared: readonly Compared[];
@@ -125,30 +158,52 @@ function Metric({
   name: string;
   onHide: (label: string, hidden: boolean) => void;
   onSamples: () => void;
+  onWindow: (range: Range | null) => void;
+  range: Range | null;
 }) {
-  const series = useFirst(compared, name);
-  const samples = series.some((each) => each && hasSamples(each));
+  const drawn = compared.flatMap(({ detail, label, place, series }) => {
+    const own = series.get(name);
+    return own ? [{ label, own, place, start: seconds(detail.status.started_at) ?? 0 }] : [];
+  });
+  const samples = drawn.some(({ own }) => hasSamples(own));
   useEffect(() => {
     if (samples) onSamples();
   }, [samples]);
-  const curves = compared.flatMap(({ detail, label, place }, number): Curve[] => {
-    const first = series[number];
-    return first ? [{ kind: "line", label, place, points: pointsOf(first, axis, seconds(detail.status.started_at) ?? 0) }] : [];
-  });
+  // drawn anew where one of them has changed, not whenever another metric or the time does
+  const curves = useMemo(
+    () => drawn.map(({ label, own, place, start }): Curve => ({ kind: "line", label, place, points: pointsOf(own, axis, start) })),
+    [axis, useSame(drawn.flatMap(({ label, own, place, start }) => [label, own, place, start]))],
+  );
+  const lines = useMemo(() => smoothed(curves, weight), [curves, weight]);
   return (
     <Box as="figure" bg="bg.panel" borderRadius="md" borderWidth="1px" data-metric={name} minW={0} p={3}>
-      <Text as="figcaption" fontSize="sm" fontWeight="medium" mb={1} overflowWrap="anywhere">
-        {name}
-      </Text>
+      <Flex align="center" as="figcaption" justify="space-between" mb={1}>
+        <Text fontSize="sm" fontWeight="medium" overflowWrap="anywhere">
+          {name}
+        </Text>
+        {range && (
+          <Button onClick={() => onWindow(null)} size="2xs" variant="ghost">
+            All
+          </Button>
+        )}
+      </Flex>
       <Chart
         axis={AXES[axis]}
         clock={axis === "time"}
-        curves={smoothed(curves, weight)}
+        curves={lines}
         hidden={hidden}
         logarithmic={logarithmic}
         marks={[]}
         name={name}
         onHide={onHide}
+        onKey={(key) => {
+          const all = extentOf(curves.map((each) => each.points));
+          const next = all ? rangeAfter(key, range, all) : undefined;
+          if (next !== undefined) onWindow(next);
+          return next !== undefined;
+        }}
+        onWindow={onWindow}
+        range={range}
       />
     </Box>
   );
@@ -247,8 +302,9 @@ function Part({ children, columns }: { children: ReactNode; columns: number }) {
 }
 
 function MetricRow({ compared, name }: { compared: readonly Compared[]; name: string }) {
-  const cells = useFirst(compared, name).map((series) => {
-    const told = series && valuesOf(series);
+  const cells = compared.map(({ series }) => {
+    const own = series.get(name);
+    const told = own && valuesOf(own);
     if (!told) return NONE;
     return (
       <>

@@ -39,7 +39,8 @@ export function HeatMap({
   const { data, error } = useQuery({
     queryKey: ["heat", path, query],
     queryFn: () => get<HeatMapAnswer>(path.replace(/series$/, "heat"), query),
-    placeholderData: (before) => before,
+    // what was drawn along another axis is no picture under the words of this one
+    placeholderData: (before, last) => ((last?.queryKey[2] as typeof query)?.axis === query?.axis ? before : undefined),
     refetchInterval,
   });
   const { shown, range } = useMemo(() => {

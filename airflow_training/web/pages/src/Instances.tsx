@@ -5,6 +5,7 @@ import { useState, type ReactNode } from "react";
 import type { Detail, Instance } from "./api.ts";
 import { instancesWith, isSilent, metricColumns, rankOf } from "./instances.ts";
 import { useNow } from "./parts.tsx";
+import { serverTime } from "./serverClock.ts";
 import { ago, colourOfInstance, cpuText, gpuText, memoryText, moment, quantity, why } from "./words.ts";
 
 /** A browser takes seconds for thousands of rows. */
@@ -59,7 +60,7 @@ interface Column {
 }
 
 function InstanceTable({ detail, instances, onLog }: { detail: Detail; instances: readonly Instance[]; onLog: (instance: string) => void }) {
-  const now = useNow(detail.held);
+  const now = serverTime(useNow(detail.held));
   const began = new Set(detail.attempts.map((each) => `${each.role}-${each.index}`));
   const columns = columnsOf(detail, now).filter(({ cell }) => instances.some((each) => cell(each, `${each.role}-${each.index}`) !== ""));
   return (

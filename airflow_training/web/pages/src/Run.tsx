@@ -37,7 +37,7 @@ type Tab = (typeof TABS)[number];
 /** Of the address: which run the page shows. */
 const WHICH = new Set(["dag", "run", "training"]);
 /** With what else the top uses of it. */
-type Status = Detail["status"] & { observed_at: string; advice: string[]; expected_start: ExpectedStart | null };
+type Status = Detail["status"] & { advice: string[]; expected_start: ExpectedStart | null };
 const ENDED = new Set(["stopped", "failed", "succeeded"]);
 
 /** `task`: the page is the tab of this task, which shows its role's logs first. */

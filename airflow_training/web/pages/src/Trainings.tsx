@@ -4,10 +4,10 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useDeferredValue, useState } from "react";
 import { Link, useSearchParams } from "react-router-dom";
 
-import { get, type LossPage, type Summary, type SummaryPage } from "./api.ts";
+import { ApiError, get, type LossPage, type Summary, type SummaryPage } from "./api.ts";
 import { MOST_RUNS } from "./compared.ts";
 import { Compare } from "./lazyParts.tsx";
-import { named, nameOf, nextOrder, orderOf, sorted, STATE_GROUPS, statesOf, type Order } from "./listing.ts";
+import { comparing, named, nameOf, nextOrder, orderOf, sorted, STATE_GROUPS, statesOf, type Order } from "./listing.ts";
 import { Choice, isStandalone, Loading, Problem, StateBadge, useNow } from "./parts.tsx";
 import { Training } from "./RunTab.tsx";
 import { runPage } from "./runPage.ts";
@@ -58,7 +58,7 @@ export function Trainings() {
         <Heading as="h1" size="lg">
           {runs.length} trainings compared
         </Heading>
-        <Button onClick={() => setQuery({})} size="sm" variant="outline">
+        <Button onClick={() => setQuery((before) => comparing(before, []))} size="sm" variant="outline">
           All trainings
         </Button>
       </Flex>
@@ -128,7 +128,7 @@ function List() {
           )}
           <Button
             disabled={chosen.size < 2 || chosen.size > MOST_RUNS}
-            onClick={() => setQuery({ compare: [...chosen].join(",") })}
+            onClick={() => setQuery((before) => comparing(before, [...chosen]))}
             size="sm"
             title={`Choose 2 to ${MOST_RUNS} trainings below`}
             variant="outline"
@@ -185,6 +185,11 @@ function List() {
         />
       )}
       {error && !data && <Problem error={error} />}
+      {error && data && (
+        <Text color="orange.fg" fontSize="sm" mb={2} role="alert">
+          {unanswered(error)}
+        </Text>
+      )}
       {!data && !error && <Loading />}
       {data && loaded.length === 0 && (filtered ? <NothingMatches onAll={() => set({ state: "", text: "", since: "" })} /> : <HowToBegin />)}
       {loaded.length > 0 && (
@@ -250,6 +255,12 @@ function List() {
       )}
     </Box>
   );
+}
+
+/** Beside what was read before: whether the server is away, or refuses. */
+function unanswered(error: Error): string {
+  const refused = error instanceof ApiError && error.status < 500;
+  return refused ? `the server refuses: ${error.message}` : "the server does not answer; trying again";
 }
 
 function NothingMatches({ onAll }: { onAll: () => void }) {

@@ -72,6 +72,8 @@ export interface Cause {
 /** `status` is the document of `airflow-training status -o json`, of which this is what pages use. */
 export interface Detail extends Omit<answers.Detail, "status"> {
   status: {
+    /** When the server has put this together, by its own clock. */
+    observed_at: string;
     state: string;
     condition: string;
     reason: string;

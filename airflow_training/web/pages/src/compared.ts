@@ -8,6 +8,14 @@ export interface RunName {
   uid: string;
 }
 
+/** Of one request for series, as the server allows. */
+const MOST_NAMES = 50;
+
+/** Names in parts, each few enough for one request. */
+export function partsOf(names: readonly string[]): (readonly string[])[] {
+  return Array.from({ length: Math.ceil(names.length / MOST_NAMES) }, (_, part) => names.slice(part * MOST_NAMES, (part + 1) * MOST_NAMES));
+}
+
 type Named = Pick<Summary, "job" | "run_id" | "uid">;
 
 /** What tells runs apart: the run's id where all are of one job, the job's name where a run is called so. */

@@ -30,6 +30,7 @@ export function metricColumns(metrics: Detail["metrics"]): string[] {
 /** Agents look each ten seconds: who was not heard for so long may be gone, or hang. */
 const QUIET_SECONDS = 60;
 
+/** `now`: by the clock of the server, which has dated what it heard. */
 export function isSilent(instance: Pick<Instance, "state">, heard: string | undefined, now: number): boolean {
   const at = seconds(heard);
   return instance.state === "running" && at !== null && now / 1000 - at > QUIET_SECONDS;

@@ -16,10 +16,9 @@ export function statesOf(name: string): readonly string[] {
   return name === "" ? [] : (STATE_GROUPS[name.toLowerCase()]?.states ?? [name]);
 }
 
-/** `digits/abc,~/def`: DAG and uid of each run; neither holds a slash or a comma. */
+/** `digits/abc,~/def`: DAG and uid of each run, each once; neither holds a slash or a comma. */
 export function named(text: string): RunName[] {
-  return text
-    .split(",")
+  return [...new Set(text.split(","))]
     .filter((each) => each.includes("/"))
     .map((each) => {
       const place = each.indexOf("/");
@@ -29,6 +28,14 @@ export function named(text: string): RunName[] {
 
 export function nameOf(each: Pick<Summary, "dag" | "uid">): string {
   return `${each.dag}/${each.uid}`;
+}
+
+/** The address with these runs beside each other, or with the list where there are none; what the list shows stays chosen. */
+export function comparing(before: URLSearchParams, names: readonly string[]): URLSearchParams {
+  const next = new URLSearchParams(before);
+  if (names.length > 0) next.set("compare", names.join(","));
+  else next.delete("compare");
+  return next;
 }
 
 export const ORDERS = ["job", "state", "progress", "loss", "submitted", "took"] as const;

@@ -3,6 +3,7 @@
 import { useCallback, useSyncExternalStore } from "react";
 
 import { address, ApiError, get, ofTraining, type Detail } from "./api.ts";
+import { noteServerTime } from "./serverClock.ts";
 
 const OPEN_MS = 5000;
 const POLL_MS = 3000;
@@ -46,6 +47,7 @@ class Feed {
   }
 
   #tell(change: Partial<Live>) {
+    if (change.detail) noteServerTime(change.detail.status.observed_at);
     this.live = { ...this.live, ...change };
     for (const listener of this.#listeners) listener();
   }

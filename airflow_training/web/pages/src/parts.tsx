@@ -1,5 +1,5 @@
 // Small things that several pages use.
-import { Alert, Badge, Box, Clipboard, Flex, Heading, IconButton, NativeSelect, Spinner, Table, Text, VisuallyHidden } from "@chakra-ui/react";
+import { Alert, Badge, Box, Button, Clipboard, Flex, Heading, IconButton, NativeSelect, Spinner, Table, Text, VisuallyHidden } from "@chakra-ui/react";
 import { useEffect, useState, type ReactNode } from "react";
 
 import type { Phrase } from "./api.ts";
@@ -10,11 +10,17 @@ export function isStandalone(): boolean {
   return document.getElementById("root")?.dataset["standalone"] !== undefined;
 }
 
-export function Problem({ error }: { error: Error }) {
+/** `onAgain`: what a button does that tries again. */
+export function Problem({ error, onAgain }: { error: Error; onAgain?: () => void }) {
   return (
     <Alert.Root my={4} role="alert" status="error">
       <Alert.Indicator />
-      <Alert.Title>{error.message}</Alert.Title>
+      <Alert.Title flex={1}>{error.message}</Alert.Title>
+      {onAgain && (
+        <Button onClick={onAgain} size="xs" variant="outline">
+          Try again
+        </Button>
+      )}
     </Alert.Root>
   );
 }

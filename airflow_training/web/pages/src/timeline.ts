@@ -13,7 +13,7 @@ export interface Bar {
   text: string;
 }
 
-/** Of the whole run. */
+/** Of the whole run; no two of one place. */
 export interface TimeMark {
   at: number;
   kind: "checkpoint" | "restart";
@@ -87,7 +87,7 @@ export function timeLine(detail: Pick<Detail, "attempts" | "checkpoints" | "held
     }
     return { name, bars: bars.sort((one, other) => one.from - other.from) };
   });
-  return { from: begins, to, lines, marks: marksOf(detail.checkpoints, events) };
+  return { from: begins, to, lines, marks: fewer(marksOf(detail.checkpoints, events), begins, to) };
 }
 
 function waitedFor(role: Detail["roles"][number] | undefined): string {
@@ -125,11 +125,39 @@ function without(others: readonly [number, number][], from: number, to: number):
 }
 
 function marksOf(checkpoints: Detail["checkpoints"], events: readonly Told[]): TimeMark[] {
-  const saved = checkpoints.map(({ at, step }): TimeMark => ({ at: seconds(at)!, kind: "checkpoint", text: `Checkpoint of step ${quantity(step)}, ${moment(at)}` }));
+  // the newest first: of a step that each instance has saved for itself, the last to do so
+  const steps = checkpoints.filter(({ step }, place) => step !== checkpoints[place - 1]?.step);
+  const saved = steps.map(({ at, step }): TimeMark => ({ at: seconds(at)!, kind: "checkpoint", text: `Checkpoint of step ${quantity(step)}, ${moment(at)}` }));
   const again = events
     .filter((each) => each.reason === "JobRestarted")
     .map(({ at, message }): TimeMark => ({ at: seconds(at)!, kind: "restart", text: `All of the job was started again, ${moment(at)}: ${message}` }));
   return [...saved, ...again].sort((one, other) => one.at - other.at);
+}
+
+/** A mark is about as wide as one of so many parts of the line: more of them would lie over each other. */
+const MOST_MARKS = 200;
+
+/** One mark for those of one place, told by the newest of them; a restart comes before checkpoints. */
+function fewer(marks: readonly TimeMark[], from: number, to: number): TimeMark[] {
+  const places = new Map<number, TimeMark[]>();
+  for (const each of marks) {
+    const place = Math.max(0, Math.min(MOST_MARKS - 1, Math.floor((MOST_MARKS * (each.at - from)) / (to - from))));
+    const own = places.get(place);
+    if (own) own.push(each);
+    else places.set(place, [each]);
+  }
+  return [...places.values()].map((own) => {
+    const told = own.findLast((each) => each.kind === "restart") ?? own.at(-1)!;
+    return own.length === 1 ? told : { ...told, text: `${told.text} (and ${quantity(own.length - 1)} more close by)` };
+  });
+}
+
+/** The time up to which a line is drawn, moved on by no less than can be seen: a long one is not made anew each second. */
+export function drawnUntil(from: number, now: number): number {
+  const step = (now - from) / 1000;
+  if (step <= 1) return now;
+  const coarse = 2 ** Math.floor(Math.log2(step));
+  return Math.ceil(now / coarse) * coarse;
 }
 
 const MINUTE = 60;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { differences, labelsOf, valuesOf } from "../src/compared.ts";
+import { differences, labelsOf, partsOf, valuesOf } from "../src/compared.ts";
 
 const run = (job: string, run_id: string, uid = "abcdefgh") => ({ job, run_id, uid });
 
@@ -42,4 +42,12 @@ test("a block that only some runs have is one line", () => {
   const planned = (written: Record<string, string>) => ({ written, defaults: [] });
   assert.deepEqual(differences([planned(plan), planned({}), planned(plan)]), [["spec.plan", ["3 fields", undefined, "3 fields"]]]);
   assert.equal(differences([planned(plan), planned({}), planned({ ...plan, "spec.plan.pp": "4" })]).length, 3);
+});
+
+test("names are asked for fifty at a time", () => {
+  const names = Array.from({ length: 101 }, (_, number) => `metric-${number}`);
+  const parts = partsOf(names);
+  assert.deepEqual(parts.map((each) => each.length), [50, 50, 1]);
+  assert.deepEqual(parts.flat(), names);
+  assert.deepEqual(partsOf([]), []);
 });

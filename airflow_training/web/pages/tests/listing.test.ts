@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { Summary } from "../src/api.ts";
-import { named, nextOrder, orderOf, sorted, STATE_GROUPS, statesOf } from "../src/listing.ts";
+import { comparing, named, nextOrder, orderOf, sorted, STATE_GROUPS, statesOf } from "../src/listing.ts";
 
 test("every state of a run belongs to one group", () => {
   const all = Object.values(STATE_GROUPS).flatMap((each) => each.states);
@@ -19,6 +19,18 @@ test("a group of the address is its states, any other word is itself", () => {
 
 test("runs are named by DAG and uid", () => {
   assert.deepEqual(named("digits/abc,~/def,nonsense"), [{ dag: "digits", uid: "abc" }, { dag: "~", uid: "def" }]);
+});
+
+test("a run that is named twice is one", () => {
+  assert.deepEqual(named("~/a,digits/b,~/a"), [{ dag: "~", uid: "a" }, { dag: "digits", uid: "b" }]);
+});
+
+test("what the list shows stays chosen while runs are compared, and after", () => {
+  const list = new URLSearchParams("text=digits&state=failed&sort=-loss");
+  const compared = comparing(list, ["~/a", "~/b"]);
+  assert.equal(compared.get("compare"), "~/a,~/b");
+  assert.equal(compared.get("sort"), "-loss");
+  assert.equal(String(comparing(compared, [])), String(list));
 });
 
 test("a head sorts up, down, and not at all", () => {

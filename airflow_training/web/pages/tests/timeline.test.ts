@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { ticksOf, timeLine } from "../src/timeline.ts";
+import { drawnUntil, ticksOf, timeLine } from "../src/timeline.ts";
 
 const at = (second: number) => new Date(1000 * (1_700_000_000 + second)).toISOString();
 const attempt = (role: string, index: number, number: number, from: number, to: number | null) => ({
@@ -64,6 +64,28 @@ test("restarts of the whole job and checkpoints are marks", () => {
   assert.deepEqual(found.marks.map((each) => each.kind), ["checkpoint", "restart"]);
   assert.match(found.marks[0]!.text, /^Checkpoint of step 1,200, /);
   assert.match(found.marks[1]!.text, /worker-0 failed$/);
+});
+
+test("of thousands of checkpoints at most two hundred are marks, each told by its newest, and no restart is lost", () => {
+  const checkpoints = Array.from({ length: 5001 }, (_, step) => ({ at: at(step / 50.01), step })).reverse();
+  const { found } = run({ attempts: [attempt("worker", 0, 0, 0, null)], checkpoints, events: [[50, "JobRestarted", "worker-0 failed"]] });
+  assert.equal(found.marks.length, 200);
+  assert.match(found.marks.at(-1)!.text, /^Checkpoint of step 5,000, .* \(and 2\d more close by\)$/);
+  assert.match(found.marks.find((each) => each.kind === "restart")!.text, /worker-0 failed \(and 2\d more close by\)$/);
+});
+
+test("a step that each instance saves for itself is one mark, a step that is saved anew another", () => {
+  const saved = [[90, 10], [60, 20], [31, 10], [30, 10], [29, 10]].map(([second, step]) => ({ at: at(second!), step }));
+  const { found } = run({ attempts: [attempt("worker", 0, 0, 0, null)], checkpoints: saved });
+  assert.deepEqual(found.marks.map((each) => each.at - 1_700_000_000), [31, 60, 90]);
+});
+
+test("a long line is drawn anew when a pixel has passed, not each second", () => {
+  const from = 1_700_000_000;
+  const hour = Array.from({ length: 600 }, (_, second) => drawnUntil(from, from + 20_000 + second));
+  assert.ok(new Set(hour).size <= 45, `${new Set(hour).size} times`);
+  hour.forEach((until, second) => assert.ok(until >= from + 20_000 + second && until - (from + 20_000 + second) <= 21));
+  assert.equal(drawnUntil(from, from + 100), from + 100);
 });
 
 test("ticks are round times, at most so many", () => {

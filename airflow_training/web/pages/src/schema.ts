@@ -501,7 +501,7 @@ export interface FilePage {
   more: boolean;
 }
 /**
- * Ranks x time: of each cell the value that is farthest from the median of all.
+ * Ranks x time: of each cell the value that is farthest from what is usual of all at its place.
  */
 export interface HeatMapAnswer {
   distances: (number | null)[][];

@@ -600,7 +600,7 @@ def test_a_watch_looks_at_progress_each_second_and_at_everything_each_five() -> 
     now = 0.0
     rhythm = watch._PollSchedule(lambda: now)
     scanner: Any = SimpleNamespace(
-        look=lambda _: "all", poll_progress=lambda: "progress", poll_ports=lambda: "ports"
+        poll=lambda _: "all", poll_progress=lambda: "progress", poll_ports=lambda: "ports"
     )
     looks: Counter[Any] = Counter()
     while now < 60:

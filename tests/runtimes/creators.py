@@ -19,6 +19,7 @@ SCRIPT = """
     from pathlib import Path
     from airflow_training.runtimes.local.runtime import LocalRuntime
     from airflow_training.runtimes.port import InstanceRef, InstanceSpec
+    from airflow_training.documents.instances import InstanceKey
     from airflow_training.documents.resolved import RunRef
 
     local_dir, uid, instances = sys.argv[1:]

@@ -20,18 +20,21 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("errors", "settings", "peer_causes"),
     ("documents",),
     ("frameworks",),
-    ("planning", "control", "networks", "interchange"),
+    ("planning", "control", "networks", "interchange", "interception"),
+    ("capture", "environments", "remote_data"),
     ("state", "runtimes", "checkpoints", "logs", "agent"),
+    ("accounts", "execution", "alignment"),
     ("admission",),
     ("supervise", "airflow_compat"),
-    ("triggers", "operators", "sensors", "compiler", "capture"),
+    ("triggers", "operators", "sensors", "compiler"),
     ("web",),
+    ("cloud",),
     ("cli",),
     ("preload",),
     ("listener",),
     ("plugin", "provider"),
 )
-TOGETHER = frozenset({"triggers", "operators", "sensors", "compiler", "capture"})
+TOGETHER = frozenset({"triggers", "operators", "sensors", "compiler"})
 """The shells around Airflow build on each other; they are one layer."""
 
 MAY_ALSO = frozenset({("runtimes", "agent"), ("checkpoints", "agent")})

@@ -24,6 +24,7 @@ __all__ = [
 
 
 def print_account(store: Store, account: Account, *, output: OutputFormat) -> None:
+    """Print all about one account."""
     document = account_json(store, account)
     if output is OutputFormat.json:
         print_json(document)
@@ -48,6 +49,7 @@ def print_account(store: Store, account: Account, *, output: OutputFormat) -> No
 
 
 def account_json(store: Store, account: Account) -> dict[str, Any]:
+    """Return an account with stable keys; money as text."""
     name = account.name
     return {
         "name": name,
@@ -69,6 +71,7 @@ def account_json(store: Store, account: Account) -> dict[str, Any]:
 
 
 def key_json(kept: AccountKey) -> dict[str, Any]:
+    """Return what is shown of a key, which is never the key."""
     return {
         "prefix": kept.prefix,
         "account": kept.account,
@@ -80,6 +83,7 @@ def key_json(kept: AccountKey) -> dict[str, Any]:
 
 
 def usage_json(store: Store, account: str) -> dict[str, Any]:
+    """Return how an account stands to its limits; numbers as text."""
     from airflow_training.accounts.limits import balance_of, standings
     from airflow_training.accounts.refusals import number_text
 
@@ -100,6 +104,7 @@ def usage_json(store: Store, account: str) -> dict[str, Any]:
 
 
 def print_standings(store: Store, account: str, *, output: OutputFormat) -> None:
+    """Print how an account stands to its limits."""
     document = usage_json(store, account)
     if output is OutputFormat.json:
         print_json(document)
@@ -122,6 +127,7 @@ def print_standings(store: Store, account: str, *, output: OutputFormat) -> None
 
 
 def charge_json(charge: Charge) -> dict[str, Any]:
+    """Return what a run was charged in a month."""
     return {
         "month": charge.month,
         "run": charge.run,

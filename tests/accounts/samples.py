@@ -29,7 +29,9 @@ GPU = "nvidia.com/gpu"
 HOUR = 3600.0
 
 
-def workers(replicas: int = 1, *, gpus: int = 1, labels: Mapping[str, str] | None = None) -> ReservedRole:
+def workers(
+    replicas: int = 1, *, gpus: int = 1, labels: Mapping[str, str] | None = None
+) -> ReservedRole:
     return ReservedRole(
         role="worker",
         replicas=replicas,
@@ -62,7 +64,9 @@ def a_price(hourly: str, resource: str = GPU, *, since: float = 0.0, label: str 
     return Price(resource=resource, node_label=label, valid_from=since, hourly=Decimal(hourly))
 
 
-def add_account(store: Store, name: str = "alice", kind: AccountKind = "user", **fields: Any) -> None:
+def add_account(
+    store: Store, name: str = "alice", kind: AccountKind = "user", **fields: Any
+) -> None:
     store.accounts.save(Account(name=name, kind=kind, **fields))
 
 
@@ -88,7 +92,9 @@ def reserve_for(store: Store, name: str, *, hours: str = "1", **fields: Any) -> 
 class Training:
     """A run of one worker whose holder commits what becomes of it."""
 
-    def __init__(self, store: Store, name: str, *, resources: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, store: Store, name: str, *, resources: Mapping[str, str] | None = None
+    ) -> None:
         self.store, self.name = store, name
         self.resources = {GPU: "1"} if resources is None else resources
         self.uid = add_run(store, name, ledger=a_ledger(worker(0))).uid
@@ -120,9 +126,7 @@ class Training:
 
     def finish(self, *, state: str = "failed") -> None:
         """End the instance; the run goes on."""
-        entry = self._entry(
-            state=state, started_at=self.started_at, finished_at=self.store.now()
-        )
+        entry = self._entry(state=state, started_at=self.started_at, finished_at=self.store.now())
         self._commit([entry])
 
     def restart(self) -> None:

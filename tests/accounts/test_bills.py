@@ -137,9 +137,7 @@ PRICES = st.lists(
 
 def check_adds_up(history, prices, until, replays):
     seen = [each for each in history if each.started_at < until]
-    ledger = sum(
-        max(0.0, min(each.finished_at or until, until) - each.started_at) for each in seen
-    )
+    ledger = sum(max(0.0, min(each.finished_at or until, until) - each.started_at) for each in seen)
     found = rows([*seen, *seen[:replays]], prices, until=until)
     bill = a_bill(found)
     assert abs(float(bill.instance_seconds) - ledger) < 1.0

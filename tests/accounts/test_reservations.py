@@ -43,7 +43,9 @@ def test_a_reservation_is_held_until_the_limit_is_full(store):
     assert (refusal.names, refusal.limit, refusal.account) == ("quota", "gpu_hours", "alice")
     assert (refusal.amount, refusal.used, refusal.reserved, refusal.asked) == (10, 0, 6, 5)
     assert (refusal.free, refusal.fitting_hours) == (4, 4)
-    assert "alice may use 10 GPU-hours in all: 0 used, 6 reserved, 5 asked, 4 free" in refusal.message
+    assert (
+        "alice may use 10 GPU-hours in all: 0 used, 6 reserved, 5 asked, 4 free" in refusal.message
+    )
     assert "would fit for 4 h" in refusal.message
     assert refusal.next_command == "airflow-training accounts usage alice"
     reserve_for(store, "fits", hours="4")

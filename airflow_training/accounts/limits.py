@@ -133,8 +133,7 @@ def _run_standing(live: LiveReservation, prices: PriceList, *, now: float) -> Ru
 
 def _holds(live: LiveReservation, *, now: float) -> bool:
     reservation = live.reservation
-    gone = reservation.run is not None and not live.run_state
-    if reservation.ended_at is not None or live.over or gone:
+    if reservation.ended_at is not None or live.over:
         return False
     begun = min((each.started_at for each in live.attempts), default=None)
     if begun is None:

@@ -120,8 +120,8 @@ def reserve(
     """Hold resources for a run that is to come; raises AccountRefused where a limit or the balance says no.
 
     `team`: who it is for; None: the only team of the user, if there is one. The same `key` of the
-    same account again returns the same reservation. Give it its run with `store.reservations.attach`,
-    or give it up with `release`; without either it ends after `wait_hours`.
+    same account again returns the same reservation. Tell its run to `store.reservations.attach` before
+    that is started, or give it up with `release`; a run that does not begin holds it for `wait_hours`.
     """
     if hours <= 0 or not roles:
         raise InputError.of(
@@ -208,14 +208,11 @@ def enforce(store: Store, *, runs: Collection[str] | None = None) -> Sequence[Li
     To be called every few seconds by whoever hosts; `runs`: of these only. What was asked already
     is not asked again, by however many callers.
     """
-    live = store.reservations.live()
-    names = {
-        name
-        for each in live
-        if runs is None or each.reservation.run in runs
-        for name in (each.reservation.account, each.reservation.team)
-        if name and each.run_state and not each.over
-    }
+    if runs is None:
+        held = [each.reservation for each in store.reservations.live() if not each.over]
+    else:
+        held = [found for each in runs if (found := store.reservations.of_run(each)) is not None]
+    names = {name for each in held if each.run for name in (each.account, each.team) if name}
     actions = limit_actions(store.reservations.facts(name) for name in sorted(names))
     wanted = [each for each in actions if runs is None or each.run in runs]
     for each in wanted:
@@ -227,18 +224,12 @@ def _ask(store: Store, action: LimitAction) -> None:
     event = Event(
         at=store.now(),
         reason="AccountAtLimit",
-        message=f"{action.message}; the run may finish"
-        if action.request is None
-        else action.message,
+        message=action.message + ("; the run may finish" if action.request is None else ""),
         level="warning",
         data={"account": action.account, "limit": action.limit, "action": action.at_limit},
     )
     if action.request is None:
-        if not any(
-            each.event.reason == event.reason and each.event.data == event.data
-            for each in store.events(action.run)
-        ):
-            store.add_event_once(action.run, event)
+        store.add_event_once(action.run, event)
         return
     store.add_request(
         action.run,
@@ -260,8 +251,7 @@ def settle(store: Store) -> int:
     now, done = store.now(), 0
     for each in store.reservations.live():
         reservation = each.reservation
-        waits = reservation.run is None and now < reservation.expires_at
-        if not waits and (each.over or not each.run_state):
+        if each.over if each.run_state else now >= reservation.expires_at:
             done += store.reservations.settle(reservation.id, _charges_of)
     return done
 

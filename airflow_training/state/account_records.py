@@ -152,7 +152,7 @@ class LiveReservation:
 
     reservation: Reservation
     run_state: str = ""
-    """Empty: there is no such run."""
+    """Empty: there is no such run yet."""
     over: bool = False
     """Nothing of the run is alive, and nothing will be unless it is started again."""
     asked: RequestKind | None = None

@@ -30,7 +30,6 @@ from airflow_training.state.account_records import (
 )
 from airflow_training.state.database import StorePart, clean
 from airflow_training.state.models import RequestRow, RunRow
-from airflow_training.state.run_lookup import must_exist
 
 __all__ = ["Reservations", "unsettled_runs"]
 
@@ -110,12 +109,11 @@ class Reservations(StorePart):
             return _live(connection, now=self._db.now(connection))
 
     def attach(self, number: str, uid: str) -> Reservation:
-        """Say which run a reservation is for; again for the same run changes nothing.
+        """Say which run a reservation is for, also before it exists; again for the same changes nothing.
 
-        Raises InputError where there is no such run or reservation, it has ended, or is another run's.
+        Raises InputError where there is no such reservation, it has ended, or is another run's.
         """
         with self._db.write() as connection:
-            must_exist(connection, uid)
             found = _reservations(connection, ReservationRow.id == number)
             if not found:
                 raise _unusable(number, "there is no such reservation")
@@ -168,9 +166,8 @@ class Reservations(StorePart):
                 return True
             (live,) = found
             uid = live.reservation.run
-            if _waits(live.reservation, now=now) or (
-                uid is not None and live.run_state and not live.over
-            ):
+            goes_on = not live.over if live.run_state else now < live.reservation.expires_at
+            if goes_on:
                 return False
             ended_at = now
             if uid is not None and live.run_state:

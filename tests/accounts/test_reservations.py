@@ -206,7 +206,7 @@ def test_a_run_is_charged_once_however_often_it_is_settled(store, clock):
     assert operations.settle(store) == 1
     assert operations.settle(store) == 0
     (charge,) = operations.charges(store, "alice")
-    assert (charge.instance_seconds, charge.money) == (HOUR, 2)
+    assert (charge.instance_seconds, charge.money) == (HOUR, Decimal(2))
     assert operations.bill(store, training.uid).total == 2
 
 

@@ -18,7 +18,17 @@ from typing import Any
 from airflow_training.accounts.prices import PriceList, PricePart, exact_quantity
 from airflow_training.control.usage import AttemptUsage, is_gpu
 
-__all__ = ["Bill", "BillRow", "bill_csv", "bill_rows", "gpus_of", "month_of", "seconds_text"]
+__all__ = [
+    "Bill",
+    "BillRow",
+    "bill_csv",
+    "bill_rows",
+    "gpus_of",
+    "interval_cost",
+    "month_of",
+    "rounded",
+    "seconds_text",
+]
 
 _HOUR = Decimal(3600)
 _CENT_PARTS = Decimal("0.0001")
@@ -81,7 +91,7 @@ class Bill:
 
     @property
     def total(self) -> Decimal:
-        return sum((each.amount for each in self.rows), Decimal(0)).quantize(_CENT_PARTS)
+        return rounded(sum((each.amount for each in self.rows), Decimal(0)))
 
     @property
     def instance_seconds(self) -> Decimal:
@@ -155,8 +165,31 @@ def _row(
         gpu_seconds=(took * gpus_of(resources)).quantize(_MILLISECONDS),
         hourly=hourly,
         parts=parts,
-        amount=(hourly * took / _HOUR).quantize(_CENT_PARTS),
+        amount=rounded(hourly * took / _HOUR),
     )
+
+
+def interval_cost(
+    resources: Mapping[str, str],
+    node_labels: Mapping[str, str],
+    prices: PriceList,
+    *,
+    start: float,
+    end: float,
+) -> Decimal:
+    """Return what one instance costs between two times, not rounded: for sums over many."""
+    return sum(
+        (
+            prices.hourly(resources, node_labels, at=left) * Decimal(str(right - left)) / _HOUR
+            for left, right in _cut(start, end, prices)
+        ),
+        Decimal(0),
+    )
+
+
+def rounded(money: Decimal) -> Decimal:
+    """Return money as it is printed and kept: with four places."""
+    return money.quantize(_CENT_PARTS)
 
 
 def gpus_of(resources: Mapping[str, str]) -> Decimal:

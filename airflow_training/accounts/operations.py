@@ -40,6 +40,7 @@ __all__ = [
     "enforce",
     "estimate",
     "is_in_use",
+    "node_labels_of",
     "reserve",
     "reserved_roles",
     "settle",
@@ -95,13 +96,14 @@ def reserved_roles(
             role=each.name,
             replicas=each.replicas,
             resources=dict(resources.get(each.name, {})),
-            node_labels=_node_labels(each),
+            node_labels=node_labels_of(each),
         )
         for each in job.roles
     )
 
 
-def _node_labels(role: ResolvedRole) -> Mapping[str, str]:
+def node_labels_of(role: ResolvedRole) -> Mapping[str, str]:
+    """Return what a role asks of its nodes: prices may depend on it."""
     pod: Mapping[str, Any] = role.template.get("spec") or {}
     asked: Mapping[str, Any] = pod.get("nodeSelector") or {}
     return {str(name): str(value) for name, value in asked.items()}
@@ -285,7 +287,7 @@ def bill(store: Store, run: str) -> Bill:
     if reservation is not None:
         labels = {each.role: each.node_labels for each in reservation.roles}
     else:
-        labels = {each.name: _node_labels(each) for each in store.job(record.uid).roles}
+        labels = {each.name: node_labels_of(each) for each in store.job(record.uid).roles}
     until = max([store.now(), *(each.started_at + each.seconds for each in attempts)])
     over = record.finished_at is not None and all(each.finished_at for each in attempts)
     return Bill(

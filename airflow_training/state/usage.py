@@ -181,6 +181,7 @@ class UsageRecords(StorePart):
                     RunRow.dag_id,
                     RunRow.job,
                     RunRow.submitted_by,
+                    UsageRow.role,
                     UsageRow.resources,
                     UsageRow.started_at,
                     ended.label("finished_at"),

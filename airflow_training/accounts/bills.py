@@ -17,12 +17,14 @@ from typing import Any
 
 from airflow_training.accounts.prices import PriceList, PricePart, exact_quantity
 from airflow_training.control.usage import AttemptUsage, is_gpu
+from airflow_training.state.account_records import Charge
 
 __all__ = [
     "Bill",
     "BillRow",
     "bill_csv",
     "bill_rows",
+    "charges_csv",
     "gpus_of",
     "interval_cost",
     "month_of",
@@ -227,6 +229,27 @@ def seconds_text(seconds: Decimal) -> str:
 
 def _plain(number: Decimal) -> str:
     return f"{number.normalize():f}"
+
+
+def charges_csv(charges: Sequence[Charge], *, currency: str) -> str:
+    """Return what runs were charged as a table for spreadsheets, the total last."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(
+        ["month", "run", "user", "team", "instance_seconds", "gpu_seconds", "amount", "currency"]
+    )
+    for each in charges:
+        table.writerow(
+            [each.month, each.run, each.account, each.team, f"{each.instance_seconds:.3f}",
+             f"{each.gpu_seconds:.3f}", rounded(each.money), currency]
+        )  # fmt: skip
+    total = sum((each.money for each in charges), Decimal(0))
+    instance_seconds = sum(each.instance_seconds for each in charges)
+    gpu_seconds = sum(each.gpu_seconds for each in charges)
+    table.writerow(
+        ["total", "", "", "", f"{instance_seconds:.3f}", f"{gpu_seconds:.3f}", rounded(total), currency]
+    )  # fmt: skip
+    return text.getvalue()
 
 
 def bill_csv(bill: Bill) -> str:

@@ -13,6 +13,7 @@ from typing import Literal
 
 from airflow_training.accounts.bills import BillRow, bill_rows, gpus_of, month_of
 from airflow_training.accounts.prices import PriceList
+from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.state.account_records import (
     AccountFacts,
     ChargedAmounts,
@@ -70,7 +71,9 @@ class RunStanding:
 
     @property
     def runs_now(self) -> bool:
-        return any(each.finished_at is None for each in self.live.attempts)
+        """Return whether it has instances now, and is not over: then nothing is left to be stopped."""
+        over = self.live.run_state in TERMINAL_JOB_STATES
+        return not over and any(each.finished_at is None for each in self.live.attempts)
 
     def goes_beyond(self, kind: str) -> bool:
         """Return whether it uses more of this than was reserved for it, in amount or in time."""

@@ -138,7 +138,7 @@ def reserve(
             f"{account} has no account here", account=account, next_command=command
         )
         raise AccountRefused(refusal)
-    settle(store)
+    settle(store, account=account)
     request = ReservationRequest(
         account=account,
         team=_team_of(store, account, team),
@@ -244,14 +244,14 @@ def _ask(store: Store, action: LimitAction) -> None:
 
 
 # afterwards ------------------------------------------------------------------------------------------
-def settle(store: Store) -> int:
-    """Charge and end every reservation whose run is over; return how many.
+def settle(store: Store, *, account: str = "") -> int:
+    """Charge and end every reservation whose run is over, or those of one user or team; return how many.
 
-    Charges are made of the ledger: to settle again, or after a run was started again, changes
+    To be called now and then: what was not charged yet counts all the same, but takes longer to count. Charges are made of the ledger: to settle again, or after a run was started again, changes
     nothing twice.
     """
     now, done = store.now(), 0
-    for each in store.reservations.live():
+    for each in store.reservations.live(account=account):
         reservation = each.reservation
         if each.over if each.run_state else now >= reservation.expires_at:
             done += store.reservations.settle(reservation.id, _charges_of)
@@ -311,8 +311,7 @@ def charges(store: Store, account: str, *, month: str = "") -> Sequence[Charge]:
     prices = store.accounts.prices()
     going_on = [
         charge
-        for each in store.reservations.live()
-        if account in (each.reservation.account, each.reservation.team)
+        for each in store.reservations.live(account=account)
         for charge in _charges_of(each, prices)
         if not month or charge.month == month
     ]

@@ -325,14 +325,19 @@ def pay(
 def usage(
     account: AccountArgument,
     month: Annotated[str, typer.Option(metavar="YYYY-MM", help="Runs of this month only.")] = "",
+    csv: Annotated[bool, typer.Option("--csv", help="Print the runs for spreadsheets.")] = False,
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Tell how an account stands to its limits, and what its runs used and cost by month."""
+    from airflow_training.accounts.bills import charges_csv
     from airflow_training.accounts.operations import charges, settle
 
     store = open_store()
     settle(store)
     rows = charges(store, account, month=month)
+    if csv:
+        sys.stdout.write(charges_csv(rows, currency=store.accounts.currency()))
+        return
     if output is OutputFormat.json:
         print_json({**usage_json(store, account), "runs": [charge_json(each) for each in rows]})
         return

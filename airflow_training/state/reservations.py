@@ -103,10 +103,11 @@ class Reservations(StorePart):
             found = _reservations(connection, ReservationRow.run == uid)
             return found[0] if found else None
 
-    def live(self) -> Sequence[LiveReservation]:
-        """Return all that are not settled."""
+    def live(self, *, account: str = "") -> Sequence[LiveReservation]:
+        """Return all that are not settled; with `account`, only those of that user or team."""
+        holds = or_(ReservationRow.account == account, ReservationRow.team == account)
         with self._db.read() as connection:
-            return _live(connection, now=self._db.now(connection))
+            return _live(connection, *([holds] if account else []), now=self._db.now(connection))
 
     def attach(self, number: str, uid: str) -> Reservation:
         """Say which run a reservation is for, also before it exists; again for the same changes nothing.

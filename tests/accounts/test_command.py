@@ -99,6 +99,10 @@ def test_the_bill_of_a_run(typed):
     store.reservations.attach(held.id, run.uid)
     told = typed("accounts", "usage", "alice", "-o", "json").json
     assert [each["run"] for each in told["runs"]] == [run.uid]
+    table = typed("accounts", "usage", "alice", "--csv").stdout
+    rows = [*csv.DictReader(io.StringIO(table))]
+    assert [each["run"] for each in rows] == [run.uid, ""]
+    assert rows[0]["amount"] == rows[1]["amount"]
     assert typed("db", "prune", "--older-than", "0s").code == 0
     assert typed("accounts", "usage", "alice", "-o", "json").json["runs"] == told["runs"]
 

@@ -169,7 +169,7 @@ def test_what_was_used_costs_what_it_cost_then():
         ]
     )
     spans = [a_span(role="worker", finished_at=START + 2 * HOUR)]
-    asked = {"by": "user", "teams": {}, "prices": prices, "start": START}
+    asked: Any = {"by": "user", "teams": {}, "prices": prices, "start": START}
     (ann,), total = usage_sums(spans, end=START + 24 * HOUR, **asked)
     assert ann.cost == total.cost == "10.0000"
     assert usage_sums(spans, end=START + HOUR, **asked)[1].cost == "4.0000"

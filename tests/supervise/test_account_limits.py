@@ -17,9 +17,7 @@ from tests.waiting import until
 
 def limit(store, amount):
     store.accounts.set_limit(
-        AccountLimit(
-            account="alice", kind="instance_hours", period="total", amount=Decimal(amount)
-        )
+        AccountLimit(account="alice", kind="instance_hours", period="total", amount=Decimal(amount))
     )
 
 

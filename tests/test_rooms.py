@@ -53,6 +53,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "checkpoints": ("airflow", *CLIENTS, "sqlalchemy"),
     "state": ("airflow", *CLIENTS),
     "runtimes": ("airflow", "sqlalchemy"),
+    "accounts": ("airflow", *CLIENTS, "sqlalchemy"),
     "admission": ("airflow", *CLIENTS, "sqlalchemy"),
     "supervise": ("airflow", *CLIENTS, "sqlalchemy"),
     "cli": ("airflow", *CLIENTS, "sqlalchemy"),
@@ -121,9 +122,9 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("importing",),
     ),
     "state": (
-        ("codec", "models", "outage", "records"),
-        ("database", "leases", "migrations", "past_waits", "sparklines"),
-        ("checkpoint_events", "deployment", "metrics", "run_lookup"),
+        ("account_records", "codec", "models", "outage", "records"),
+        ("account_models", "database", "leases", "past_waits", "sparklines"),
+        ("accounts", "checkpoint_events", "deployment", "metrics", "migrations", "run_lookup"),
         (
             "addresses",
             "airflow_facts",
@@ -133,7 +134,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
             "system_metrics",
         ),
         ("environment", "progress", "queue", "subtasks", "upgrade", "usage"),
-        ("ledger", "log_values"),
+        ("ledger", "log_values", "reservations"),
         ("runs",),
         ("overviews", "reading"),
         ("store",),
@@ -152,6 +153,13 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("engine",),
         ("metrics",),
         ("diagnosis", "live"),
+    ),
+    "accounts": (
+        ("keys", "prices", "refusals"),
+        ("bills",),
+        ("limits",),
+        ("enforcement", "estimates", "reservation"),
+        ("operations",),
     ),
     "admission": (
         ("job_templates", "log_patterns", "plan", "queueing", "single", "startable", "trust"),

@@ -59,9 +59,13 @@ def prune(
 ) -> None:
     """Delete finished runs from the store.
 
-    With their events, metrics and usage. Files of runs stay.
+    With their events, metrics and usage. Files of runs stay, and what accounts were charged for them.
     """
-    deleted = open_store().prune(older_than_seconds=age_seconds(older_than, option="--older-than"))
+    from airflow_training.accounts.operations import settle
+
+    store = open_store()
+    settle(store)
+    deleted = store.prune(older_than_seconds=age_seconds(older_than, option="--older-than"))
     if output is OutputFormat.json:
         print_json({"deleted": deleted})
     else:

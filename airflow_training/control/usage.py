@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from airflow_training.control.attempts import AttemptId, AttemptRecord
 from airflow_training.documents.instances import InstanceKey
 
-__all__ = ["AttemptUsage", "ResourceUsage"]
+__all__ = ["AttemptUsage", "ResourceUsage", "is_gpu"]
+
+
+def is_gpu(resource: str) -> bool:
+    """Return whether a resource counts as a GPU: its name ends in `gpu`, or speaks of a slice (`…/mig-1g.5gb`)."""
+    return resource.endswith("gpu") or "/mig-" in resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

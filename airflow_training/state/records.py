@@ -247,6 +247,7 @@ class UsageSpan:
     submitted_by: str
     resources: Mapping[str, str]
     """As requested."""
+    role: str = ""
     started_at: float
     finished_at: float
     """Now, where it has not ended."""

@@ -28,6 +28,7 @@ from airflow_training.state.codec import canonical, to_json
 from airflow_training.state.database import clean
 from airflow_training.state.models import JobRow, LeaseRow, QueueRow, RunRow
 from airflow_training.state.records import RunRecord, Version, listed_state
+from airflow_training.state.reservations import unsettled_runs
 from airflow_training.state.run_lookup import get, record_of, select_runs
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ def prune(connection: Connection, *, before: float, now: float) -> int:
     """Delete some runs that ended before a time; return how many, 0 when none are left.
 
     A run stays while its lease is held (its holder may be cleaning up), and while something of it
-    may be alive: neither drained nor removed.
+    may be alive: neither drained nor removed. And one whose account was not charged for it yet.
     """
     held = select(LeaseRow.run).where(LeaseRow.owner != "", LeaseRow.expires_at > now)
     old = connection.execute(
@@ -279,6 +280,7 @@ def prune(connection: Connection, *, before: float, now: float) -> int:
             RunRow.finished_at < before,
             or_(RunRow.drained, RunRow.tombstone),
             RunRow.uid.not_in(held),
+            RunRow.uid.not_in(unsettled_runs()),
         )
         .order_by(RunRow.finished_at)
         .limit(_PRUNED_AT_ONCE)

@@ -31,6 +31,7 @@ from airflow_training.state import (
 from airflow_training.state import ledger as ledger_rows
 from airflow_training.state import queue as waiting_line
 from airflow_training.state import usage as usage_rows
+from airflow_training.state.accounts import Accounts
 from airflow_training.state.addresses import AddressBook
 from airflow_training.state.airflow_facts import AirflowFacts
 from airflow_training.state.codec import to_json
@@ -59,6 +60,7 @@ from airflow_training.state.records import (
     StoredEvent,
     Version,
 )
+from airflow_training.state.reservations import Reservations
 from airflow_training.state.runs import RunFilter
 from airflow_training.state.subtasks import SubtaskSnapshots
 from airflow_training.state.upgrade import check, ensure_current, upgrade
@@ -98,6 +100,7 @@ class Store:
         with translated_errors(self._db.url):
             ensure_current(self._db.engine)
         self._reader = Reader()
+        self.accounts = Accounts(self._db)
         self.airflow = AirflowFacts(self._db)
         self.addresses = AddressBook(self._db)
         self.deployment = DeploymentFacts(self._db)
@@ -107,6 +110,7 @@ class Store:
         self.metrics = MetricSeries(self._db)
         self.progress = ReportedProgress(self._db)
         self.queue = RunQueue(self._db)
+        self.reservations = Reservations(self._db)
         self.subtasks = SubtaskSnapshots(self._db)
         self.usage = UsageRecords(self._db)
 
@@ -409,7 +413,7 @@ class Store:
             run_lookup.set_columns(connection, uid, tombstone=True, tombstone_reason=clean(reason))
 
     def prune(self, *, older_than_seconds: float) -> int:
-        """Delete finished runs that ended before; return how many."""
+        """Delete finished runs that ended before; return how many. What has yet to be charged stays."""
         total = 0
         while True:
             with self._db.write() as connection:

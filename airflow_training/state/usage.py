@@ -14,14 +14,14 @@ from sqlalchemy import Connection, bindparam, case, func, select, update
 
 from airflow_training.control.attempts import AttemptId
 from airflow_training.control.model import InstanceEntry, KeptInstance
-from airflow_training.control.usage import AttemptUsage, ResourceUsage
+from airflow_training.control.usage import AttemptUsage, ResourceUsage, is_gpu
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.state.database import StorePart, upsert
 from airflow_training.state.models import RunRow, UsageRow, table_of
 from airflow_training.state.records import UsageSpan
 
-__all__ = ["UsageRecords", "close_all", "record", "record_kept", "totals"]
+__all__ = ["UsageRecords", "close_all", "of_runs", "record", "record_kept", "totals"]
 
 Change = tuple[InstanceEntry | None, InstanceEntry | None]
 """The ledger's entry before and after; None: there was none, there is none."""
@@ -112,44 +112,53 @@ def record_kept(
     )
 
 
+def of_runs(
+    connection: Connection, uids: Collection[str], *, now: float
+) -> Mapping[str, Sequence[AttemptUsage]]:
+    """Return what each attempt of the runs used, oldest first; runs that used nothing are left out."""
+    rows = connection.execute(
+        select(
+            UsageRow.run,
+            UsageRow.role,
+            UsageRow.index,
+            UsageRow.epoch,
+            UsageRow.job_attempt,
+            UsageRow.attempt,
+            UsageRow.started_at,
+            UsageRow.finished_at,
+            UsageRow.resources,
+            RunRow.finished_at.label("over"),
+        )
+        .join(RunRow, RunRow.uid == UsageRow.run)
+        .where(UsageRow.run.in_(list(uids)))
+        .order_by(UsageRow.started_at, UsageRow.role, UsageRow.index)
+    )
+    found: dict[str, list[AttemptUsage]] = {}
+    for row in rows:
+        until = max(now, row.over or now)  # the clock of a simulation is ahead
+        found.setdefault(row.run, []).append(
+            AttemptUsage(
+                # a tuple has a method of the name of its third column
+                key=InstanceKey(row.role, row[2]),
+                attempt_id=AttemptId(row.epoch, row.job_attempt, row.attempt),
+                started_at=row.started_at,
+                finished_at=None
+                if row.finished_at is None or row.finished_at > until
+                else row.finished_at,
+                resources=json.loads(row.resources),
+                seconds=max(0.0, min(row.finished_at or until, until) - row.started_at),
+            )
+        )
+    return found
+
+
 class UsageRecords(StorePart):
     """What attempts of instances used."""
 
     def of_run(self, uid: str) -> Sequence[AttemptUsage]:
         """Return what each attempt of the run used, oldest first; of one that has not ended, until now."""
         with self._db.read() as connection:
-            now = self._db.now(connection)
-            over = connection.scalar(select(RunRow.finished_at).where(RunRow.uid == uid))
-            now = max(now, over or now)  # the clock of a simulation is ahead
-            rows = connection.execute(
-                select(
-                    UsageRow.role,
-                    UsageRow.index,
-                    UsageRow.epoch,
-                    UsageRow.job_attempt,
-                    UsageRow.attempt,
-                    UsageRow.started_at,
-                    UsageRow.finished_at,
-                    UsageRow.resources,
-                )
-                .where(UsageRow.run == uid)
-                .order_by(UsageRow.started_at, UsageRow.role, UsageRow.index)
-            )
-            return [
-                AttemptUsage(
-                    key=InstanceKey(
-                        row.role, row[1]
-                    ),  # a tuple has a method of the name of its second column
-                    attempt_id=AttemptId(row.epoch, row.job_attempt, row.attempt),
-                    started_at=row.started_at,
-                    finished_at=None
-                    if row.finished_at is None or row.finished_at > now
-                    else row.finished_at,
-                    resources=json.loads(row.resources),
-                    seconds=max(0.0, min(row.finished_at or now, now) - row.started_at),
-                )
-                for row in rows
-            ]
+            return of_runs(connection, [uid], now=self._db.now(connection)).get(uid, [])
 
     def between(
         self,
@@ -172,6 +181,7 @@ class UsageRecords(StorePart):
                     RunRow.dag_id,
                     RunRow.job,
                     RunRow.submitted_by,
+                    UsageRow.role,
                     UsageRow.resources,
                     UsageRow.started_at,
                     ended.label("finished_at"),
@@ -197,7 +207,7 @@ class UsageRecords(StorePart):
 def totals(rows: Iterable[ResourceUsage]) -> Mapping[str, float]:
     """Return `cpu_seconds`, `memory_byte_seconds`, `gpu_seconds` and `instance_seconds` of rows.
 
-    GPUs are every resource whose name ends in `gpu` or speaks of a GPU slice (`…/mig-1g.5gb`).
+    GPUs are what `is_gpu` takes for one.
     """
     sums = {
         "instance_seconds": 0.0,
@@ -209,7 +219,6 @@ def totals(rows: Iterable[ResourceUsage]) -> Mapping[str, float]:
     for row in rows:
         sums["instance_seconds"] += row.seconds
         for name, amount in row.resources.items():
-            gpu = name.endswith("gpu") or "/mig-" in name
-            if (key := "gpu_seconds" if gpu else names.get(name)) is not None:
+            if (key := "gpu_seconds" if is_gpu(name) else names.get(name)) is not None:
                 sums[key] += parse_quantity(amount) * row.seconds
     return sums

@@ -8,10 +8,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Literal
 
 from pydantic import BaseModel
 
+from airflow_training.accounts.bills import interval_cost, rounded
+from airflow_training.accounts.prices import PriceList
 from airflow_training.control.usage import ResourceUsage
 from airflow_training.state.records import UsageSpan
 from airflow_training.state.usage import totals
@@ -35,6 +38,8 @@ class UsageSum(BaseModel):
     cpu_hours: float
     gpu_hours: float
     memory_gib_hours: float
+    cost: str | None
+    """As text, so that no reader makes a float of it; null: nothing has a price."""
 
 
 class UsageAnswer(BaseModel):
@@ -46,6 +51,8 @@ class UsageAnswer(BaseModel):
     sums: list[UsageSum]
     """The largest first."""
     total: UsageSum
+    currency: str | None
+    """Of `cost`; null: nothing has a price."""
 
 
 def usage_sums(
@@ -55,11 +62,15 @@ def usage_sums(
     teams: Mapping[str, str | None],
     start: float,
     end: float,
+    prices: PriceList | None = None,
+    node_labels: Mapping[tuple[str, str], Mapping[str, str]] | None = None,
 ) -> tuple[list[UsageSum], UsageSum]:
     """Return one sum per name, the largest first, and that of all.
 
     `teams`: DAG -> its team. Of an attempt counts what lies between `start` and `end`.
+    `prices`: None where nothing has one. `node_labels`: run and role -> what it asks of its nodes.
     """
+    priced = (prices, node_labels or {})
     groups: dict[tuple[str, str], list[UsageSpan]] = {}
     for each in spans:
         name = {"user": each.submitted_by, "team": teams.get(each.dag_id) or "", "job": each.job}[
@@ -67,15 +78,21 @@ def usage_sums(
         ]
         groups.setdefault((name, each.dag_id if by == "job" else ""), []).append(each)
     sums = [
-        _sum(name, dag_id or None, members, start=start, end=end)
+        _sum(name, dag_id or None, members, start=start, end=end, priced=priced)
         for (name, dag_id), members in groups.items()
     ]
     sums.sort(key=lambda each: (-each.instance_seconds, each.name, each.dag_id or ""))
-    return sums, _sum("", None, spans, start=start, end=end)
+    return sums, _sum("", None, spans, start=start, end=end, priced=priced)
 
 
 def _sum(
-    name: str, dag_id: str | None, spans: Sequence[UsageSpan], *, start: float, end: float
+    name: str,
+    dag_id: str | None,
+    spans: Sequence[UsageSpan],
+    *,
+    start: float,
+    end: float,
+    priced: tuple[PriceList | None, Mapping[tuple[str, str], Mapping[str, str]]],
 ) -> UsageSum:
     seconds: dict[tuple[tuple[str, str], ...], float] = {}
     for each in spans:
@@ -95,19 +112,44 @@ def _sum(
         cpu_hours=round(found["cpu_seconds"] / _HOUR, 4),
         gpu_hours=round(found["gpu_seconds"] / _HOUR, 4),
         memory_gib_hours=round(found["memory_byte_seconds"] / _HOUR / _GIB, 4),
+        cost=_cost(spans, *priced, start=start, end=end),
     )
+
+
+def _cost(
+    spans: Sequence[UsageSpan],
+    prices: PriceList | None,
+    node_labels: Mapping[tuple[str, str], Mapping[str, str]],
+    *,
+    start: float,
+    end: float,
+) -> str | None:
+    if prices is None:
+        return None
+    costs = (
+        interval_cost(
+            each.resources,
+            node_labels.get((each.run, each.role), {}),
+            prices,
+            start=max(each.started_at, start),
+            end=min(each.finished_at, end),
+        )
+        for each in spans
+    )
+    return str(rounded(sum(costs, Decimal(0))))
 
 
 def usage_csv(answer: UsageAnswer) -> str:
     """Return the sums as a table for spreadsheets."""
-    columns = ("runs", "instance_seconds", "unrequested_seconds", "cpu_hours", "gpu_hours", "memory_gib_hours")  # fmt: skip
+    columns = ("runs", "instance_seconds", "unrequested_seconds", "cpu_hours", "gpu_hours", "memory_gib_hours", "cost")  # fmt: skip
     names = (answer.by, "dag_id") if answer.by == "job" else (answer.by,)
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow([*names, "start", "end", "basis", *columns])
+    table.writerow([*names, "start", "end", "basis", *columns, "currency"])
     for each in answer.sums:
         named = (each.name, each.dag_id or "")[: len(names)]
         values = [getattr(each, column) for column in columns]
+        values = ["" if value is None else value for value in (*values, answer.currency)]
         table.writerow([*map(_cell, named), answer.start, answer.end, answer.basis, *values])
     return text.getvalue()
 

@@ -16,10 +16,18 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
+from airflow_training.state.models import Base
 from airflow_training.state.store import Store, upgrade
 from tests.state.samples import Clock
 
 Url = str
+_OF_ACCOUNTS = [
+    table
+    for table in Base.metadata.tables
+    if table.startswith(("training_account", "training_price", "training_payment"))
+    or table in ("training_reservations", "training_charges")
+]
+"""What does not go with the runs."""
 
 
 class PostgresCluster:
@@ -71,6 +79,8 @@ class PostgresCluster:
         engine = create_engine(self.shared)
         with engine.begin() as connection:
             connection.execute(text("DELETE FROM training_runs"))
+            for table in _OF_ACCOUNTS:
+                connection.execute(text(f"DELETE FROM {table}"))
             connection.execute(text("DELETE FROM training_meta WHERE name <> 'queue'"))
         engine.dispose()
 

@@ -41,14 +41,25 @@ def a_run(*, checkpoint: ResolvedCheckpoint | None) -> FollowedRun:
 @pytest.mark.parametrize(
     ("checkpoint", "read_logs", "expected"),
     [
-        pytest.param(None, False, ["ProgressFollower", "FailureFollower"], id="any-run"),
         pytest.param(
-            None, True, ["ProgressFollower", "DelayedLogFollower", "FailureFollower"], id="logs"
+            None, False, ["ProgressFollower", "FailureFollower", "LimitFollower"], id="any-run"
+        ),
+        pytest.param(
+            None,
+            True,
+            ["ProgressFollower", "DelayedLogFollower", "FailureFollower", "LimitFollower"],
+            id="logs",
         ),
         pytest.param(
             ResolvedCheckpoint(uri="unused"),
             False,
-            ["ProgressFollower", "FailureFollower", "CheckpointReferences", "Processes"],
+            [
+                "ProgressFollower",
+                "FailureFollower",
+                "CheckpointReferences",
+                "Processes",
+                "LimitFollower",
+            ],
             id="checkpoints",
         ),
     ],

@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import dataclasses
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from airflow_training.accounts.prices import PriceList
+from airflow_training.state.account_records import Price
 from airflow_training.state.records import UsageSpan
 from airflow_training.state.store import open_store
 from airflow_training.web.usage import usage_sums
@@ -155,3 +158,34 @@ def test_the_table_is_no_formula(client):
     job = get(client, path="usage.csv", by="job").text.splitlines()
     assert job[0].startswith("job,dag_id,start,end,basis,runs,")
     assert job[1].startswith("digits,digits,2024-01-01T00:00:00.000Z,")
+
+
+def test_what_was_used_costs_what_it_cost_then():
+    prices = PriceList(
+        [
+            Price(resource="nvidia.com/gpu", valid_from=0.0, hourly=Decimal(2)),
+            Price(resource="nvidia.com/gpu", valid_from=START + HOUR, hourly=Decimal(3)),
+            Price(resource="cpu", node_label="zone=a", valid_from=0.0, hourly=Decimal(1)),
+        ]
+    )
+    spans = [a_span(role="worker", finished_at=START + 2 * HOUR)]
+    asked: Any = {"by": "user", "teams": {}, "prices": prices, "start": START}
+    (ann,), total = usage_sums(spans, end=START + 24 * HOUR, **asked)
+    assert ann.cost == total.cost == "10.0000"
+    assert usage_sums(spans, end=START + HOUR, **asked)[1].cost == "4.0000"
+    labels = {("r", "worker"): {"zone": "a"}}
+    assert usage_sums(spans, end=START + HOUR, node_labels=labels, **asked)[1].cost == "4.5000"
+    assert sums(*spans)[1].cost is None
+
+
+def test_the_page_has_money_once_there_are_prices(client):
+    used("mine", submitted_by="ann")
+    free = get(client).json()
+    assert (free["currency"], free["total"]["cost"]) == (None, None)
+    for label in ("", "zone=a"):
+        price = Price(resource="cpu", node_label=label, valid_from=0.0, hourly=Decimal("0.1"))
+        open_store().accounts.set_price(price)
+    told = get(client).json()
+    assert (told["currency"], told["sums"][0]["cost"]) == ("EUR", "0.0500")
+    (row,) = csv.DictReader(get(client, path="usage.csv").text.splitlines())
+    assert (row["cost"], row["currency"]) == ("0.0500", "EUR")

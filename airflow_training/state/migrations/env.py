@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
+from airflow_training.state import account_models  # noqa: F401 - its tables belong to the metadata
 from airflow_training.state.models import Base
 
 context.configure(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow_training.supervise.followers.delayed_logs import DelayedLogFollower
 from airflow_training.supervise.followers.failures import FailureFollower
 from airflow_training.supervise.followers.follower import FollowedRun, Follower
+from airflow_training.supervise.followers.limits import LimitFollower
 from airflow_training.supervise.followers.progress import ProgressFollower
 
 __all__ = ["followers_of"]
@@ -19,7 +20,7 @@ def followers_of(run: FollowedRun, *, read_logs: bool) -> list[Follower]:
         others += _of_a_plan(run)
     if job.checkpoint is not None:
         others += _of_checkpoints(run)
-    return [ProgressFollower(run, others=others), *others]
+    return [ProgressFollower(run, others=others), *others, LimitFollower(run)]
 
 
 def _of_checkpoints(run: FollowedRun) -> list[Follower]:

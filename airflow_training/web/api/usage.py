@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import Response
 
+from airflow_training.accounts.operations import node_labels_of
+from airflow_training.accounts.prices import PriceList
 from airflow_training.control.rollup import timestamp
-from airflow_training.state.store import open_store
+from airflow_training.state.account_records import Price
+from airflow_training.state.records import UsageSpan
+from airflow_training.state.store import Store, open_store
 from airflow_training.web.rights import known, rights_of
 from airflow_training.web.usage import UsageAnswer, UsageGrouping, usage_csv, usage_sums
 
@@ -42,12 +47,16 @@ def usage(
     # to see a DAG is less than to see its runs, where the auth manager knows both
     readable = {each for each in dags if rights.may(user, "read", each or None)}
     teams = {each: rights.team_of(each) for each in readable} if by == "team" else {}
+    counted = [each for each in spans if each.dag_id in readable]
+    prices = store.accounts.prices()
     sums, total = usage_sums(
-        [each for each in spans if each.dag_id in readable],
+        counted,
         by=by,
         teams=teams,
         start=since,
         end=until,
+        prices=PriceList(prices) if prices else None,
+        node_labels=_node_labels(store, counted) if any(map(_of_nodes, prices)) else {},
     )
     return UsageAnswer(
         by=by,
@@ -55,7 +64,23 @@ def usage(
         end=timestamp(until) or "",
         sums=sums,
         total=total,
+        currency=store.accounts.currency() if prices else None,
     )
+
+
+def _of_nodes(price: Price) -> bool:
+    return bool(price.node_label)
+
+
+def _node_labels(
+    store: Store, spans: Sequence[UsageSpan]
+) -> Mapping[tuple[str, str], Mapping[str, str]]:
+    runs = store.read(sorted({each.run for each in spans}))
+    return {
+        (uid, role.name): node_labels_of(role)
+        for uid, run in runs.items()
+        for role in run.job.roles
+    }
 
 
 @router.get("/usage.csv", dependencies=[Depends(known)])

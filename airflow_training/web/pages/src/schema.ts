@@ -644,12 +644,14 @@ export interface SummaryPage {
 export interface UsageAnswer {
   basis: "requested";
   by: "user" | "team" | "job";
+  currency: string | null;
   end: string;
   start: string;
   sums: UsageSum[];
   total: UsageSum;
 }
 export interface UsageSum {
+  cost: string | null;
   cpu_hours: number;
   dag_id: string | null;
   gpu_hours: number;

@@ -1,0 +1,202 @@
+"""Making the environment of a match, once for however many ask at the same time, with uv where it is and else with pip.
+
+Packages come from where this machine's pip or uv is set to look. The code of the project is not among them: it
+travels by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from airflow_training.environments.addresses import public_url
+from airflow_training.environments.cache import (
+    CachedEnvironment,
+    find_cached,
+    locked,
+    verify,
+    write_mark,
+)
+from airflow_training.environments.matching import Match
+from airflow_training.environments.programs import find_uv, pip_config, uv_settings
+from airflow_training.errors import InputError, Problem
+
+__all__ = ["PreparedEnvironment", "prepare"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedEnvironment:
+    """An interpreter that has what the script needs."""
+
+    python: Path
+    installed: Sequence[str]
+    """`name==version` of what was put into its folder, on top of the image or alone; empty for an image."""
+    seconds: float
+    """How long it took to have it, waiting for others included."""
+    cached: bool
+    """Whether it was there already; true for an image."""
+
+
+def prepare(match: Match, cache_dir: Path, *, check_files: bool = False) -> PreparedEnvironment:
+    """Return the interpreter of a match, building its environment where the cache lacks it.
+
+    An environment whose lists of files were changed is built again; with `check_files` each byte is compared before
+    it is used. What a killed build left is removed first. Raises InputError where a package cannot be installed.
+    """
+    began = time.monotonic()
+    if match.kind == "image":
+        return PreparedEnvironment(
+            python=Path(match.image.python), installed=(), seconds=0.0, cached=True
+        )
+    found = find_cached(cache_dir, match.digest)
+    damaged = bool(found and check_files and verify(found))
+    if found is None or damaged:
+        found, cached = _built_once(match, cache_dir, check_files=check_files)
+    else:
+        cached = True
+    return PreparedEnvironment(
+        python=found.python,
+        installed=found.installed,
+        seconds=time.monotonic() - began,
+        cached=cached,
+    )
+
+
+def _built_once(
+    match: Match, cache_dir: Path, *, check_files: bool
+) -> tuple[CachedEnvironment, bool]:
+    """Return the environment, and whether somebody else built it while this one waited for the lock."""
+    with locked(cache_dir, match.digest) as lock:
+        found = find_cached(cache_dir, match.digest)
+        damaged = bool(found and check_files and verify(found))
+        if found and not damaged:
+            return found, True
+        place = cache_dir / match.digest
+        # its files may be links into the installer's cache, which has the same bytes then
+        fresh = (place / "environment.json").exists()
+        if place.exists():
+            aside = Path(tempfile.mkdtemp(dir=cache_dir, prefix=".old-"))
+            place.rename(aside / match.digest)
+            shutil.rmtree(aside, ignore_errors=True)
+        began = time.monotonic()
+        _Builder(match, place, lock).build(without_cache=fresh)
+        body = {
+            "digest": match.digest,
+            "base": match.image.name,
+            "kind": match.kind,
+            "requirements": [*match.requirements],
+            "installed": _installed(place),
+            "built_at": time.time(),
+            "build_seconds": round(time.monotonic() - began, 3),
+        }
+        write_mark(place, body)
+        built = find_cached(cache_dir, match.digest)
+        if built is None:
+            raise OSError(f"{place}: changed while it was built")
+        return built, False
+
+
+class _Builder:
+    """One build, in a folder that nobody else touches."""
+
+    def __init__(self, match: Match, place: Path, lock: int) -> None:
+        self.match = match
+        self.place = place
+        self.lock = lock
+        self.uv = find_uv()
+
+    def build(self, *, without_cache: bool) -> None:
+        base = self.match.image.python
+        if self.uv:
+            self._run([self.uv, "venv", "--quiet", "--no-project", "--python", base, str(self.place)])  # fmt: skip
+        else:
+            self._run([base, "-m", "venv", "--without-pip", str(self.place)])
+        python = str(self.place / "bin" / "python")
+        with tempfile.TemporaryDirectory() as folder:
+            pins = Path(folder) / "requirements.txt"
+            pins.write_text("".join(f"{line}\n" for line in self.match.requirements), "utf-8")
+            if self.uv:
+                self._install_with_uv(self.uv, python, pins, without_cache=without_cache)
+            else:
+                self._install_with_pip(python, pins, without_cache=without_cache)
+        if self.match.kind == "on_top":
+            self._show_base()
+
+    def _install_with_uv(self, uv: str, python: str, pins: Path, *, without_cache: bool) -> None:
+        command = [uv, "pip", "install", "--quiet", "--python", python, "--requirements", str(pins)]
+        if self.match.resolve:  # the pins hold, whatever else their requirements say
+            overrides = pins.with_name("overrides.txt")
+            overrides.write_text(re.sub(r" --hash=\S+", "", pins.read_text("utf-8")), "utf-8")
+            command += ["--overrides", str(overrides)]
+        else:
+            command += ["--no-deps"]
+        if without_cache:
+            command += ["--no-cache"]
+        config = pip_config(self.match.image.python)
+        self._run(command, uv_settings(os.environ, config))
+
+    def _install_with_pip(self, python: str, pins: Path, *, without_cache: bool) -> None:
+        command = [self.match.image.python, "-m", "pip", "--python", python, "install", "--quiet"]
+        command += ["--no-cache-dir"] if without_cache else []
+        command += [] if self.match.resolve else ["--no-deps"]
+        # one hash makes pip demand one of every line: those with and those without go apart
+        lines = pins.read_text("utf-8").splitlines(keepends=True)
+        for part in ([x for x in lines if "--hash=" in x], [x for x in lines if "--hash=" not in x]):  # fmt: skip
+            if part:
+                pins.write_text("".join(part), "utf-8")
+                deps = ["--no-deps"] if "--hash=" in part[0] and self.match.resolve else []
+                self._run([*command, *deps, "--requirement", str(pins)])
+
+    def _show_base(self) -> None:
+        """Let the environment see the image's packages, after its own."""
+        question = "import site, json, sys; print(json.dumps([p for p in sys.path if p.endswith('-packages')]))"
+        done = self._run([self.match.image.python, "-c", question])
+        (own,) = self.place.glob("lib/python*/site-packages")
+        lines = [f"import site; site.addsitedir({folder!r})\n" for folder in json.loads(done)]
+        (own / "_image.pth").write_text("".join(lines), "utf-8")
+
+    def _run(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.place.parent,  # not in a project that has settings of its own
+            env={**os.environ, **(env or {})},
+            pass_fds=(self.lock,),  # who outlives us is waited for
+        )
+        if done.returncode:
+            raise self._refusal(done.stderr.strip() or done.stdout.strip())
+        return done.stdout
+
+    def _refusal(self, said: str) -> InputError:
+        """Name the packages that the installer names; its words follow, without passwords."""
+        names = [re.split(r"==| @ ", line)[0] for line in self.match.requirements]
+        blamed = [name for name in names if re.search(rf"\b{re.escape(name)}\b", said)] or [""]
+        words = public_url("\n".join(said.splitlines()[-12:]))
+        problems = [
+            Problem(
+                code="not_installed",
+                field=name or "environment",
+                message=f"cannot be installed for {self.match.image.name}: {words}",
+                hint="install a version that the target's index has, and try it here first",
+            )
+            for name in blamed[:1]
+        ]
+        return InputError(problems=problems)
+
+
+def _installed(place: Path) -> list[str]:
+    stems = [each.stem for each in place.glob("lib/python*/site-packages/*.dist-info")]
+    pairs = [stem.rpartition("-") for stem in stems]
+    return sorted(f"{canonicalize_name(name)}=={version}" for name, _, version in pairs)

@@ -115,8 +115,9 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("differences", "locks"),
         ("recording",),
         ("catalogue",),
-        ("matching",),
+        ("matching", "named"),
         ("building",),
+        ("storage",),
     ),
     "planning": (("view",), ("reshard", "cost"), ("search", "sources"), ("answers",)),
     "interchange": (

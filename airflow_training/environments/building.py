@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from airflow_training.environments.cache import (
     CachedEnvironment,
     find_cached,
     locked,
+    touch,
     verify,
     write_mark,
 )
@@ -47,8 +48,18 @@ class PreparedEnvironment:
     """Whether it was there already; true for an image."""
 
 
-def prepare(match: Match, cache_dir: Path, *, check_files: bool = False) -> PreparedEnvironment:
+def prepare(
+    match: Match,
+    cache_dir: Path,
+    *,
+    check_files: bool = False,
+    name: str = "",
+    fetch_packages: Callable[[], Path] | None = None,
+) -> PreparedEnvironment:
     """Return the interpreter of a match, building its environment where the cache lacks it.
+
+    Where `fetch_packages` is given, the folder of wheels that it returns is the only place where packages are
+    looked for; it is called once, by whoever builds.
 
     An environment whose lists of files were changed is built again; with `check_files` each byte is compared before
     it is used. What a killed build left is removed first. Raises InputError where a package cannot be installed.
@@ -58,12 +69,14 @@ def prepare(match: Match, cache_dir: Path, *, check_files: bool = False) -> Prep
         return PreparedEnvironment(
             python=Path(match.image.python), installed=(), seconds=0.0, cached=True
         )
-    found = find_cached(cache_dir, match.digest)
-    damaged = bool(found and check_files and verify(found))
-    if found is None or damaged:
-        found, cached = _built_once(match, cache_dir, check_files=check_files)
-    else:
-        cached = True
+    found, cached = find_cached(cache_dir, match.digest), True
+    if found is None or (check_files and verify(found)):
+        with locked(cache_dir, match.digest) as lock:
+            found = find_cached(cache_dir, match.digest)
+            if found is None or (check_files and verify(found)):
+                packages = fetch_packages() if fetch_packages else None
+                found, cached = _build(match, cache_dir, lock, packages, name), False
+    touch(found)
     return PreparedEnvironment(
         python=found.python,
         installed=found.installed,
@@ -72,45 +85,42 @@ def prepare(match: Match, cache_dir: Path, *, check_files: bool = False) -> Prep
     )
 
 
-def _built_once(
-    match: Match, cache_dir: Path, *, check_files: bool
-) -> tuple[CachedEnvironment, bool]:
-    """Return the environment, and whether somebody else built it while this one waited for the lock."""
-    with locked(cache_dir, match.digest) as lock:
-        found = find_cached(cache_dir, match.digest)
-        damaged = bool(found and check_files and verify(found))
-        if found and not damaged:
-            return found, True
-        place = cache_dir / match.digest
-        # its files may be links into the installer's cache, which has the same bytes then
-        fresh = (place / "environment.json").exists()
-        if place.exists():
-            aside = Path(tempfile.mkdtemp(dir=cache_dir, prefix=".old-"))
-            place.rename(aside / match.digest)
-            shutil.rmtree(aside, ignore_errors=True)
-        began = time.monotonic()
-        _Builder(match, place, lock).build(without_cache=fresh)
-        body = {
-            "digest": match.digest,
-            "base": match.image.name,
-            "kind": match.kind,
-            "requirements": [*match.requirements],
-            "installed": _installed(place),
-            "built_at": time.time(),
-            "build_seconds": round(time.monotonic() - began, 3),
-        }
-        write_mark(place, body)
-        built = find_cached(cache_dir, match.digest)
-        if built is None:
-            raise OSError(f"{place}: changed while it was built")
-        return built, False
+def _build(
+    match: Match, cache_dir: Path, lock: int, packages: Path | None, name: str
+) -> CachedEnvironment:
+    """Build the environment; the caller holds its lock."""
+    place = cache_dir / match.digest
+    # what it replaces was damaged: its files may be links into the installer's cache, which has the same bytes then
+    damaged = (place / "environment.json").exists()
+    if place.exists():
+        aside = Path(tempfile.mkdtemp(dir=cache_dir, prefix=".old-"))
+        place.rename(aside / match.digest)
+        shutil.rmtree(aside, ignore_errors=True)
+    began = time.monotonic()
+    _Builder(match, place, lock, packages).build(without_cache=damaged)
+    body = {
+        "digest": match.digest,
+        "name": name,
+        "base": match.image.name,
+        "kind": match.kind,
+        "requirements": [*match.requirements],
+        "installed": _installed(place),
+        "built_at": time.time(),
+        "build_seconds": round(time.monotonic() - began, 3),
+    }
+    write_mark(place, body)
+    built = find_cached(cache_dir, match.digest)
+    if built is None:
+        raise OSError(f"{place}: changed while it was built")
+    return built
 
 
 class _Builder:
     """One build, in a folder that nobody else touches."""
 
-    def __init__(self, match: Match, place: Path, lock: int) -> None:
+    def __init__(self, match: Match, place: Path, lock: int, packages: Path | None) -> None:
         self.match = match
+        self.packages = packages
         self.place = place
         self.lock = lock
         self.uv = find_uv()
@@ -142,13 +152,19 @@ class _Builder:
             command += ["--no-deps"]
         if without_cache:
             command += ["--no-cache"]
-        config = pip_config(self.match.image.python)
-        self._run(command, uv_settings(os.environ, config))
+        settings: Mapping[str, str] = {}
+        if self.packages:
+            command += ["--no-index", "--find-links", str(self.packages)]
+        else:
+            settings = uv_settings(os.environ, pip_config(self.match.image.python))
+        self._run(command, settings)
 
     def _install_with_pip(self, python: str, pins: Path, *, without_cache: bool) -> None:
         command = [self.match.image.python, "-m", "pip", "--python", python, "install", "--quiet"]
         command += ["--no-cache-dir"] if without_cache else []
         command += [] if self.match.resolve else ["--no-deps"]
+        if self.packages:
+            command += ["--no-index", "--find-links", str(self.packages)]
         # one hash makes pip demand one of every line: those with and those without go apart
         lines = pins.read_text("utf-8").splitlines(keepends=True)
         for part in ([x for x in lines if "--hash=" in x], [x for x in lines if "--hash=" not in x]):  # fmt: skip

@@ -26,10 +26,14 @@ __all__ = [
     "CachedEnvironment",
     "cached_digests",
     "cached_environments",
+    "collect",
     "default_folder",
     "find_cached",
     "locked",
+    "pin",
     "remove",
+    "touch",
+    "unpin",
     "verify",
     "write_mark",
 ]
@@ -50,6 +54,8 @@ class CachedEnvironment:
     requirements: Sequence[str]
     installed: Sequence[str]
     """`name==version` of all that lies in its folder."""
+    name: str
+    """`NAME@VERSION` of a named one, else empty."""
     built_at: float
     """Epoch seconds."""
     build_seconds: float
@@ -61,6 +67,15 @@ class CachedEnvironment:
     @property
     def python(self) -> Path:
         return self.folder / "bin" / "python"
+
+    @property
+    def used_at(self) -> float:
+        """Epoch seconds of its last use: when its lock's file was touched last."""
+        return _lock_file(self.folder.parent, self.digest).stat().st_mtime
+
+    @property
+    def pinned(self) -> bool:
+        return _pin_file(self.folder.parent, self.digest).exists()
 
 
 def default_folder() -> Path:
@@ -116,7 +131,8 @@ def verify(environment: CachedEnvironment) -> list[str]:
 def locked(folder: Path, digest: str) -> Iterator[int]:
     """Be the only one that changes an environment; yields the lock's descriptor, for children that go on."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(folder / f"{digest}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = _lock_file(folder, digest)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor
@@ -124,16 +140,66 @@ def locked(folder: Path, digest: str) -> Iterator[int]:
         os.close(descriptor)
 
 
+def touch(environment: CachedEnvironment) -> None:
+    """Say that an environment is used now."""
+    _lock_file(environment.folder.parent, environment.digest).touch()
+
+
+def pin(environment: CachedEnvironment) -> None:
+    """Keep an environment from `collect`."""
+    _pin_file(environment.folder.parent, environment.digest).touch()
+
+
+def unpin(environment: CachedEnvironment) -> None:
+    """Let `collect` have it again."""
+    _pin_file(environment.folder.parent, environment.digest).unlink(missing_ok=True)
+
+
 def remove(folder: Path, digest: str) -> int:
     """Remove an environment, or what is left of one; returns the bytes that it took, hard links counted."""
     if not _DIGEST.fullmatch(digest):
         raise ValueError(digest)
     with locked(folder, digest):
-        place = folder / digest
-        (place / _MARK).unlink(missing_ok=True)
-        size = sum(path.lstat().st_size for path in place.rglob("*") if not path.is_dir())
-        shutil.rmtree(place, ignore_errors=True)
+        _pin_file(folder, digest).unlink(missing_ok=True)
+        return _clear(folder / digest)
+
+
+def collect(folder: Path, *, before: float) -> Mapping[str, int]:
+    """Remove what nobody has used since `before` (epoch seconds) and what killed builds left, but nothing pinned.
+
+    Returns the bytes by digest. A build that goes on is waited for.
+    """
+    removed: dict[str, int] = {}
+    for place in sorted(folder.iterdir() if folder.is_dir() else ()):
+        if place.name.startswith(".old-"):
+            _clear(place)
+        if not _DIGEST.fullmatch(place.name) or not place.is_dir():
+            continue
+        with locked(folder, place.name):
+            found = find_cached(folder, place.name)
+            if found is None or (found.used_at < before and not found.pinned):
+                removed[place.name] = _clear(place)
+    for path in (folder / "files").glob(
+        "*/*"
+    ):  # wheels of named ones, kept for others that share them
+        if path.stat().st_mtime < before:
+            path.unlink()
+    return removed
+
+
+def _clear(place: Path) -> int:
+    (place / _MARK).unlink(missing_ok=True)  # first: from now on it does not count
+    size = sum(path.lstat().st_size for path in place.rglob("*") if not path.is_dir())
+    shutil.rmtree(place, ignore_errors=True)
     return size
+
+
+def _lock_file(folder: Path, digest: str) -> Path:
+    return folder / f"{digest}.lock"
+
+
+def _pin_file(folder: Path, digest: str) -> Path:
+    return folder / f"{digest}.pinned"
 
 
 def _body_digest(body: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["damaged_files", "listed_digest", "other_files"]
+__all__ = ["damaged_files", "listed_digest", "other_files", "sha256_of"]
 
 _LEFT_OUT = ("environment.json", ".mark")
 
@@ -18,7 +18,7 @@ def listed_digest(place: Path) -> str:
     """SHA-256 over the RECORD files of all packages, in order of their paths."""
     digest = hashlib.sha256()
     for path in _records(place):
-        digest.update(f"{path.relative_to(place)}\0{_sha256(path).hex()}\n".encode())
+        digest.update(f"{path.relative_to(place)}\0{sha256_of(path).hex()}\n".encode())
     return digest.hexdigest()
 
 
@@ -26,7 +26,7 @@ def other_files(place: Path) -> Mapping[str, str]:
     """Return the digest by path of each file that no RECORD has one of; compiled files are left out."""
     listed = _listed(place)
     return {
-        name: _sha256(place / name).hex()
+        name: sha256_of(place / name).hex()
         for name in _files(place)
         if name not in listed and not name.endswith("RECORD")
     }
@@ -70,12 +70,13 @@ def _listed(place: Path) -> dict[str, bytes]:
 
 def _is(path: Path, digest: bytes) -> bool:
     try:
-        return _sha256(path) == digest
+        return sha256_of(path) == digest
     except OSError:
         return False
 
 
-def _sha256(path: Path) -> bytes:
+def sha256_of(path: Path) -> bytes:
+    """SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         digest = hashlib.sha256()
         while block := file.read(1 << 20):

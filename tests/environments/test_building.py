@@ -20,8 +20,11 @@ from airflow_training.environments import building
 from airflow_training.environments.cache import (
     CachedEnvironment,
     cached_digests,
+    collect,
     find_cached,
+    pin,
     remove,
+    unpin,
     verify,
 )
 from airflow_training.environments.catalogue import EnvironmentCatalogue
@@ -31,25 +34,10 @@ from tests.environments.records import dist, with_dist
 from tests.environments.wheels import write_wheel
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("wheels")
+
 HERE = environments.catalogue_here()
 (THIS,) = [image.record for image in HERE.images]
-
-
-@pytest.fixture(autouse=True)
-def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only place where this machine looks for packages."""
-    folder = tmp_path / "wheels"
-    write_wheel(folder, "tinyone", "1.0", {"more.py": "X = 1\n"})
-    write_wheel(folder, "tinyone", "1.1")
-    write_wheel(folder, "tinytwo", "2.0", requires=["tinyone<1", "tinythree"])
-    write_wheel(folder, "tinythree", "3.0")
-    for name in [each for each in os.environ if each.startswith(("UV_", "PIP_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    return folder
 
 
 @pytest.fixture(params=["uv", "pip"])
@@ -262,3 +250,19 @@ def test_a_removed_environment_is_built_again(tmp_path: Path):
     assert remove(cache, asked.digest) > 0
     assert cached_digests(cache) == frozenset()
     assert not environments.prepare(asked, cache).cached
+
+
+def test_what_nobody_uses_goes_and_what_is_pinned_stays(tmp_path: Path):
+    cache = tmp_path / "cache"
+    old, pinned, used = (on_top(name) for name in ("tinyone==1.0", "tinyone==1.1", "tinythree==3.0"))  # fmt: skip
+    for asked in (old, pinned, used):
+        environments.prepare(asked, cache)
+        os.utime(cache / f"{asked.digest}.lock", (1000, 1000))
+    pin(_whole(cache, pinned.digest))
+    environments.prepare(used, cache)  # that is a use
+    (cache / ("0" * 64)).mkdir()  # what a killed build left
+    assert set(collect(cache, before=2000)) == {old.digest, "0" * 64}
+    assert cached_digests(cache) == {pinned.digest, used.digest}
+    os.utime(cache / f"{pinned.digest}.lock", (1000, 1000))
+    unpin(_whole(cache, pinned.digest))
+    assert set(collect(cache, before=2000)) == {pinned.digest}

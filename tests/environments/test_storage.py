@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from airflow_training.environments.storage import (
     remove_named,
 )
 from airflow_training.errors import InputError
+from tests.environments.conftest import look_only_in, write_wheels
 from tests.environments.records import dist, with_dist
 
 (HERE,) = catalogue_here().images
@@ -31,15 +33,22 @@ BARE = replace(HERE.record, distributions=[])
 TINY = with_dist(BARE, dist("tinyone", "1.0"), dist("tinytwo", "2.0"))
 
 
+@pytest.fixture(scope="module")
+def added(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a storage with `tiny@1`."""
+    folder = tmp_path_factory.mktemp("storage")
+    with pytest.MonkeyPatch.context() as patch:
+        look_only_in(write_wheels(folder / "wheels"), folder / "uv", patch)
+        add(LocalStore(folder / "store"), "tiny@1", TINY, sys.executable)
+    return folder / "store"
+
+
 @pytest.fixture
-def store(tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
-    """A storage with `tiny@1`; nothing looks for packages anywhere else any more."""
-    found = LocalStore(tmp_path / "store")
-    add(found, "tiny@1", TINY, sys.executable)
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nothing"))
-    monkeypatch.setenv("UV_OFFLINE", "1")
-    assert wheels.exists()
-    return found
+def store(added: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
+    """A storage with `tiny@1`, where nothing looks for packages anywhere else."""
+    shutil.copytree(added, tmp_path / "store")
+    look_only_in(tmp_path / "nothing", tmp_path / "uv", monkeypatch)
+    return LocalStore(tmp_path / "store")
 
 
 def test_it_is_fetched_without_an_index(store: LocalStore, tmp_path: Path):
@@ -101,8 +110,10 @@ def test_changed_bytes_are_never_installed(store: LocalStore, tmp_path: Path, pl
     assert refused.value.problems[0].field == file.name
 
 
-def test_a_version_never_changes(store: LocalStore, wheels: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+def test_a_version_never_changes(
+    store: LocalStore, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    look_only_in(wheels, tmp_path / "uv", monkeypatch)
     assert add(store, "tiny@1", TINY, sys.executable).digest == load(store, "tiny@1").digest
     with pytest.raises(InputError, match="versions never change"):
         add(store, "tiny@1", with_dist(TINY, dist("tinyone", "1.1")), sys.executable)
@@ -111,9 +122,9 @@ def test_a_version_never_changes(store: LocalStore, wheels: Path, monkeypatch: p
 
 
 def test_files_go_with_the_last_version_that_has_them(
-    store: LocalStore, wheels: Path, monkeypatch: pytest.MonkeyPatch
+    store: LocalStore, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    look_only_in(wheels, tmp_path / "uv", monkeypatch)
     add(store, "tiny@2", with_dist(TINY, dist("tinyone", "1.1")), sys.executable)
     remove_named(store, "tiny@1")
     (gone,) = delete_unused_files(store)

@@ -41,7 +41,7 @@ def write_wheel(
     path = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for inside, text in texts.items():
-            archive.writestr(inside, text)
+            archive.writestr(zipfile.ZipInfo(inside), text)  # equal wheels have equal bytes
     return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 

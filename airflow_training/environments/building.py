@@ -29,7 +29,12 @@ from airflow_training.environments.cache import (
     write_mark,
 )
 from airflow_training.environments.matching import Match
-from airflow_training.environments.programs import find_uv, pip_config, uv_settings
+from airflow_training.environments.programs import (
+    find_uv,
+    pip_config,
+    uv_is_configured,
+    uv_settings,
+)
 from airflow_training.errors import InputError, Problem
 
 __all__ = ["PreparedEnvironment", "prepare"]
@@ -135,6 +140,8 @@ class _Builder:
         with tempfile.TemporaryDirectory() as folder:
             pins = Path(folder) / "requirements.txt"
             pins.write_text("".join(f"{line}\n" for line in self.match.requirements), "utf-8")
+            if not self.match.requirements:
+                return
             if self.uv:
                 self._install_with_uv(self.uv, python, pins, without_cache=without_cache)
             else:
@@ -155,7 +162,7 @@ class _Builder:
         settings: Mapping[str, str] = {}
         if self.packages:
             command += ["--no-index", "--find-links", str(self.packages)]
-        else:
+        elif not uv_is_configured():
             settings = uv_settings(os.environ, pip_config(self.match.image.python))
         self._run(command, settings)
 

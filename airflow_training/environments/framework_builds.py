@@ -34,7 +34,7 @@ _ACCELERATOR_PLUGINS = {
     "jax": re.compile(r"jax-(cuda\d+|rocm\d*)-plugin"),
     "jaxlib": re.compile(r"jax-(cuda\d+|rocm\d*)-plugin"),
 }
-_LABEL = re.compile(r"(cpu|cu\d+|rocm[\d.]*|xpu|cann[\w.]*)([._].*)?")
+_LABEL = re.compile(r"(cpu|cu\d+|rocm[\d.]*|xpu)([._].*)?")
 
 
 def framework_of(name: str) -> str | None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["find_uv", "uv_settings"]
+__all__ = ["find_uv", "pip_config", "uv_is_configured", "uv_settings"]
 
 
 def find_uv() -> str | None:
@@ -39,6 +39,13 @@ def uv_settings(environ: Mapping[str, str], pip_config: str) -> Mapping[str, str
     if "UV_INDEX" in values:
         values["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # pip knows no other
     return values
+
+
+def uv_is_configured() -> bool:
+    """Say whether uv has been told of indexes itself, in a file of the user or of the machine."""
+    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    files = [Path(home).expanduser() / "uv" / "uv.toml", Path("/etc/uv/uv.toml")]
+    return any("index" in path.read_text("utf-8") for path in files if path.is_file())
 
 
 def pip_config(python: str) -> str:

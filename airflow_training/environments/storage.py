@@ -181,6 +181,8 @@ def _create(store: PackageStore, key: str, data: bytes) -> None:
 
 
 def _wheels(rows: Sequence[InstalledDistribution], python: str, folder: Path) -> list[Path]:
+    if not rows:
+        return []
     pins = folder / "requirements.txt"
     pins.write_text("".join(f"{_requirement(each)}\n" for each in rows), "utf-8")
     command = [sys.executable, "-m", "pip", "--python", python, "wheel", "--quiet", "--no-deps"]

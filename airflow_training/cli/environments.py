@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +26,6 @@ from airflow_training.errors import JobFailed
 if TYPE_CHECKING:
     from airflow_training.environments.building import PreparedEnvironment
     from airflow_training.environments.cache import CachedEnvironment
-    from airflow_training.environments.model import EnvironmentRecord
     from airflow_training.environments.storage import PackageStore
 
 __all__ = ["app"]
@@ -112,11 +112,15 @@ def check(
     Exit 2 where it is refused, with what mends it.
     """
     from airflow_training.environments.cache import cached_digests, default_folder
-    from airflow_training.environments.catalogue import catalogue_here, read_catalogue
+    from airflow_training.environments.catalogue import (
+        catalogue_here,
+        read_catalogue,
+        read_record,
+    )
     from airflow_training.environments.matching import match
 
     there = read_catalogue(catalogue) if catalogue else catalogue_here(python)
-    found = match(_read_record(file), there, cached_digests(default_folder()))
+    found = match(read_record(file), there, cached_digests(default_folder()))
     if output is OutputFormat.json:
         print_json(found.to_json())
         return
@@ -143,11 +147,11 @@ def build(
     """Make the environment of a record on this machine, once; prints the path of its Python."""
     from airflow_training.environments.building import prepare
     from airflow_training.environments.cache import cached_digests, default_folder
-    from airflow_training.environments.catalogue import catalogue_here
+    from airflow_training.environments.catalogue import catalogue_here, read_record
     from airflow_training.environments.matching import match
 
     folder = default_folder()
-    found = match(_read_record(file), catalogue_here(python), cached_digests(folder))
+    found = match(read_record(file), catalogue_here(python), cached_digests(folder))
     for each in found.differences:
         note(str(each))
     _print_prepared(prepare(found, folder), output)
@@ -320,7 +324,7 @@ def gc(
     from airflow_training.environments import cache
 
     removed = cache.collect(cache.default_folder(), before=time.time() - unused_days * 86400)
-    files = {}
+    files: Mapping[str, int] = {}
     if at:
         from airflow_training.environments.storage import delete_unused_files
 
@@ -338,22 +342,6 @@ def _size(count: float) -> str:
     from airflow_training.planning.answers.text import bytes_text
 
     return bytes_text(count)
-
-
-def _read_record(file: Path) -> EnvironmentRecord:
-    from airflow_training.documents.loading import load_documents, read_file
-    from airflow_training.environments.model import EnvironmentRecord
-    from airflow_training.errors import InputError
-
-    (document,) = load_documents(read_file(file), str(file)) or [None]
-    if document is None or document.problems or not isinstance(document.data, dict):
-        problems = document.problems if document else ()
-        raise (
-            InputError(problems=problems, path=str(file))
-            if problems
-            else fail("RECORD", "holds no record of a Python", value=str(file))
-        )
-    return EnvironmentRecord.from_json(document.data)
 
 
 def _store(at: str) -> PackageStore:

@@ -26,7 +26,13 @@ from airflow_training.environments.model import EnvironmentRecord
 from airflow_training.environments.recording import record
 from airflow_training.errors import InputError, Problem
 
-__all__ = ["CatalogueImage", "EnvironmentCatalogue", "catalogue_here", "read_catalogue"]
+__all__ = [
+    "CatalogueImage",
+    "EnvironmentCatalogue",
+    "catalogue_here",
+    "read_catalogue",
+    "read_record",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +83,12 @@ def read_catalogue(path: Path) -> EnvironmentCatalogue:
             problems.append(_problem(field, "needs `name` and `record`"))
             continue
         try:
-            found = _record(row["record"], path.parent)
-        except (OSError, ValueError, TypeError, KeyError) as error:
+            value = row["record"]
+            if isinstance(value, Mapping):
+                found = EnvironmentRecord.from_json(value)
+            else:
+                found = read_record(path.parent / str(value))
+        except InputError as error:
             problems.append(_problem(f"{field}.record", f"is no record: {error}", hint=_HINT))
             continue
         images.append(
@@ -91,9 +101,14 @@ def read_catalogue(path: Path) -> EnvironmentCatalogue:
     return EnvironmentCatalogue(images=images, builds=spec.get("builds", True) is True)
 
 
-def _record(value: Any, folder: Path) -> EnvironmentRecord:
-    document = value if isinstance(value, Mapping) else json.loads((folder / value).read_text())
-    return EnvironmentRecord.from_json(document)
+def read_record(path: Path) -> EnvironmentRecord:
+    """Read what `environments record --output json` has printed; raises InputError for anything else."""
+    try:
+        return EnvironmentRecord.from_json(json.loads(read_file(path)))
+    except ValueError as error:
+        raise InputError.of(
+            code="syntax", field="", message=f"is no JSON: {error}", hint=_HINT, path=str(path)
+        ) from None
 
 
 def _problem(field: str, message: str, **more: Any) -> Problem:

@@ -108,6 +108,7 @@ class EnvironmentRecord:
     def from_json(cls, document: Mapping[str, Any]) -> EnvironmentRecord:
         """Raises InputError for what is no record; lines of a requirements file are made of these texts."""
         try:
+            document = dict(document)
             distributions = [
                 InstalledDistribution(**{**row, "hashes": tuple(row.get("hashes", ()))})
                 for row in document["distributions"]

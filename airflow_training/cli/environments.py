@@ -38,6 +38,10 @@ app = typer.Typer(
 PythonOption = Annotated[
     Path | None, typer.Option(metavar="PATH", help="The interpreter; by default this one.")
 ]
+WithoutOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A distribution that the script does without; repeatable."),
+]
 RecordArgument = Annotated[
     Path, typer.Argument(metavar="RECORD", help="What `environments record -o json` has printed.")
 ]
@@ -53,10 +57,7 @@ TitleArgument = Annotated[
     str, typer.Argument(metavar="NAME@VERSION", help="A named environment: torch-cpu@1.")
 ]
 WhichArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="WHICH", help="NAME@VERSION, or the beginning of a digest (see `list`)."
-    ),
+    str, typer.Argument(metavar="WHICH", help="NAME@VERSION, or how a digest begins (see `list`).")
 ]
 
 
@@ -105,6 +106,7 @@ def check(
         typer.Option(metavar="FILE", help="The images of a target; by default this machine."),
     ] = None,
     python: PythonOption = None,
+    without: WithoutOption = None,
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Tell which environment a script of this record would get, and all that is not the same.
@@ -120,7 +122,9 @@ def check(
     from airflow_training.environments.matching import match
 
     there = read_catalogue(catalogue) if catalogue else catalogue_here(python)
-    found = match(read_record(file), there, cached_digests(default_folder()))
+    found = match(
+        read_record(file), there, cached_digests(default_folder()), leave_out=without or ()
+    )
     if output is OutputFormat.json:
         print_json(found.to_json())
         return
@@ -142,6 +146,7 @@ def check(
 def build(
     file: RecordArgument,
     python: PythonOption = None,
+    without: WithoutOption = None,
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Make the environment of a record on this machine, once; prints the path of its Python."""
@@ -151,7 +156,9 @@ def build(
     from airflow_training.environments.matching import match
 
     folder = default_folder()
-    found = match(read_record(file), catalogue_here(python), cached_digests(folder))
+    found = match(
+        read_record(file), catalogue_here(python), cached_digests(folder), leave_out=without or ()
+    )
     for each in found.differences:
         note(str(each))
     _print_prepared(prepare(found, folder), output)
@@ -269,10 +276,7 @@ def pin(
     from airflow_training.environments import cache
 
     found = _cached(which)
-    if undo:
-        cache.unpin(found)
-    else:
-        cache.pin(found)
+    (cache.unpin if undo else cache.pin)(found)
     note(f"{found.digest[:12]} {'is removed by gc when unused' if undo else 'stays'}")
 
 
@@ -387,8 +391,7 @@ def _python_version(found: CachedEnvironment) -> str:
 
 def _print_prepared(found: PreparedEnvironment, output: OutputFormat) -> None:
     if output is OutputFormat.json:
-        row = {"python": str(found.python), "installed": [*found.installed], "cached": found.cached}
-        print_json({**row, "seconds": round(found.seconds, 3)})
+        print_json(found.to_json())
         return
     how = "was there" if found.cached else f"made in {found.seconds:.1f} s"
     note(f"environment ready, {how}: {counted(len(found.installed), 'distribution')} installed")

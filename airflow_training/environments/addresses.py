@@ -7,7 +7,7 @@ import re
 __all__ = ["public_url"]
 
 _USER = re.compile(r"(?<=//)(?!git@)[^/\s]*@")
-_QUERY = re.compile(r"\?[^#\s]*")
+_QUERY = re.compile(r"\?[^#\s\"']*")
 
 
 def public_url(url: str) -> str:

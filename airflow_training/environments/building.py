@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from packaging.utils import canonicalize_name
 
@@ -51,6 +52,16 @@ class PreparedEnvironment:
     """How long it took to have it, waiting for others included."""
     cached: bool
     """Whether it was there already; true for an image."""
+    lock: Path | None = None
+    """A lock of PEP 751 of what was installed, where uv made it."""
+
+    def to_json(self) -> Mapping[str, Any]:
+        return {
+            "python": str(self.python),
+            "installed": [*self.installed],
+            "cached": self.cached,
+            "seconds": round(self.seconds, 3),
+        }
 
 
 def prepare(
@@ -87,6 +98,7 @@ def prepare(
         installed=found.installed,
         seconds=time.monotonic() - began,
         cached=cached,
+        lock=found.lock if found.lock.exists() else None,
     )
 
 
@@ -149,6 +161,30 @@ class _Builder:
         if self.match.kind == "on_top":
             self._show_base()
 
+    def _lock_with_uv(self, uv: str, python: str, sources: Sequence[str], settings: Mapping[str, str]) -> None:  # fmt: skip
+        """Write what was installed as a lock that others can install: PEP 751, with addresses and hashes."""
+        pins = self.place / "pylock.toml"
+        with tempfile.TemporaryDirectory() as folder:
+            installed = Path(folder) / "installed.txt"
+            direct = [line for line in self.match.requirements if " @ " in line]
+            names = {line.split(" @ ")[0] for line in direct}
+            rows = [row for row in _installed(self.place) if row.split("==")[0] not in names]
+            rows += [re.sub(r" --hash=\S+", "", line) for line in direct]
+            installed.write_text("".join(f"{row}\n" for row in rows), "utf-8")
+            command = [
+                uv,
+                "pip",
+                "compile",
+                "--quiet",
+                "--no-deps",
+                "--no-header",
+                "--python",
+                python,
+            ]
+            command += [*sources, "--format", "pylock.toml", "--output-file", str(pins)]
+            self._run([*command, str(installed)], settings)
+        pins.write_text(public_url(pins.read_text("utf-8")), "utf-8")
+
     def _install_with_uv(self, uv: str, python: str, pins: Path, *, without_cache: bool) -> None:
         command = [uv, "pip", "install", "--quiet", "--python", python, "--requirements", str(pins)]
         if self.match.resolve:  # the pins hold, whatever else their requirements say
@@ -157,14 +193,15 @@ class _Builder:
             command += ["--overrides", str(overrides)]
         else:
             command += ["--no-deps"]
-        if without_cache:
-            command += ["--no-cache"]
+        sources = ["--no-cache"] if without_cache else []
         settings: Mapping[str, str] = {}
         if self.packages:
-            command += ["--no-index", "--find-links", str(self.packages)]
+            sources += ["--no-index", "--find-links", str(self.packages)]
         elif not uv_is_configured():
             settings = uv_settings(os.environ, pip_config(self.match.image.python))
-        self._run(command, settings)
+        self._run([*command, *sources], settings)
+        if not self.packages:  # of a named one its document is the lock
+            self._lock_with_uv(uv, python, sources, settings)
 
     def _install_with_pip(self, python: str, pins: Path, *, without_cache: bool) -> None:
         command = [self.match.image.python, "-m", "pip", "--python", python, "install", "--quiet"]

@@ -7,7 +7,6 @@ its parent is waited for.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -67,6 +66,11 @@ class CachedEnvironment:
     @property
     def python(self) -> Path:
         return self.folder / "bin" / "python"
+
+    @property
+    def lock(self) -> Path:
+        """What lies in its folder as a lock of PEP 751, where uv made it."""
+        return self.folder / "pylock.toml"
 
     @property
     def used_at(self) -> float:
@@ -130,6 +134,8 @@ def verify(environment: CachedEnvironment) -> list[str]:
 @contextmanager
 def locked(folder: Path, digest: str) -> Iterator[int]:
     """Be the only one that changes an environment; yields the lock's descriptor, for children that go on."""
+    import fcntl  # a laptop without it records too
+
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = _lock_file(folder, digest)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -64,6 +64,9 @@ def test_a_refusal_names_what_mends_it(typed: Any, record_file: str):
     assert "python: 3.8.1 here" in refused.stderr
     assert f"uv venv --python {minor}" in refused.stderr
     assert "pip install -e /home/user/mine" in refused.stderr
+    without = typed("environments", "check", record_file, "--without", "mine")
+    assert "python: 3.8.1 here" in without.stderr
+    assert "mine" not in without.stderr
 
 
 def test_a_catalogue_of_images_is_read(typed: Any, record_file: str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -28,6 +29,7 @@ from airflow_training.environments.cache import (
     verify,
 )
 from airflow_training.environments.catalogue import EnvironmentCatalogue
+from airflow_training.environments.locks import parse_lock
 from airflow_training.environments.matching import Match
 from airflow_training.errors import InputError
 from tests.environments.records import dist, with_dist
@@ -76,6 +78,20 @@ def test_what_the_image_lacks_is_installed_on_top(tmp_path: Path, installer: str
     assert python(found, code) == "1.0 pydantic"
     again = environments.prepare(on_top("tinyone==1.0"), tmp_path / "cache")
     assert (again.python, again.installed, again.cached) == (found.python, found.installed, True)
+
+
+def test_what_was_installed_can_be_installed_by_others(tmp_path: Path, wheels: Path):
+    found = environments.prepare(on_top("tinyone==1.0"), tmp_path / "cache")
+    assert found.lock
+    text = found.lock.read_text()
+    (locked,) = parse_lock(text, "pylock.toml").packages
+    digest = hashlib.sha256((wheels / "tinyone-1.0-py3-none-any.whl").read_bytes()).hexdigest()
+    assert (locked.name, locked.version, list(locked.hashes)) == (
+        "tinyone",
+        "1.0",
+        [f"sha256:{digest}"],
+    )
+    assert 'lock-version = "1.0"' in text
 
 
 def test_an_own_environment_has_nothing_of_the_image(tmp_path: Path, installer: str, wheels: Path):

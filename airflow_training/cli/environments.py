@@ -133,13 +133,7 @@ def check(
             ["name", "here", "on the target", "what becomes of it"],
             [[each.name, each.local, each.target, each.outcome] for each in found.differences],
         )
-    made = {
-        "image": "as it is",
-        "on_top": f"with {counted(len(found.requirements), 'distribution')} on top",
-        "own": f"with an environment of its own of {counted(len(found.requirements), 'distribution')}",
-    }
-    there_text = ", which is in the cache" if found.cached else ""
-    note(f"{found.image.name} ({found.image.python}) {made[found.kind]}{there_text}")
+    note(found.description)
 
 
 @app.command()

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from airflow_training.documents.text import counted
 from airflow_training.environments.addresses import public_url
 from airflow_training.environments.catalogue import CatalogueImage, EnvironmentCatalogue
 from airflow_training.environments.differences import EnvironmentDifference, compare, is_needed
@@ -37,6 +38,18 @@ class Match:
     resolve: bool = False
     """Whether others that these need there are installed too: on another platform, and for another build."""
     cached: bool = False
+
+    @property
+    def description(self) -> str:
+        """One line for people: `torch:2.9 (/usr/bin/python3) with 2 distributions on top, which is in the cache`."""
+        count = counted(len(self.requirements), "distribution")
+        made = {
+            "image": "as it is",
+            "on_top": f"with {count} on top",
+            "own": f"with an environment of its own of {count}",
+        }
+        there = ", which is in the cache" if self.cached else ""
+        return f"{self.image.name} ({self.image.python}) {made[self.kind]}{there}"
 
     @property
     def digest(self) -> str:

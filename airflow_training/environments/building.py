@@ -26,6 +26,7 @@ from airflow_training.environments.cache import (
     find_cached,
     locked,
     touch,
+    unchanged,
     verify,
     write_mark,
 )
@@ -85,14 +86,16 @@ def prepare(
         return PreparedEnvironment(
             python=Path(match.image.python), installed=(), seconds=0.0, cached=True
         )
-    found, cached = find_cached(cache_dir, match.digest), True
-    if found is None or (check_files and verify(found)):
+    cached = True
+    with unchanged(cache_dir, match.digest):
+        found = _usable(match, cache_dir, check_files=check_files)
+    if found is None:
         with locked(cache_dir, match.digest) as lock:
-            found = find_cached(cache_dir, match.digest)
-            if found is None or (check_files and verify(found)):
+            found = _usable(match, cache_dir, check_files=check_files)
+            if found is None:
                 packages = fetch_packages() if fetch_packages else None
                 found, cached = _build(match, cache_dir, lock, packages, name), False
-    touch(found)
+                touch(found)
     return PreparedEnvironment(
         python=found.python,
         installed=found.installed,
@@ -100,6 +103,15 @@ def prepare(
         cached=cached,
         lock=found.lock if found.lock.exists() else None,
     )
+
+
+def _usable(match: Match, cache_dir: Path, *, check_files: bool) -> CachedEnvironment | None:
+    """Return what the cache has, used from now on; the caller holds its lock, so that nobody removes it meanwhile."""
+    found = find_cached(cache_dir, match.digest)
+    if found is None or (check_files and verify(found)):
+        return None
+    touch(found)
+    return found
 
 
 def _build(

@@ -14,7 +14,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ __all__ = [
     "pin",
     "remove",
     "touch",
+    "unchanged",
     "unpin",
     "verify",
     "write_mark",
@@ -131,16 +132,25 @@ def verify(environment: CachedEnvironment) -> list[str]:
     return damaged_files(environment.folder, environment.others)
 
 
+def locked(folder: Path, digest: str) -> AbstractContextManager[int]:
+    """Be the only one that changes an environment; gives the lock's descriptor, for children that go on."""
+    return _held(folder, digest, "LOCK_EX")
+
+
+def unchanged(folder: Path, digest: str) -> AbstractContextManager[int]:
+    """Look at an environment while nobody changes it; a build that goes on is waited for."""
+    return _held(folder, digest, "LOCK_SH")
+
+
 @contextmanager
-def locked(folder: Path, digest: str) -> Iterator[int]:
-    """Be the only one that changes an environment; yields the lock's descriptor, for children that go on."""
+def _held(folder: Path, digest: str, operation: str) -> Iterator[int]:
     import fcntl  # a laptop without it records too
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = _lock_file(folder, digest)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, getattr(fcntl, operation))
         yield descriptor
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Lock files of uv, pip, poetry and pdm say the same: the hashes of what is installed, and what others platforms need."""
+"""Lock files of uv, pip, poetry and pdm say the same: the hashes of what is installed, and what other platforms need."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ ALL = (
     "diagnosis",
     "kubernetes",
     "checkpoints",
+    "environments",
     "recovery_time",
     "recovery_states",
     "recovery",

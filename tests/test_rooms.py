@@ -56,6 +56,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "accounts": ("airflow", *CLIENTS, "sqlalchemy"),
     "admission": ("airflow", *CLIENTS, "sqlalchemy"),
     "supervise": ("airflow", *CLIENTS, "sqlalchemy"),
+    "environments": ("airflow", *CLIENTS, "sqlalchemy", "torch"),
     "cli": ("airflow", *CLIENTS, "sqlalchemy"),
 }
 """Distributions that a room never imports, not even inside a function."""
@@ -80,6 +81,7 @@ ALONE: dict[str, frozenset[str]] = {
     "networks": BASE | {"documents.draft"},
     "logs": BASE,
     "interchange": BASE,
+    "environments": BASE,
     "checkpoints": frozenset({"agent.progress_tail", "agent.proc", "agent.progress"}),
 }
 """Rooms that can be read, tested and imported without the others, and all that they use of them."""
@@ -107,6 +109,16 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("resolving",),
         ("generator", "reading"),
         ("diagram",),
+    ),
+    "environments": (
+        ("addresses", "contents", "model", "programs", "scan"),
+        ("cache", "framework_builds", "markers"),
+        ("differences", "locks"),
+        ("recording",),
+        ("catalogue",),
+        ("matching", "named"),
+        ("building",),
+        ("storage",),
     ),
     "planning": (("view",), ("reshard", "cost"), ("search", "sources"), ("answers",)),
     "interchange": (

@@ -55,6 +55,7 @@ _GROUPS = {
     "frameworks": "frameworks:app",
     "checkpoints": "checkpoints:app",
     "networks": "networks:app",
+    "environments": "environments:app",
     "db": "databases:app",
     "accounts": "accounts:app",
 }

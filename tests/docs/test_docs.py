@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import configparser
 import inspect
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ from airflow_training.control.model import TERMINAL_JOB_STATES, JobEntry, JobSta
 from airflow_training.documents.models import TrainingJobSpec
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.problems import branches
+from airflow_training.environments.catalogue import read_catalogue
+from airflow_training.environments.recording import record
 from airflow_training.frameworks.registry import builtin_names, find, parse_framework
 from airflow_training.logs.diagnosis.catalogue import faults_of, read_cause
 from airflow_training.logs.metrics.patterns import make_formats
@@ -94,6 +97,10 @@ def test_a_yaml_example_is_valid(block: Block, tmp_path: Path) -> None:
     elif document.get("kind") == "Network":
         network, mistakes = parse_network(block.text)
         assert network is not None, mistakes
+    elif document.get("kind") == "EnvironmentCatalogue":
+        (tmp_path / "laptop.json").write_text(json.dumps(record().to_json()))
+        (tmp_path / "catalogue.yaml").write_text(block.text)
+        assert read_catalogue(tmp_path / "catalogue.yaml").images
     elif "faults" in document:
         assert parse_script(document).faults
     elif "hidden" in document:

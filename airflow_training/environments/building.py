@@ -1,0 +1,274 @@
+"""Making the environment of a match, once for however many ask at the same time, with uv where it is and else with pip.
+
+Packages come from where this machine's pip or uv is set to look. The code of the project is not among them: it
+travels by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from airflow_training.environments.addresses import public_url
+from airflow_training.environments.cache import (
+    CachedEnvironment,
+    find_cached,
+    locked,
+    touch,
+    unchanged,
+    verify,
+    write_mark,
+)
+from airflow_training.environments.matching import Match
+from airflow_training.environments.programs import (
+    find_uv,
+    pip_config,
+    uv_is_configured,
+    uv_settings,
+)
+from airflow_training.errors import InputError, Problem
+
+__all__ = ["PreparedEnvironment", "prepare"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedEnvironment:
+    """An interpreter that has what the script needs."""
+
+    python: Path
+    installed: Sequence[str]
+    """`name==version` of what was put into its folder, on top of the image or alone; empty for an image."""
+    seconds: float
+    """How long it took to have it, waiting for others included."""
+    cached: bool
+    """Whether it was there already; true for an image."""
+    lock: Path | None = None
+    """A lock of PEP 751 of what was installed, where uv made it."""
+
+    def to_json(self) -> Mapping[str, Any]:
+        return {
+            "python": str(self.python),
+            "installed": [*self.installed],
+            "cached": self.cached,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def prepare(
+    match: Match,
+    cache_dir: Path,
+    *,
+    check_files: bool = False,
+    name: str = "",
+    fetch_packages: Callable[[], Path] | None = None,
+) -> PreparedEnvironment:
+    """Return the interpreter of a match, building its environment where the cache lacks it.
+
+    Where `fetch_packages` is given, the folder of wheels that it returns is the only place where packages are
+    looked for; it is called once, by whoever builds.
+
+    An environment whose lists of files were changed is built again; with `check_files` each byte is compared before
+    it is used. What a killed build left is removed first. Raises InputError where a package cannot be installed.
+    """
+    began = time.monotonic()
+    if match.kind == "image":
+        return PreparedEnvironment(
+            python=Path(match.image.python), installed=(), seconds=0.0, cached=True
+        )
+    cached = True
+    with unchanged(cache_dir, match.digest):
+        found = _usable(match, cache_dir, check_files=check_files)
+    if found is None:
+        with locked(cache_dir, match.digest) as lock:
+            found = _usable(match, cache_dir, check_files=check_files)
+            if found is None:
+                packages = fetch_packages() if fetch_packages else None
+                found, cached = _build(match, cache_dir, lock, packages, name), False
+                touch(found)
+    return PreparedEnvironment(
+        python=found.python,
+        installed=found.installed,
+        seconds=time.monotonic() - began,
+        cached=cached,
+        lock=found.lock if found.lock.exists() else None,
+    )
+
+
+def _usable(match: Match, cache_dir: Path, *, check_files: bool) -> CachedEnvironment | None:
+    """Return what the cache has, used from now on; the caller holds its lock, so that nobody removes it meanwhile."""
+    found = find_cached(cache_dir, match.digest)
+    if found is None or (check_files and verify(found)):
+        return None
+    touch(found)
+    return found
+
+
+def _build(
+    match: Match, cache_dir: Path, lock: int, packages: Path | None, name: str
+) -> CachedEnvironment:
+    """Build the environment; the caller holds its lock."""
+    place = cache_dir / match.digest
+    # what it replaces was damaged: its files may be links into the installer's cache, which has the same bytes then
+    damaged = (place / "environment.json").exists()
+    if place.exists():
+        aside = Path(tempfile.mkdtemp(dir=cache_dir, prefix=".old-"))
+        place.rename(aside / match.digest)
+        shutil.rmtree(aside, ignore_errors=True)
+    began = time.monotonic()
+    _Builder(match, place, lock, packages).build(without_cache=damaged)
+    body = {
+        "digest": match.digest,
+        "name": name,
+        "base": match.image.name,
+        "kind": match.kind,
+        "requirements": [*match.requirements],
+        "installed": _installed(place),
+        "built_at": time.time(),
+        "build_seconds": round(time.monotonic() - began, 3),
+    }
+    write_mark(place, body)
+    built = find_cached(cache_dir, match.digest)
+    if built is None:
+        raise OSError(f"{place}: changed while it was built")
+    return built
+
+
+class _Builder:
+    """One build, in a folder that nobody else touches."""
+
+    def __init__(self, match: Match, place: Path, lock: int, packages: Path | None) -> None:
+        self.match = match
+        self.packages = packages
+        self.place = place
+        self.lock = lock
+        self.uv = find_uv()
+
+    def build(self, *, without_cache: bool) -> None:
+        base = self.match.image.python
+        if self.uv:
+            self._run([self.uv, "venv", "--quiet", "--no-project", "--python", base, str(self.place)])  # fmt: skip
+        else:
+            self._run([base, "-m", "venv", "--without-pip", str(self.place)])
+        python = str(self.place / "bin" / "python")
+        with tempfile.TemporaryDirectory() as folder:
+            pins = Path(folder) / "requirements.txt"
+            pins.write_text("".join(f"{line}\n" for line in self.match.requirements), "utf-8")
+            if not self.match.requirements:
+                return
+            if self.uv:
+                self._install_with_uv(self.uv, python, pins, without_cache=without_cache)
+            else:
+                self._install_with_pip(python, pins, without_cache=without_cache)
+        if self.match.kind == "on_top":
+            self._show_base()
+
+    def _lock_with_uv(self, uv: str, python: str, sources: Sequence[str], settings: Mapping[str, str]) -> None:  # fmt: skip
+        """Write what was installed as a lock that others can install: PEP 751, with addresses and hashes."""
+        pins = self.place / "pylock.toml"
+        with tempfile.TemporaryDirectory() as folder:
+            installed = Path(folder) / "installed.txt"
+            direct = [line for line in self.match.requirements if " @ " in line]
+            names = {line.split(" @ ")[0] for line in direct}
+            rows = [row for row in _installed(self.place) if row.split("==")[0] not in names]
+            rows += [re.sub(r" --hash=\S+", "", line) for line in direct]
+            installed.write_text("".join(f"{row}\n" for row in rows), "utf-8")
+            command = [
+                uv,
+                "pip",
+                "compile",
+                "--quiet",
+                "--no-deps",
+                "--no-header",
+                "--python",
+                python,
+            ]
+            command += [*sources, "--format", "pylock.toml", "--output-file", str(pins)]
+            self._run([*command, str(installed)], settings)
+        pins.write_text(public_url(pins.read_text("utf-8")), "utf-8")
+
+    def _install_with_uv(self, uv: str, python: str, pins: Path, *, without_cache: bool) -> None:
+        command = [uv, "pip", "install", "--quiet", "--python", python, "--requirements", str(pins)]
+        if self.match.resolve:  # the pins hold, whatever else their requirements say
+            overrides = pins.with_name("overrides.txt")
+            overrides.write_text(re.sub(r" --hash=\S+", "", pins.read_text("utf-8")), "utf-8")
+            command += ["--overrides", str(overrides)]
+        else:
+            command += ["--no-deps"]
+        sources = ["--no-cache"] if without_cache else []
+        settings: Mapping[str, str] = {}
+        if self.packages:
+            sources += ["--no-index", "--find-links", str(self.packages)]
+        elif not uv_is_configured():
+            settings = uv_settings(os.environ, pip_config(self.match.image.python))
+        self._run([*command, *sources], settings)
+        if not self.packages:  # of a named one its document is the lock
+            self._lock_with_uv(uv, python, sources, settings)
+
+    def _install_with_pip(self, python: str, pins: Path, *, without_cache: bool) -> None:
+        command = [self.match.image.python, "-m", "pip", "--python", python, "install", "--quiet"]
+        command += ["--no-cache-dir"] if without_cache else []
+        command += [] if self.match.resolve else ["--no-deps"]
+        if self.packages:
+            command += ["--no-index", "--find-links", str(self.packages)]
+        # one hash makes pip demand one of every line: those with and those without go apart
+        lines = pins.read_text("utf-8").splitlines(keepends=True)
+        for part in ([x for x in lines if "--hash=" in x], [x for x in lines if "--hash=" not in x]):  # fmt: skip
+            if part:
+                pins.write_text("".join(part), "utf-8")
+                deps = ["--no-deps"] if "--hash=" in part[0] and self.match.resolve else []
+                self._run([*command, *deps, "--requirement", str(pins)])
+
+    def _show_base(self) -> None:
+        """Let the environment see the image's packages, after its own."""
+        question = "import site, json, sys; print(json.dumps([p for p in sys.path if p.endswith('-packages')]))"
+        done = self._run([self.match.image.python, "-c", question])
+        (own,) = self.place.glob("lib/python*/site-packages")
+        lines = [f"import site; site.addsitedir({folder!r})\n" for folder in json.loads(done)]
+        (own / "_image.pth").write_text("".join(lines), "utf-8")
+
+    def _run(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.place.parent,  # not in a project that has settings of its own
+            env={**os.environ, **(env or {})},
+            pass_fds=(self.lock,),  # who outlives us is waited for
+        )
+        if done.returncode:
+            raise self._refusal(done.stderr.strip() or done.stdout.strip())
+        return done.stdout
+
+    def _refusal(self, said: str) -> InputError:
+        """Name the packages that the installer names; its words follow, without passwords."""
+        names = [re.split(r"==| @ ", line)[0] for line in self.match.requirements]
+        blamed = [name for name in names if re.search(rf"\b{re.escape(name)}\b", said)] or [""]
+        words = public_url("\n".join(said.splitlines()[-12:]))
+        problems = [
+            Problem(
+                code="not_installed",
+                field=name or "environment",
+                message=f"cannot be installed for {self.match.image.name}: {words}",
+                hint="install a version that the target's index has, and try it here first",
+            )
+            for name in blamed[:1]
+        ]
+        return InputError(problems=problems)
+
+
+def _installed(place: Path) -> list[str]:
+    stems = [each.stem for each in place.glob("lib/python*/site-packages/*.dist-info")]
+    pairs = [stem.rpartition("-") for stem in stems]
+    return sorted(f"{canonicalize_name(name)}=={version}" for name, _, version in pairs)

@@ -1,0 +1,222 @@
+"""The folder of environments that were built: which there are, whether one is whole, what goes.
+
+An environment `<digest>/` counts from the moment its mark is there, which is written last and at once. Whoever
+builds, repairs or removes it holds `<digest>.lock`; the lock passes to the installer, so that one that outlives
+its parent is waited for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airflow_training.environments.contents import damaged_files, listed_digest, other_files
+
+__all__ = [
+    "CachedEnvironment",
+    "cached_digests",
+    "cached_environments",
+    "collect",
+    "default_folder",
+    "find_cached",
+    "locked",
+    "pin",
+    "remove",
+    "touch",
+    "unchanged",
+    "unpin",
+    "verify",
+    "write_mark",
+]
+
+_MARK = "environment.json"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedEnvironment:
+    """An environment that is whole, as its mark says."""
+
+    digest: str
+    folder: Path
+    base: str
+    """The image, or `here`."""
+    kind: str
+    requirements: Sequence[str]
+    installed: Sequence[str]
+    """`name==version` of all that lies in its folder."""
+    name: str
+    """`NAME@VERSION` of a named one, else empty."""
+    built_at: float
+    """Epoch seconds."""
+    build_seconds: float
+    listed_sha256: str
+    """Of the RECORD files, which hold the digests of all files of the packages."""
+    others: Mapping[str, str]
+    """SHA-256 by path of each file that no RECORD has a digest of."""
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def lock(self) -> Path:
+        """What lies in its folder as a lock of PEP 751, where uv made it."""
+        return self.folder / "pylock.toml"
+
+    @property
+    def used_at(self) -> float:
+        """Epoch seconds of its last use: when its lock's file was touched last."""
+        return _lock_file(self.folder.parent, self.digest).stat().st_mtime
+
+    @property
+    def pinned(self) -> bool:
+        return _pin_file(self.folder.parent, self.digest).exists()
+
+
+def default_folder() -> Path:
+    """Return where this user keeps environments."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(home).expanduser() / "airflow-training" / "environments"
+
+
+def cached_digests(folder: Path) -> frozenset[str]:
+    """Return the digests of what was built in a cache folder."""
+    return frozenset(path.parent.name for path in folder.glob(f"*/{_MARK}"))
+
+
+def cached_environments(folder: Path) -> list[CachedEnvironment]:
+    """Return what was built in a cache folder, the newest first."""
+    found = [find_cached(folder, digest) for digest in cached_digests(folder)]
+    return sorted((each for each in found if each), key=lambda each: -each.built_at)
+
+
+def find_cached(folder: Path, digest: str) -> CachedEnvironment | None:
+    """Return an environment whose mark and lists of files are whole; files themselves are not read: `verify`."""
+    place = folder / digest
+    try:
+        mark = json.loads((place / _MARK).read_bytes())
+        body = mark["environment"]
+        if mark["sha256"] != _body_digest(body) or body["digest"] != digest:
+            return None
+        found = CachedEnvironment(folder=place, **body)
+        if listed_digest(place) != found.listed_sha256 or not os.access(found.python, os.X_OK):
+            return None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return found
+
+
+def write_mark(place: Path, body: Mapping[str, Any]) -> None:
+    """Say that the environment in a folder is whole, on disk before it counts."""
+    body = {**body, "listed_sha256": listed_digest(place), "others": other_files(place)}
+    text = json.dumps({"environment": body, "sha256": _body_digest(body)}, indent=1)
+    with tempfile.NamedTemporaryFile("w", dir=place, prefix=".mark", delete=False) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(file.name).replace(place / _MARK)
+
+
+def verify(environment: CachedEnvironment) -> list[str]:
+    """Return the files whose bytes are not those that were installed, by reading all; compiled files are not read."""
+    return damaged_files(environment.folder, environment.others)
+
+
+def locked(folder: Path, digest: str) -> AbstractContextManager[int]:
+    """Be the only one that changes an environment; gives the lock's descriptor, for children that go on."""
+    return _held(folder, digest, "LOCK_EX")
+
+
+def unchanged(folder: Path, digest: str) -> AbstractContextManager[int]:
+    """Look at an environment while nobody changes it; a build that goes on is waited for."""
+    return _held(folder, digest, "LOCK_SH")
+
+
+@contextmanager
+def _held(folder: Path, digest: str, operation: str) -> Iterator[int]:
+    import fcntl  # a laptop without it records too
+
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = _lock_file(folder, digest)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, getattr(fcntl, operation))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def touch(environment: CachedEnvironment) -> None:
+    """Say that an environment is used now."""
+    _lock_file(environment.folder.parent, environment.digest).touch()
+
+
+def pin(environment: CachedEnvironment) -> None:
+    """Keep an environment from `collect`."""
+    _pin_file(environment.folder.parent, environment.digest).touch()
+
+
+def unpin(environment: CachedEnvironment) -> None:
+    """Let `collect` have it again."""
+    _pin_file(environment.folder.parent, environment.digest).unlink(missing_ok=True)
+
+
+def remove(folder: Path, digest: str) -> int:
+    """Remove an environment, or what is left of one; returns the bytes that it took, hard links counted."""
+    if not _DIGEST.fullmatch(digest):
+        raise ValueError(digest)
+    with locked(folder, digest):
+        _pin_file(folder, digest).unlink(missing_ok=True)
+        return _clear(folder / digest)
+
+
+def collect(folder: Path, *, before: float) -> Mapping[str, int]:
+    """Remove what nobody has used since `before` (epoch seconds) and what killed builds left, but nothing pinned.
+
+    Returns the bytes by digest. A build that goes on is waited for.
+    """
+    removed: dict[str, int] = {}
+    for place in sorted(folder.iterdir() if folder.is_dir() else ()):
+        if place.name.startswith(".old-"):
+            _clear(place)
+        if not _DIGEST.fullmatch(place.name) or not place.is_dir():
+            continue
+        with locked(folder, place.name):
+            found = find_cached(folder, place.name)
+            if found is None or (found.used_at < before and not found.pinned):
+                removed[place.name] = _clear(place)
+    for path in (folder / "files").glob(
+        "*/*"
+    ):  # wheels of named ones, kept for others that share them
+        if path.stat().st_mtime < before:
+            path.unlink()
+    return removed
+
+
+def _clear(place: Path) -> int:
+    (place / _MARK).unlink(missing_ok=True)  # first: from now on it does not count
+    size = sum(path.lstat().st_size for path in place.rglob("*") if not path.is_dir())
+    shutil.rmtree(place, ignore_errors=True)
+    return size
+
+
+def _lock_file(folder: Path, digest: str) -> Path:
+    return folder / f"{digest}.lock"
+
+
+def _pin_file(folder: Path, digest: str) -> Path:
+    return folder / f"{digest}.pinned"
+
+
+def _body_digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

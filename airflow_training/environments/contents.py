@@ -1,0 +1,84 @@
+"""The files of an environment and their digests: RECORD files of its packages (PEP 376), and all others by our own."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+__all__ = ["damaged_files", "listed_digest", "other_files", "sha256_of"]
+
+_LEFT_OUT = ("environment.json", ".mark")
+
+
+def listed_digest(place: Path) -> str:
+    """SHA-256 over the RECORD files of all packages, in order of their paths."""
+    digest = hashlib.sha256()
+    for path in _records(place):
+        digest.update(f"{path.relative_to(place)}\0{sha256_of(path).hex()}\n".encode())
+    return digest.hexdigest()
+
+
+def other_files(place: Path) -> Mapping[str, str]:
+    """Return the digest by path of each file that no RECORD has one of; compiled files are left out."""
+    listed = _listed(place)
+    return {
+        name: sha256_of(place / name).hex()
+        for name in _files(place)
+        if name not in listed and not name.endswith("RECORD")
+    }
+
+
+def damaged_files(place: Path, others: Mapping[str, str]) -> list[str]:
+    """Return the files that are missing, changed, or were not there when it was built; by reading all bytes."""
+    expected = {**_listed(place), **{name: bytes.fromhex(text) for name, text in others.items()}}
+    found = set(_files(place))
+    new = {name for name in found - {*expected} if not name.endswith("RECORD")}
+    changed = {name for name, digest in expected.items() if not _is(place / name, digest)}
+    return sorted(new | changed)
+
+
+def _files(place: Path) -> Iterator[str]:
+    for folder, folders, names in os.walk(place):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        for name in names:
+            path = Path(folder, name)
+            relative = str(path.relative_to(place))
+            if not relative.startswith(_LEFT_OUT) and not path.is_symlink():
+                yield relative
+
+
+def _records(place: Path) -> list[Path]:
+    return sorted(place.glob("lib/python*/site-packages/*.dist-info/RECORD"))
+
+
+def _listed(place: Path) -> dict[str, bytes]:
+    """Return the SHA-256 by path of all files of which a RECORD has one."""
+    found: dict[str, bytes] = {}
+    for record in _records(place):
+        with record.open(newline="", encoding="utf-8") as file:
+            for name, digest, *_ in csv.reader(file):
+                kind, _, value = digest.partition("=")
+                if kind == "sha256" and not name.endswith(".pyc"):
+                    path = os.path.normpath(record.parent.parent / name)
+                    found[os.path.relpath(path, place)] = base64.urlsafe_b64decode(value + "==")
+    return found
+
+
+def _is(path: Path, digest: bytes) -> bool:
+    try:
+        return sha256_of(path) == digest
+    except OSError:
+        return False
+
+
+def sha256_of(path: Path) -> bytes:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.digest()

@@ -1,0 +1,67 @@
+"""The programs that make environments: uv where it is, else pip; and what this machine has set for them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["find_uv", "pip_config", "uv_is_configured", "uv_settings"]
+
+
+def find_uv() -> str | None:
+    """Return the path of uv: beside this Python, on PATH, or where its installer puts it."""
+    beside = Path(sys.executable).with_name("uv")
+    own = Path("~/.local/bin/uv").expanduser()
+    found = [str(beside), shutil.which("uv"), str(own)]
+    return next((path for path in found if path and os.access(path, os.X_OK)), None)
+
+
+def uv_settings(environ: Mapping[str, str], pip_config: str) -> Mapping[str, str]:
+    """Return variables that make uv look for packages where pip does on this machine.
+
+    Nothing where uv has been told of indexes itself. uv reads no file of pip; `pip_config` is what
+    `pip config list` prints: `global.index-url='...'`, and `:env:.find-links='...'` for variables.
+    """
+    if any(environ.get(name) for name in _INDEX_VARIABLES):
+        return {}
+    values: dict[str, str] = {}
+    for line in pip_config.splitlines():
+        key, _, value = line.partition("=")
+        name = key.rpartition(".")[2]
+        if name in _PIP_OPTIONS:
+            values[_PIP_OPTIONS[name]] = " ".join(value.strip("'\"").split())
+    if "UV_FIND_LINKS" in values:
+        values["UV_FIND_LINKS"] = ",".join(values["UV_FIND_LINKS"].split())
+    if "UV_INDEX" in values:
+        values["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # pip knows no other
+    return values
+
+
+def uv_is_configured() -> bool:
+    """Say whether uv has been told of indexes itself, in a file of the user or of the machine."""
+    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    files = [Path(home).expanduser() / "uv" / "uv.toml", Path("/etc/uv/uv.toml")]
+    return any("index" in path.read_text("utf-8") for path in files if path.is_file())
+
+
+def pip_config(python: str) -> str:
+    """Return what pip has been told on this machine; empty where there is no pip."""
+    done = subprocess.run(
+        [python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    )
+    return done.stdout if done.returncode == 0 else ""
+
+
+_INDEX_VARIABLES = ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX")  # fmt: skip
+_PIP_OPTIONS = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "no-index": "UV_NO_INDEX",
+    "trusted-host": "UV_INSECURE_HOST",
+    "cert": "SSL_CERT_FILE",
+}

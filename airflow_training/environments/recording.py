@@ -1,0 +1,146 @@
+"""Recording a Python: this one, or another, which one short process asks. Reads metadata, imports nothing of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from airflow_training.environments.addresses import public_url
+from airflow_training.environments.locks import Lock, LockedPackage, find_lock, read_lock
+from airflow_training.environments.markers import holds
+from airflow_training.environments.model import (
+    EnvironmentRecord,
+    InstalledDistribution,
+    PackageOrigin,
+)
+from airflow_training.environments.scan import scan
+from airflow_training.errors import InputError
+
+__all__ = ["project_python", "record", "record_of", "with_lock"]
+
+_SCAN = Path(__file__).with_name("scan.py")
+_PATIENCE_SECONDS = 60.0
+
+
+def project_python(root: Path) -> Path:
+    """Return the interpreter that a project's scripts run on: its `.venv`, the active environment, or this one."""
+    active = os.environ.get("VIRTUAL_ENV")
+    for folder in (root / ".venv", *([Path(active)] if active else [])):
+        for name in ("bin/python", "Scripts/python.exe"):
+            if (folder / name).is_file():
+                return folder / name
+    return Path(sys.executable)
+
+
+def record(python: str | Path | None = None, *, root: Path | None = None) -> EnvironmentRecord:
+    """Describe an interpreter (by default the running one), with the lock of the project in `root`.
+
+    All that is installed counts, development tools too: what a script imports cannot be known before it runs.
+    Raises InputError for an interpreter that does not answer and a lock that cannot be read.
+    """
+    found = record_of(scan() if python is None else _asked(Path(python)))
+    path = find_lock(root) if root else None
+    return with_lock(found, read_lock(path)) if path else found
+
+
+def record_of(scanned: Mapping[str, Any]) -> EnvironmentRecord:
+    """Return the record of what `scan` has found."""
+    rows = [_distribution(row) for row in scanned["distributions"]]
+    return EnvironmentRecord(**{**scanned, "distributions": rows})
+
+
+def with_lock(found: EnvironmentRecord, lock: Lock) -> EnvironmentRecord:
+    """Add a lock's hashes to the versions that are installed, and what it names for other platforms.
+
+    An installed version that the lock does not name keeps its version, without hashes: the script was built on it.
+    """
+    locked: dict[tuple[str, str], LockedPackage] = {
+        (each.name, each.version): each for each in lock.packages
+    }
+    versions: dict[str, list[str]] = {}
+    for package in lock.packages:
+        versions.setdefault(package.name, []).append(package.version)
+    rows = []
+    for each in found.distributions:
+        same = locked.get((each.name, each.version))
+        if same is None or same.origin != each.origin:
+            rows.append(each)
+            continue
+        rows.append(replace(each, hashes=same.hashes, marker=same.marker or each.marker))
+    installed = {each.name for each in rows}
+    for package in lock.packages:
+        elsewhere = package.marker and not holds(package.marker, found)
+        if package.name not in installed and elsewhere and package.origin == "index":
+            rows.append(
+                InstalledDistribution(
+                    name=package.name,
+                    version=package.version,
+                    marker=package.marker,
+                    hashes=package.hashes,
+                    installed=False,
+                )
+            )
+    rows.sort(key=lambda row: (row.name, row.version))
+    deviations = tuple(
+        f"{each.name} {each.version}, {lock.source} has {' or '.join(versions[each.name])}"
+        for each in found.distributions
+        if each.name in versions and each.version not in versions[each.name] and each.version
+    )
+    return replace(found, lock=lock.source, lock_deviations=deviations, distributions=rows)
+
+
+def _asked(python: Path) -> Mapping[str, Any]:
+    try:
+        done = subprocess.run(
+            [str(python), str(_SCAN)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_PATIENCE_SECONDS,
+        )
+        answer: Mapping[str, Any] = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        raise InputError.of(
+            code="bad_reference",
+            field="python",
+            message=f"does not say what it has installed: {said[-1] if said else 'no answer'}",
+            value=str(python),
+            hint="the path of a Python 3.8 or newer",
+        ) from error
+    return answer
+
+
+def _distribution(row: Mapping[str, Any]) -> InstalledDistribution:
+    direct = row.get("direct_url") or {}
+    origin: PackageOrigin = row.get("origin", "index")
+    url = public_url(direct.get("url", ""))
+    vcs, archive = direct.get("vcs_info", {}), direct.get("archive_info", {})
+    if vcs:
+        origin = "git"
+    elif "dir_info" in direct:
+        origin = "editable" if direct["dir_info"].get("editable") else "folder"
+    elif direct:
+        origin = "folder" if url.startswith("file:") else "archive"
+    if direct.get("subdirectory"):
+        url += f"#subdirectory={direct['subdirectory']}"
+    digest = archive.get("hashes", {}).get("sha256") or re.sub(
+        r"^sha256=", "", archive.get("hash", "")
+    )
+    return InstalledDistribution(
+        name=row["name"],
+        version=row["version"],
+        origin=origin,
+        url=url,
+        commit=vcs.get("commit_id", ""),
+        build=row.get("build", ""),
+        marker=" or ".join(f"({each})" for each in row.get("markers", ())),
+        hashes=(f"sha256:{digest}",) if digest and origin == "archive" else (),
+    )

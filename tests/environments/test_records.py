@@ -1,0 +1,171 @@
+"""What is recorded of a Python: versions, origins and builds; as JSON it says the same, and nothing else is believed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_training.environments.addresses import public_url
+from airflow_training.environments.markers import holds
+from airflow_training.environments.model import EnvironmentRecord
+from airflow_training.environments.programs import uv_settings
+from airflow_training.environments.recording import record_of
+from airflow_training.errors import InputError
+from tests.environments.records import RECORD, dist, with_dist, without
+
+
+def test_a_record_travels_as_json():
+    record = with_dist(RECORD, dist("x", "1", hashes=("sha256:" + "0" * 64,), installed=False))
+    again = EnvironmentRecord.from_json(json.loads(json.dumps(record.to_json())))
+    assert (again, again.digest) == (record, record.digest)
+
+
+def test_the_digest_is_of_what_matters():
+    place = {"origin": "editable", "url": "file:///home/user/a"}
+    mine = with_dist(RECORD, dist("mine", "1", **place))
+    moved = with_dist(RECORD, dist("mine", "1", **{**place, "url": "file:///home/other/a"}))
+    assert mine.digest == moved.digest
+    changed = [
+        RECORD,
+        replace(RECORD, python="3.11.8"),
+        replace(RECORD, machine="arm64"),
+        without(RECORD, "tqdm"),
+        with_dist(RECORD, dist("tqdm", "4.67.1")),
+        with_dist(RECORD, dist("torch", "2.9.1+cpu", build="cuda 12.6")),
+        mine,
+    ]
+    assert len({each.digest for each in changed}) == len(changed)
+
+
+SCANNED = {
+    "python": "3.11.7", "implementation": "cpython", "free_threaded": False, "system": "linux", "machine": "x86_64",
+    "platform": "linux-x86_64", "libc": "glibc 2.36", "conda": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        pytest.param({}, dist("a", "1"), id="index"),
+        pytest.param({"origin": "conda"}, dist("a", "1", origin="conda"), id="conda"),
+        pytest.param({"build": "cuda 12.6"}, dist("a", "1", build="cuda 12.6"), id="build"),
+        pytest.param(
+            {
+                "direct_url": {
+                    "url": "https://ann:secret@git.example.com/a.git",
+                    "vcs_info": {"vcs": "git", "commit_id": "abc"},
+                    "subdirectory": "python",
+                }
+            },
+            dist(
+                "a", "1", origin="git", commit="abc",
+                url="https://git.example.com/a.git#subdirectory=python",
+            ),
+            id="git",
+        ),
+        pytest.param(
+            {"direct_url": {"url": "file:///home/user/a", "dir_info": {"editable": True}}},
+            dist("a", "1", origin="editable", url="file:///home/user/a"),
+            id="editable",
+        ),
+        pytest.param(
+            {"direct_url": {"url": "file:///home/user/a", "dir_info": {}}},
+            dist("a", "1", origin="folder", url="file:///home/user/a"),
+            id="folder",
+        ),
+        pytest.param(
+            {"direct_url": {"url": "file:///home/user/a-1-py3-none-any.whl", "archive_info": {}}},
+            dist("a", "1", origin="folder", url="file:///home/user/a-1-py3-none-any.whl"),
+            id="wheel-of-this-machine",
+        ),
+        pytest.param(
+            {
+                "direct_url": {
+                    "url": "https://example.com/a-1.zip?token=secret",
+                    "archive_info": {"hashes": {"sha256": "e" * 64}},
+                }
+            },
+            dist(
+                "a", "1", origin="archive", url="https://example.com/a-1.zip",
+                hashes=("sha256:" + "e" * 64,),
+            ),
+            id="archive",
+        ),
+        pytest.param(
+            {"markers": ['sys_platform == "darwin"', 'os_name == "nt"']},
+            dist("a", "1", marker='(sys_platform == "darwin") or (os_name == "nt")'),
+            id="of-some-platforms",
+        ),
+    ],
+)  # fmt: skip
+def test_where_a_distribution_is_from(row: dict[str, Any], expected: Any):
+    scanned = {**SCANNED, "distributions": [{"name": "a", "version": "1", **row}]}
+    assert record_of(scanned).distributions == [expected]
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("https://ann:secret@example.com/simple", "https://example.com/simple"),
+        ("https://token@example.com/a.git@main", "https://example.com/a.git@main"),
+        ("ssh://git@example.com/a.git", "ssh://git@example.com/a.git"),
+        ("https://ann:p@ss@example.com/x", "https://example.com/x"),
+        ("https://example.com/x?sig=secret#sha256=abc", "https://example.com/x#sha256=abc"),
+        ("failed at https://ann:secret@example.com/a", "failed at https://example.com/a"),
+    ],
+)
+def test_no_password_is_left_in_an_address(address: str, expected: str):
+    assert public_url(address) == expected
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"name": "a\n--index-url https://evil.example.com", "version": "1"},
+        {"name": "a", "version": "1\nb==2"},
+        {"name": "a", "version": "1", "hashes": ["sha256:x --index-url"]},
+        {"name": "a", "version": "1", "origin": "git", "url": "ext::sh -c id", "commit": "abc"},
+        {"name": "a", "version": "1", "origin": "git", "url": "https://x/y", "commit": "abc --x"},
+        {"name": "a", "version": "1", "surprise": 1},
+        {"version": "1"},
+    ],
+)
+def test_a_record_of_others_cannot_smuggle_lines_into_an_installation(row: dict[str, Any]):
+    with pytest.raises(InputError, match="is no record of a Python"):
+        EnvironmentRecord.from_json({**SCANNED, "distributions": [row]})
+
+
+@pytest.mark.parametrize(
+    ("marker", "expected"),
+    [
+        ("", True),
+        ('sys_platform == "linux"', True),
+        ('platform_system == "Darwin"', False),
+        ('platform_machine == "x86_64" and python_version >= "3.11"', True),
+        ('python_full_version < "3.11.7"', False),
+        ('platform_python_implementation == "CPython" and os_name == "posix"', True),
+        ('extra == "dev"', False),
+        ("no marker", False),
+    ],
+)
+def test_markers_are_judged_for_the_recorded_python(marker: str, *, expected: bool):
+    assert holds(marker, RECORD) is expected
+
+
+def test_uv_looks_where_pip_does():
+    config = (
+        ":env:.find-links='/opt/wheels'\n"
+        "global.index-url='https://pypi.example.com/simple'\n"
+        "global.extra-index-url='file:///srv/one file:///srv/two'\n"
+        "global.timeout='60'\n"
+    )
+    assert uv_settings({}, config) == {
+        "UV_FIND_LINKS": "/opt/wheels",
+        "UV_DEFAULT_INDEX": "https://pypi.example.com/simple",
+        "UV_INDEX": "file:///srv/one file:///srv/two",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+    }
+    assert uv_settings({"UV_DEFAULT_INDEX": "https://other.example.com"}, config) == {}

@@ -20,7 +20,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from airflow_training.environments import EnvironmentRecord, catalogue_here, match, prepare, record
+from airflow_training.environments import PythonEnvironment, catalogue_here, match, prepare, record
 from airflow_training.environments.cache import find_cached, remove, verify
 from benchmarks.report import figure, heading, median
 
@@ -51,7 +51,7 @@ def main() -> None:
         _measure_torch(found, Path(folder))
 
 
-def _measure_torch(found: EnvironmentRecord, folder: Path) -> None:
+def _measure_torch(found: PythonEnvironment, folder: Path) -> None:
     base = str(Path(sys.executable).resolve())
     names = {*_needed("torch")}
     rows = [each for each in found.distributions if each.name in names]

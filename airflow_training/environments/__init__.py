@@ -6,14 +6,14 @@
 from airflow_training.environments.building import PreparedEnvironment, prepare
 from airflow_training.environments.catalogue import EnvironmentCatalogue, catalogue_here
 from airflow_training.environments.matching import Match, match
-from airflow_training.environments.model import EnvironmentRecord
+from airflow_training.environments.model import PythonEnvironment
 from airflow_training.environments.recording import project_python, record
 
 __all__ = [
     "EnvironmentCatalogue",
-    "EnvironmentRecord",
     "Match",
     "PreparedEnvironment",
+    "PythonEnvironment",
     "catalogue_here",
     "match",
     "prepare",

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_training.documents.loading import load_documents, read_file
-from airflow_training.environments.model import EnvironmentRecord
+from airflow_training.environments.model import PythonEnvironment
 from airflow_training.environments.recording import record
 from airflow_training.errors import InputError, Problem
 
@@ -43,7 +43,7 @@ class CatalogueImage:
     """The image's reference; `here` for this machine."""
     python: str
     """Path of the interpreter in it."""
-    record: EnvironmentRecord
+    record: PythonEnvironment
 
     def to_json(self) -> Mapping[str, Any]:
         return {"name": self.name, "python": self.python, "record": self.record.to_json()}
@@ -85,7 +85,7 @@ def read_catalogue(path: Path) -> EnvironmentCatalogue:
         try:
             value = row["record"]
             if isinstance(value, Mapping):
-                found = EnvironmentRecord.from_json(value)
+                found = PythonEnvironment.from_json(value)
             else:
                 found = read_record(path.parent / str(value))
         except InputError as error:
@@ -101,10 +101,10 @@ def read_catalogue(path: Path) -> EnvironmentCatalogue:
     return EnvironmentCatalogue(images=images, builds=spec.get("builds", True) is True)
 
 
-def read_record(path: Path) -> EnvironmentRecord:
+def read_record(path: Path) -> PythonEnvironment:
     """Read what `environments record --output json` has printed; raises InputError for anything else."""
     try:
-        return EnvironmentRecord.from_json(json.loads(read_file(path)))
+        return PythonEnvironment.from_json(json.loads(read_file(path)))
     except ValueError as error:
         raise InputError.of(
             code="syntax", field="", message=f"is no JSON: {error}", hint=_HINT, path=str(path)

@@ -15,9 +15,9 @@ from airflow_training.environments.framework_builds import (
     is_accelerator_label,
 )
 from airflow_training.environments.markers import holds
-from airflow_training.environments.model import EnvironmentRecord, InstalledDistribution
+from airflow_training.environments.model import InstalledDistribution, PythonEnvironment
 
-__all__ = ["DifferenceOutcome", "EnvironmentDifference", "compare", "is_needed"]
+__all__ = ["DifferenceOutcome", "EnvironmentMismatch", "compare", "is_needed"]
 
 DifferenceOutcome = Literal["told", "installed", "rebuilt", "refused"]
 """Told: the script runs with it. Installed: on top of the image. Rebuilt: in an environment without the
@@ -25,7 +25,7 @@ image's packages. Refused: nothing that the target does brings it about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentDifference:
+class EnvironmentMismatch:
     """One thing that is not the same on both sides."""
 
     name: str
@@ -57,14 +57,14 @@ _NOT_OF_THE_SCRIPT = frozenset({"pip", "wheel", "uv", "virtualenv", "airflow-tra
 """Tools that install; and this package, which a target has in its own version."""
 
 
-def is_needed(each: InstalledDistribution, target: EnvironmentRecord) -> bool:
+def is_needed(each: InstalledDistribution, target: PythonEnvironment) -> bool:
     """Say whether the script's environment has this on the target's platform."""
     return each.name not in _NOT_OF_THE_SCRIPT and holds(each.marker, target)
 
 
 def compare(
-    local: EnvironmentRecord, target: EnvironmentRecord, *, leave_out: Collection[str] = ()
-) -> list[EnvironmentDifference]:
+    local: PythonEnvironment, target: PythonEnvironment, *, leave_out: Collection[str] = ()
+) -> list[EnvironmentMismatch]:
     """Return every difference, the interpreter's first; what only the target has is none."""
     found = [*_interpreter(local, target)]
     for each in local.distributions:
@@ -74,7 +74,7 @@ def compare(
             found += _distribution(each, local, target)
         elif each.installed:
             found.append(
-                EnvironmentDifference(
+                EnvironmentMismatch(
                     name=each.name,
                     kind="platform_only",
                     local=each.version,
@@ -86,13 +86,13 @@ def compare(
 
 
 def _interpreter(
-    local: EnvironmentRecord, target: EnvironmentRecord
-) -> Iterator[EnvironmentDifference]:
+    local: PythonEnvironment, target: PythonEnvironment
+) -> Iterator[EnvironmentMismatch]:
     def difference(
         name: str, one: str, other: str, outcome: DifferenceOutcome = "told", fix: str = ""
-    ) -> Iterator[EnvironmentDifference]:
+    ) -> Iterator[EnvironmentMismatch]:
         if one != other:
-            yield EnvironmentDifference(
+            yield EnvironmentMismatch(
                 name=name, kind=name, local=one, target=other, outcome=outcome, fix=fix
             )
 
@@ -122,8 +122,8 @@ def _interpreter(
 
 
 def _distribution(
-    each: InstalledDistribution, local: EnvironmentRecord, target: EnvironmentRecord
-) -> Iterator[EnvironmentDifference]:
+    each: InstalledDistribution, local: PythonEnvironment, target: PythonEnvironment
+) -> Iterator[EnvironmentMismatch]:
     framework = framework_of(each.name)
     there = target.by_name.get(each.name)
     if there is None and framework:
@@ -136,7 +136,7 @@ def _distribution(
         yield _of_a_folder(each, there)
         return
     if not is_index_version(each) and each.origin in ("index", "conda"):
-        yield EnvironmentDifference(
+        yield EnvironmentMismatch(
             name=each.name,
             kind="own_build",
             local=each.version,
@@ -146,13 +146,13 @@ def _distribution(
         )
         return
     if there is None:
-        yield EnvironmentDifference(
+        yield EnvironmentMismatch(
             name=each.name, kind="missing", local=each.version, target="",
             outcome="rebuilt" if framework else "installed",
             fix=f"add {each.name}=={each.version} to the image",
         )  # fmt: skip
     elif _source(each) != _source(there) and "git" in (each.origin, there.origin):
-        yield EnvironmentDifference(
+        yield EnvironmentMismatch(
             name=each.name, kind="origin", local=_source(each), target=_source(there),
             outcome="rebuilt" if framework else "installed",
             fix=f"pip install {each.name}=={there.version}",
@@ -170,8 +170,8 @@ def _distribution(
 
 def _version(
     each: InstalledDistribution, there: InstalledDistribution, outcome: DifferenceOutcome
-) -> EnvironmentDifference:
-    return EnvironmentDifference(
+) -> EnvironmentMismatch:
+    return EnvironmentMismatch(
         name=each.name,
         kind="version",
         local=each.version,
@@ -183,10 +183,10 @@ def _version(
 
 def _build(
     each: InstalledDistribution,
-    local: EnvironmentRecord,
+    local: PythonEnvironment,
     there: InstalledDistribution,
-    target: EnvironmentRecord,
-) -> Iterator[EnvironmentDifference]:
+    target: PythonEnvironment,
+) -> Iterator[EnvironmentMismatch]:
     """Builds of one version for different accelerators: from a CPU to any is an ordinary move, back it is not."""
     one, other = accelerator_of(each, local), accelerator_of(there, target)
     if one == other and (each.name, each.version) == (there.name, there.version):
@@ -199,7 +199,7 @@ def _build(
         build = f"({accelerator})" if accelerator and accelerator != found.label else ""
         return " ".join(part for part in (name, found.version, build) if part)
 
-    yield EnvironmentDifference(
+    yield EnvironmentMismatch(
         name=each.name,
         kind="build",
         local=words(each, one),
@@ -211,11 +211,11 @@ def _build(
 
 def _of_a_folder(
     each: InstalledDistribution, there: InstalledDistribution | None
-) -> EnvironmentDifference:
+) -> EnvironmentMismatch:
     """No index has it: code of an editable install travels with the project, of another folder nothing does."""
     path = each.url.removeprefix("file://").partition("#")[0] or each.name
     editable = each.origin == "editable"
-    return EnvironmentDifference(
+    return EnvironmentMismatch(
         name=each.name,
         kind="editable" if editable else "folder",
         local=f"{each.version} of {path}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from airflow_training.environments.model import EnvironmentRecord, InstalledDistribution
+from airflow_training.environments.model import InstalledDistribution, PythonEnvironment
 
 __all__ = ["accelerator_of", "find_framework", "framework_of", "is_accelerator_label"]
 
@@ -43,7 +43,7 @@ def framework_of(name: str) -> str | None:
     return found if found in _FRAMEWORKS else None
 
 
-def find_framework(framework: str, record: EnvironmentRecord) -> InstalledDistribution | None:
+def find_framework(framework: str, record: PythonEnvironment) -> InstalledDistribution | None:
     """Return the build of a framework that a Python has."""
     return next(
         (each for each in record.by_name.values() if framework_of(each.name) == framework), None
@@ -55,7 +55,7 @@ def is_accelerator_label(label: str) -> bool:
     return _LABEL.fullmatch(label) is not None
 
 
-def accelerator_of(distribution: InstalledDistribution, record: EnvironmentRecord) -> str:
+def accelerator_of(distribution: InstalledDistribution, record: PythonEnvironment) -> str:
     """Return `cpu`, `cuda 12.6`, `cuda`, `rocm 6.2` ...; empty where nothing tells."""
     if distribution.build:
         return distribution.build.replace("hip", "rocm")

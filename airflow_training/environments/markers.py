@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
 
-from airflow_training.environments.model import EnvironmentRecord
+from airflow_training.environments.model import PythonEnvironment
 
 __all__ = ["holds"]
 
@@ -12,7 +12,7 @@ _SYSTEMS = {"linux": "Linux", "darwin": "Darwin", "win32": "Windows"}
 _IMPLEMENTATIONS = {"cpython": "CPython", "pypy": "PyPy"}
 
 
-def holds(marker: str, record: EnvironmentRecord) -> bool:
+def holds(marker: str, record: PythonEnvironment) -> bool:
     """Say whether a marker is true there; no marker is, and one that cannot be judged (of an extra) is not."""
     if not marker:
         return True

@@ -15,9 +15,9 @@ from typing import Any, Literal
 from airflow_training.documents.text import counted
 from airflow_training.environments.addresses import public_url
 from airflow_training.environments.catalogue import CatalogueImage, EnvironmentCatalogue
-from airflow_training.environments.differences import EnvironmentDifference, compare, is_needed
+from airflow_training.environments.differences import EnvironmentMismatch, compare, is_needed
 from airflow_training.environments.framework_builds import framework_of, is_accelerator_label
-from airflow_training.environments.model import EnvironmentRecord, InstalledDistribution
+from airflow_training.environments.model import InstalledDistribution, PythonEnvironment
 from airflow_training.errors import InputError, Problem
 
 __all__ = ["Match", "MatchKind", "match"]
@@ -32,7 +32,7 @@ class Match:
 
     image: CatalogueImage
     kind: MatchKind
-    differences: Sequence[EnvironmentDifference] = ()
+    differences: Sequence[EnvironmentMismatch] = ()
     requirements: Sequence[str] = ()
     """Lines of a requirements file, sorted: what is installed, each with its exact version and its hashes."""
     resolve: bool = False
@@ -75,7 +75,7 @@ class Match:
 
 
 def match(
-    record: EnvironmentRecord,
+    record: PythonEnvironment,
     catalogue: EnvironmentCatalogue,
     cached: Collection[str] = (),
     *,
@@ -101,7 +101,7 @@ def match(
     return best
 
 
-def _match(record: EnvironmentRecord, image: CatalogueImage, leave_out: Collection[str]) -> Match:
+def _match(record: PythonEnvironment, image: CatalogueImage, leave_out: Collection[str]) -> Match:
     differences = compare(record, image.record, leave_out=leave_out)
     outcomes = {each.outcome for each in differences}
     if not outcomes & {"installed", "rebuilt"}:
@@ -172,7 +172,7 @@ def _cost(found: Match) -> tuple[int, int, int, int]:
     )
 
 
-def _problem(each: EnvironmentDifference, image: CatalogueImage) -> Problem:
+def _problem(each: EnvironmentMismatch, image: CatalogueImage) -> Problem:
     there = f"{image.name} has {each.target}" if each.target else f"{image.name} has none"
     return Problem(
         code="environment_difference",

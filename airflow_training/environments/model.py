@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from airflow_training.errors import InputError
 
-__all__ = ["EnvironmentRecord", "InstalledDistribution", "PackageOrigin"]
+__all__ = ["InstalledDistribution", "PackageOrigin", "PythonEnvironment"]
 
 PackageOrigin = Literal["index", "git", "archive", "folder", "editable", "conda"]
 """Where a distribution was installed from; of a `folder` or an `editable` no index has it."""
@@ -54,7 +54,7 @@ class InstalledDistribution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentRecord:
+class PythonEnvironment:
     """A Python with all that is installed for it."""
 
     python: str
@@ -105,7 +105,7 @@ class EnvironmentRecord:
         return document
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> EnvironmentRecord:
+    def from_json(cls, document: Mapping[str, Any]) -> PythonEnvironment:
         """Raises InputError for what is no record; lines of a requirements file are made of these texts."""
         try:
             document = dict(document)

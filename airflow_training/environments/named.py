@@ -19,7 +19,7 @@ from typing import Any
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from airflow_training.environments.model import EnvironmentRecord
+from airflow_training.environments.model import PythonEnvironment
 from airflow_training.errors import InputError
 
 __all__ = ["NamedEnvironment", "PackageFile", "split_name"]
@@ -54,7 +54,7 @@ class PackageFile:
 class NamedEnvironment:
     name: str
     version: str
-    record: EnvironmentRecord
+    record: PythonEnvironment
     files: Sequence[PackageFile]
     """Sorted."""
 
@@ -91,7 +91,7 @@ class NamedEnvironment:
             found = cls(
                 name=metadata["name"],
                 version=metadata["version"],
-                record=EnvironmentRecord.from_json(spec["record"]),
+                record=PythonEnvironment.from_json(spec["record"]),
                 files=[_file(row) for row in spec["files"]],
             )
         except (KeyError, TypeError, ValueError) as error:

@@ -16,9 +16,9 @@ from airflow_training.environments.addresses import public_url
 from airflow_training.environments.locks import Lock, LockedPackage, find_lock, read_lock
 from airflow_training.environments.markers import holds
 from airflow_training.environments.model import (
-    EnvironmentRecord,
     InstalledDistribution,
     PackageOrigin,
+    PythonEnvironment,
 )
 from airflow_training.environments.scan import scan
 from airflow_training.errors import InputError
@@ -39,7 +39,7 @@ def project_python(root: Path) -> Path:
     return Path(sys.executable)
 
 
-def record(python: str | Path | None = None, *, root: Path | None = None) -> EnvironmentRecord:
+def record(python: str | Path | None = None, *, root: Path | None = None) -> PythonEnvironment:
     """Describe an interpreter (by default the running one), with the lock of the project in `root`.
 
     All that is installed counts, development tools too: what a script imports cannot be known before it runs.
@@ -50,13 +50,13 @@ def record(python: str | Path | None = None, *, root: Path | None = None) -> Env
     return with_lock(found, read_lock(path)) if path else found
 
 
-def record_of(scanned: Mapping[str, Any]) -> EnvironmentRecord:
+def record_of(scanned: Mapping[str, Any]) -> PythonEnvironment:
     """Return the record of what `scan` has found."""
     rows = [_distribution(row) for row in scanned["distributions"]]
-    return EnvironmentRecord(**{**scanned, "distributions": rows})
+    return PythonEnvironment(**{**scanned, "distributions": rows})
 
 
-def with_lock(found: EnvironmentRecord, lock: Lock) -> EnvironmentRecord:
+def with_lock(found: PythonEnvironment, lock: Lock) -> PythonEnvironment:
     """Add a lock's hashes to the versions that are installed, and what it names for other platforms.
 
     An installed version that the lock does not name keeps its version, without hashes: the script was built on it.

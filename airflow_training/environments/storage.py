@@ -17,7 +17,7 @@ from airflow_training.environments.catalogue import CatalogueImage
 from airflow_training.environments.contents import sha256_of
 from airflow_training.environments.differences import compare, is_needed
 from airflow_training.environments.matching import Match
-from airflow_training.environments.model import EnvironmentRecord, InstalledDistribution
+from airflow_training.environments.model import InstalledDistribution, PythonEnvironment
 from airflow_training.environments.named import NamedEnvironment, PackageFile, split_name
 from airflow_training.errors import InputError, Problem, TrainingError
 
@@ -48,7 +48,7 @@ class PackageStore(Protocol):
 
 
 def add(
-    store: PackageStore, title: str, record: EnvironmentRecord, python: str
+    store: PackageStore, title: str, record: PythonEnvironment, python: str
 ) -> NamedEnvironment:
     """Put a Python's distributions into a store, as wheels, under a name and a version that were free.
 
@@ -235,5 +235,5 @@ def _download(store: PackageStore, file: PackageFile, path: Path) -> None:
     Path(part.name).replace(path)
 
 
-def _bare(record: EnvironmentRecord) -> EnvironmentRecord:
-    return EnvironmentRecord.from_json({**record.to_json(), "distributions": []})
+def _bare(record: PythonEnvironment) -> PythonEnvironment:
+    return PythonEnvironment.from_json({**record.to_json(), "distributions": []})

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_training.environments.catalogue import CatalogueImage, EnvironmentCatalogue
-from airflow_training.environments.model import EnvironmentRecord, InstalledDistribution
+from airflow_training.environments.model import InstalledDistribution, PythonEnvironment
 
 __all__ = ["RECORD", "catalogue_of", "dist", "with_dist", "without"]
 
@@ -16,7 +16,7 @@ def dist(name: str, version: str, **more: Any) -> InstalledDistribution:
     return InstalledDistribution(name=name, version=version, **more)
 
 
-RECORD = EnvironmentRecord(
+RECORD = PythonEnvironment(
     python="3.11.7",
     platform="linux-x86_64",
     libc="glibc 2.36",
@@ -31,7 +31,7 @@ RECORD = EnvironmentRecord(
 )
 
 
-def with_dist(record: EnvironmentRecord, *changed: InstalledDistribution) -> EnvironmentRecord:
+def with_dist(record: PythonEnvironment, *changed: InstalledDistribution) -> PythonEnvironment:
     """Return the record with distributions added, or in place of those of the same name."""
     names = {each.name for each in changed}
     kept = [each for each in record.distributions if each.name not in names]
@@ -39,13 +39,13 @@ def with_dist(record: EnvironmentRecord, *changed: InstalledDistribution) -> Env
     return replace(record, distributions=rows)
 
 
-def without(record: EnvironmentRecord, *names: str) -> EnvironmentRecord:
+def without(record: PythonEnvironment, *names: str) -> PythonEnvironment:
     kept = [each for each in record.distributions if each.name not in names]
     return replace(record, distributions=kept)
 
 
 def catalogue_of(
-    *records: EnvironmentRecord, names: Sequence[str] = ("image", "other", "third"), **more: Any
+    *records: PythonEnvironment, names: Sequence[str] = ("image", "other", "third"), **more: Any
 ) -> EnvironmentCatalogue:
     images = [
         CatalogueImage(name=name, python="/usr/bin/python3", record=record)

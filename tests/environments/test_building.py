@@ -159,7 +159,7 @@ BUILD = """
 import json, sys
 from pathlib import Path
 from airflow_training import environments
-record = environments.EnvironmentRecord.from_json(json.loads(Path(sys.argv[1]).read_text()))
+record = environments.PythonEnvironment.from_json(json.loads(Path(sys.argv[1]).read_text()))
 environments.prepare(environments.match(record, environments.catalogue_here()), Path(sys.argv[2]))
 """
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_training.environments.matching import Match, match
-from airflow_training.environments.model import EnvironmentRecord
+from airflow_training.environments.model import PythonEnvironment
 from airflow_training.errors import InputError
 from tests.environments.records import RECORD, catalogue_of, dist, with_dist, without
 
@@ -83,8 +83,8 @@ MUTANTS = [
     [pytest.param(*row[1:], id=row[0]) for row in MUTANTS],
 )
 def test_every_difference_is_found_by_name(
-    local: EnvironmentRecord,
-    image: EnvironmentRecord,
+    local: PythonEnvironment,
+    image: PythonEnvironment,
     name: str,
     kind: str,
     outcome: str,
@@ -114,7 +114,7 @@ def test_every_difference_is_found_by_name(
         pytest.param(with_dist(RECORD, dist("pip", "25.3"), dist("uv", "0.9.0")), id="tools"),
     ],
 )
-def test_what_only_the_image_has_does_not_matter(image: EnvironmentRecord):
+def test_what_only_the_image_has_does_not_matter(image: PythonEnvironment):
     assert match(RECORD, catalogue_of(image)).differences == []
 
 
@@ -197,7 +197,7 @@ def test_hashes_of_the_lock_are_kept_where_the_same_files_are_installed():
         pytest.param(with_dist(RECORD, dist("numpy", "2.1.1")), id="packages"),
     ],
 )
-def test_environments_on_different_bases_are_different(image: EnvironmentRecord):
+def test_environments_on_different_bases_are_different(image: PythonEnvironment):
     one = match(RECORD, catalogue_of(without(RECORD, "tqdm")))
     other = match(RECORD, catalogue_of(without(image, "tqdm")))
     assert one.digest == match(RECORD, catalogue_of(without(RECORD, "tqdm"))).digest

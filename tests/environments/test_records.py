@@ -10,7 +10,7 @@ import pytest
 
 from airflow_training.environments.addresses import public_url
 from airflow_training.environments.markers import holds
-from airflow_training.environments.model import EnvironmentRecord
+from airflow_training.environments.model import PythonEnvironment
 from airflow_training.environments.programs import uv_settings
 from airflow_training.environments.recording import record_of
 from airflow_training.errors import InputError
@@ -19,7 +19,7 @@ from tests.environments.records import RECORD, dist, with_dist, without
 
 def test_a_record_travels_as_json():
     record = with_dist(RECORD, dist("x", "1", hashes=("sha256:" + "0" * 64,), installed=False))
-    again = EnvironmentRecord.from_json(json.loads(json.dumps(record.to_json())))
+    again = PythonEnvironment.from_json(json.loads(json.dumps(record.to_json())))
     assert (again, again.digest) == (record, record.digest)
 
 
@@ -135,7 +135,7 @@ def test_no_password_is_left_in_an_address(address: str, expected: str):
 )
 def test_a_record_of_others_cannot_smuggle_lines_into_an_installation(row: dict[str, Any]):
     with pytest.raises(InputError, match="is no record of a Python"):
-        EnvironmentRecord.from_json({**SCANNED, "distributions": [row]})
+        PythonEnvironment.from_json({**SCANNED, "distributions": [row]})
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_training.checkpoints.store import LocalStore
 from airflow_training.environments import catalogue_here, record
-from airflow_training.environments.model import EnvironmentRecord
+from airflow_training.environments.model import PythonEnvironment
 from airflow_training.environments.storage import (
     add,
     delete_unused_files,
@@ -143,7 +143,7 @@ def test_files_go_with_the_last_version_that_has_them(
     ],
 )
 def test_another_python_than_its_files_are_for_is_refused(
-    store: LocalStore, tmp_path: Path, image: EnvironmentRecord, name: str
+    store: LocalStore, tmp_path: Path, image: PythonEnvironment, name: str
 ):
     with pytest.raises(InputError) as refused:
         fetch(store, "tiny@1", replace(HERE, record=image), tmp_path / "cache")

@@ -1,0 +1,476 @@
+"""All that a script imports, followed through local modules by their source; nothing is run."""
+
+from __future__ import annotations
+
+import difflib
+import os.path
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from airflow_training.capture.imports import Certainty, Import, ModuleFacts, module_facts
+from airflow_training.capture.installed import Installed
+from airflow_training.capture.module_search import LocalPlace, ModuleSearch, Portion
+from airflow_training.capture.search_places import Archive, Folder, find_module, place_at
+from airflow_training.errors import Problem
+
+__all__ = ["Closure", "DynamicImport", "OutsideImport", "import_closure"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicImport:
+    """An import whose name is known only when it runs, so that what it needs cannot be looked for."""
+
+    path: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideImport:
+    """Code from outside the project's root; it travels as `imports/<name>`."""
+
+    name: str
+    root: Path
+    items: Mapping[str, Path]
+    """Path below `imports/<name>` -> the package's folder or the file; a single empty path is an archive itself."""
+    metadata: Path | None = None
+    needed: frozenset[Path] = frozenset()
+    """Files that code loads by name: they travel even if they look like data."""
+    used_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closure:
+    needed: frozenset[str]
+    """Files and folders of the project that must be there, from its root."""
+    outside: Sequence[OutsideImport]
+    import_paths: Sequence[str]
+    """Folders of the tree for PYTHONPATH, in order."""
+    dynamic: Sequence[DynamicImport]
+    missing: Sequence[str]
+    """Imports that find nothing, but are caught, late or conditional: `path:line: name`."""
+    problems: Sequence[Problem]
+    modules: int
+    """Local modules that were read."""
+
+
+def import_closure(
+    *,
+    root: Path,
+    kind: str,
+    entry: str,
+    working_dir: Path,
+    python_path: Sequence[Path] = (),
+    installed: Installed | None = None,
+    entry_source: bytes | None = None,
+    also: Sequence[Path] = (),
+    allow_missing: Collection[str] = (),
+) -> Closure:
+    """Follow the imports of a script (its path from `root`) or module (dotted) as Python would find them.
+
+    `entry_source` stands for the script's content, of a notebook for example. `also` are scripts that it
+    starts. `allow_missing` are modules whose absence is no problem.
+    """
+    script = root / entry
+    # Python itself searches where the script really lies, not where a link to it does
+    first = script.resolve().parent if kind == "script" else working_dir
+    local = []
+    for path in (first, *python_path):
+        place = place_at(path)
+        if place is not None:
+            local.append(LocalPlace(place=place, name=path.name))
+    fallbacks = [
+        LocalPlace(place=Folder(path), name=path.name)
+        for path in (root, root / "src")
+        if path.is_dir()
+    ]
+    search = ModuleSearch(local=local, installed=installed or Installed(), fallbacks=fallbacks)
+    walk = _Walk(root=root, working_dir=working_dir, search=search, allow_missing=allow_missing)
+    if kind == "script":
+        walk.script(script, certain=True, source=entry_source)
+    else:
+        walk.entry_module(entry)
+    for path in also:
+        walk.script(path, certain=False)
+    walk.run()
+    return walk.result(implicit=first, python_path=python_path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Module:
+    path: Path
+    """Where its source lies; the archive for a module in one."""
+    source: bytes
+    package: str | None
+    """What relative imports start from; None for a script."""
+    folder: Path | None
+    """Where its package's files lie."""
+    certain: bool
+    is_entry: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    root: Path
+    working_dir: Path
+    search: ModuleSearch
+    allow_missing: Collection[str]
+    needed: set[str] = field(default_factory=set)
+    used: dict[Path, LocalPlace] = field(default_factory=dict)
+    outside: dict[str, dict[str, Path]] = field(default_factory=dict)
+    origins: dict[str, tuple[LocalPlace, str]] = field(default_factory=dict)
+    outside_needed: dict[str, set[Path]] = field(default_factory=dict)
+    dynamic: list[DynamicImport] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    loaded: dict[str, Sequence[Portion]] = field(default_factory=dict)
+    facts: dict[Path, ModuleFacts] = field(default_factory=dict)
+    certain: deque[_Module] = field(default_factory=deque)
+    uncertain: deque[_Module] = field(default_factory=deque)
+    visited: set[tuple[Path, str | None, int]] = field(default_factory=set)
+
+    def script(self, path: Path, *, certain: bool, source: bytes | None = None) -> None:
+        """Begin with a script."""
+        self._need(path, "")
+        if not certain:
+            self.search.add(str(path.resolve().parent))
+        module = _Module(
+            path=path,
+            source=path.read_bytes() if source is None else source,
+            package=None,
+            folder=path.parent,
+            certain=certain,
+            is_entry=certain,
+        )
+        (self.certain if certain else self.uncertain).append(module)
+
+    def entry_module(self, name: str) -> None:
+        """Begin with `python -m name`."""
+        if self._load(name, certain=True, by="-m", is_entry=True) is None:
+            self._not_found(name, "-m", certain=True)
+        elif any(each.found.folder is not None for each in self.loaded.get(name, ())):
+            self._load(f"{name}.__main__", certain=True, by="-m", is_entry=True)
+
+    def run(self) -> None:
+        """Visit all modules; those that are surely imported first, so that each is visited once."""
+        while self.certain or self.uncertain:
+            self._visit(self.certain.popleft() if self.certain else self.uncertain.popleft())
+
+    def _visit(self, module: _Module) -> None:
+        key = (module.path, module.package, len(module.source))
+        if key in self.visited:
+            return
+        self.visited.add(key)
+        try:
+            facts = module_facts(
+                module.source, file=str(module.path), working_dir=str(self.working_dir)
+            )
+        except (SyntaxError, ValueError) as error:
+            self._unreadable(module, error)
+            return
+        self.facts[module.path] = facts
+        for folder in facts.search_paths:
+            self.search.add(os.path.join(self.working_dir, folder))
+        for each in facts.imports:
+            self._import(each, module)
+        for call in facts.dynamic:
+            text = call.text if len(call.text) <= 100 else f"{call.text[:97]}..."
+            self.dynamic.append(
+                DynamicImport(path=self._told(module.path), line=call.line, text=text)
+            )
+            self._candidates(call.prefix, f"{self._told(module.path)}:{call.line}")
+        for resource in facts.resources:
+            self._resource(resource.package, resource.path, module)
+        for file in facts.files:
+            self._by_path(Path(os.path.join(self.working_dir, file)), module)
+
+    def _import(self, each: Import, module: _Module) -> None:
+        by = f"{self._told(module.path)}:{each.line}"
+        certain = each.certainty is Certainty.CERTAIN and module.certain
+        fatal = certain or (each.certainty is Certainty.LATE and module.is_entry)
+        name = each.module
+        if each.level:
+            if module.package is None:
+                if fatal:
+                    self._relative_in_script(each, module, by)
+                return
+            base = module.package.split(".")
+            if each.level > len(base):
+                if fatal:
+                    self._problem(by, "a relative import leads above its package", "", "")
+                return
+            name = ".".join((*base[: len(base) - each.level + 1], *filter(None, [name])))
+        portions = self._load(name, certain=certain, by=by)
+        if portions is None:
+            if each.certainty is not Certainty.GUARDED:
+                self._not_found(name, by, certain=fatal)
+            else:
+                self.missing.append(f"{by}: {name}")
+            return
+        names = list(each.names)
+        if "*" in names:
+            names = list(self._exported(portions))
+        for inner in names:
+            if self._child(portions, inner) is not None:
+                self._load(f"{name}.{inner}", certain=certain, by=by)
+
+    def _load(
+        self, name: str, *, certain: bool, by: str, is_entry: bool = False
+    ) -> Sequence[Portion] | None:
+        """Find a module and the packages above it; nothing for what the environment has, None where there is none."""
+        first, *rest = name.split(".")
+        top = self.search.top(first)
+        if not top:
+            return None
+        portions = top.portions
+        dotted = first
+        self._reach(dotted, portions, certain=certain, by=by, is_entry=is_entry and not rest)
+        for part in rest:
+            if not portions:
+                return ()
+            child = self._child(portions, part)
+            dotted = f"{dotted}.{part}"
+            if child is None:
+                return () if top.installed or self._makes_own(portions) else None
+            portions = child
+            is_last = dotted == name
+            self._reach(dotted, portions, certain=certain, by=by, is_entry=is_entry and is_last)
+        return portions
+
+    def _child(self, portions: Sequence[Portion], name: str) -> Sequence[Portion] | None:
+        children = []
+        for each in portions:
+            if each.found.folder is None:
+                continue
+            found = find_module(each.found.place, each.found.folder, name)
+            if found is not None and found.file:
+                return [Portion(found=found, origin=each.origin)]
+            if found is not None:
+                children.append(Portion(found=found, origin=each.origin))
+        return children or None
+
+    def _makes_own(self, portions: Sequence[Portion]) -> bool:
+        """Whether what is missing below may be made by the module itself when it runs."""
+        for each in portions:
+            found = each.found
+            if not found.file:
+                continue
+            if not found.is_source:
+                return True
+            source = found.place.read(found.file)
+            if any(word in source for word in (b"__path__", b"sys.modules", b"__getattr__")):
+                return True
+        return False
+
+    def _reach(
+        self, dotted: str, portions: Sequence[Portion], *, certain: bool, by: str, is_entry: bool
+    ) -> None:
+        if self.loaded.get(dotted) == portions and not certain:
+            return
+        self.loaded[dotted] = portions
+        for each in portions:
+            found = each.found
+            if not found.file:
+                continue
+            path = found.place.path_of(found.file)
+            self._record(each, path, by)
+            if found.is_source:
+                module = _Module(
+                    path=path if not isinstance(found.place, Archive) else path / found.file,
+                    source=found.place.read(found.file),
+                    package=dotted if found.folder is not None else dotted.rpartition(".")[0],
+                    folder=path.parent,
+                    certain=certain,
+                    is_entry=is_entry,
+                )
+                (self.certain if certain else self.uncertain).append(module)
+
+    def _exported(self, portions: Sequence[Portion]) -> Sequence[str]:
+        for each in portions:
+            if each.found.is_source and each.found.folder is not None:
+                try:
+                    facts = module_facts(each.found.place.read(each.found.file), file="")
+                except (SyntaxError, ValueError):
+                    continue
+                return facts.exported or ()
+        return ()
+
+    def _candidates(self, prefix: str, by: str) -> None:
+        """Follow every submodule that a name which begins so could mean."""
+        package = prefix.rpartition(".")[0]
+        portions = self._load(package, certain=False, by=by) if package else None
+        for each in portions or ():
+            for name in each.found.place.names(each.found.folder or ""):
+                module = name.partition(".")[0]
+                if f"{package}.{module}".startswith(prefix) and module.isidentifier():
+                    self._load(f"{package}.{module}", certain=False, by=by)
+
+    def _resource(self, package: str, path: str, module: _Module) -> None:
+        folders = [module.folder] if module.folder else []
+        if package and package != module.package:
+            portions = self._load(package, certain=False, by=self._told(module.path)) or ()
+            folders = [
+                each.found.place.path_of(each.found.folder)
+                for each in portions
+                if each.found.folder is not None
+            ]
+        for folder in folders:
+            target = Path(os.path.normpath(folder / path))
+            if target.exists() and folder in target.parents:
+                self._need(target, "")
+
+    def _by_path(self, path: Path, module: _Module) -> None:
+        path = Path(os.path.normpath(path))
+        if path.suffix == ".py" and path.is_file() and self._in_root(path) is not None:
+            self.script(path, certain=False)
+        elif path.exists():
+            self.missing.append(f"{self._told(module.path)}: loads {path}, which is not carried")
+
+    def _record(self, portion: Portion, path: Path, by: str) -> None:
+        """Note that a module's file must travel, in the project or as an import from outside."""
+        origin = portion.origin
+        inside = self._in_root(path)
+        if inside is not None and not (origin.module and not self._fits(origin)):
+            self.needed.add(inside)
+            self.used.setdefault(self._search_root(origin), origin)
+            return
+        if isinstance(origin.place, Archive):
+            target, source = "", origin.place.root
+        elif origin.module:
+            suffix = ".py" if origin.place.root.is_file() else ""
+            target, source = origin.module.replace(".", "/") + suffix, origin.place.root
+        else:
+            target = portion.found.file.split("/")[0]
+            source = origin.place.root / target
+        key = next((k for k, (o, _) in self.origins.items() if _same(o, origin)), None)
+        if key is None:
+            key = self._free_name(origin.name)
+            self.origins[key] = (origin, by)
+        self.used.setdefault(origin.place.root, origin)
+        self.outside.setdefault(key, {})[target] = source
+
+    def _fits(self, origin: LocalPlace) -> bool:
+        """Whether a folder on PYTHONPATH finds what an editable install maps."""
+        parts = origin.module.split(".")
+        path = origin.place.root
+        return list(path.with_suffix("").parts[-len(parts) :]) == parts
+
+    def _search_root(self, origin: LocalPlace) -> Path:
+        if not origin.module:
+            return origin.place.root
+        return origin.place.root.parents[origin.module.count(".")]
+
+    def _free_name(self, name: str) -> str:
+        base = "".join(c if c.isalnum() or c in "._-" else "_" for c in name).strip(".") or "path"
+        number, key = 1, base
+        while key in self.origins:
+            number += 1
+            key = f"{base}-{number}"
+        return key
+
+    def _need(self, path: Path, key: str) -> None:  # noqa: ARG002
+        inside = self._in_root(path)
+        if inside is not None:
+            self.needed.add(inside)
+            return
+        for name, items in self.outside.items():
+            if any(source in (path, *path.parents) for source in items.values()):
+                self.outside_needed.setdefault(name, set()).add(path)
+
+    def _in_root(self, path: Path) -> str | None:
+        for root in (self.root, self.root.resolve()):
+            if root == path or root in path.parents:
+                return path.relative_to(root).as_posix()
+        return None
+
+    def _told(self, path: Path) -> str:
+        return self._in_root(path) or str(path)
+
+    def _unreadable(self, module: _Module, error: SyntaxError | ValueError) -> None:
+        line = error.lineno if isinstance(error, SyntaxError) else None
+        where = f"{self._told(module.path)}:{line or 1}"
+        if module.certain:
+            message = error.msg if isinstance(error, SyntaxError) else str(error)
+            self.problems.append(
+                Problem(
+                    code="syntax",
+                    field=where,
+                    message=f"this Python cannot read it: {message}",
+                    hint=f"python -m py_compile {self._told(module.path)}",
+                )
+            )
+        else:
+            self.missing.append(f"{where}: cannot be read: {error}")
+
+    def _relative_in_script(self, each: Import, module: _Module, by: str) -> None:
+        dotted = self._told(module.path).removesuffix(".py").replace("/", ".")
+        shown = "." * each.level + each.module
+        self._problem(
+            by,
+            f"a script cannot import {shown!r}, which is relative to a package",
+            shown,
+            f"start it as a module: cloud run -m {dotted}",
+        )
+
+    def _not_found(self, name: str, by: str, *, certain: bool) -> None:
+        if not certain or name.split(".")[0] in self.allow_missing or name in self.allow_missing:
+            self.missing.append(f"{by}: {name}")
+            return
+        first = name.split(".")[0]
+        near = difflib.get_close_matches(first, self.search.top_names(), n=1, cutoff=0.8)
+        if self.search.top(first):
+            hint = f"add {name.replace('.', '/')}.py, or catch ImportError if it is not needed"
+        elif near and near[0] != first:
+            hint = f"did you mean {near[0]!r}?"
+        else:
+            hint = (
+                f"install it (pip install {first}) or name its folder: PYTHONPATH=FOLDER;"
+                f" if it is not needed: --allow-missing {first}"
+            )
+        message = f"no module named {name!r}, neither here nor installed nor in Python"
+        self._problem(by, message, name, hint)
+
+    def _problem(self, where: str, message: str, value: str, hint: str) -> None:
+        problem = Problem(
+            code="module-not-found", field=where, message=message, value=value or None, hint=hint
+        )
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def result(self, *, implicit: Path, python_path: Sequence[Path]) -> Closure:
+        """What was found; `implicit` is the folder that Python searches by itself."""
+        paths: list[str] = []
+        roots = [path for path in python_path if self._in_root(path) is not None]
+        for root in (*roots, *self.used):
+            inside = self._in_root(root)
+            if inside is not None and root != implicit:
+                paths.append(f"project/{inside}".removesuffix("/."))
+        paths += [f"imports/{name}" for name in self.outside]
+        return Closure(
+            needed=frozenset(self.needed - {"."}),
+            outside=[
+                OutsideImport(
+                    name=name,
+                    root=self.origins[name][0].place.root,
+                    items=items,
+                    metadata=self.origins[name][0].metadata,
+                    needed=frozenset(self.outside_needed.get(name, ())),
+                    used_by=self.origins[name][1],
+                )
+                for name, items in self.outside.items()
+            ],
+            import_paths=list(dict.fromkeys(paths)),
+            dynamic=self.dynamic,
+            missing=list(dict.fromkeys(self.missing)),
+            problems=self.problems,
+            modules=len(self.visited),
+        )
+
+
+def _same(one: LocalPlace, other: LocalPlace) -> bool:
+    """Whether two places go to one folder below `imports/`: parts of one distribution do."""
+    if one.metadata is not None and one.metadata == other.metadata:
+        return True
+    return one.place.root == other.place.root and one.module == other.module

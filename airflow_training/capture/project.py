@@ -1,0 +1,342 @@
+"""All that a local run needs elsewhere: its files by digest, its command, and what stays behind with the reason."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from airflow_training.capture import git
+from airflow_training.capture.closure import (
+    Closure,
+    DynamicImport,
+    OutsideImport,
+    import_closure,
+)
+from airflow_training.capture.command import capture_command
+from airflow_training.capture.files import Candidate, Listing, list_files, list_needed
+from airflow_training.capture.git import GitState
+from airflow_training.capture.installed import installed_in, own_site_dirs
+from airflow_training.capture.kinds import LARGEST_BYTES, on_demand, size_text
+from airflow_training.capture.model import CapturedCommand, Omission, Tree, TreeEntry
+from airflow_training.capture.notebook import export_notebook
+from airflow_training.capture.roots import find_root, is_shared_folder
+from airflow_training.capture.secrets import find_secrets, secret_problems
+from airflow_training.errors import InputError, Problem
+
+__all__ = ["ProjectCapture", "capture_project", "capture_run"]
+
+_MOST_FILES = 20_000
+_MOST_BYTES = 1 << 30
+_METADATA = ("METADATA", "PKG-INFO", "entry_points.txt", "top_level.txt")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectCapture:
+    """What travels, what does not, and what is wrong. Nothing is sent before `check` was called."""
+
+    root: Path
+    tree: Tree
+    command: CapturedCommand
+    omissions: Sequence[Omission] = ()
+    outside: Sequence[OutsideImport] = ()
+    dynamic_imports: Sequence[DynamicImport] = ()
+    missing: Sequence[str] = ()
+    """Imports that find nothing here and are not sure to run: `path:line: name`."""
+    notes: Sequence[str] = ()
+    problems: Sequence[Problem] = ()
+    """Secrets, modules that are not found, files that cannot be read."""
+    git: GitState | None = None
+    contents: Mapping[str, Path | bytes] = field(default_factory=dict)
+    """Digest -> the file that has it, or the bytes of what was generated."""
+
+    def check(self) -> None:
+        """Refuse what may not, or could not, run elsewhere.
+
+        Raises:
+            InputError: with all problems at once.
+        """
+        if self.problems:
+            raise InputError(problems=self.problems)
+
+    def read(self, sha256: str) -> bytes:
+        """The content of a digest, as it was captured.
+
+        Raises:
+            InputError: the file has changed since.
+        """
+        source = self.contents[sha256]
+        if isinstance(source, bytes):
+            return source
+        content = source.read_bytes() if source.is_file() else b""
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise InputError.of(
+                code="changed",
+                field=str(source),
+                message="it has changed while it was sent",
+                hint="start again: what is there already is not sent twice",
+            )
+        return content
+
+
+def capture_run(
+    argv: Sequence[str],
+    *,
+    working_dir: Path,
+    environ: Mapping[str, str],
+    root: Path | None = None,
+    env: Sequence[str] = (),
+    allow_secrets: Collection[str] = (),
+    allow_missing: Collection[str] = (),
+) -> ProjectCapture:
+    """Capture `SCRIPT ARGS` or `-m MODULE ARGS` as it would run in `working_dir`. Call `check` before sending.
+
+    Args:
+        argv: as after `python`; a script may be a notebook.
+        working_dir: absolute.
+        environ: the variables of this process; PYTHONPATH of it is followed, few others travel.
+        root: the project's root, else found.
+        env: further variables, NAME or NAME=VALUE.
+        allow_secrets: FILE or FILE:LINE that are no secrets, as in the tree without `project/`.
+        allow_missing: modules that need not be found.
+
+    Raises:
+        InputError: there is no such script, or an argument or variable is a secret.
+    """
+    project = find_root(argv, working_dir=working_dir, root=root)
+    command = capture_command(
+        argv, root=project, working_dir=working_dir, environ=environ, env=env
+    )
+    generated: dict[str, bytes] = {}
+    notes: list[str] = []
+    if command.kind == "script" and command.entry.endswith(".ipynb"):
+        script = export_notebook((project / command.entry).read_bytes(), path=command.entry)
+        notes += [f"{command.entry}: left out: {each}" for each in script.left_out]
+        command = replace(command, entry=f"{command.entry}.py")
+        generated[command.entry] = script.source
+    python_path = [
+        Path(os.path.normpath(working_dir / each))
+        for each in environ.get("PYTHONPATH", "").split(os.pathsep)
+        if each
+    ]
+    return capture_project(
+        project,
+        command,
+        working_dir=working_dir,
+        python_path=python_path,
+        generated=generated,
+        notes=notes,
+        allow_secrets=allow_secrets,
+        allow_missing=allow_missing,
+    )
+
+
+def capture_project(
+    root: Path,
+    command: CapturedCommand,
+    *,
+    working_dir: Path | None = None,
+    python_path: Sequence[Path] = (),
+    site_dirs: Sequence[Path] | None = None,
+    generated: Mapping[str, bytes] | None = None,
+    notes: Sequence[str] = (),
+    allow_secrets: Collection[str] = (),
+    allow_missing: Collection[str] = (),
+) -> ProjectCapture:
+    """Capture a command that is known already; `generated` are files below the root that are not on disk."""
+    generated = generated or {}
+    here = working_dir or root / command.working_dir.removeprefix("project").lstrip("/")
+    closure = import_closure(
+        root=root,
+        kind=command.kind,
+        entry=command.entry,
+        working_dir=here,
+        python_path=python_path,
+        installed=installed_in(own_site_dirs() if site_dirs is None else site_dirs),
+        entry_source=generated.get(command.entry),
+        also=[Path(p) for p in command.paths.values() if p.endswith(".py") and Path(p).is_file()],
+        allow_missing=allow_missing,
+    )
+    gathering = _Gathering(allow_secrets=allow_secrets)
+    gathering.notes += notes
+    needed = {*closure.needed, *_named_files(command, root)} - {*generated}
+    if is_shared_folder(root):
+        listing = list_needed(root, needed)
+        gathering.notes.append(
+            f"{root} is no project's folder: only what is imported travels; --root FOLDER for all of one"
+        )
+    else:
+        listing = list_files(root, needed=needed)
+    gathering.listing(listing, "project", root)
+    for path, content in generated.items():
+        gathering.content(f"project/{path}", content, mode=0o644)
+    for each in closure.outside:
+        gathering.outside(each)
+    if command.working_dir != "project" and here.is_dir():
+        gathering.folder(command.working_dir)
+    if working_dir is not None and root not in (working_dir, *working_dir.parents):
+        gathering.notes.append(
+            f"the working directory {working_dir} lies outside of the project: elsewhere it is its root"
+        )
+    tree = Tree(entries=gathering.settled())
+    state, note = _git_state(root)
+    return ProjectCapture(
+        root=root,
+        tree=tree,
+        command=replace(command, import_paths=[*command.import_paths, *closure.import_paths]),
+        omissions=gathering.omissions,
+        outside=closure.outside,
+        dynamic_imports=closure.dynamic,
+        missing=closure.missing,
+        notes=[*gathering.notes, *note],
+        problems=[*closure.problems, *gathering.problems, *_too_much(tree, root, closure)],
+        git=state,
+        contents=gathering.contents,
+    )
+
+
+def _named_files(command: CapturedCommand, root: Path) -> Iterator[str]:
+    """Files of the project that an argument names, but for data: a model, or a configuration that git ignores."""
+    for text in command.paths.values():
+        path = Path(text)
+        if root in path.parents and path.is_file():
+            waits = on_demand(path.name, path.stat().st_size, in_package=False)
+            if waits is None or waits[0] == "model":
+                yield path.relative_to(root).as_posix()
+
+
+def _git_state(root: Path) -> tuple[GitState | None, Sequence[str]]:
+    if git.repository_top(root) is None:
+        return None, ()
+    try:
+        return git.git_state(root), ()
+    except git.GitError:
+        return None, ()
+
+
+def _too_much(tree: Tree, root: Path, closure: Closure) -> Iterator[Problem]:
+    size = sum(each.size for each in tree.entries)
+    if len(tree.entries) <= _MOST_FILES and size <= _MOST_BYTES:
+        return
+    folders: dict[str, int] = {}
+    for each in tree.entries:
+        top = "/".join(each.path.split("/")[:2])
+        folders[top] = folders.get(top, 0) + each.size
+    largest = sorted(folders, key=lambda name: -folders[name])[:3]
+    told = ", ".join(f"{name} ({size_text(folders[name])})" for name in largest)
+    yield Problem(
+        code="too-much",
+        field=str(root),
+        message=f"{len(tree.entries):,} files of {size_text(size)} would travel; largest: {told}",
+        allowed=(f"{_MOST_FILES:,} files", size_text(_MOST_BYTES)),
+        hint=f"--root FOLDER, or name what stays in {root}/.trainingignore",
+    )
+
+
+class _Gathering:
+    """Entries of the tree, with their contents read once: for the digest and for secrets."""
+
+    def __init__(self, *, allow_secrets: Collection[str]) -> None:
+        self.allow_secrets = allow_secrets
+        self.entries: dict[str, TreeEntry] = {}
+        self.contents: dict[str, Path | bytes] = {}
+        self.omissions: list[Omission] = []
+        self.problems: list[Problem] = []
+        self.notes: list[str] = []
+
+    def listing(self, listing: Listing, prefix: str, root: Path) -> None:
+        """Add what was listed of a folder as `prefix`."""
+        for each in listing.candidates:
+            self._candidate(each, f"{prefix}/{each.path}", root)
+        self.omissions += [
+            replace(each, path=f"{prefix}/{each.path.removeprefix('./')}")
+            for each in listing.omissions
+        ]
+        self.notes += [note for note in listing.notes if note not in self.notes]
+
+    def outside(self, each: OutsideImport) -> None:
+        """Add what is imported from outside of the project."""
+        base = f"imports/{each.name}"
+        for target, source in each.items.items():
+            path = f"{base}/{target}" if target else base
+            if source.is_dir():
+                needed = {
+                    file.relative_to(source).as_posix()
+                    for file in each.needed
+                    if source in file.parents
+                }
+                self.listing(list_files(source, needed=needed), path, source)
+            else:
+                self.file(path, source, mode=source.stat().st_mode & 0o777)
+        for name in _METADATA if each.metadata else ():
+            source = Path(each.metadata or "") / name
+            if source.is_file():
+                self.file(f"{base}/{source.parent.name}/{name}", source, mode=0o644)
+
+    def _candidate(self, each: Candidate, path: str, root: Path) -> None:
+        try:
+            path.encode()
+            each.link.encode()
+        except UnicodeEncodeError:
+            shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+            self._problem(shown, "its name is not UTF-8", "rename it, or leave it out by .trainingignore")
+            return
+        if each.kind == "file":
+            self.file(path, each.source, mode=each.mode)
+        else:
+            self.entries[path] = TreeEntry(
+                path=path, kind=each.kind, mode=each.mode, link=each.link
+            )
+
+    def file(self, path: str, source: Path, *, mode: int) -> None:
+        """Add a file as it is on disk."""
+        try:
+            if source.stat().st_size > LARGEST_BYTES:
+                self._problem(
+                    path,
+                    f"the code needs it, and it is larger than {size_text(LARGEST_BYTES)}",
+                    "read it by a path that is an argument instead: then it is read on demand",
+                )
+                return
+            content = source.read_bytes()
+        except OSError as error:
+            self._problem(
+                path,
+                f"it cannot be read: {error.strerror}",
+                f"chmod u+r {source}, or leave it out by .trainingignore",
+            )
+            return
+        sha256 = self.content(path, content, mode=mode)
+        self.contents[sha256] = source
+
+    def content(self, path: str, content: bytes, *, mode: int) -> str:
+        """Add a file of these bytes; its digest."""
+        sha256 = hashlib.sha256(content).hexdigest()
+        self.entries[path] = TreeEntry(path=path, mode=mode, size=len(content), sha256=sha256)
+        self.contents[sha256] = content
+        shown = path.removeprefix("project/")
+        self.problems += secret_problems(find_secrets(shown, content), allowed=self.allow_secrets)
+        return sha256
+
+    def folder(self, path: str) -> None:
+        """Add a folder that must be there, should nothing be in it."""
+        self.entries.setdefault(path, TreeEntry(path=path, kind="folder", mode=0o755))
+
+    def settled(self) -> list[TreeEntry]:
+        """All entries; a folder only where it is empty."""
+        filled: set[str] = set()
+        for path in self.entries:
+            while "/" in path and path.rpartition("/")[0] not in filled:
+                path = path.rpartition("/")[0]
+                filled.add(path)
+        return sorted(
+            each
+            for each in self.entries.values()
+            if not (each.kind == "folder" and each.path in filled)
+        )
+
+    def _problem(self, path: str, message: str, hint: str) -> None:
+        shown = path.removeprefix("project/")
+        self.problems.append(Problem(code="file", field=shown, message=message, hint=hint))

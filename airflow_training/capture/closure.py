@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from airflow_training.capture.import_lines import plain_imports
 from airflow_training.capture.imports import Certainty, Import, ModuleFacts, module_facts
 from airflow_training.capture.installed import Installed
 from airflow_training.capture.module_search import LocalPlace, ModuleSearch, Portion
@@ -117,6 +118,8 @@ class _Walk:
     working_dir: Path
     search: ModuleSearch
     allow_missing: Collection[str]
+    tops: Sequence[str] = field(init=False)
+    """The root as it was named, and as it really lies."""
     needed: set[str] = field(default_factory=set)
     used: dict[Path, LocalPlace] = field(default_factory=dict)
     outside: dict[str, dict[str, Path]] = field(default_factory=dict)
@@ -126,14 +129,17 @@ class _Walk:
     missing: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     loaded: dict[str, Sequence[Portion]] = field(default_factory=dict)
-    facts: dict[Path, ModuleFacts] = field(default_factory=dict)
+    surely_loaded: set[str] = field(default_factory=set)
     certain: deque[_Module] = field(default_factory=deque)
     uncertain: deque[_Module] = field(default_factory=deque)
     visited: set[tuple[Path, str | None, int]] = field(default_factory=set)
 
+    def __post_init__(self) -> None:
+        self.tops = (str(self.root), str(self.root.resolve()))
+
     def script(self, path: Path, *, certain: bool, source: bytes | None = None) -> None:
         """Begin with a script."""
-        self._need(path, "")
+        self._need(path)
         if not certain:
             self.search.add(str(path.resolve().parent))
         module = _Module(
@@ -164,18 +170,21 @@ class _Walk:
             return
         self.visited.add(key)
         try:
-            facts = module_facts(
+            facts = self._plain(module) or module_facts(
                 module.source, file=str(module.path), working_dir=str(self.working_dir)
             )
         except (SyntaxError, ValueError) as error:
             self._unreadable(module, error)
             return
-        self.facts[module.path] = facts
         for folder in facts.search_paths:
             self.search.add(os.path.join(self.working_dir, folder))
         for each in facts.imports:
             self._import(each, module)
+        told = set()
         for call in facts.dynamic:
+            if call.line in told:  # calls within calls
+                continue
+            told.add(call.line)
             text = call.text if len(call.text) <= 100 else f"{call.text[:97]}..."
             self.dynamic.append(
                 DynamicImport(path=self._told(module.path), line=call.line, text=text)
@@ -185,6 +194,22 @@ class _Walk:
             self._resource(resource.package, resource.path, module)
         for file in facts.files:
             self._by_path(Path(os.path.join(self.working_dir, file)), module)
+
+    def _plain(self, module: _Module) -> ModuleFacts | None:
+        """The module's imports by its lines, if all are found and each local one surely runs."""
+        found = None if module.is_entry else plain_imports(module.source)
+        if found is None:
+            return None
+        imports = []
+        for each, sure in found:
+            top = self.search.top(each.module.partition(".")[0]) if not each.level else None
+            if top is not None and not top:
+                return None
+            if top is None or top.portions:
+                if not sure:
+                    return None
+                imports.append(each)
+        return ModuleFacts(imports=imports)
 
     def _import(self, each: Import, module: _Module) -> None:
         by = f"{self._told(module.path)}:{each.line}"
@@ -240,7 +265,7 @@ class _Walk:
         return portions
 
     def _child(self, portions: Sequence[Portion], name: str) -> Sequence[Portion] | None:
-        children = []
+        children: list[Portion] = []
         for each in portions:
             if each.found.folder is None:
                 continue
@@ -267,9 +292,14 @@ class _Walk:
     def _reach(
         self, dotted: str, portions: Sequence[Portion], *, certain: bool, by: str, is_entry: bool
     ) -> None:
-        if self.loaded.get(dotted) == portions and not certain:
+        known = self.loaded.get(dotted)
+        if (known is portions or known == portions) and (
+            not certain or dotted in self.surely_loaded
+        ):
             return
         self.loaded[dotted] = portions
+        if certain:
+            self.surely_loaded.add(dotted)
         for each in portions:
             found = each.found
             if not found.file:
@@ -319,7 +349,7 @@ class _Walk:
         for folder in folders:
             target = Path(os.path.normpath(folder / path))
             if target.exists() and folder in target.parents:
-                self._need(target, "")
+                self._need(target)
 
     def _by_path(self, path: Path, module: _Module) -> None:
         path = Path(os.path.normpath(path))
@@ -350,6 +380,7 @@ class _Walk:
             self.origins[key] = (origin, by)
         self.used.setdefault(origin.place.root, origin)
         self.outside.setdefault(key, {})[target] = source
+        self.outside_needed.setdefault(key, set()).add(path)
 
     def _fits(self, origin: LocalPlace) -> bool:
         """Whether a folder on PYTHONPATH finds what an editable install maps."""
@@ -370,7 +401,7 @@ class _Walk:
             key = f"{base}-{number}"
         return key
 
-    def _need(self, path: Path, key: str) -> None:  # noqa: ARG002
+    def _need(self, path: Path) -> None:
         inside = self._in_root(path)
         if inside is not None:
             self.needed.add(inside)
@@ -380,9 +411,12 @@ class _Walk:
                 self.outside_needed.setdefault(name, set()).add(path)
 
     def _in_root(self, path: Path) -> str | None:
-        for root in (self.root, self.root.resolve()):
-            if root == path or root in path.parents:
-                return path.relative_to(root).as_posix()
+        text = str(path)
+        for root in self.tops:
+            if text == root:
+                return "."
+            if text.startswith(root + os.sep):
+                return text[len(root) + 1 :]
         return None
 
     def _told(self, path: Path) -> str:

@@ -55,7 +55,7 @@ def capture_command(
         InputError: there is no such script, or a secret stands in an argument or a variable.
     """
     kind: Literal["script", "module"]
-    if argv[:1] == ["-m"]:
+    if argv and argv[0] == "-m":
         kind, entry, args = "module", "".join(argv[1:2]), list(argv[2:])
     else:
         kind, entry, args = "script", "".join(argv[:1]), list(argv[1:])

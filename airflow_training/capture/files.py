@@ -156,13 +156,13 @@ class _Walk:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 self._folder(entry, f"{path}/", view, own)
+            elif not (entry.is_symlink() or entry.is_file()):
+                self.omit(path, "neither a file nor a folder", kind="special")
             elif self._is_needed(path) or not self._ignored(entry, path, view, own):
                 if entry.is_symlink():
                     self._link(entry, path, in_package=in_package)
-                elif entry.is_file():
-                    self.add_file(path, Path(entry.path), in_package=in_package)
                 else:
-                    self.omit(path, "neither a file nor a folder", kind="special")
+                    self.add_file(path, Path(entry.path), in_package=in_package)
         if prefix and len(self.candidates) == before:
             self._keep_folder(folder, prefix)
 
@@ -189,7 +189,8 @@ class _Walk:
         """What was found, in order."""
         self._settle_links()
         self.candidates.sort(key=lambda each: each.path)
-        omissions = summarized(self.omissions, [each.path for each in self.candidates])
+        files = [each.path for each in self.candidates if each.kind != "folder"]
+        omissions = summarized(self.omissions, files)
         return Listing(candidates=self.candidates, omissions=omissions, notes=self.notes)
 
     def _settle_links(self) -> None:
@@ -256,16 +257,24 @@ class _Walk:
             )
         elif source.is_file():
             self.add_file(path, source.resolve(), in_package=in_package)
-        elif source.is_dir() and (self._is_needed(path) or self._needs_below(f"{path}/")):
+        elif source.is_dir() and (
+            self._in_repository(source) or self._is_needed(path) or self._needs_below(f"{path}/")
+        ):
             real = os.path.realpath(source)
             if real not in self.followed:
                 self.followed.add(real)
                 rules = IgnoreRules((".gitignore",))
                 self.visit(source, f"{path}/", _IgnoreFiles(rules), IgnoreRules((OWN_FILE,)))
+                self.followed.discard(real)
         elif source.exists():
             self.omit(path, f"a link out of the project, to {target}", kind="link")
         else:
             self.omit(path, f"a link to nothing, {target}", kind="link")
+
+    def _in_repository(self, source: Path) -> bool:
+        """Whether a link leads to another folder of the same repository: such a folder is code."""
+        top = git.repository_top(self.root.resolve())
+        return top is not None and top in source.resolve().parents
 
     def _inside(self, source: Path, target: str) -> str | None:
         """The link as a relative one if it stays in the folder, else None."""

@@ -9,14 +9,16 @@ from enum import IntEnum
 
 from airflow_training.capture.path_expressions import PathExpressions
 
-__all__ = ["Certainty", "DynamicCall", "Import", "ModuleFacts", "ResourceName", "module_facts"]
+__all__ = ["WORDS", "Certainty", "DynamicCall", "Import", "ModuleFacts", "ResourceName", "module_facts"]
 
-_WORDS = (
+WORDS = (
     b"import_module",
     b"__import__",
-    b"resources",
-    b"get_data",
-    b"resource_",
+    b"importlib.resources",
+    b"importlib_resources",
+    b"import resources",
+    b"pkgutil",
+    b"pkg_resources",
     b"sys.path",
     b"from_file_location",
     b"run_path",
@@ -96,7 +98,7 @@ def module_facts(source: bytes, *, file: str, working_dir: str = "") -> ModuleFa
     assigned = dict(_assignments(tree.body))
     reader = _Reader(
         paths=PathExpressions(file=file, working_dir=working_dir, assigned=assigned),
-        calls=any(word in source for word in _WORDS),
+        calls=any(word in source for word in WORDS),
     )
     reader.block(tree.body, Certainty.CERTAIN)
     return ModuleFacts(
@@ -237,19 +239,18 @@ class _Reader:
     def _call(self, node: ast.Call, certainty: Certainty) -> None:
         name = _last_name(node.func)
         arguments = node.args
-        text = ast.unparse(node)
         if name in self.importers or name == "run_module":
-            self._imported(node, text, certainty)
+            self._imported(node, certainty)
         elif name in ("spec_from_file_location", "run_path", "SourceFileLoader"):
             place = arguments[-1] if name != "run_path" and arguments else None
             place = arguments[0] if name == "run_path" and arguments else place
             path = None if place is None else self.paths.value(place)
             if path is None:
-                self.dynamic.append(DynamicCall(line=node.lineno, text=text))
+                self.dynamic.append(DynamicCall(line=node.lineno, text=ast.unparse(node)))
             else:
                 self.files.append(path)
         elif name in ("insert", "append", "extend", "addsitedir") and _on_sys_path(node.func):
-            self._added(node, text)
+            self._added(node)
         elif name in _RESOURCE_FUNCTIONS and len(arguments) >= 2:
             package, *rest = (self._text(each) for each in arguments)
             known = [each for each in rest if each is not None]
@@ -258,7 +259,7 @@ class _Reader:
         elif name == "joinpath" and isinstance(node.func, ast.Attribute):
             self._below_files(node.func.value, arguments, node.lineno)
 
-    def _imported(self, node: ast.Call, text: str, certainty: Certainty) -> None:
+    def _imported(self, node: ast.Call, certainty: Certainty) -> None:
         keywords = {each.arg: each.value for each in node.keywords}
         place = node.args[0] if node.args else keywords.get("name")
         module = None if place is None else self._text(place)
@@ -269,7 +270,7 @@ class _Reader:
                     prefix = begin
                 case ast.BinOp(left=ast.Constant(value=str() as begin), op=ast.Add()):
                     prefix = begin
-            self.dynamic.append(DynamicCall(line=node.lineno, text=text, prefix=prefix))
+            self.dynamic.append(DynamicCall(line=node.lineno, text=ast.unparse(node), prefix=prefix))
             return
         level = len(module) - len(module.lstrip("."))
         package = node.args[1] if len(node.args) > 1 else keywords.get("package")
@@ -282,14 +283,14 @@ class _Reader:
             )
         )
 
-    def _added(self, node: ast.Call, text: str) -> None:
+    def _added(self, node: ast.Call) -> None:
         places = [node.args[-1]] if node.args else []
         if places and isinstance(places[0], (ast.List, ast.Tuple)):
             places = list(places[0].elts)
         for place in places:
             path = self.paths.value(place)
             if path is None:
-                self.dynamic.append(DynamicCall(line=node.lineno, text=text))
+                self.dynamic.append(DynamicCall(line=node.lineno, text=ast.unparse(node)))
             else:
                 self.search_paths.append(path)
 

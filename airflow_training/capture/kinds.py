@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-
 from airflow_training.capture.model import OmissionKind
 
 __all__ = ["LARGEST_BYTES", "LARGEST_OTHER_BYTES", "on_demand", "size_text"]
@@ -38,7 +36,7 @@ def on_demand(path: str, size: int, *, in_package: bool) -> tuple[OmissionKind, 
     """
     if size > LARGEST_BYTES:
         return "large", f"larger than {size_text(LARGEST_BYTES)}: read on demand"
-    name = PurePosixPath(path).name.lower()
+    name = path.rpartition("/")[2].lower()
     suffix = name.rpartition(".")[2] if "." in name else ""
     if suffix in _CODE:
         return None

@@ -58,14 +58,18 @@ def looks_secret(name: str, value: str) -> bool:
         return False
     if strength == "password":
         return _is_password(value)
-    if not _OPAQUE.fullmatch(value) or not (_has_digit(value) and _has_letter(value)):
+    digits = len(re.findall(r"[A-Za-z](?=\d)|\d(?=[A-Za-z])", value))
+    capitals = len(re.findall(r"[a-z](?=[A-Z])|[A-Z](?=[a-z])", value))
+    # digits and letters hardly take turns in names such as V1SecretVolume, nor capitals so often
+    irregular = digits >= 3 or (strength == "strong" and capitals >= len(value) / 2.5)
+    if not irregular or not _OPAQUE.fullmatch(value):
         return False
     if strength == "strong":
         readable = _DOTTED.fullmatch(value) is not None and _entropy(value) < 4.2
-        return len(value) >= 16 and _entropy(value) >= 3.0 and _turns(value) >= 3 and not readable
+        return len(value) >= 16 and _entropy(value) >= 3.0 and not readable
     mixed = value != value.lower() and value != value.upper()
     plain = _HEX.fullmatch(value) or _UUID.fullmatch(value) or _DOTTED.fullmatch(value)
-    return len(value) >= 20 and mixed and not plain and _turns(value) >= 3 and _entropy(value) >= 3.7
+    return len(value) >= 20 and mixed and not plain and _entropy(value) >= 3.7
 
 
 def _is_password(value: str) -> bool:
@@ -84,15 +88,6 @@ def _is_password(value: str) -> bool:
 
 def _has_digit(value: str) -> bool:
     return any(c.isdigit() for c in value)
-
-
-def _has_letter(value: str) -> bool:
-    return any(c.isalpha() for c in value)
-
-
-def _turns(value: str) -> int:
-    """How often letters and digits follow each other: hardly in names such as V1SecretVolume."""
-    return len(re.findall(r"[A-Za-z](?=\d)|\d(?=[A-Za-z])", value))
 
 
 def _entropy(value: str) -> float:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import PurePosixPath
 from typing import Any
 
 from airflow_training.capture.secret_patterns import ASSIGNMENT, FORMATS, QUOTED, UNQUOTED, URL
@@ -39,9 +38,8 @@ class Secret:
 
 def secret_file(path: str) -> str:
     """What a file is by its name that holds secrets and nothing else, or empty."""
-    parts = PurePosixPath(path).parts
-    name = parts[-1].lower()
-    parent = parts[-2].lower() if len(parts) > 1 else ""
+    folder, _, name = path.lower().rpartition("/")
+    parent = folder.rpartition("/")[2]
     if name == ".env" or (name.startswith(".env.") and not name.endswith(_TEMPLATES)):
         return "a file of environment variables"
     if name in _FILES:
@@ -96,7 +94,7 @@ def find_secrets(path: str, content: bytes) -> Sequence[Secret]:
         return [Secret(path=path, line=1, what=what)]
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         content = content.decode("utf-16", "replace").encode()
-    suffix = PurePosixPath(path).name.lower().rpartition(".")[2]
+    suffix = _language(path)
     kind = "binary" if b"\0" in content[:8192] else "text" if suffix in _UNQUOTED else "code"
     found: dict[int, Secret] = {}
     for match in _scanner(kind).finditer(content):
@@ -134,6 +132,15 @@ def secret_problems(secrets: Sequence[Secret], *, allowed: Collection[str] = ())
         for each in secrets
         if each.path not in allowed and f"{each.path}:{each.line}" not in allowed
     ]
+
+
+def _language(path: str) -> str:
+    """The suffix that tells how values are written; of `Dockerfile.gpu` and `.env.example` the beginning does."""
+    name = path.lower().rpartition("/")[2]
+    for begin, kind in ((".env", "env"), ("dockerfile", "dockerfile"), ("makefile", "mk")):
+        if name.startswith(begin):
+            return kind
+    return name.rpartition(".")[2]
 
 
 @cache
@@ -185,17 +192,17 @@ def _judge(content: bytes, start: int, suffix: str) -> str:
     if match is None:
         return ""
     value = match["value"]
-    inner = _formats().search(value)
+    bare = re.sub(r"^[rbf]?\\?[\"']", "", value)
+    inner = _formats().search(value) or _formats().match(text, match.end("value") - len(bare))
     if inner is not None and not is_example(inner.group()):
         return _named(inner)
     if (address := _URL.search(value)) is not None and _is_secret_address(address.group()):
         return "a password in an address"
     name = match["name"]
     separated = match.group()[len(name) : match.start("value") - match.start()]
-    if not separated.strip() and not name.startswith("-"):
-        return ""  # `key value` is an assignment on a command line only: --key value
-    bare = re.sub(r"^[rbf]?\\?[\"']", "", value)
     quoted = bare != value
+    if not separated.strip() and not name.startswith("-") and not (quoted and suffix == "sql"):
+        return ""  # `key value` is an assignment on a command line only: --key value
     if not quoted and suffix not in _UNQUOTED and not name.startswith("--"):
         return ""
     if "," in separated and suffix not in ("py", "ipynb", "js", "ts"):

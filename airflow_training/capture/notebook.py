@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Sequence
@@ -70,6 +71,8 @@ def _cell_lines(lines: Sequence[str], number: int, left_out: list[str]) -> list[
     if first.startswith("%%") and not first.startswith(_PYTHON_CELLS):
         left_out.append(f"cell {number}: all of it, {first.strip()}")
         return [f"# {line}" for line in lines]
+    if _is_python("\n".join(lines)):  # `%` may begin a line of an expression
+        return list(lines)
     kept = []
     for place, line in enumerate(lines, start=1):
         magic = _MAGIC.match(line)
@@ -81,3 +84,11 @@ def _cell_lines(lines: Sequence[str], number: int, left_out: list[str]) -> list[
         # a statement must stay, as the line may be all that a block holds
         kept.append(f"{indent}pass  # {line.strip()}" if indent else f"# {line.strip()}")
     return kept
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    return True

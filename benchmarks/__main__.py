@@ -24,6 +24,7 @@ ALL = (
     "recovery_time",
     "recovery_states",
     "recovery",
+    "capture",
 )
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
-import os.path
+import os
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from airflow_training.capture.code_places import CodePlaces, OutsideImport
 from airflow_training.capture.import_lines import plain_imports
+from airflow_training.capture.import_problems import (
+    above_its_package,
+    module_not_found,
+    relative_in_script,
+    syntax_problem,
+)
 from airflow_training.capture.imports import Certainty, Import, ModuleFacts, module_facts
 from airflow_training.capture.installed import Installed
 from airflow_training.capture.module_search import LocalPlace, ModuleSearch, Portion
 from airflow_training.capture.search_places import Archive, Folder, find_module, place_at
 from airflow_training.errors import Problem
 
-__all__ = ["Closure", "DynamicImport", "OutsideImport", "import_closure"]
+__all__ = ["Closure", "DynamicImport", "import_closure"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,20 +32,6 @@ class DynamicImport:
     path: str
     line: int
     text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutsideImport:
-    """Code from outside the project's root; it travels as `imports/<name>`."""
-
-    name: str
-    root: Path
-    items: Mapping[str, Path]
-    """Path below `imports/<name>` -> the package's folder or the file; a single empty path is an archive itself."""
-    metadata: Path | None = None
-    needed: frozenset[Path] = frozenset()
-    """Files that code loads by name: they travel even if they look like data."""
-    used_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +80,12 @@ def import_closure(
         if path.is_dir()
     ]
     search = ModuleSearch(local=local, installed=installed or Installed(), fallbacks=fallbacks)
-    walk = _Walk(root=root, working_dir=working_dir, search=search, allow_missing=allow_missing)
+    walk = _Walk(
+        places=CodePlaces(root=root),
+        working_dir=working_dir,
+        search=search,
+        allow_missing=allow_missing,
+    )
     if kind == "script":
         walk.script(script, certain=True, source=entry_source)
     else:
@@ -114,17 +111,10 @@ class _Module:
 
 @dataclass(slots=True, kw_only=True)
 class _Walk:
-    root: Path
     working_dir: Path
     search: ModuleSearch
     allow_missing: Collection[str]
-    tops: Sequence[str] = field(init=False)
-    """The root as it was named, and as it really lies."""
-    needed: set[str] = field(default_factory=set)
-    used: dict[Path, LocalPlace] = field(default_factory=dict)
-    outside: dict[str, dict[str, Path]] = field(default_factory=dict)
-    origins: dict[str, tuple[LocalPlace, str]] = field(default_factory=dict)
-    outside_needed: dict[str, set[Path]] = field(default_factory=dict)
+    places: CodePlaces
     dynamic: list[DynamicImport] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -134,12 +124,9 @@ class _Walk:
     uncertain: deque[_Module] = field(default_factory=deque)
     visited: set[tuple[Path, str | None, int]] = field(default_factory=set)
 
-    def __post_init__(self) -> None:
-        self.tops = (str(self.root), str(self.root.resolve()))
-
     def script(self, path: Path, *, certain: bool, source: bytes | None = None) -> None:
         """Begin with a script."""
-        self._need(path)
+        self.places.need(path)
         if not certain:
             self.search.add(str(path.resolve().parent))
         module = _Module(
@@ -174,10 +161,13 @@ class _Walk:
                 module.source, file=str(module.path), working_dir=str(self.working_dir)
             )
         except (SyntaxError, ValueError) as error:
-            self._unreadable(module, error)
+            if module.certain:
+                self._refuse(syntax_problem(error, path=self._told(module.path)))
+            else:
+                self.missing.append(f"{self._told(module.path)}: cannot be read: {error}")
             return
         for folder in facts.search_paths:
-            self.search.add(os.path.join(self.working_dir, folder))
+            self.search.add(str(self.working_dir / folder))
         for each in facts.imports:
             self._import(each, module)
         told = set()
@@ -193,7 +183,7 @@ class _Walk:
         for resource in facts.resources:
             self._resource(resource.package, resource.path, module)
         for file in facts.files:
-            self._by_path(Path(os.path.join(self.working_dir, file)), module)
+            self._by_path(self.working_dir / file, module)
 
     def _plain(self, module: _Module) -> ModuleFacts | None:
         """The module's imports by its lines, if all are found and each local one surely runs."""
@@ -219,12 +209,14 @@ class _Walk:
         if each.level:
             if module.package is None:
                 if fatal:
-                    self._relative_in_script(each, module, by)
+                    dotted = self._told(module.path).removesuffix(".py").replace("/", ".")
+                    shown = "." * each.level + each.module
+                    self._refuse(relative_in_script(shown, where=by, dotted=dotted))
                 return
             base = module.package.split(".")
             if each.level > len(base):
                 if fatal:
-                    self._problem(by, "a relative import leads above its package", "", "")
+                    self._refuse(above_its_package(where=by))
                 return
             name = ".".join((*base[: len(base) - each.level + 1], *filter(None, [name])))
         portions = self._load(name, certain=certain, by=by)
@@ -305,7 +297,7 @@ class _Walk:
             if not found.file:
                 continue
             path = found.place.path_of(found.file)
-            self._record(each, path, by)
+            self.places.record(each, path, by)
             if found.is_source:
                 module = _Module(
                     path=path if not isinstance(found.place, Archive) else path / found.file,
@@ -349,162 +341,43 @@ class _Walk:
         for folder in folders:
             target = Path(os.path.normpath(folder / path))
             if target.exists() and folder in target.parents:
-                self._need(target)
+                self.places.need(target)
 
     def _by_path(self, path: Path, module: _Module) -> None:
         path = Path(os.path.normpath(path))
-        if path.suffix == ".py" and path.is_file() and self._in_root(path) is not None:
+        if path.suffix == ".py" and path.is_file() and self.places.in_root(path) is not None:
             self.script(path, certain=False)
         elif path.exists():
             self.missing.append(f"{self._told(module.path)}: loads {path}, which is not carried")
 
-    def _record(self, portion: Portion, path: Path, by: str) -> None:
-        """Note that a module's file must travel, in the project or as an import from outside."""
-        origin = portion.origin
-        inside = self._in_root(path)
-        if inside is not None and not (origin.module and not self._fits(origin)):
-            self.needed.add(inside)
-            self.used.setdefault(self._search_root(origin), origin)
-            return
-        if isinstance(origin.place, Archive):
-            target, source = "", origin.place.root
-        elif origin.module:
-            suffix = ".py" if origin.place.root.is_file() else ""
-            target, source = origin.module.replace(".", "/") + suffix, origin.place.root
-        else:
-            target = portion.found.file.split("/")[0]
-            source = origin.place.root / target
-        key = next((k for k, (o, _) in self.origins.items() if _same(o, origin)), None)
-        if key is None:
-            key = self._free_name(origin.name)
-            self.origins[key] = (origin, by)
-        self.used.setdefault(origin.place.root, origin)
-        self.outside.setdefault(key, {})[target] = source
-        self.outside_needed.setdefault(key, set()).add(path)
-
-    def _fits(self, origin: LocalPlace) -> bool:
-        """Whether a folder on PYTHONPATH finds what an editable install maps."""
-        parts = origin.module.split(".")
-        path = origin.place.root
-        return list(path.with_suffix("").parts[-len(parts) :]) == parts
-
-    def _search_root(self, origin: LocalPlace) -> Path:
-        if not origin.module:
-            return origin.place.root
-        return origin.place.root.parents[origin.module.count(".")]
-
-    def _free_name(self, name: str) -> str:
-        base = "".join(c if c.isalnum() or c in "._-" else "_" for c in name).strip(".") or "path"
-        number, key = 1, base
-        while key in self.origins:
-            number += 1
-            key = f"{base}-{number}"
-        return key
-
-    def _need(self, path: Path) -> None:
-        inside = self._in_root(path)
-        if inside is not None:
-            self.needed.add(inside)
-            return
-        for name, items in self.outside.items():
-            if any(source in (path, *path.parents) for source in items.values()):
-                self.outside_needed.setdefault(name, set()).add(path)
-
-    def _in_root(self, path: Path) -> str | None:
-        text = str(path)
-        for root in self.tops:
-            if text == root:
-                return "."
-            if text.startswith(root + os.sep):
-                return text[len(root) + 1 :]
-        return None
-
     def _told(self, path: Path) -> str:
-        return self._in_root(path) or str(path)
-
-    def _unreadable(self, module: _Module, error: SyntaxError | ValueError) -> None:
-        line = error.lineno if isinstance(error, SyntaxError) else None
-        where = f"{self._told(module.path)}:{line or 1}"
-        if module.certain:
-            message = error.msg if isinstance(error, SyntaxError) else str(error)
-            self.problems.append(
-                Problem(
-                    code="syntax",
-                    field=where,
-                    message=f"this Python cannot read it: {message}",
-                    hint=f"python -m py_compile {self._told(module.path)}",
-                )
-            )
-        else:
-            self.missing.append(f"{where}: cannot be read: {error}")
-
-    def _relative_in_script(self, each: Import, module: _Module, by: str) -> None:
-        dotted = self._told(module.path).removesuffix(".py").replace("/", ".")
-        shown = "." * each.level + each.module
-        self._problem(
-            by,
-            f"a script cannot import {shown!r}, which is relative to a package",
-            shown,
-            f"start it as a module: cloud run -m {dotted}",
-        )
+        return self.places.in_root(path) or str(path)
 
     def _not_found(self, name: str, by: str, *, certain: bool) -> None:
-        if not certain or name.split(".")[0] in self.allow_missing or name in self.allow_missing:
+        first = name.split(".")[0]
+        if not certain or first in self.allow_missing or name in self.allow_missing:
             self.missing.append(f"{by}: {name}")
             return
-        first = name.split(".")[0]
-        near = difflib.get_close_matches(first, self.search.top_names(), n=1, cutoff=0.8)
-        if self.search.top(first):
-            hint = f"add {name.replace('.', '/')}.py, or catch ImportError if it is not needed"
-        elif near and near[0] != first:
-            hint = f"did you mean {near[0]!r}?"
-        else:
-            hint = (
-                f"install it (pip install {first}) or name its folder: PYTHONPATH=FOLDER;"
-                f" if it is not needed: --allow-missing {first}"
-            )
-        message = f"no module named {name!r}, neither here nor installed nor in Python"
-        self._problem(by, message, name, hint)
-
-    def _problem(self, where: str, message: str, value: str, hint: str) -> None:
-        problem = Problem(
-            code="module-not-found", field=where, message=message, value=value or None, hint=hint
+        problem = module_not_found(
+            name,
+            where=by,
+            is_partly_there=bool(self.search.top(first)),
+            known=self.search.top_names(),
         )
+        self._refuse(problem)
+
+    def _refuse(self, problem: Problem) -> None:
         if problem not in self.problems:
             self.problems.append(problem)
 
     def result(self, *, implicit: Path, python_path: Sequence[Path]) -> Closure:
         """What was found; `implicit` is the folder that Python searches by itself."""
-        paths: list[str] = []
-        roots = [path for path in python_path if self._in_root(path) is not None]
-        for root in (*roots, *self.used):
-            inside = self._in_root(root)
-            if inside is not None and root != implicit:
-                paths.append(f"project/{inside}".removesuffix("/."))
-        paths += [f"imports/{name}" for name in self.outside]
         return Closure(
-            needed=frozenset(self.needed - {"."}),
-            outside=[
-                OutsideImport(
-                    name=name,
-                    root=self.origins[name][0].place.root,
-                    items=items,
-                    metadata=self.origins[name][0].metadata,
-                    needed=frozenset(self.outside_needed.get(name, ())),
-                    used_by=self.origins[name][1],
-                )
-                for name, items in self.outside.items()
-            ],
-            import_paths=list(dict.fromkeys(paths)),
+            needed=frozenset(self.places.needed - {"."}),
+            outside=self.places.outside_imports(),
+            import_paths=self.places.import_paths(implicit=implicit, python_path=python_path),
             dynamic=self.dynamic,
             missing=list(dict.fromkeys(self.missing)),
             problems=self.problems,
             modules=len(self.visited),
         )
-
-
-def _same(one: LocalPlace, other: LocalPlace) -> bool:
-    """Whether two places go to one folder below `imports/`: parts of one distribution do."""
-    if one.metadata is not None and one.metadata == other.metadata:
-        return True
-    return one.place.root == other.place.root and one.module == other.module

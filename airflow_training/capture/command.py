@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import os.path
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,9 +26,7 @@ _VARIABLES = re.compile(
 _OF_THIS_MACHINE = re.compile(r"\w*(?:HOME|CACHE|DIR|PATH|FILE|ROOT)")
 _NO_SECRET = re.compile(r"(?i)true|false|yes|no|none|null|auto|[\d.eE+-]+|")
 
-_INSTEAD = (
-    "let the script read it from a variable, and fill that from a cluster secret or an Airflow connection"
-)
+_INSTEAD = "let the script read it from a variable, and fill that from a cluster secret or an Airflow connection"
 
 
 def tree_path(path: Path, root: Path) -> str | None:
@@ -73,11 +71,11 @@ def capture_command(
     paths: dict[int, str] = {}
     for index, text in enumerate(args):
         value = _path_value(text)
-        path = Path(os.path.normpath(os.path.join(working_dir, value)))
+        path = Path(os.path.normpath(working_dir / value))
         if not value or len(value) > 1000 or "\0" in value or not os.path.lexists(path):
             continue
         paths[index] = str(path)
-        if os.path.isabs(value) and tree_path(path, root) is not None:
+        if value.startswith(os.sep) and tree_path(path, root) is not None:
             inside = os.path.relpath(path, here)
             args[index] = text.removesuffix(value) + inside
     return CapturedCommand(
@@ -99,7 +97,11 @@ def _script(text: str, root: Path, working_dir: Path) -> str:
         if path.is_dir():
             hint = f"a folder is started as a module: cloud run -m {path.name}"
         raise InputError.of(
-            code="not-found", field="SCRIPT", message="there is no such script", value=text, hint=hint
+            code="not-found",
+            field="SCRIPT",
+            message="there is no such script",
+            value=text,
+            hint=hint,
         )
     inside = tree_path(path, root)
     if inside is None:
@@ -128,9 +130,12 @@ def _named_values(args: Sequence[str]) -> Iterator[tuple[str, str, str]]:
         name, equals, value = text.partition("=")
         if equals and re.fullmatch(r"[-+~]*[\w.-]+", name):
             yield name, name.rpartition(".")[2], value
-        elif re.fullmatch(r"--?[A-Za-z][\w.-]*", text) and index + 1 < len(args):
-            if not re.match(r"--?[A-Za-z]", args[index + 1]):
-                yield text, text, args[index + 1]
+        elif _is_option(text) and index + 1 < len(args) and not _is_option(args[index + 1]):
+            yield text, text, args[index + 1]
+
+
+def _is_option(text: str) -> bool:
+    return re.fullmatch(r"--?[A-Za-z][\w.-]*", text) is not None
 
 
 def _argument_problems(args: Sequence[str]) -> Iterator[Problem]:

@@ -207,9 +207,7 @@ class _Walk:
     def _needs_below(self, path: str) -> bool:
         return any(each.startswith(path) for each in self.needed)
 
-    def _ignored(
-        self, entry: os.DirEntry[str], path: str, view: _View, own: IgnoreRules
-    ) -> bool:
+    def _ignored(self, entry: os.DirEntry[str], path: str, view: _View, own: IgnoreRules) -> bool:
         verdict = own.decide(path)
         if verdict is None and not view.ignores(path):
             return False
@@ -248,7 +246,7 @@ class _Walk:
         )
 
     def _link(self, entry: os.DirEntry[str], path: str, *, in_package: bool) -> None:
-        target = os.readlink(entry.path)
+        target = os.readlink(entry.path)  # noqa: PTH115 - as written
         source = Path(entry.path)
         inside = self._inside(source, target)
         if inside is not None:
@@ -279,10 +277,10 @@ class _Walk:
     def _inside(self, source: Path, target: str) -> str | None:
         """The link as a relative one if it stays in the folder, else None."""
         parent = os.path.relpath(source.parent, self.root)
-        if not os.path.isabs(target):
-            joined = os.path.normpath(os.path.join(parent, target))
+        if not target.startswith("/"):
+            joined = os.path.normpath(Path(parent, target))
             return None if joined == ".." or joined.startswith("../") else target
-        for root in (os.path.abspath(self.root), os.path.realpath(self.root)):
+        for root in (str(self.root), str(self.root.resolve())):
             if target == root or target.startswith(root + os.sep):
                 return os.path.relpath(os.path.relpath(target, root), parent)
         return None
@@ -305,5 +303,3 @@ def _above(path: str) -> Iterator[str]:
     while "/" in path:
         path = path.rpartition("/")[0]
         yield path
-
-

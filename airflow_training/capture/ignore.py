@@ -57,7 +57,7 @@ class IgnoreRules:
                 lines += path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
         if not any(line.strip() and not line.startswith("#") for line in lines):
             return self
-        from pathspec import GitIgnoreSpec  # noqa: PLC0415
+        from pathspec import GitIgnoreSpec
 
         below = IgnoreRules(self.names)
         below._levels = ((prefix, GitIgnoreSpec.from_lines(lines)), *self._levels)

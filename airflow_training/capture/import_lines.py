@@ -11,9 +11,7 @@ __all__ = ["plain_imports"]
 
 _LINE = re.compile(rb"^([ \t]*)(?:import|from)[ \t.][^\n]*", re.MULTILINE)
 _INSIDE_A_LINE = re.compile(rb"[;:][ \t]*(?:import|from)[ \t.]|\\\r?\n[ \t]*import[ \t]")
-_FROM = re.compile(
-    rb"from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\(?)([\w, \t*]*)(?:#[^\n]*)?\r?$"
-)
+_FROM = re.compile(rb"from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\(?)([\w, \t*]*)(?:#[^\n]*)?\r?$")
 _FROM_PARENTHESES = re.compile(
     rb"from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*\(((?:[\w, \t\r\n]|#[^\n]*\n)*)\)[ \t]*(?:#[^\n]*)?\r?\n"
 )

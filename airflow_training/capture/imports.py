@@ -9,7 +9,15 @@ from enum import IntEnum
 
 from airflow_training.capture.path_expressions import PathExpressions
 
-__all__ = ["WORDS", "Certainty", "DynamicCall", "Import", "ModuleFacts", "ResourceName", "module_facts"]
+__all__ = [
+    "WORDS",
+    "Certainty",
+    "DynamicCall",
+    "Import",
+    "ModuleFacts",
+    "ResourceName",
+    "module_facts",
+]
 
 WORDS = (
     b"import_module",
@@ -108,7 +116,9 @@ def module_facts(source: bytes, *, file: str, working_dir: str = "") -> ModuleFa
         search_paths=reader.search_paths,
         files=reader.files,
         exported=_exported(assigned.get("__all__")),
-        changes_path=b"__path__" in source or b"def __getattr__" in source or b"sys.modules" in source,
+        changes_path=b"__path__" in source
+        or b"def __getattr__" in source
+        or b"sys.modules" in source,
     )
 
 
@@ -270,7 +280,9 @@ class _Reader:
                     prefix = begin
                 case ast.BinOp(left=ast.Constant(value=str() as begin), op=ast.Add()):
                     prefix = begin
-            self.dynamic.append(DynamicCall(line=node.lineno, text=ast.unparse(node), prefix=prefix))
+            self.dynamic.append(
+                DynamicCall(line=node.lineno, text=ast.unparse(node), prefix=prefix)
+            )
             return
         level = len(module) - len(module.lstrip("."))
         package = node.args[1] if len(node.args) > 1 else keywords.get("package")
@@ -278,9 +290,7 @@ class _Reader:
         if base:  # relative to a package that is named
             module, level = ".".join((*base.split(".")[: 1 - level or None], module.lstrip("."))), 0
         self.imports.append(
-            Import(
-                module=module.lstrip("."), level=level, line=node.lineno, certainty=certainty
-            )
+            Import(module=module.lstrip("."), level=level, line=node.lineno, certainty=certainty)
         )
 
     def _added(self, node: ast.Call) -> None:

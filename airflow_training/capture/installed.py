@@ -80,7 +80,9 @@ def _editables(site: Path, entries: Sequence[Path]) -> Iterator[Editable]:
                 modules=modules,
                 metadata=owner.metadata if owner else None,
             )
-    for each in direct:  # other build backends have loaders of their own; their sources lie as usual
+    for (
+        each
+    ) in direct:  # other build backends have loaders of their own; their sources lie as usual
         if each.name not in told:
             folders = [f for f in (each.folder / "src", each.folder) if f.is_dir()]
             yield Editable(name=each.name, folders=folders, metadata=each.metadata)

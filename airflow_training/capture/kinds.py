@@ -11,22 +11,27 @@ LARGEST_BYTES = 50 << 20
 LARGEST_OTHER_BYTES = 1 << 20
 """What is neither code nor known data travels up to this size: configuration, vocabularies, prompts."""
 
-_CODE = frozenset(
+_CODE_SUFFIXES = (
     "py pyi pyx pxd pyw ipynb so pyd dylib dll c cc cpp cxx cu cuh h hh hpp hip m mm rs go java js mjs ts"
     " f f90 jl r sh bash zsh fish ps1 bat cmd mk cmake toml cfg ini conf yaml yml md rst tex proto thrift"
     " fbs jinja jinja2 j2 tmpl template lock whl sql pth typed in am ac dockerfile gitignore gitattributes"
-    " gitmodules trainingignore".split()
+    " gitmodules trainingignore"
 )
-_DATA = frozenset(
+_DATA_SUFFIXES = (
     "csv tsv jsonl ndjson parquet feather arrow orc avro npy npz mat h5 hdf5 hdf he5 nc zarr lmdb mdb db"
     " sqlite sqlite3 tfrecord tfrecords record recordio rec idx bin dat data mds beton pkl pickle joblib"
     " dta sav xls xlsx jpg jpeg png gif bmp tif tiff webp ppm pgm exr dcm nii mha svs wav mp3 flac ogg m4a"
-    " opus mp4 avi mov mkv webm las laz ply pcd obj stl root zip tar gz tgz bz2 xz zst 7z rar sqfs".split()
+    " opus mp4 avi mov mkv webm las laz ply pcd obj stl root zip tar gz tgz bz2 xz zst 7z rar sqfs"
 )
-_MODELS = frozenset(
+_MODELS_SUFFIXES = (
     "pt pth ckpt safetensors onnx keras gguf ggml tflite pb mar engine trt caffemodel params pdparams"
-    " pdmodel mlmodel ubj cbm bst distcp".split()
+    " pdmodel mlmodel ubj cbm bst distcp"
 )
+
+
+_CODE = frozenset(_CODE_SUFFIXES.split())
+_DATA = frozenset(_DATA_SUFFIXES.split())
+_MODELS = frozenset(_MODELS_SUFFIXES.split())
 
 
 def on_demand(path: str, size: int, *, in_package: bool) -> tuple[OmissionKind, str] | None:

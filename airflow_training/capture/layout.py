@@ -51,14 +51,18 @@ def _unsafe(entry: TreeEntry, links: dict[str, str]) -> str:
     parts = entry.path.split("/")
     if any(part in ("", ".", "..") for part in parts) or "\0" in entry.path:
         return "it is no path below the folder"
-    if entry.kind == "symlink":
-        if not entry.link or "\0" in entry.link or destination(entry.path, links) is None:
-            return "a link that leads out of the folder, or in a circle"
+    if entry.kind == "symlink" and not _stays(entry, links):
+        return "a link that leads out of the folder, or in a circle"
     if entry.kind == "file" and len(entry.sha256) != 64:
         return "its content has no digest"
     if entry.mode & ~0o777:
         return "its mode is more than permissions"
     return ""
+
+
+def _stays(entry: TreeEntry, links: dict[str, str]) -> bool:
+    written = bool(entry.link) and "\0" not in entry.link
+    return written and destination(entry.path, links) is not None
 
 
 def lay_out(tree: Tree, folder: Path, content: Callable[[str], bytes | Path]) -> None:
@@ -130,9 +134,8 @@ def _gather(folder: Path, prefix: str, entries: list[TreeEntry]) -> None:
     for each in names:
         path = prefix + each.name
         if each.is_symlink():
-            entries.append(
-                TreeEntry(path=path, kind="symlink", mode=0o777, link=os.readlink(each.path))
-            )
+            target = os.readlink(each.path)  # noqa: PTH115 - as written
+            entries.append(TreeEntry(path=path, kind="symlink", mode=0o777, link=target))
         elif each.is_dir():
             _gather(Path(each.path), f"{path}/", entries)
         else:

@@ -156,20 +156,17 @@ class _Nested:
 
 
 def _places_of(editable: Editable) -> list[LocalPlace]:
-    places = []
-    for folder in editable.folders:
-        if (place := place_at(folder)) is not None:
-            places.append(
-                LocalPlace(place=place, name=editable.name, metadata=editable.metadata)
-            )
-    for module, path in editable.modules.items():
-        if path.exists():
-            places.append(
-                LocalPlace(
-                    place=Folder(path),
-                    name=editable.name,
-                    module=module,
-                    metadata=editable.metadata,
-                )
-            )
+    folders = [place_at(folder) for folder in editable.folders]
+    places = [
+        LocalPlace(place=place, name=editable.name, metadata=editable.metadata)
+        for place in folders
+        if place is not None
+    ]
+    places += [
+        LocalPlace(
+            place=Folder(path), name=editable.name, module=module, metadata=editable.metadata
+        )
+        for module, path in editable.modules.items()
+        if path.exists()
+    ]
     return places

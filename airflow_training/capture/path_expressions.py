@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import os.path
+import posixpath
 from collections.abc import Mapping
 
 __all__ = ["PathExpressions"]
@@ -39,7 +39,9 @@ class PathExpressions:
                 return self._joined("", [left, right])
             case ast.Attribute(value=inner, attr="parent"):
                 return self._parent(inner, 1)
-            case ast.Attribute(value=ast.Attribute(value=ast.Name(id="os"), attr="path"), attr="sep"):
+            case ast.Attribute(
+                value=ast.Attribute(value=ast.Name(id="os"), attr="path"), attr="sep"
+            ):
                 return "/"
             case ast.Attribute(value=ast.Name(id="os"), attr="pardir"):
                 return ".."
@@ -68,15 +70,15 @@ class PathExpressions:
         known = [value for value in values if value is not None]
         if len(known) < len(values):
             return None
-        return os.path.join(*known) if separator and known else "".join(known)
+        return posixpath.join(*known) if separator and known else "".join(known)
 
     def _parent(self, inner: ast.expr, times: int) -> str | None:
         path = self.value(inner)
         if path is None:
             return None
-        path = os.path.join(self.working_dir, path)
+        path = posixpath.join(self.working_dir, path)
         for _ in range(times):
-            path = os.path.dirname(path)
+            path = posixpath.dirname(path)
         return path
 
     def _call(self, function: ast.expr, arguments: list[ast.expr]) -> str | None:
@@ -87,12 +89,12 @@ class PathExpressions:
                 return self.working_dir
             case ast.Attribute(attr="dirname") if len(arguments) == 1:
                 path = self.value(arguments[0])
-                return None if path is None else os.path.dirname(path)
+                return None if path is None else posixpath.dirname(path)
             case ast.Attribute(attr="abspath" | "realpath" | "normpath") if arguments:
                 path = self.value(arguments[0])
                 if path is None:
                     return None
-                return os.path.normpath(os.path.join(self.working_dir, path))
+                return posixpath.normpath(posixpath.join(self.working_dir, path))
             case ast.Attribute(value=ast.Attribute(attr="path"), attr="join"):
                 return self._joined("/", arguments)
             case ast.Attribute(value=inner, attr="joinpath"):

@@ -9,12 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from airflow_training.capture import git
-from airflow_training.capture.closure import (
-    Closure,
-    DynamicImport,
-    OutsideImport,
-    import_closure,
-)
+from airflow_training.capture.closure import DynamicImport, import_closure
+from airflow_training.capture.code_places import OutsideImport
 from airflow_training.capture.command import capture_command
 from airflow_training.capture.files import Candidate, Listing, list_files, list_needed
 from airflow_training.capture.git import GitState
@@ -106,9 +102,7 @@ def capture_run(
         InputError: there is no such script, or an argument or variable is a secret.
     """
     project = find_root(argv, working_dir=working_dir, root=root)
-    command = capture_command(
-        argv, root=project, working_dir=working_dir, environ=environ, env=env
-    )
+    command = capture_command(argv, root=project, working_dir=working_dir, environ=environ, env=env)
     generated: dict[str, bytes] = {}
     notes: list[str] = []
     if command.kind == "script" and command.entry.endswith(".ipynb"):
@@ -169,7 +163,7 @@ def capture_project(
         )
     else:
         listing = list_files(root, needed=needed)
-    gathering.listing(listing, "project", root)
+    gathering.listing(listing, "project")
     for path, content in generated.items():
         gathering.content(f"project/{path}", content, mode=0o644)
     for each in closure.outside:
@@ -191,7 +185,7 @@ def capture_project(
         dynamic_imports=closure.dynamic,
         missing=closure.missing,
         notes=[*gathering.notes, *note],
-        problems=[*closure.problems, *gathering.problems, *_too_much(tree, root, closure)],
+        problems=[*closure.problems, *gathering.problems, *_too_much(tree, root)],
         git=state,
         contents=gathering.contents,
     )
@@ -216,7 +210,7 @@ def _git_state(root: Path) -> tuple[GitState | None, Sequence[str]]:
         return None, ()
 
 
-def _too_much(tree: Tree, root: Path, closure: Closure) -> Iterator[Problem]:
+def _too_much(tree: Tree, root: Path) -> Iterator[Problem]:
     size = sum(each.size for each in tree.entries)
     if len(tree.entries) <= _MOST_FILES and size <= _MOST_BYTES:
         return
@@ -246,10 +240,10 @@ class _Gathering:
         self.problems: list[Problem] = []
         self.notes: list[str] = []
 
-    def listing(self, listing: Listing, prefix: str, root: Path) -> None:
+    def listing(self, listing: Listing, prefix: str) -> None:
         """Add what was listed of a folder as `prefix`."""
         for each in listing.candidates:
-            self._candidate(each, f"{prefix}/{each.path}", root)
+            self._candidate(each, f"{prefix}/{each.path}")
         self.omissions += [
             replace(each, path=f"{prefix}/{each.path.removeprefix('./')}")
             for each in listing.omissions
@@ -267,7 +261,7 @@ class _Gathering:
                     for file in each.needed
                     if source in file.parents
                 }
-                self.listing(list_files(source, needed=needed), path, source)
+                self.listing(list_files(source, needed=needed), path)
             else:
                 self.file(path, source, mode=source.stat().st_mode & 0o777)
         for name in _METADATA if each.metadata else ():
@@ -275,13 +269,15 @@ class _Gathering:
             if source.is_file():
                 self.file(f"{base}/{source.parent.name}/{name}", source, mode=0o644)
 
-    def _candidate(self, each: Candidate, path: str, root: Path) -> None:
+    def _candidate(self, each: Candidate, path: str) -> None:
         try:
             path.encode()
             each.link.encode()
         except UnicodeEncodeError:
             shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-            self._problem(shown, "its name is not UTF-8", "rename it, or leave it out by .trainingignore")
+            self._problem(
+                shown, "its name is not UTF-8", "rename it, or leave it out by .trainingignore"
+            )
             return
         if each.kind == "file":
             self.file(path, each.source, mode=each.mode)

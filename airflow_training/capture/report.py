@@ -33,7 +33,7 @@ def _lines(capture: ProjectCapture, most: int) -> Iterator[str]:
     yield ""
     yield "What travels, largest first"
     largest = sorted(files, key=lambda each: (-each.size, each.path))
-    yield from _rows(((each.size, each.path, "") for each in largest[:most]))
+    yield from _rows((each.size, each.path, "") for each in largest[:most])
     if len(largest) > most:
         rest = sum(each.size for each in largest[most:])
         yield f"  {size_text(rest):>9}  {len(largest) - most:,} more"
@@ -59,9 +59,7 @@ def _lines(capture: ProjectCapture, most: int) -> Iterator[str]:
         [f"{each.path}:{each.line}: {each.text}" for each in capture.dynamic_imports],
         most,
     )
-    yield from _list(
-        "Imports that find nothing, should they run", list(capture.missing), most
-    )
+    yield from _list("Imports that find nothing, should they run", list(capture.missing), most)
     yield from _list("Notes", list(capture.notes), most)
     yield from _list("Refused", [str(each) for each in capture.problems], len(capture.problems))
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["ASSIGNMENT", "EXCUSING_WORDS", "FORMATS", "PASSWORD_ENDS", "QUOTED", "STRONG_ENDS", "UNQUOTED", "URL", "WEAK_ENDS"]
+__all__ = [
+    "ASSIGNMENT",
+    "EXCUSING_WORDS",
+    "FORMATS",
+    "PASSWORD_ENDS",
+    "QUOTED",
+    "STRONG_ENDS",
+    "UNQUOTED",
+    "URL",
+    "WEAK_ENDS",
+]
 
 FORMATS: tuple[tuple[str, str], ...] = (
     (
@@ -96,10 +106,11 @@ WEAK_ENDS = ("key", "token", "auth")
 """Names that mostly mean something else."""
 PASSWORD_ENDS = ("password", "passwd", "pwd", "passphrase")
 
-EXCUSING_WORDS = frozenset(
+_EXCUSES = (
     "pad eos bos unk sep cls mask special image audio video start end stop next prev current num max min n"
     " per vocab tokenizer type types count length dim file path public primary foreign sort cache partition"
     " map head query hash index column row group item label dict metric state input output image prompt"
-    " generated decoder encoder forced suppress begin cross attention rng prng seed object blob".split()
+    " generated decoder encoder forced suppress begin cross attention rng prng seed object blob"
 )
+EXCUSING_WORDS = frozenset(_EXCUSES.split())
 """Words in a name with which a key or token is none."""

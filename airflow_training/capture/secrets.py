@@ -19,10 +19,11 @@ ALLOWED_BY = "training: allow-secret"
 
 _WINDOW = 600
 """Characters after the beginning of a match that are looked at: lines of notebooks have megabytes."""
-_UNQUOTED = frozenset(
+_UNQUOTED_SUFFIXES = (
     "env ini cfg conf properties yaml yml sh bash zsh fish ps1 bat cmd md rst txt dockerfile netrc tf tfvars"
-    " make mk npmrc pypirc".split()
+    " make mk npmrc pypirc"
 )
+_UNQUOTED = frozenset(_UNQUOTED_SUFFIXES.split())
 """Kinds of files in which a value needs no quotes."""
 _LOCAL_HOST = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|[a-z0-9_-]+)$")
 
@@ -146,7 +147,7 @@ def _language(path: str) -> str:
 @cache
 def _scanner(kind: str) -> Any:
     """All that is worth a look, as one automaton: a pass over ten megabytes takes a fraction of a second."""
-    import re2  # noqa: PLC0415
+    import re2
 
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1
@@ -165,8 +166,9 @@ def _formats() -> re.Pattern[str]:
 
 _URL = re.compile(URL)
 _ASSIGNED = re.compile(
-    ASSIGNMENT.replace(r"[\w.-]*(?:", r"(?P<name>[\w.-]*(?:", 1)
-    .replace(r"authorization)", r"authorization))", 1)
+    ASSIGNMENT.replace(r"[\w.-]*(?:", r"(?P<name>[\w.-]*(?:", 1).replace(
+        r"authorization)", r"authorization))", 1
+    )
     + r"(?P<value>[rbf]?\\?\"[^\"\\\n]*|[rbf]?\\?'[^'\\\n]*|(?:bearer |basic |token )?[^\s,;\"'\\]+)"
 )
 

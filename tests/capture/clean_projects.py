@@ -72,7 +72,10 @@ CLEAN: Mapping[str, Mapping[str, str | bytes]] = {
                         "source": ["plt.plot(x)\n", "key = 'loss'\n"],
                         "outputs": [{"data": {"image/png": _PICTURE, "text/plain": "<Figure>"}}],
                     },
-                    {"cell_type": "markdown", "source": [f"![a](data:image/png;base64,{_PICTURE})"]},
+                    {
+                        "cell_type": "markdown",
+                        "source": [f"![a](data:image/png;base64,{_PICTURE})"],
+                    },
                 ]
             }
         ),

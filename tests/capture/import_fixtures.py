@@ -43,7 +43,7 @@ class ImportFixture:
         """Kind and entry as a command has them."""
         if self.argv[0] == "-m":
             return "module", self.argv[1]
-        inside = os.path.normpath(os.path.join(self.working_dir, self.argv[0]))
+        inside = os.path.normpath(f"{self.working_dir}/{self.argv[0]}")
         return "script", os.path.relpath(inside, "project")
 
 
@@ -53,9 +53,7 @@ def _fixture(
     return ImportFixture(name=name, files=files, needed=frozenset(needed.split()), **more)  # type: ignore[arg-type]
 
 
-_EDITABLE = (
-    '{"url": "file://{here}/lib", "dir_info": {"editable": true}}'  # as pip and uv write it
-)
+_EDITABLE = '{"url": "file://{here}/lib", "dir_info": {"editable": true}}'  # as pip and uv write it
 _DIRECT = "site/site-packages/mylib-1.0.dist-info/direct_url.json"
 _METADATA = "site/site-packages/mylib-1.0.dist-info/METADATA"
 _VERSION = "Metadata-Version: 2.1\nName: mylib\nVersion: 1.0\n"
@@ -312,7 +310,11 @@ FIXTURES: Sequence[ImportFixture] = (
     ),
     _fixture(
         "archive-on-the-path",
-        {"project/train.py": "import zipped.part\n", "zipped/__init__.py": "", "zipped/part.py": ""},
+        {
+            "project/train.py": "import zipped.part\n",
+            "zipped/__init__.py": "",
+            "zipped/part.py": "",
+        },
         "train.py",
         python_path=("libs.zip",),
         outside={"libs.zip": frozenset({""})},

@@ -26,9 +26,7 @@ _HEX = "0123456789abcdef"
 _UPPER = string.ascii_uppercase + "234567"
 _BODY = "\n".join(made(64, seed=f"pem{n}") for n in range(4))
 _PRIVATE = "-----BEGIN " + "RSA PRIVATE" + f" KEY-----\n{_BODY}\n-----END RSA PRIVATE KEY-----\n"
-_OPENSSH = (
-    "-----BEGIN " + f"OPENSSH PRIVATE KEY-----\n{_BODY}\n-----END OPENSSH PRIVATE KEY-----\n"
-)
+_OPENSSH = "-----BEGIN " + f"OPENSSH PRIVATE KEY-----\n{_BODY}\n-----END OPENSSH PRIVATE KEY-----\n"
 AWS = "AK" + "IA" + made(16, _UPPER, "aws")
 AWS_SECRET = made(40, seed="aws-secret")
 GITHUB = "gh" + "p_" + made(36, seed="github")
@@ -87,7 +85,9 @@ def _notebook(source: Sequence[str], output: str = "") -> str:
         "source": list(source),
         "outputs": [{"output_type": "stream", "name": "stdout", "text": [output]}],
     }
-    return json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1)
+    return json.dumps(
+        {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1
+    )
 
 
 def _python() -> Mapping[str, tuple[str, str]]:
@@ -100,7 +100,10 @@ def _python() -> Mapping[str, tuple[str, str]]:
         "wandb": (f'import os\n\nos.environ["WANDB_API_KEY"] = "{WANDB}"\n', WANDB),
         "default": (f'os.environ.setdefault("COMET_API_KEY", "{made(25)}")\n', made(25)),
         "password": (f'conn = connect(user="me", password="{PASSWORD}")\n', PASSWORD),
-        "url": (f'engine = create_engine("postgresql://me:{PASSWORD[:11]}@db.company.com/x")\n', PASSWORD[:11]),
+        "url": (
+            f'engine = create_engine("postgresql://me:{PASSWORD[:11]}@db.company.com/x")\n',
+            PASSWORD[:11],
+        ),
         "jwt": (f'headers = {{"Authorization": "Bearer {JWT}"}}\n', JWT),
         "bearer": (f'headers = {{"Authorization": "Bearer {made(40)}"}}\n', made(40)),
         "dict": (f'config = {{"lr": 0.1, "client_secret": "{made(32)}"}}\n', made(32)),
@@ -132,7 +135,12 @@ PLANTED: Sequence[Planted] = (
     _at("toml or ini", "conf/b.ini", f"[db]\npassword = {PASSWORD}\n", PASSWORD),
     _at("toml or ini", "setup.cfg", f"[x]\nurl = {URL}\n", URL),
     _at("toml or ini", ".streamlit/secrets.toml", f'key = 1\nopenai_key = "{OPENAI}"\n', OPENAI),
-    _at("toml or ini", "alembic.ini", f"[a]\nsqlalchemy.url = mysql://u:{PASSWORD[:10]}@db.x.org/a\n", "mysql"),
+    _at(
+        "toml or ini",
+        "alembic.ini",
+        f"[a]\nsqlalchemy.url = mysql://u:{PASSWORD[:10]}@db.x.org/a\n",
+        "mysql",
+    ),
     _at("notebook", "a.ipynb", _notebook([f"api_key = '{made(40)}'\n"]), made(40)),
     _at("notebook", "b.ipynb", _notebook([f'login("{HF}")\n', "x = 1\n"]), HF),
     _at("notebook", "c.ipynb", _notebook(["print(1)\n"], f"token is {GITHUB}\n"), GITHUB),
@@ -146,7 +154,9 @@ PLANTED: Sequence[Planted] = (
     _at("image", "docker/Dockerfile", f"FROM x\nARG PIP_URL={URL}\n", URL),
     _at("image", "Dockerfile.gpu", f'ENV NEPTUNE_API_TOKEN="{made(60)}"\n', made(60)),
     _at("requirements", "requirements.txt", f"torch\ngit+{URL}#egg=lib\n", URL),
-    _at("requirements", ".npmrc", f"//registry.example-host.org/:_authToken={made(36)}\n", made(36)),
+    _at(
+        "requirements", ".npmrc", f"//registry.example-host.org/:_authToken={made(36)}\n", made(36)
+    ),
     _at("requirements", "pip.conf", f"[global]\nindex-url = {URL}\n", URL),
     _file("credentials", ".netrc", f"machine a login b password {PASSWORD}\n", PASSWORD),
     _file("credentials", "home/.aws/credentials", f"[default]\nkey = {AWS}\n", AWS),
@@ -161,9 +171,19 @@ PLANTED: Sequence[Planted] = (
     _file("key files", "keys/store.p12", "x", "store"),
     _at("text", "README.md", f"# Use\n\nexport OPENAI_API_KEY={OPENAI}\n", OPENAI),
     _at("text", "notes.txt", f"login: me\npassword: {PASSWORD}\n", PASSWORD),
-    _at("text", "docs/a.rst", f"a\nb\nhooks at https://hooks.slack.com/services/T0/{made(30)}\n", "https"),
+    _at(
+        "text",
+        "docs/a.rst",
+        f"a\nb\nhooks at https://hooks.slack.com/services/T0/{made(30)}\n",
+        "https",
+    ),
     _at("text", "TODO", f"stripe {STRIPE}\n", STRIPE),
-    _at("other code", "deploy.tf", f'provider "x" {{\n  secret_key = "{AWS_SECRET}"\n}}\n', AWS_SECRET),
+    _at(
+        "other code",
+        "deploy.tf",
+        f'provider "x" {{\n  secret_key = "{AWS_SECRET}"\n}}\n',
+        AWS_SECRET,
+    ),
     _at("other code", "app.js", f"const k = '{GOOGLE}';\n", GOOGLE),
     _at("other code", "Main.java", f'String password = "{PASSWORD}";\n', PASSWORD),
     _at("other code", "x.sql", f"-- a\nCREATE USER a PASSWORD '{PASSWORD}';\n", PASSWORD),

@@ -27,7 +27,9 @@ def closure_of(fixture: ImportFixture, folder: Path) -> Closure:
         working_dir=folder / fixture.working_dir,
         python_path=[folder / each for each in fixture.python_path],
         installed=installed_in([folder / "site" / "site-packages"]),
-        also=[folder / fixture.working_dir / each for each in fixture.argv[1:] if each[-3:] == ".py"],
+        also=[
+            folder / fixture.working_dir / each for each in fixture.argv[1:] if each[-3:] == ".py"
+        ],
     )
 
 
@@ -65,7 +67,9 @@ def refused(tmp_path: Path, source: str, **files: str) -> list[str]:
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        pytest.param("import nowhere_to_be\n", "train.py:1: no module named 'nowhere_to_be'", id="unknown"),
+        pytest.param(
+            "import nowhere_to_be\n", "train.py:1: no module named 'nowhere_to_be'", id="unknown"
+        ),
         pytest.param("import lib.gone\n", "train.py:1: no module named 'lib.gone'", id="submodule"),
         pytest.param("x = 1\nimport halper\n", "did you mean 'helper'?", id="misspelt"),
         pytest.param(
@@ -75,7 +79,9 @@ def refused(tmp_path: Path, source: str, **files: str) -> list[str]:
         ),
         pytest.param("from . import lib\n", "cloud run -m train", id="relative-in-a-script"),
         pytest.param("x = 1\ndef (:\n", "train.py:2: this Python cannot read it", id="syntax"),
-        pytest.param("import lib.above\n", "lib/above.py:1: a relative import leads above", id="above"),
+        pytest.param(
+            "import lib.above\n", "lib/above.py:1: a relative import leads above", id="above"
+        ),
         pytest.param("import nowhere_to_be\n", "--allow-missing nowhere_to_be", id="next-command"),
     ],
 )

@@ -15,7 +15,10 @@ def notebook(*cells: str, language: str = "python", **more: object) -> bytes:
         {
             "cells": [
                 {"cell_type": "markdown", "source": ["# Title\n"]},
-                *({"cell_type": "code", "source": each.splitlines(keepends=True)} for each in cells),
+                *(
+                    {"cell_type": "code", "source": each.splitlines(keepends=True)}
+                    for each in cells
+                ),
             ],
             "metadata": {"kernelspec": {"language": language}},
             "nbformat": 4,
@@ -31,7 +34,9 @@ def run(source: bytes) -> dict[str, object]:
 
 
 def test_the_code_cells_run_in_order():
-    script = export_notebook(notebook("x = 1\n", "def f():\n    return x + 1\n", "y = f()"), path="a.ipynb")
+    script = export_notebook(
+        notebook("x = 1\n", "def f():\n    return x + 1\n", "y = f()"), path="a.ipynb"
+    )
     assert run(script.source)["y"] == 2
     assert script.left_out == []
     assert b"Title" not in script.source

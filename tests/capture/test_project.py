@@ -34,7 +34,9 @@ def paths(capture: ProjectCapture) -> list[str]:
 
 
 def test_a_folder_with_a_script_travels_as_it_is(tmp_path):
-    capture = captured(write(tmp_path, {"train.py": "import lib\n", "lib.py": "", "conf/a.yaml": ""}))
+    capture = captured(
+        write(tmp_path, {"train.py": "import lib\n", "lib.py": "", "conf/a.yaml": ""})
+    )
     capture.check()
     assert paths(capture) == ["project/conf/a.yaml", "project/lib.py", "project/train.py"]
     lay_out(capture.tree, tmp_path / "there", capture.read)
@@ -139,7 +141,9 @@ def test_a_notebook_travels_as_a_script(tmp_path):
 
 def test_of_a_home_only_what_is_imported_travels(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    write(tmp_path, {"train.py": "import lib\n", "lib.py": "", "letters/private.txt": "", "x.py": ""})
+    write(
+        tmp_path, {"train.py": "import lib\n", "lib.py": "", "letters/private.txt": "", "x.py": ""}
+    )
     capture = captured(tmp_path)
     assert paths(capture) == ["project/lib.py", "project/train.py"]
     assert "--root" in capture.notes[0]
@@ -176,7 +180,10 @@ def test_a_file_that_cannot_be_read_is_told_with_the_next_command(tmp_path):
 def test_code_that_needs_a_huge_file_is_told(tmp_path):
     write(
         tmp_path,
-        {"train.py": "import pkg\n", "pkg/__init__.py": "import pkgutil\npkgutil.get_data(__name__, 'x.bin')\n"},
+        {
+            "train.py": "import pkg\n",
+            "pkg/__init__.py": "import pkgutil\npkgutil.get_data(__name__, 'x.bin')\n",
+        },
     )
     with (tmp_path / "pkg" / "x.bin").open("wb") as file:
         file.truncate(51 << 20)
@@ -215,7 +222,12 @@ def test_the_folder_it_starts_in_is_there(tmp_path):
         ({"a/train.py": ""}, "a", ["train.py"], "a"),
         ({"a/train.py": "", "a/pyproject.toml": ""}, "a", ["train.py"], "a"),
         ({"a/b/train.py": "", "a/pyproject.toml": ""}, "a/b", ["train.py"], "a"),
-        ({"a/b/train.py": "", "a/.git": "gitdir: x", "a/b/pyproject.toml": ""}, "a", ["b/train.py"], "a"),
+        (
+            {"a/b/train.py": "", "a/.git": "gitdir: x", "a/b/pyproject.toml": ""},
+            "a",
+            ["b/train.py"],
+            "a",
+        ),
         ({"a/b/m.py": "", "a/setup.py": ""}, "a/b", ["-m", "m"], "a"),
         ({"a/b/m.py": ""}, "a", ["-m", "b.m"], "a"),
         ({"a/b/c/train.py": "", "a/b/.trainingignore": ""}, ".", ["a/b/c/train.py"], "a/b"),
@@ -228,6 +240,8 @@ def test_the_root_is_found(files, start, argv, expected, tmp_path):
 
 def test_the_root_can_be_named(tmp_path):
     write(tmp_path, {"p/sub/train.py": "", "p/pyproject.toml": ""})
-    assert find_root(["train.py"], working_dir=tmp_path / "p/sub", root=Path()) == tmp_path / "p/sub"
+    assert (
+        find_root(["train.py"], working_dir=tmp_path / "p/sub", root=Path()) == tmp_path / "p/sub"
+    )
     with pytest.raises(InputError, match="it is no folder"):
         find_root(["train.py"], working_dir=tmp_path, root=Path("nowhere"))

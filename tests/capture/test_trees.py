@@ -101,8 +101,7 @@ def test_a_password_in_the_address_of_a_remote_stays(tmp_path):
 @pytest.mark.parametrize("name", [b"caf\xe9.py", b"data\xff.txt"])
 def test_a_name_that_is_not_utf_8_is_refused_by_name(name, tmp_path):
     repository(tmp_path)
-    with open(os.path.join(os.fsencode(tmp_path), name), "wb") as file:
-        file.write(b"1")
+    (tmp_path / os.fsdecode(name)).write_bytes(b"1")
     [problem] = capture(tmp_path).problems
     assert "not UTF-8" in str(problem)
     assert "\\x" in problem.field

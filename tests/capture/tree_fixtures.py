@@ -229,7 +229,7 @@ def nested_ignores(folder: Path) -> None:
         },
     )
     write(
-        folder, {f: "1" for f in ("x.tmp", "a/x.tmp", "a/keep.tmp", "a/b/deep.tmp", "a/b/c.gen")}
+        folder, dict.fromkeys(("x.tmp", "a/x.tmp", "a/keep.tmp", "a/b/deep.tmp", "a/b/c.gen"), "1")
     )
 
 
@@ -273,7 +273,7 @@ def line_ends(folder: Path) -> None:
 def odd_names(folder: Path) -> None:
     repository(folder)
     names = ("with space.py", "new\nline.py", "quote\"'.py", "ünïcödé.py", "-dash.py", "tab\t.py")
-    write(folder, {f: "1" for f in (*names, "back\\slash.py", "#hash.py")})
+    write(folder, dict.fromkeys((*names, "back\\slash.py", "#hash.py"), "1"))
 
 
 @fixture("out/|logs/deep/|ignored/|tracked/empty/")

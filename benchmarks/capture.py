@@ -40,8 +40,7 @@ def project(root: Path) -> None:
         )
         (package / f"module{number}.py").write_text(f"import json\nimport os\n{others}\n\n{block}")
     (root / "train.py").write_text("import package0.module0\n")
-    others = FILES - MODULES - 1 - MODULES // 40
-    for number in range(others):
+    for number in range(FILES - MODULES - 1 - MODULES // 40):
         folder = root / "conf" / f"group{number // 50}"
         folder.mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256(str(number).encode()).hexdigest()

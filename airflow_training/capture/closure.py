@@ -45,6 +45,8 @@ class Closure:
     missing: Sequence[str]
     """Imports that find nothing, but are caught, late or conditional: `path:line: name`."""
     problems: Sequence[Problem]
+    loaded: frozenset[str]
+    """Dotted names of local packages and modules that were reached."""
     modules: int
     """Local modules that were read."""
 
@@ -59,12 +61,13 @@ def import_closure(
     installed: Installed | None = None,
     entry_source: bytes | None = None,
     also: Sequence[Path] = (),
+    also_modules: Collection[str] = (),
     allow_missing: Collection[str] = (),
 ) -> Closure:
     """Follow the imports of a script (its path from `root`) or module (dotted) as Python would find them.
 
     `entry_source` stands for the script's content, of a notebook for example. `also` are scripts that it
-    starts. `allow_missing` are modules whose absence is no problem.
+    starts, `also_modules` what a text names. `allow_missing` are modules whose absence is no problem.
     """
     script = root / entry
     # Python itself searches where the script really lies, not where a link to it does
@@ -92,6 +95,7 @@ def import_closure(
         walk.entry_module(entry)
     for path in also:
         walk.script(path, certain=False)
+    walk.modules(also_modules)
     walk.run()
     return walk.result(implicit=first, python_path=python_path)
 
@@ -145,6 +149,11 @@ class _Walk:
             self._not_found(name, "-m", certain=True)
         elif any(each.found.folder is not None for each in self.loaded.get(name, ())):
             self._load(f"{name}.__main__", certain=True, by="-m", is_entry=True)
+
+    def modules(self, names: Collection[str]) -> None:
+        """Add modules that may be imported."""
+        for name in sorted(names):
+            self._load(name, certain=False, by="a text that names it")
 
     def run(self) -> None:
         """Visit all modules; those that are surely imported first, so that each is visited once."""
@@ -379,5 +388,6 @@ class _Walk:
             dynamic=self.dynamic,
             missing=list(dict.fromkeys(self.missing)),
             problems=self.problems,
+            loaded=frozenset(self.loaded),
             modules=len(self.visited),
         )

@@ -79,7 +79,8 @@ def list_needed(root: Path, needed: Collection[str]) -> Listing:
 class _View(Protocol):
     """What some ignore rules say of a folder's names."""
 
-    reason: str
+    @property
+    def reason(self) -> str: ...
 
     def ignores(self, path: str) -> bool: ...
 

@@ -134,7 +134,8 @@ def _assignments(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
 def _exported(node: ast.expr | None) -> Sequence[str] | None:
     match node:
         case ast.List(elts=elements) | ast.Tuple(elts=elements):
-            return [each.value for each in elements if isinstance(each, ast.Constant)]
+            names = [each.value for each in elements if isinstance(each, ast.Constant)]
+            return [name for name in names if isinstance(name, str)]
     return None
 
 

@@ -25,6 +25,19 @@ class Editable:
     metadata: Path | None = None
     """Its `.dist-info`, which code reads by `importlib.metadata`."""
 
+    @property
+    def places(self) -> Sequence[Path]:
+        """All folders and files that it points to."""
+        return [*self.folders, *self.modules.values()]
+
+    def names(self) -> Iterator[str]:
+        """The first names by which its packages and modules are imported."""
+        yield from {each.partition(".")[0] for each in self.modules}
+        for folder in self.folders:
+            for each in sorted(folder.iterdir()) if folder.is_dir() else ():
+                if (each / "__init__.py").is_file() or each.suffix == ".py":
+                    yield each.stem
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:

@@ -20,7 +20,7 @@ _CODE_SUFFIXES = (
 _DATA_SUFFIXES = (
     "csv tsv jsonl ndjson parquet feather arrow orc avro npy npz mat h5 hdf5 hdf he5 nc zarr lmdb mdb db"
     " sqlite sqlite3 tfrecord tfrecords record recordio rec idx bin dat data mds beton pkl pickle joblib"
-    " dta sav xls xlsx jpg jpeg png gif bmp tif tiff webp ppm pgm exr dcm nii mha svs wav mp3 flac ogg m4a"
+    " dta xls xlsx jpg jpeg png gif bmp tif tiff webp ppm pgm exr dcm nii mha svs wav mp3 flac ogg m4a"
     " opus mp4 avi mov mkv webm las laz ply pcd obj stl root zip tar gz tgz bz2 xz zst 7z rar sqfs"
 )
 _MODELS_SUFFIXES = (

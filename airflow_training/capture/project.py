@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from airflow_training.capture import git
@@ -14,7 +16,7 @@ from airflow_training.capture.code_places import OutsideImport
 from airflow_training.capture.command import capture_command
 from airflow_training.capture.files import Candidate, Listing, list_files, list_needed
 from airflow_training.capture.git import GitState
-from airflow_training.capture.installed import installed_in, own_site_dirs
+from airflow_training.capture.installed import Installed, installed_in, own_site_dirs
 from airflow_training.capture.kinds import LARGEST_BYTES, on_demand, size_text
 from airflow_training.capture.model import CapturedCommand, Omission, Tree, TreeEntry
 from airflow_training.capture.notebook import export_notebook
@@ -26,6 +28,7 @@ __all__ = ["ProjectCapture", "capture_project", "capture_run"]
 
 _MOST_FILES = 20_000
 _MOST_BYTES = 1 << 30
+_TEXTS = (".yaml", ".yml", ".toml", ".json", ".cfg", ".ini", ".py")
 _METADATA = ("METADATA", "PKG-INFO", "entry_points.txt", "top_level.txt")
 
 
@@ -142,18 +145,22 @@ def capture_project(
     """Capture a command that is known already; `generated` are files below the root that are not on disk."""
     generated = generated or {}
     here = working_dir or root / command.working_dir.removeprefix("project").lstrip("/")
-    closure = import_closure(
+    installed = installed_in(own_site_dirs() if site_dirs is None else site_dirs)
+    follow = partial(
+        import_closure,
         root=root,
         kind=command.kind,
         entry=command.entry,
         working_dir=here,
         python_path=python_path,
-        installed=installed_in(own_site_dirs() if site_dirs is None else site_dirs),
+        installed=installed,
         entry_source=generated.get(command.entry),
         also=[Path(p) for p in command.paths.values() if p.endswith(".py") and Path(p).is_file()],
         allow_missing=allow_missing,
     )
-    gathering = _Gathering(allow_secrets=allow_secrets)
+    closure = follow()
+    own, others = _editables(installed, root)
+    gathering = _Gathering(allow_secrets=allow_secrets, watched=others)
     gathering.notes += notes
     needed = {*closure.needed, *_named_files(command, root)} - {*generated}
     if is_shared_folder(root):
@@ -166,8 +173,12 @@ def capture_project(
     gathering.listing(listing, "project")
     for path, content in generated.items():
         gathering.content(f"project/{path}", content, mode=0o644)
+    if gathering.named - {*closure.loaded}:  # by a configuration, say: `_target_: mylib.Net`
+        closure = follow(also_modules=gathering.named)
     for each in closure.outside:
         gathering.outside(each)
+    for name, metadata in own.items():
+        gathering.metadata(f"imports/{name}", metadata)
     if command.working_dir != "project" and here.is_dir():
         gathering.folder(command.working_dir)
     if working_dir is not None and root not in (working_dir, *working_dir.parents):
@@ -179,7 +190,18 @@ def capture_project(
     return ProjectCapture(
         root=root,
         tree=tree,
-        command=replace(command, import_paths=[*command.import_paths, *closure.import_paths]),
+        command=replace(
+            command,
+            import_paths=list(
+                dict.fromkeys(
+                    [
+                        *command.import_paths,
+                        *closure.import_paths,
+                        *(f"imports/{name}" for name in own),
+                    ]
+                )
+            ),
+        ),
         omissions=gathering.omissions,
         outside=closure.outside,
         dynamic_imports=closure.dynamic,
@@ -189,6 +211,18 @@ def capture_project(
         git=state,
         contents=gathering.contents,
     )
+
+
+def _editables(installed: Installed, root: Path) -> tuple[Mapping[str, Path], frozenset[str]]:
+    """The metadata of distributions that are this project's own, and what others' packages are called."""
+    own: dict[str, Path] = {}
+    others: set[str] = set()
+    for each in installed.editables:
+        if any(root in (place, *place.parents) for place in each.places):
+            own |= {each.name: each.metadata} if each.metadata else {}
+        else:
+            others |= {name for name in each.names() if name.isidentifier()}
+    return own, frozenset(others)
 
 
 def _named_files(command: CapturedCommand, root: Path) -> Iterator[str]:
@@ -232,8 +266,13 @@ def _too_much(tree: Tree, root: Path) -> Iterator[Problem]:
 class _Gathering:
     """Entries of the tree, with their contents read once: for the digest and for secrets."""
 
-    def __init__(self, *, allow_secrets: Collection[str]) -> None:
+    def __init__(self, *, allow_secrets: Collection[str], watched: Collection[str] = ()) -> None:
+        """`watched` are packages that a text may name, by code that no import shows."""
         self.allow_secrets = allow_secrets
+        self.named: set[str] = set()
+        words = "|".join(re.escape(name) for name in sorted(watched))
+        self._watched = re.compile(rf"(?<![\w./-])(?:{words})(?=\.[A-Za-z_])".encode())
+        self._texts = _TEXTS if words else ()
         self.entries: dict[str, TreeEntry] = {}
         self.contents: dict[str, Path | bytes] = {}
         self.omissions: list[Omission] = []
@@ -264,10 +303,14 @@ class _Gathering:
                 self.listing(list_files(source, needed=needed), path)
             else:
                 self.file(path, source, mode=source.stat().st_mode & 0o777)
-        for name in _METADATA if each.metadata else ():
-            source = Path(each.metadata or "") / name
-            if source.is_file():
-                self.file(f"{base}/{source.parent.name}/{name}", source, mode=0o644)
+        if each.metadata:
+            self.metadata(base, each.metadata)
+
+    def metadata(self, base: str, folder: Path) -> None:
+        """Add what code reads of its own distribution by `importlib.metadata`."""
+        for name in _METADATA:
+            if (folder / name).is_file():
+                self.file(f"{base}/{folder.name}/{name}", folder / name, mode=0o644)
 
     def _candidate(self, each: Candidate, path: str) -> None:
         try:
@@ -312,6 +355,8 @@ class _Gathering:
         sha256 = hashlib.sha256(content).hexdigest()
         self.entries[path] = TreeEntry(path=path, mode=mode, size=len(content), sha256=sha256)
         self.contents[sha256] = content
+        if path.endswith(self._texts):
+            self.named |= {name.decode() for name in self._watched.findall(content)}
         shown = path.removeprefix("project/")
         self.problems += secret_problems(find_secrets(shown, content), allowed=self.allow_secrets)
         return sha256

@@ -275,6 +275,17 @@ FIXTURES: Sequence[ImportFixture] = (
         outside={"mylib": frozenset({"mylib"})},
     ),
     _fixture(
+        "own-metadata",
+        {
+            "project/train.py": "import mylib\n",
+            "project/mylib.py": "from importlib.metadata import version\nassert version('mylib') == '1.0'\n",
+            "site/site-packages/__editable__.mylib-1.0.pth": "{here}/project\n",
+            _DIRECT: _EDITABLE.replace("/lib", "/project"),
+            _METADATA: _VERSION,
+        },
+        "mylib.py",
+    ),
+    _fixture(
         "sibling-on-the-path",
         {
             "project/train.py": "import shared.tools\n",

@@ -179,7 +179,7 @@ def test_a_variable_that_holds_a_secret_is_refused(root, text):
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        (["trian.py"], "did you mean 'train.py'?"),
+        (["trainn.py"], "did you mean 'train.py'?"),
         (["scripts"], "cloud run -m scripts"),
         (["nowhere/at/all.py"], "there is no such file in"),
         ([], "cloud run train.py"),

@@ -58,8 +58,9 @@ def test_the_umask_changes_no_mode(tmp_path):
 
 def test_contents_may_be_files(tmp_path):
     def content(sha256: str) -> Path:
-        (tmp_path / sha256).write_bytes(CONTENTS[sha256])
-        return tmp_path / sha256
+        path = Path(tmp_path, sha256)
+        path.write_bytes(CONTENTS[sha256])
+        return path
 
     lay_out(GOOD, tmp_path / "run", content)
     assert tree_of(tmp_path / "run").digest == GOOD.digest

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from airflow_training.capture.command import capture_command
 from airflow_training.capture.layout import lay_out, tree_of
-from airflow_training.capture.project import ProjectCapture, capture_run
+from airflow_training.capture.project import ProjectCapture, capture_project, capture_run
 from airflow_training.capture.report import describe, describe_json
 from airflow_training.capture.roots import find_root
 from airflow_training.errors import InputError
@@ -137,6 +138,28 @@ def test_a_notebook_travels_as_a_script(tmp_path):
     [entry] = [each for each in capture.tree.entries if each.path == "project/a.ipynb.py"]
     assert b"import lib" in capture.read(entry.sha256)
     assert not (tmp_path / "a.ipynb.py").exists()
+
+
+def test_a_package_that_only_a_configuration_names_travels(tmp_path):
+    write(
+        tmp_path,
+        {
+            "p/train.py": "",
+            "p/conf/model.yaml": "_target_: mylib.nets.Net\n",
+            "lib/src/mylib/__init__.py": "",
+            "lib/src/mylib/nets.py": "",
+            "lib/src/unnamed/__init__.py": "",
+            "site-packages/lib.pth": f"{tmp_path}/lib/src\n",
+        },
+    )
+    root = tmp_path / "p"
+    command = capture_command(["train.py"], root=root, working_dir=root, environ={})
+    capture = capture_project(root, command, site_dirs=[tmp_path / "site-packages"])
+    assert [each for each in paths(capture) if "imports/" in each] == [
+        "imports/src/mylib/__init__.py",
+        "imports/src/mylib/nets.py",
+    ]
+    assert list(capture.command.import_paths) == ["imports/src"]
 
 
 def test_of_a_home_only_what_is_imported_travels(tmp_path, monkeypatch):

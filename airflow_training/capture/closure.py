@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -122,6 +122,7 @@ class _Walk:
     dynamic: list[DynamicImport] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    absent: dict[str, list[str]] = field(default_factory=dict)
     loaded: dict[str, Sequence[Portion]] = field(default_factory=dict)
     surely_loaded: set[str] = field(default_factory=set)
     certain: deque[_Module] = field(default_factory=deque)
@@ -367,17 +368,20 @@ class _Walk:
         if not certain or first in self.allow_missing or name in self.allow_missing:
             self.missing.append(f"{by}: {name}")
             return
-        problem = module_not_found(
-            name,
-            where=by,
-            is_partly_there=bool(self.search.top(first)),
-            known=self.search.top_names(),
-        )
-        self._refuse(problem)
+        self.absent.setdefault(name if self.search.top(first) else first, []).append(by)
 
     def _refuse(self, problem: Problem) -> None:
         if problem not in self.problems:
             self.problems.append(problem)
+
+    def _absences(self) -> Iterator[Problem]:
+        for name, places in self.absent.items():
+            yield module_not_found(
+                name,
+                places=list(dict.fromkeys(places)),
+                is_partly_there=bool(self.search.top(name.split(".")[0])),
+                known=self.search.top_names(),
+            )
 
     def result(self, *, implicit: Path, python_path: Sequence[Path]) -> Closure:
         """What was found; `implicit` is the folder that Python searches by itself."""
@@ -387,7 +391,7 @@ class _Walk:
             import_paths=self.places.import_paths(implicit=implicit, python_path=python_path),
             dynamic=self.dynamic,
             missing=list(dict.fromkeys(self.missing)),
-            problems=self.problems,
+            problems=[*self.problems, *self._absences()],
             loaded=frozenset(self.loaded),
             modules=len(self.visited),
         )

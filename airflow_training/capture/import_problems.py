@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 
 from airflow_training.errors import Problem
 
@@ -11,9 +12,9 @@ __all__ = ["above_its_package", "module_not_found", "relative_in_script", "synta
 
 
 def module_not_found(
-    name: str, *, where: str, is_partly_there: bool, known: Iterable[str]
+    name: str, *, places: Sequence[str], is_partly_there: bool, known: Iterable[str]
 ) -> Problem:
-    """No module of that name; `known` are first names that could have been meant."""
+    """No module of that name in any of the places that import it; `known` are first names that could be meant."""
     first = name.split(".")[0]
     near = difflib.get_close_matches(first, known, n=1, cutoff=0.8)
     if is_partly_there:
@@ -22,13 +23,14 @@ def module_not_found(
         hint = f"did you mean {near[0]!r}?"
     else:
         hint = (
-            f"install it (pip install {first}) or name its folder: PYTHONPATH=FOLDER;"
+            f"install what has it into {sys.prefix}, or name its folder: PYTHONPATH=FOLDER;"
             f" if it is not needed: --allow-missing {first}"
         )
+    others = f"; imported in {len(places) - 1} more places" if len(places) > 1 else ""
     return Problem(
         code="module-not-found",
-        field=where,
-        message=f"no module named {name!r}, neither here nor installed nor in Python",
+        field=places[0],
+        message=f"no module named {name!r}, neither here nor installed nor in Python{others}",
         value=name,
         hint=hint,
     )

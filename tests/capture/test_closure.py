@@ -96,6 +96,13 @@ def test_an_import_that_finds_nothing_is_refused_by_file_and_line(source, expect
     assert any(expected in each for each in told), told
 
 
+def test_a_missing_module_is_told_once(tmp_path):
+    source = "import nowhere_to_be\nimport nowhere_to_be.deep\nimport lib\n"
+    [told] = refused(tmp_path, source, lib="from nowhere_to_be.other import x\n")
+    assert told.startswith("train.py:1: no module named 'nowhere_to_be'")
+    assert "imported in 2 more places" in told
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -108,7 +108,8 @@ CLEAN: Mapping[str, Mapping[str, str | bytes]] = {
     "compose-of-a-tutorial": {
         "docker-compose.yaml": "environment:\n  POSTGRES_USER: airflow\n  POSTGRES_PASSWORD: airflow\n"
         "  AIRFLOW__DATABASE__SQL_ALCHEMY_CONN: postgresql+psycopg2://airflow:airflow@postgres/airflow\n"
-        "  AIRFLOW__CORE__FERNET_KEY: ''\n  MYSQL_ROOT_PASSWORD: password\n  REDIS: redis://:redispass@redis:6379/0\n",
+        "  AIRFLOW__CORE__FERNET_KEY: ''\n  MYSQL_ROOT_PASSWORD: password\n  REDIS: redis://:redispass@redis:6379/0\n"
+        "  URL: mysql://digits:digits@db.company.com/x\n",
     },
     "attention": {
         "attention.py": "class Attention(nn.Module):\n    def forward(self, query, key, value, key_padding_mask=None):\n"

@@ -413,6 +413,18 @@ FIXTURES: Sequence[ImportFixture] = (
         "assets/data/table.csv assets/__init__.py",
     ),
     _fixture(
+        "package-data-of-a-folder",
+        {
+            "project/train.py": "from importlib.resources import files\n"
+            "assert {p.name for p in (files('assets') / 'data').iterdir()} == {'a.csv', 'b.npy'}\n",
+            "project/.gitignore": "*.npy\n",
+            "project/assets/__init__.py": "",
+            "project/assets/data/a.csv": "a",
+            "project/assets/data/b.npy": "b",
+        },
+        "assets/data",
+    ),
+    _fixture(
         "package-data-by-pkgutil",
         {
             "project/train.py": "import assets\n",

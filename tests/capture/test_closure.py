@@ -125,6 +125,11 @@ def test_what_only_a_caught_import_reaches_may_miss_something(tmp_path):
     assert refused(tmp_path, source, extra="import nowhere_to_be\n") == []
 
 
+def test_an_example_in_a_docstring_reaches_nothing_for_sure(tmp_path):
+    source = '"""Once it was:\n\nimport old\n"""\n'
+    assert refused(tmp_path, "import module\n", module=source, old="import nowhere_to_be\n") == []
+
+
 def test_nothing_of_the_environment_travels(tmp_path):
     site = tmp_path / "env" / "site-packages"
     (site / "torchlike").mkdir(parents=True)

@@ -157,6 +157,7 @@ def test_only_chosen_variables_travel(root):
         "TORCH_HOME": "/home/user/torch",
         "PATH": "/bin",
         "SEED": "1",
+        "TORCH_LOGS": HF,
         "OTHER": "2",
     }
     command = captured(root, "train.py", environ=environ, env=["SEED", "LR=0.1", "NOT_SET"])

@@ -129,4 +129,6 @@ def test_variables_of_a_hook_do_not_mislead_git(tmp_path, monkeypatch):
     repository(tmp_path, {"a.py": "1"})
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     monkeypatch.setenv("GIT_INDEX_FILE", "/nowhere/index")
-    assert "project/a.py" in {each.path for each in capture(tmp_path).tree.entries}
+    captured = capture(tmp_path)
+    assert "project/a.py" in {each.path for each in captured.tree.entries}
+    assert captured.notes == []

@@ -149,6 +149,20 @@ def no_git_with_ignore_files(folder: Path) -> None:
     )
 
 
+@fixture("a/keep.tmp|a/b/deep.tmp|train.py", absent="x.tmp|a/x.tmp|a/b/c.gen|c/train.py")
+def no_git_with_nested_ignore_files(folder: Path) -> None:
+    write(
+        folder,
+        {
+            ".gitignore": "*.tmp\n/c\n",
+            "a/.gitignore": "!keep.tmp\n",
+            "a/b/.gitignore": "!*.tmp\n*.gen\n",
+            **dict.fromkeys(("x.tmp", "a/x.tmp", "a/keep.tmp", "a/b/deep.tmp", "a/b/c.gen"), "1"),
+            "c/train.py": "1",
+        },
+    )
+
+
 @fixture("run.sh")
 def modes(folder: Path) -> None:
     repository(folder, {"run.sh": "#!/bin/sh\n", "private.py": "1"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -153,6 +154,9 @@ def _catches(node: ast.expr | None) -> bool:
     return False
 
 
+_TRY = (ast.Try, ast.TryStar) if sys.version_info >= (3, 11) else (ast.Try,)
+
+
 class _Reader:
     """Goes through statements with how sure it is that they run."""
 
@@ -205,13 +209,13 @@ class _Reader:
                 if not _is_typing(test):  # what only type checkers read is not run
                     self.block(body, certainty if self._is_main(test) else maybe)
                 self.block(orelse, maybe)
-            case ast.Try(body=body, handlers=handlers, orelse=orelse, finalbody=final):
-                caught = any(_catches(each.type) for each in handlers)
-                self.block(body, Certainty.GUARDED if caught else certainty)
-                for handler in handlers:
+            case _ if isinstance(node, _TRY):
+                caught = any(_catches(each.type) for each in node.handlers)
+                self.block(node.body, Certainty.GUARDED if caught else certainty)
+                for handler in node.handlers:
                     self.block(handler.body, maybe)
-                self.block(orelse, certainty)
-                self.block(final, certainty)
+                self.block(node.orelse, certainty)
+                self.block(node.finalbody, certainty)
             case ast.With(items=items, body=body) | ast.AsyncWith(items=items, body=body):
                 self._expressions(node, certainty)
                 suppressed = any(_suppresses(each.context_expr) for each in items)

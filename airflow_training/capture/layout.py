@@ -138,13 +138,13 @@ def _gather(folder: Path, prefix: str, entries: list[TreeEntry]) -> None:
             entries.append(TreeEntry(path=path, kind="symlink", mode=0o777, link=target))
         elif each.is_dir():
             _gather(Path(each.path), f"{path}/", entries)
-        else:
-            content = Path(each.path).read_bytes()
+        else:  # a socket or pipe has no content, and no tree has such an entry
+            content = Path(each.path).read_bytes() if each.is_file() else None
             entries.append(
                 TreeEntry(
                     path=path,
                     mode=stat.S_IMODE(each.stat().st_mode),
-                    size=len(content),
-                    sha256=hashlib.sha256(content).hexdigest(),
+                    size=len(content or b""),
+                    sha256="" if content is None else hashlib.sha256(content).hexdigest(),
                 )
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,10 +26,10 @@ def find_root(argv: Sequence[str], *, working_dir: Path, root: Path | None = Non
             raise InputError.of(
                 code="not-found", field="--root", message="it is no folder", value=str(root)
             )
-        return named.absolute()
+        return Path(os.path.normpath(named))
     start = working_dir
     if argv and argv[0] != "-m":
-        start = (working_dir / argv[0]).absolute().parent
+        start = Path(os.path.normpath(working_dir / argv[0])).parent
     above = [start, *start.parents]
     for each in above:
         if (each / ".git").exists() and not is_shared_folder(each):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import zipfile
 from collections.abc import Mapping
@@ -40,9 +41,8 @@ class Folder:
         """What lies in a folder of it; nothing where that cannot be read."""
         if folder not in self._names:
             try:
-                self._names[folder] = {
-                    each.name: each.is_dir() for each in (self.root / folder).iterdir()
-                }
+                with os.scandir(self.root / folder) as entries:  # a folder may hold a data set
+                    self._names[folder] = {each.name: each.is_dir() for each in entries}
             except OSError:
                 self._names[folder] = {}
         return self._names[folder]

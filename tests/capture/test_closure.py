@@ -113,6 +113,11 @@ def test_a_missing_module_is_told_once(tmp_path):
             "import contextlib\nwith contextlib.suppress(ImportError):\n    import nowhere_to_be\n",
             id="suppressed",
         ),
+        pytest.param(
+            "try:\n    import nowhere_to_be\nexcept* ImportError:\n    pass\n",
+            id="caught-in-groups",
+            marks=pytest.mark.skipif("sys.version_info < (3, 11)", reason="new syntax"),
+        ),
         pytest.param('"""Use it:\n\nimport nowhere_to_be\n"""\n', id="docstring"),
     ],
 )

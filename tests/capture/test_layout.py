@@ -78,6 +78,7 @@ def test_contents_may_be_files(tmp_path):
         lambda folder: ((folder / "dangling").unlink(), (folder / "dangling").symlink_to("here")),
         lambda folder: ((folder / "latest").unlink(), (folder / "latest").mkdir()),
         lambda folder: (folder / "train.py").rename(folder / "Train.py"),
+        lambda folder: os.mkfifo(folder / "pipe"),
     ],
 )
 def test_any_change_changes_the_digest(change, tmp_path):

@@ -266,5 +266,6 @@ def test_the_root_can_be_named(tmp_path):
     assert (
         find_root(["train.py"], working_dir=tmp_path / "p/sub", root=Path()) == tmp_path / "p/sub"
     )
+    assert find_root(["a.py"], working_dir=tmp_path / "p/sub", root=Path("..")) == tmp_path / "p"
     with pytest.raises(InputError, match="it is no folder"):
         find_root(["train.py"], working_dir=tmp_path, root=Path("nowhere"))

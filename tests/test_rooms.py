@@ -127,7 +127,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("git", "imports", "kinds", "layout", "notebook", "search_places", "secret_values"),
         ("import_lines", "import_problems", "module_search", "secrets", "summary"),
         ("code_places", "command", "files"),
-        ("closure",),
+        ("closure", "contents"),
         ("project",),
         ("report",),
     ),

@@ -40,13 +40,15 @@ class Listing:
     """What the user should know of how the files were found."""
 
 
-def list_files(root: Path, *, needed: Collection[str] = ()) -> Listing:
+def list_files(
+    root: Path, *, needed: Collection[str] = (), excluded: Collection[Path] = ()
+) -> Listing:
     """List what travels of a folder.
 
     `needed` are paths from the folder that travel whatever an ignore file says and whatever they are; of
-    a folder, all in it.
+    a folder, all in it. `excluded` are files and folders that stay and are not told: not the project's.
     """
-    walk = _Walk(root=root, needed=frozenset(needed))
+    walk = _Walk(root=root, needed=frozenset(needed), excluded=_names_below(root, excluded))
     view: _View = _IgnoreFiles(IgnoreRules((".gitignore",)))
     try:
         if git.repository_top(root) is not None:
@@ -136,6 +138,7 @@ class _Walk:
 
     root: Path
     needed: frozenset[str]
+    excluded: frozenset[str] = frozenset()
     candidates: list[Candidate] = field(default_factory=list)
     omissions: list[Omission] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -153,7 +156,7 @@ class _Walk:
         in_package = any(each.name == "__init__.py" for each in entries)
         for entry in entries:
             path = prefix + entry.name
-            if entry.name in ALWAYS and path not in self.needed:
+            if path in self.excluded or (entry.name in ALWAYS and path not in self.needed):
                 continue
             if entry.is_dir(follow_symlinks=False):
                 self._folder(entry, f"{path}/", view, own)
@@ -221,7 +224,7 @@ class _Walk:
     def _folder(self, entry: os.DirEntry[str], path: str, view: _View, own: IgnoreRules) -> None:
         folder = Path(entry.path)
         if is_environment(folder):
-            self.omit(path, "a Python environment", kind="ignored")
+            self.omit(path, "a Python environment", kind="environment")
             return
         verdict = own.decide(path)
         by_view = verdict is None and view.ignores(path)
@@ -298,6 +301,12 @@ class _Nothing:
 
     def below(self, folder: Path, path: str) -> _View:  # noqa: ARG002
         return self
+
+
+def _names_below(root: Path, paths: Collection[Path]) -> frozenset[str]:
+    real = root.resolve()
+    resolved = [path.resolve() for path in paths]
+    return frozenset(p.relative_to(real).as_posix() for p in resolved if real in p.parents)
 
 
 def _above(path: str) -> Iterator[str]:

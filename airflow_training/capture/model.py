@@ -11,8 +11,8 @@ from typing import Any, Literal
 __all__ = ["CapturedCommand", "Omission", "Tree", "TreeEntry"]
 
 EntryKind = Literal["file", "symlink", "folder"]
-OmissionKind = Literal["ignored", "data", "model", "large", "link", "special"]
-"""Data, models and large files are read on demand; what is ignored, leads out or is no file stays behind."""
+OmissionKind = Literal["ignored", "data", "model", "large", "environment", "link", "special"]
+"""Data, models, large files and what is ignored can be read on demand; the others stay behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

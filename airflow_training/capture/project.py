@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,22 +13,33 @@ from airflow_training.capture import git
 from airflow_training.capture.closure import DynamicImport, import_closure
 from airflow_training.capture.code_places import OutsideImport
 from airflow_training.capture.command import capture_command
-from airflow_training.capture.files import Candidate, Listing, list_files, list_needed
+from airflow_training.capture.contents import TreeContents
+from airflow_training.capture.files import list_files, list_needed
 from airflow_training.capture.git import GitState
 from airflow_training.capture.installed import Installed, installed_in, own_site_dirs
-from airflow_training.capture.kinds import LARGEST_BYTES, on_demand, size_text
-from airflow_training.capture.model import CapturedCommand, Omission, Tree, TreeEntry
+from airflow_training.capture.kinds import on_demand, size_text
+from airflow_training.capture.model import CapturedCommand, Omission, Tree
 from airflow_training.capture.notebook import export_notebook
 from airflow_training.capture.roots import find_root, is_shared_folder
-from airflow_training.capture.secrets import find_secrets, secret_problems
+from airflow_training.capture.secrets import secret_file
 from airflow_training.errors import InputError, Problem
 
-__all__ = ["ProjectCapture", "capture_project", "capture_run"]
+__all__ = ["LocalData", "ProjectCapture", "capture_project", "capture_run"]
 
 _MOST_FILES = 20_000
 _MOST_BYTES = 1 << 30
-_TEXTS = (".yaml", ".yml", ".toml", ".json", ".cfg", ".ini", ".py")
-_METADATA = ("METADATA", "PKG-INFO", "entry_points.txt", "top_level.txt")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalData:
+    """A file or folder that does not travel before the start, and may be read by the script all the same."""
+
+    path: str
+    """Where it is looked for in the tree."""
+    source: Path
+    """Where it lies on this machine."""
+    size: int
+    """In bytes; 0 for a folder that nobody looked into."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +70,26 @@ class ProjectCapture:
         if self.problems:
             raise InputError(problems=self.problems)
 
+    @property
+    def local_data(self) -> Sequence[LocalData]:
+        """What can be read on demand: data, models, large files, and what is ignored unless it is a secret by its name."""
+        return [
+            LocalData(path=path, source=self._source(path), size=each.size)
+            for each in self.omissions
+            if each.kind in ("data", "model", "large", "ignored")
+            for path in [each.path.rstrip("/")]
+            if not secret_file(path)
+        ]
+
+    def _source(self, path: str) -> Path:
+        """Where a path of the tree lies on this machine."""
+        for each in self.outside:
+            for target, source in each.items.items():
+                base = f"imports/{each.name}/{target}"
+                if path.startswith(f"{base}/"):
+                    return source / path[len(base) + 1 :]
+        return self.root / path.removeprefix("project").lstrip("/")
+
     def read(self, sha256: str) -> bytes:
         """The content of a digest, as it was captured.
 
@@ -89,6 +119,7 @@ def capture_run(
     env: Sequence[str] = (),
     allow_secrets: Collection[str] = (),
     allow_missing: Collection[str] = (),
+    excluded: Collection[Path] = (),
 ) -> ProjectCapture:
     """Capture `SCRIPT ARGS` or `-m MODULE ARGS` as it would run in `working_dir`. Call `check` before sending.
 
@@ -100,6 +131,7 @@ def capture_run(
         env: further variables, NAME or NAME=VALUE.
         allow_secrets: FILE or FILE:LINE that are no secrets, as in the tree without `project/`.
         allow_missing: modules that need not be found.
+        excluded: files and folders that are not the project's, should they lie in it: a store, a cache.
 
     Raises:
         InputError: there is no such script, or an argument or variable is a secret.
@@ -127,6 +159,7 @@ def capture_run(
         notes=notes,
         allow_secrets=allow_secrets,
         allow_missing=allow_missing,
+        excluded=excluded,
     )
 
 
@@ -141,6 +174,7 @@ def capture_project(
     notes: Sequence[str] = (),
     allow_secrets: Collection[str] = (),
     allow_missing: Collection[str] = (),
+    excluded: Collection[Path] = (),
 ) -> ProjectCapture:
     """Capture a command that is known already; `generated` are files below the root that are not on disk."""
     generated = generated or {}
@@ -160,33 +194,32 @@ def capture_project(
     )
     closure = follow()
     own, others = _editables(installed, root)
-    gathering = _Gathering(allow_secrets=allow_secrets, watched=others)
-    gathering.notes += notes
+    contents = TreeContents(allow_secrets=allow_secrets, watched=others)
+    contents.notes += notes
     needed = {*closure.needed, *_named_files(command, root)} - {*generated}
     if is_shared_folder(root):
         listing = list_needed(root, needed)
-        gathering.notes.append(
+        contents.notes.append(
             f"{root} is no project's folder: only what is imported travels; --root FOLDER for all of one"
         )
     else:
-        listing = list_files(root, needed=needed)
-    gathering.listing(listing, "project")
+        listing = list_files(root, needed=needed, excluded=excluded)
+    contents.listing(listing, "project")
     for path, content in generated.items():
-        gathering.content(f"project/{path}", content, mode=0o644)
-    if gathering.named - {*closure.loaded}:  # by a configuration, say: `_target_: mylib.Net`
-        closure = follow(also_modules=gathering.named)
+        contents.content(f"project/{path}", content, mode=0o644)
+    if contents.named - {*closure.loaded}:  # by a configuration, say: `_target_: mylib.Net`
+        closure = follow(also_modules=contents.named)
     for each in closure.outside:
-        gathering.outside(each)
+        contents.outside(each)
     for name, metadata in own.items():
-        gathering.metadata(f"imports/{name}", metadata)
+        contents.metadata(f"imports/{name}", metadata)
     if command.working_dir != "project" and here.is_dir():
-        gathering.folder(command.working_dir)
+        contents.folder(command.working_dir)
     if working_dir is not None and root not in (working_dir, *working_dir.parents):
-        gathering.notes.append(
+        contents.notes.append(
             f"the working directory {working_dir} lies outside of the project: elsewhere it is its root"
         )
-    tree = Tree(entries=gathering.settled())
-    state, note = _git_state(root)
+    tree = Tree(entries=contents.settled())
     return ProjectCapture(
         root=root,
         tree=tree,
@@ -202,14 +235,14 @@ def capture_project(
                 )
             ),
         ),
-        omissions=gathering.omissions,
+        omissions=contents.omissions,
         outside=closure.outside,
         dynamic_imports=closure.dynamic,
         missing=closure.missing,
-        notes=[*gathering.notes, *note],
-        problems=[*closure.problems, *gathering.problems, *_too_much(tree, root)],
-        git=state,
-        contents=gathering.contents,
+        notes=contents.notes,
+        problems=[*closure.problems, *contents.problems, *_too_much(tree, root)],
+        git=_git_state(root),
+        contents=contents.contents,
     )
 
 
@@ -235,13 +268,13 @@ def _named_files(command: CapturedCommand, root: Path) -> Iterator[str]:
                 yield path.relative_to(root).as_posix()
 
 
-def _git_state(root: Path) -> tuple[GitState | None, Sequence[str]]:
+def _git_state(root: Path) -> GitState | None:
     if git.repository_top(root) is None:
-        return None, ()
+        return None
     try:
-        return git.git_state(root), ()
-    except git.GitError:
-        return None, ()
+        return git.git_state(root)
+    except git.GitError:  # told already, where the files were listed
+        return None
 
 
 def _too_much(tree: Tree, root: Path) -> Iterator[Problem]:
@@ -261,123 +294,3 @@ def _too_much(tree: Tree, root: Path) -> Iterator[Problem]:
         allowed=(f"{_MOST_FILES:,} files", size_text(_MOST_BYTES)),
         hint=f"--root FOLDER, or name what stays in {root}/.trainingignore",
     )
-
-
-class _Gathering:
-    """Entries of the tree, with their contents read once: for the digest and for secrets."""
-
-    def __init__(self, *, allow_secrets: Collection[str], watched: Collection[str] = ()) -> None:
-        """`watched` are packages that a text may name, by code that no import shows."""
-        self.allow_secrets = allow_secrets
-        self.named: set[str] = set()
-        words = "|".join(re.escape(name) for name in sorted(watched))
-        self._watched = re.compile(rf"(?<![\w./-])(?:{words})(?=\.[A-Za-z_])".encode())
-        self._texts = _TEXTS if words else ()
-        self.entries: dict[str, TreeEntry] = {}
-        self.contents: dict[str, Path | bytes] = {}
-        self.omissions: list[Omission] = []
-        self.problems: list[Problem] = []
-        self.notes: list[str] = []
-
-    def listing(self, listing: Listing, prefix: str) -> None:
-        """Add what was listed of a folder as `prefix`."""
-        for each in listing.candidates:
-            self._candidate(each, f"{prefix}/{each.path}")
-        self.omissions += [
-            replace(each, path=f"{prefix}/{each.path.removeprefix('./')}")
-            for each in listing.omissions
-        ]
-        self.notes += [note for note in listing.notes if note not in self.notes]
-
-    def outside(self, each: OutsideImport) -> None:
-        """Add what is imported from outside of the project."""
-        base = f"imports/{each.name}"
-        for target, source in each.items.items():
-            path = f"{base}/{target}" if target else base
-            if source.is_dir():
-                needed = {
-                    file.relative_to(source).as_posix()
-                    for file in each.needed
-                    if source in file.parents
-                }
-                self.listing(list_files(source, needed=needed), path)
-            else:
-                self.file(path, source, mode=source.stat().st_mode & 0o777)
-        if each.metadata:
-            self.metadata(base, each.metadata)
-
-    def metadata(self, base: str, folder: Path) -> None:
-        """Add what code reads of its own distribution by `importlib.metadata`."""
-        for name in _METADATA:
-            if (folder / name).is_file():
-                self.file(f"{base}/{folder.name}/{name}", folder / name, mode=0o644)
-
-    def _candidate(self, each: Candidate, path: str) -> None:
-        try:
-            path.encode()
-            each.link.encode()
-        except UnicodeEncodeError:
-            shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-            self._problem(
-                shown, "its name is not UTF-8", "rename it, or leave it out by .trainingignore"
-            )
-            return
-        if each.kind == "file":
-            self.file(path, each.source, mode=each.mode)
-        else:
-            self.entries[path] = TreeEntry(
-                path=path, kind=each.kind, mode=each.mode, link=each.link
-            )
-
-    def file(self, path: str, source: Path, *, mode: int) -> None:
-        """Add a file as it is on disk."""
-        try:
-            if source.stat().st_size > LARGEST_BYTES:
-                self._problem(
-                    path,
-                    f"the code needs it, and it is larger than {size_text(LARGEST_BYTES)}",
-                    "read it by a path that is an argument instead: then it is read on demand",
-                )
-                return
-            content = source.read_bytes()
-        except OSError as error:
-            self._problem(
-                path,
-                f"it cannot be read: {error.strerror}",
-                f"chmod u+r {source}, or leave it out by .trainingignore",
-            )
-            return
-        sha256 = self.content(path, content, mode=mode)
-        self.contents[sha256] = source
-
-    def content(self, path: str, content: bytes, *, mode: int) -> str:
-        """Add a file of these bytes; its digest."""
-        sha256 = hashlib.sha256(content).hexdigest()
-        self.entries[path] = TreeEntry(path=path, mode=mode, size=len(content), sha256=sha256)
-        self.contents[sha256] = content
-        if path.endswith(self._texts):
-            self.named |= {name.decode() for name in self._watched.findall(content)}
-        shown = path.removeprefix("project/")
-        self.problems += secret_problems(find_secrets(shown, content), allowed=self.allow_secrets)
-        return sha256
-
-    def folder(self, path: str) -> None:
-        """Add a folder that must be there, should nothing be in it."""
-        self.entries.setdefault(path, TreeEntry(path=path, kind="folder", mode=0o755))
-
-    def settled(self) -> list[TreeEntry]:
-        """All entries; a folder only where it is empty."""
-        filled: set[str] = set()
-        for path in self.entries:
-            while "/" in path and path.rpartition("/")[0] not in filled:
-                path = path.rpartition("/")[0]
-                filled.add(path)
-        return sorted(
-            each
-            for each in self.entries.values()
-            if not (each.kind == "folder" and each.path in filled)
-        )
-
-    def _problem(self, path: str, message: str, hint: str) -> None:
-        shown = path.removeprefix("project/")
-        self.problems.append(Problem(code="file", field=shown, message=message, hint=hint))

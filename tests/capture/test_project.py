@@ -15,7 +15,8 @@ from airflow_training.capture.project import ProjectCapture, capture_project, ca
 from airflow_training.capture.report import describe, describe_json
 from airflow_training.capture.roots import find_root
 from airflow_training.errors import InputError
-from tests.capture.planted import HF, made
+from tests.capture.clean_projects import CLEAN
+from tests.capture.planted import HF, PLANTED, made
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Path:
@@ -180,6 +181,53 @@ def test_a_model_travels_when_an_argument_names_it(tmp_path):
         "project/data.csv": "data",
         "project/old.pt": "model",
     }
+
+
+def test_what_stays_can_be_looked_for_where_it_lies(tmp_path):
+    write(
+        tmp_path,
+        {
+            "p/train.py": "import lib\n",
+            "p/.gitignore": "cache/\n.env\n",
+            "p/.env": "A=1",
+            "p/cache/x": "1",
+            "p/data/a.csv": "12",
+            "p/data/b.csv": "1",
+            "p/venv/pyvenv.cfg": "",
+            "common/lib/__init__.py": "",
+            "common/lib/deep/table.npy": "1",
+        },
+    )
+    capture = captured(tmp_path / "p", environ={"PYTHONPATH": "../common"})
+    assert {(each.path, str(each.source), each.size) for each in capture.local_data} == {
+        ("project/cache", f"{tmp_path}/p/cache", 0),
+        ("project/data", f"{tmp_path}/p/data", 3),
+        ("imports/common/lib/deep/table.npy", f"{tmp_path}/common/lib/deep/table.npy", 1),
+    }
+
+
+def test_a_store_that_lies_in_the_project_is_no_part_of_it(tmp_path):
+    write(tmp_path, {"train.py": "", "home/airflow.cfg": "", "home/sub/x.txt": "", "store.db": ""})
+    capture = captured(tmp_path, excluded=[tmp_path / "home", tmp_path / "store.db"])
+    assert paths(capture) == ["project/train.py"]
+    assert capture.omissions == []
+
+
+@pytest.mark.parametrize("name", sorted(CLEAN))
+def test_a_clean_project_travels_whole_or_on_demand(name, tmp_path):
+    for path, text in {"main_script.py": "", **CLEAN[name]}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(text if isinstance(text, bytes) else text.encode())
+    captured(tmp_path, "main_script.py").check()
+
+
+def test_none_of_the_planted_secrets_travels(tmp_path):
+    write(tmp_path, {"main_script.py": "", **{each.path: each.text for each in PLANTED}})
+    capture = captured(tmp_path, "main_script.py")
+    with pytest.raises(InputError) as raised:
+        capture.check()
+    refused = {problem.field for problem in raised.value.problems}
+    assert {f"{each.path}:{each.line}" for each in PLANTED} <= refused
 
 
 def test_a_file_that_changes_while_it_is_sent_is_told(tmp_path):

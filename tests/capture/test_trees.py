@@ -65,7 +65,7 @@ def test_what_stays_is_told_with_its_reason(tmp_path):
     reasons = {each.path: (each.reason, each.kind) for each in capture(tmp_path).omissions}
     assert reasons == {
         "project/data/": ("data: read on demand", "data"),
-        "project/env/": ("a Python environment", "ignored"),
+        "project/env/": ("a Python environment", "environment"),
         "project/run/model.pt": ("a model that no argument names: read on demand", "model"),
         "project/x.tmp": ("ignored by git", "ignored"),
         "project/pipe": ("neither a file nor a folder", "special"),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from airflow_training.capture.code_places import OutsideImport
 from airflow_training.capture.files import Candidate, Listing, list_files
@@ -22,6 +22,16 @@ _TEXTS = (".yaml", ".yml", ".toml", ".json", ".cfg", ".ini", ".py")
 _METADATA = ("METADATA", "PKG-INFO", "entry_points.txt", "top_level.txt")
 
 
+def _name_finder(names: Collection[str]) -> Any:
+    """Finds dotted names that begin so, in any text."""
+    import re2
+
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    words = "|".join(re2.escape(name) for name in sorted(names))
+    return re2.compile(rf"(?:^|[^\w./-])({words})\.[A-Za-z_]".encode(), options)
+
+
 class TreeContents:
     """Entries of the tree, with their contents read once: for the digest and for secrets."""
 
@@ -29,9 +39,7 @@ class TreeContents:
         """`watched` are packages that a text may name, by code that no import shows."""
         self.allow_secrets = allow_secrets
         self.named: set[str] = set()
-        words = "|".join(re.escape(name) for name in sorted(watched))
-        self._watched = re.compile(rf"(?<![\w./-])(?:{words})(?=\.[A-Za-z_])".encode())
-        self._texts = _TEXTS if words else ()
+        self._names = _name_finder(watched) if watched else None
         self.entries: dict[str, TreeEntry] = {}
         self.contents: dict[str, Path | bytes] = {}
         self.omissions: list[Omission] = []
@@ -114,8 +122,8 @@ class TreeContents:
         sha256 = hashlib.sha256(content).hexdigest()
         self.entries[path] = TreeEntry(path=path, mode=mode, size=len(content), sha256=sha256)
         self.contents[sha256] = content
-        if path.endswith(self._texts):
-            self.named |= {name.decode() for name in self._watched.findall(content)}
+        if self._names is not None and path.endswith(_TEXTS):
+            self.named |= {name.decode() for name in self._names.findall(content)}
         shown = path.removeprefix("project/")
         self.problems += secret_problems(find_secrets(shown, content), allowed=self.allow_secrets)
         return sha256

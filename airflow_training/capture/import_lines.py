@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from airflow_training.capture.imports import WORDS, Import
@@ -35,7 +36,7 @@ def plain_imports(source: bytes) -> Sequence[tuple[Import, bool]] | None:
         counted = start
         text = match.group()[len(match[1]) :]
         # an odd number of quotes before it: an example in a docstring, most likely
-        sure = not match[1] and sum(quote < start for quote in quotes) % 2 == 0
+        sure = not match[1] and bisect_left(quotes, start) % 2 == 0
         imports = _statement(text, source, start, line)
         if imports is None:
             return None

@@ -40,7 +40,7 @@ JWT = ".".join(
     base64.urlsafe_b64encode(part).decode().rstrip("=")
     for part in (b'{"alg":"HS256","typ":"JWT"}', b'{"user":"somebody","id":81}', made(32).encode())
 )
-PASSWORD = "Tr0ub4dor&3" + made(4, seed="p")
+PASSWORD = "Tr0ub4dor&3" + made(4, seed="p")  # training: allow-secret
 URL = f"https://deploy:{made(18, seed='url')}@git.company.com/team/lib.git"
 SERVICE_ACCOUNT = json.dumps(
     {

@@ -170,7 +170,7 @@ class _Walk:
             facts = self._plain(module) or module_facts(
                 module.source, file=str(module.path), working_dir=str(self.working_dir)
             )
-        except (SyntaxError, ValueError) as error:
+        except (SyntaxError, ValueError, RecursionError) as error:
             if module.certain:
                 self._refuse(syntax_problem(error, path=self._told(module.path)))
             else:

@@ -57,7 +57,7 @@ def above_its_package(*, where: str) -> Problem:
     )
 
 
-def syntax_problem(error: SyntaxError | ValueError, *, path: str) -> Problem:
+def syntax_problem(error: Exception, *, path: str) -> Problem:
     """A module that this version of Python cannot read."""
     line = error.lineno if isinstance(error, SyntaxError) else None
     message = error.msg if isinstance(error, SyntaxError) else str(error)

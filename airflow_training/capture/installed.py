@@ -145,7 +145,11 @@ def _mapping(path: Path) -> Mapping[str, Path]:
 
 def _paths(value: ast.expr) -> Mapping[str, Path]:
     found: dict[str, Path] = {}
-    for name, text in ast.literal_eval(value).items():
+    try:
+        mapping = ast.literal_eval(value)
+    except ValueError:  # written by another version of setuptools, in a way that is not known
+        return {}
+    for name, text in mapping.items():
         path = Path(text)
         # a single module is named without its suffix
         found[name] = path if path.exists() else path.with_name(f"{path.name}.py")

@@ -213,7 +213,8 @@ class _Walk:
 
     def _import(self, each: Import, module: _Module) -> None:
         by = f"{self._told(module.path)}:{each.line}"
-        certain = each.certainty is Certainty.CERTAIN and module.certain
+        least = Certainty.MAIN if module.is_entry else Certainty.CERTAIN
+        certain = each.certainty >= least and module.certain
         fatal = certain or (each.certainty is Certainty.LATE and module.is_entry)
         name = each.module
         if each.level:

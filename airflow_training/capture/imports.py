@@ -46,7 +46,9 @@ class Certainty(IntEnum):
     """Inside a function."""
     CONDITIONAL = 2
     """Below an `if`, or where another import failed."""
-    CERTAIN = 3
+    MAIN = 3
+    """Below `if __name__ == "__main__"`: only of the script itself."""
+    CERTAIN = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +209,7 @@ class _Reader:
             case ast.If(test=test, body=body, orelse=orelse):
                 self._expressions(node, certainty)
                 if not _is_typing(test):  # what only type checkers read is not run
-                    self.block(body, certainty if self._is_main(test) else maybe)
+                    self.block(body, min(certainty, Certainty.MAIN) if _is_main(test) else maybe)
                 self.block(orelse, maybe)
             case _ if isinstance(node, _TRY):
                 caught = any(_catches(each.type) for each in node.handlers)
@@ -230,11 +232,6 @@ class _Reader:
                     self.block(case.body, maybe)
             case _:
                 self._expressions(node, certainty)
-
-    def _is_main(self, test: ast.expr) -> bool:
-        return isinstance(test, ast.Compare) and any(
-            isinstance(each, ast.Name) and each.id == "__name__" for each in ast.walk(test)
-        )
 
     def _expressions(self, node: ast.stmt, certainty: Certainty) -> None:
         if not self.calls:
@@ -388,3 +385,9 @@ def _suppresses(node: ast.expr) -> bool:
 
 def _is_typing(test: ast.expr) -> bool:
     return _last_name(test) == "TYPE_CHECKING"
+
+
+def _is_main(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and any(
+        isinstance(each, ast.Name) and each.id == "__name__" for each in ast.walk(test)
+    )

@@ -77,6 +77,11 @@ def refused(tmp_path: Path, source: str, **files: str) -> list[str]:
             "train.py:2: no module named 'nowhere_to_be'",
             id="late-in-the-script",
         ),
+        pytest.param(
+            "if __name__ == '__main__':\n    import nowhere_to_be\n",
+            "train.py:2: no module named 'nowhere_to_be'",
+            id="main-part-of-the-script",
+        ),
         pytest.param("from . import lib\n", "cloud run -m train", id="relative-in-a-script"),
         pytest.param("x = 1\ndef (:\n", "train.py:2: this Python cannot read it", id="syntax"),
         pytest.param(
@@ -107,6 +112,7 @@ def test_a_missing_module_is_told_once(tmp_path):
     "source",
     [
         pytest.param("def f():\n    import nowhere_to_be\n", id="late"),
+        pytest.param("if __name__ == '__main__':\n    import nowhere_to_be\n", id="main-part"),
         pytest.param("import os\nif os.name == 'x':\n    import nowhere_to_be\n", id="conditional"),
         pytest.param("try:\n    import nowhere_to_be\nexcept Exception:\n    pass\n", id="caught"),
         pytest.param(

@@ -25,6 +25,7 @@ ALL = (
     "recovery_time",
     "recovery_states",
     "recovery",
+    "capture",
 )
 
 

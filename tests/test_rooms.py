@@ -49,6 +49,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "networks": ("airflow", *CLIENTS, "sqlalchemy", "torch"),
     "control": ("airflow", *CLIENTS, "sqlalchemy"),
     "interchange": ("airflow", *CLIENTS, "sqlalchemy"),
+    "capture": ("airflow", *CLIENTS, "sqlalchemy", "torch"),
     "logs": ("airflow", *CLIENTS, "sqlalchemy"),
     "checkpoints": ("airflow", *CLIENTS, "sqlalchemy"),
     "state": ("airflow", *CLIENTS),
@@ -82,6 +83,7 @@ ALONE: dict[str, frozenset[str]] = {
     "logs": BASE,
     "interchange": BASE,
     "environments": BASE,
+    "capture": BASE,
     "checkpoints": frozenset({"agent.progress_tail", "agent.proc", "agent.progress"}),
 }
 """Rooms that can be read, tested and imported without the others, and all that they use of them."""
@@ -132,6 +134,15 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("jobset",),
         ("other_operator_jobs", "pytorchjob"),
         ("importing",),
+    ),
+    "capture": (
+        ("ignore", "installed", "links", "model", "path_expressions", "roots", "secret_patterns"),
+        ("git", "imports", "kinds", "layout", "notebook", "search_places", "secret_values"),
+        ("import_lines", "import_problems", "module_search", "secrets", "summary"),
+        ("code_places", "command", "files"),
+        ("closure", "contents"),
+        ("project",),
+        ("report",),
     ),
     "state": (
         ("account_records", "codec", "models", "outage", "records"),

@@ -11,6 +11,8 @@ from typing import Any, Literal
 __all__ = ["CapturedCommand", "Omission", "Tree", "TreeEntry"]
 
 EntryKind = Literal["file", "symlink", "folder"]
+OmissionKind = Literal["ignored", "data", "model", "large", "environment", "link", "special"]
+"""Data, models, large files and what is ignored can be read on demand; the others stay behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -94,9 +96,14 @@ class Omission:
     """A file or folder of the project that does not travel."""
 
     path: str
+    """As in the tree; a folder's ends with `/`."""
     reason: str
     """In words: ignored by git, larger than the limit, a data file that is read on demand ..."""
     size: int = 0
+    """In bytes, of all files in a folder; 0 where nobody looked into it."""
+    kind: OmissionKind = "ignored"
+    count: int = 1
+    """Files that this stands for."""
 
     def to_json(self) -> Mapping[str, Any]:
         return asdict(self)

@@ -1,0 +1,150 @@
+"""The entries of a tree with their contents, each read once: for its digest, for secrets, for what it names."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from airflow_training.capture.code_places import OutsideImport
+from airflow_training.capture.files import Candidate, Listing, list_files
+from airflow_training.capture.kinds import LARGEST_BYTES, size_text
+from airflow_training.capture.model import Omission, TreeEntry
+from airflow_training.capture.secrets import find_secrets, secret_problems
+from airflow_training.errors import Problem
+
+__all__ = ["TreeContents"]
+
+_TEXTS = (".yaml", ".yml", ".toml", ".json", ".cfg", ".ini", ".py")
+_METADATA = ("METADATA", "PKG-INFO", "entry_points.txt", "top_level.txt")
+
+
+def _name_finder(names: Collection[str]) -> Any:
+    """Finds dotted names that begin so, in any text."""
+    import re2
+
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    words = "|".join(re2.escape(name) for name in sorted(names))
+    return re2.compile(rf"(?:^|[^\w./-])({words})\.[A-Za-z_]".encode(), options)
+
+
+class TreeContents:
+    """Entries of the tree, with their contents read once: for the digest and for secrets."""
+
+    def __init__(self, *, allow_secrets: Collection[str], watched: Collection[str] = ()) -> None:
+        """`watched` are packages that a text may name, by code that no import shows."""
+        self.allow_secrets = allow_secrets
+        self.named: set[str] = set()
+        self._names = _name_finder(watched) if watched else None
+        self.entries: dict[str, TreeEntry] = {}
+        self.contents: dict[str, Path | bytes] = {}
+        self.omissions: list[Omission] = []
+        self.problems: list[Problem] = []
+        self.notes: list[str] = []
+
+    def listing(self, listing: Listing, prefix: str) -> None:
+        """Add what was listed of a folder as `prefix`."""
+        for each in listing.candidates:
+            self._candidate(each, f"{prefix}/{each.path}")
+        self.omissions += [
+            replace(each, path=f"{prefix}/{each.path.removeprefix('./')}")
+            for each in listing.omissions
+        ]
+        self.notes += [note for note in listing.notes if note not in self.notes]
+
+    def outside(self, each: OutsideImport) -> None:
+        """Add what is imported from outside of the project."""
+        base = f"imports/{each.name}"
+        for target, source in each.items.items():
+            path = f"{base}/{target}" if target else base
+            if source.is_dir():
+                needed = {
+                    file.relative_to(source).as_posix()
+                    for file in each.needed
+                    if source in file.parents
+                }
+                self.listing(list_files(source, needed=needed), path)
+            else:
+                self.file(path, source, mode=source.stat().st_mode & 0o777)
+        if each.metadata:
+            self.metadata(base, each.metadata)
+
+    def metadata(self, base: str, folder: Path) -> None:
+        """Add what code reads of its own distribution by `importlib.metadata`."""
+        for name in _METADATA:
+            if (folder / name).is_file():
+                self.file(f"{base}/{folder.name}/{name}", folder / name, mode=0o644)
+
+    def _candidate(self, each: Candidate, path: str) -> None:
+        try:
+            path.encode()
+            each.link.encode()
+        except UnicodeEncodeError:
+            shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+            self._problem(
+                shown, "its name is not UTF-8", "rename it, or leave it out by .trainingignore"
+            )
+            return
+        if each.kind == "file":
+            self.file(path, each.source, mode=each.mode)
+        else:
+            self.entries[path] = TreeEntry(
+                path=path, kind=each.kind, mode=each.mode, link=each.link
+            )
+
+    def file(self, path: str, source: Path, *, mode: int) -> None:
+        """Add a file as it is on disk."""
+        try:
+            if source.stat().st_size > LARGEST_BYTES:
+                self._problem(
+                    path,
+                    f"the code needs it, and it is larger than {size_text(LARGEST_BYTES)}",
+                    "read it by a path that is an argument instead: then it is read on demand",
+                )
+                return
+            content = source.read_bytes()
+        except OSError as error:
+            self._problem(
+                path,
+                f"it cannot be read: {error.strerror}",
+                f"chmod u+r {source}, or leave it out by .trainingignore",
+            )
+            return
+        sha256 = self.content(path, content, mode=mode)
+        self.contents[sha256] = source
+
+    def content(self, path: str, content: bytes, *, mode: int) -> str:
+        """Add a file of these bytes; its digest."""
+        sha256 = hashlib.sha256(content).hexdigest()
+        self.entries[path] = TreeEntry(path=path, mode=mode, size=len(content), sha256=sha256)
+        self.contents[sha256] = content
+        if self._names is not None and path.endswith(_TEXTS):
+            self.named |= {name.decode() for name in self._names.findall(content)}
+        shown = path.removeprefix("project/")
+        self.problems += secret_problems(find_secrets(shown, content), allowed=self.allow_secrets)
+        return sha256
+
+    def folder(self, path: str) -> None:
+        """Add a folder that must be there, should nothing be in it."""
+        self.entries.setdefault(path, TreeEntry(path=path, kind="folder", mode=0o755))
+
+    def settled(self) -> list[TreeEntry]:
+        """All entries; a folder only where it is empty."""
+        filled: set[str] = set()
+        for path in self.entries:
+            while "/" in path and path.rpartition("/")[0] not in filled:
+                path = path.rpartition("/")[0]
+                filled.add(path)
+        return sorted(
+            each
+            for each in self.entries.values()
+            if not (each.kind == "folder" and each.path in filled)
+        )
+
+    def _problem(self, path: str, message: str, hint: str) -> None:
+        shown = path.removeprefix("project/")
+        self.problems.append(Problem(code="file", field=shown, message=message, hint=hint))

@@ -1,0 +1,150 @@
+"""A tree becomes a folder, and a folder a tree again, so that both ends can compare digests before anything runs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from airflow_training.capture.links import destination
+from airflow_training.capture.model import Tree, TreeEntry
+from airflow_training.errors import InputError, Problem
+
+__all__ = ["check_paths", "lay_out", "tree_of"]
+
+
+def check_paths(tree: Tree) -> None:
+    """Refuse a tree that could write or lead outside of the folder it is laid out in.
+
+    Raises:
+        InputError: with every path that is refused.
+    """
+    links = {each.path: each.link for each in tree.entries if each.kind == "symlink"}
+    folders = {each.path for each in tree.entries if each.kind == "folder"}
+    seen: set[str] = set()
+    problems: list[Problem] = []
+    for each in tree.entries:
+        message = _unsafe(each, links)
+        if each.path in seen:
+            message = "it is there twice"
+        seen.add(each.path)
+        if message:
+            problems.append(Problem(code="unsafe-path", field=each.path, message=message))
+    solid = seen - folders
+    for path in seen:
+        above = path
+        while "/" in above:
+            above = above.rpartition("/")[0]
+            if above in solid:
+                problems.append(
+                    Problem(code="unsafe-path", field=path, message=f"{above} is no folder")
+                )
+    if problems:
+        raise InputError(problems=problems)
+
+
+def _unsafe(entry: TreeEntry, links: dict[str, str]) -> str:
+    parts = entry.path.split("/")
+    if any(part in ("", ".", "..") for part in parts) or "\0" in entry.path:
+        return "it is no path below the folder"
+    if entry.kind == "symlink" and not _stays(entry, links):
+        return "a link that leads out of the folder, or in a circle"
+    if entry.kind == "file" and len(entry.sha256) != 64:
+        return "its content has no digest"
+    if entry.mode & ~0o777:
+        return "its mode is more than permissions"
+    return ""
+
+
+def _stays(entry: TreeEntry, links: dict[str, str]) -> bool:
+    written = bool(entry.link) and "\0" not in entry.link
+    return written and destination(entry.path, links) is not None
+
+
+def lay_out(tree: Tree, folder: Path, content: Callable[[str], bytes | Path]) -> None:
+    """Write a tree to a folder that does not exist, or is empty: all of it, or nothing.
+
+    `content` gives the bytes of a digest, or a file that holds them; both are verified.
+
+    Raises:
+        InputError: a path is unsafe, or some content is not what its digest says.
+    """
+    check_paths(tree)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        for each in sorted(tree.entries):
+            _write(each, draft, content)
+        for each in tree.entries:  # last, as a folder may forbid to write to it
+            if each.kind == "folder":
+                (draft / each.path).chmod(each.mode)
+        draft.chmod(0o755)
+        draft.rename(folder)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+
+
+def _write(entry: TreeEntry, draft: Path, content: Callable[[str], bytes | Path]) -> None:
+    path = draft / entry.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if entry.kind == "folder":
+        path.mkdir(exist_ok=True)
+        return
+    if entry.kind == "symlink":
+        path.symlink_to(entry.link)
+        return
+    source = content(entry.sha256)
+    digest = hashlib.sha256()
+    with path.open("xb") as file:
+        if isinstance(source, bytes):
+            digest.update(source)
+            file.write(source)
+        else:
+            with source.open("rb") as opened:
+                while chunk := opened.read(1 << 20):
+                    digest.update(chunk)
+                    file.write(chunk)
+    if digest.hexdigest() != entry.sha256:
+        raise InputError.of(
+            code="digest",
+            field=entry.path,
+            message="its content is not what its digest says",
+            hint="send it again",
+        )
+    path.chmod(entry.mode)
+
+
+def tree_of(folder: Path) -> Tree:
+    """Compute the tree of a folder that was laid out; only its empty folders have entries."""
+    entries: list[TreeEntry] = []
+    _gather(folder, "", entries)
+    return Tree(entries=sorted(entries))
+
+
+def _gather(folder: Path, prefix: str, entries: list[TreeEntry]) -> None:
+    names = list(os.scandir(folder))
+    if not names and prefix:
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        entries.append(TreeEntry(path=prefix.rstrip("/"), kind="folder", mode=mode))
+    for each in names:
+        path = prefix + each.name
+        if each.is_symlink():
+            target = os.readlink(each.path)  # noqa: PTH115 - as written
+            entries.append(TreeEntry(path=path, kind="symlink", mode=0o777, link=target))
+        elif each.is_dir():
+            _gather(Path(each.path), f"{path}/", entries)
+        else:  # a socket or pipe has no content, and no tree has such an entry
+            content = Path(each.path).read_bytes() if each.is_file() else None
+            entries.append(
+                TreeEntry(
+                    path=path,
+                    mode=stat.S_IMODE(each.stat().st_mode),
+                    size=len(content or b""),
+                    sha256="" if content is None else hashlib.sha256(content).hexdigest(),
+                )
+            )

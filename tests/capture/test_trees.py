@@ -1,0 +1,134 @@
+"""A project in any state travels as it stands in the work tree, and lies elsewhere with the same digest."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from airflow_training.capture.command import capture_command
+from airflow_training.capture.layout import lay_out, tree_of
+from airflow_training.capture.model import TreeEntry
+from airflow_training.capture.project import ProjectCapture, capture_project
+from tests.capture.tree_fixtures import FIXTURES, TreeFixture, git, repository, write
+
+
+def capture(root: Path) -> ProjectCapture:
+    write(root, {} if (root / "train.py").exists() else {"train.py": ""})
+    command = capture_command(["train.py"], root=root, working_dir=root, environ={})
+    return capture_project(root, command, site_dirs=[])
+
+
+def told(entry: TreeEntry) -> str:
+    path = entry.path.removeprefix("project/")
+    if entry.kind == "symlink":
+        return f"{path} -> {entry.link}"
+    return f"{path}/" if entry.kind == "folder" else path
+
+
+def test_there_are_twenty_five_fixtures():
+    assert len({each.name for each in FIXTURES}) >= 25
+
+
+@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda each: each.name)
+def test_the_tree_lies_elsewhere_as_it_is_here(fixture: TreeFixture, tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    write(folder, {"train.py": ""})
+    fixture.setup(folder)
+    root = folder / fixture.root
+    captured = capture(root)
+    captured.check()
+    there = tmp_path / "there"
+    lay_out(captured.tree, there, captured.read)
+    assert tree_of(there).digest == captured.tree.digest
+    names = {told(each) for each in captured.tree.entries}
+    assert fixture.there <= names
+    assert not {each for each in names if each.split(" -> ")[0] in fixture.absent}
+    for entry in captured.tree.entries:
+        here = root / entry.path.removeprefix("project/")
+        laid = there / entry.path
+        if entry.kind == "file":
+            assert laid.read_bytes() == here.read_bytes()
+            assert laid.stat().st_mode == here.stat().st_mode
+        if entry.kind == "symlink":
+            assert os.path.realpath(laid).removeprefix(str(there / "project")) == os.path.realpath(
+                here
+            ).removeprefix(str(root))
+
+
+def test_what_stays_is_told_with_its_reason(tmp_path):
+    repository(tmp_path, {"data/a.csv": "1,2", "data/b.csv": "1", ".gitignore": "*.tmp\n"})
+    write(tmp_path, {"x.tmp": "1", "run/model.pt": "w", "env/pyvenv.cfg": ""})
+    os.mkfifo(tmp_path / "pipe")
+    reasons = {each.path: (each.reason, each.kind) for each in capture(tmp_path).omissions}
+    assert reasons == {
+        "project/data/": ("data: read on demand", "data"),
+        "project/env/": ("a Python environment", "environment"),
+        "project/run/model.pt": ("a model that no argument names: read on demand", "model"),
+        "project/x.tmp": ("ignored by git", "ignored"),
+        "project/pipe": ("neither a file nor a folder", "special"),
+    }
+
+
+def test_a_thousand_pictures_are_one_line(tmp_path):
+    repository(tmp_path)
+    write(tmp_path, {f"data/{c}/{n}.jpg": b"1" * 10 for c in "ab" for n in range(500)})
+    [omission] = capture(tmp_path).omissions
+    assert (omission.path, omission.count, omission.size) == ("project/data/", 1000, 10_000)
+
+
+def test_commit_branch_and_changes_are_told(tmp_path):
+    repository(tmp_path, {"a.py": "1", "train.py": ""})
+    write(tmp_path, {"a.py": "2"})
+    state = capture(tmp_path).git
+    assert (state.commit, state.branch, state.changed) == (
+        git(tmp_path, "rev-parse", "HEAD").strip(),
+        "main",
+        1,
+    )
+
+
+def test_a_password_in_the_address_of_a_remote_stays(tmp_path):
+    repository(tmp_path)
+    git(tmp_path, "remote", "add", "origin", "https://me:Pa55word-of-mine@git.example.com/x.git")
+    captured = capture(tmp_path)
+    captured.check()
+    assert not any("Pa55word" in str(captured.read(sha)) for sha in captured.contents)
+
+
+@pytest.mark.parametrize("name", [b"\xe9t\xe9.py", b"data\xff.txt"])
+def test_a_name_that_is_not_utf_8_is_refused_by_name(name, tmp_path):
+    repository(tmp_path)
+    (tmp_path / os.fsdecode(name)).write_bytes(b"1")
+    [problem] = capture(tmp_path).problems
+    assert "not UTF-8" in str(problem)
+    assert "\\x" in problem.field
+
+
+def test_git_that_refuses_is_told_and_does_not_stop(tmp_path, monkeypatch):
+    repository(tmp_path, {"a.py": "1"})
+    (tmp_path / ".git" / "HEAD").write_text("broken")
+    captured = capture(tmp_path)
+    assert "project/a.py" in {each.path for each in captured.tree.entries}
+    assert any("files are found by ignore files" in note for note in captured.notes)
+
+
+def test_without_the_program_git_the_files_travel_all_the_same(tmp_path, monkeypatch):
+    repository(tmp_path, {"a.py": "1", ".gitignore": "*.tmp\n", "train.py": ""})
+    write(tmp_path, {"x.tmp": "1"})
+    before = capture(tmp_path).tree.digest
+    monkeypatch.setenv("PATH", str(tmp_path))
+    captured = capture(tmp_path)
+    assert captured.tree.digest == before
+    assert "the program git is not installed: files are found by ignore files" in captured.notes
+
+
+def test_variables_of_a_hook_do_not_mislead_git(tmp_path, monkeypatch):
+    repository(tmp_path, {"a.py": "1"})
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+    monkeypatch.setenv("GIT_INDEX_FILE", "/nowhere/index")
+    captured = capture(tmp_path)
+    assert "project/a.py" in {each.path for each in captured.tree.entries}
+    assert captured.notes == []

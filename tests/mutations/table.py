@@ -449,7 +449,7 @@ MUTATIONS = (
         definition="excuse_peers",
         old="not excused",
         new="excused is not None",
-        test="tests/control/test_charging.py"
+        test="tests/control/test_failure_order.py"
         "::test_who_lost_the_first_to_fail_gets_its_charge_back_though_it_ended_before",
     ),
     Mutation(
@@ -542,7 +542,7 @@ MUTATIONS = (
         definition="with_unseen_attempts",
         old="entry.finished_at",
         new="entry.started_at",
-        test="tests/supervise/test_short_lives.py::test_an_attempt_that_ended_while_nobody_watched_is_charged_until_then",
+        test="tests/supervise/test_unseen_attempts.py::test_an_attempt_that_ended_while_nobody_watched_is_charged_until_then",
     ),
     Mutation(
         guarantee=6,
@@ -724,7 +724,7 @@ MUTATIONS = (
         definition="choose",
         old="_differing(first.sections, everyone[rank].sections)",
         new="[]",
-        test="tests/checkpoints/test_peers.py::test_where_a_group_goes_on_from",
+        test="tests/checkpoints/test_rejoin_decision.py::test_where_a_group_goes_on_from",
     ),
     Mutation(
         guarantee=9,
@@ -779,7 +779,7 @@ MUTATIONS = (
         definition="add_request",
         old="known is not None",
         new="False",
-        test="tests/state/test_story.py::test_the_same_key_again_adds_nothing",
+        test="tests/state/test_history.py::test_the_same_key_again_adds_nothing",
     ),
     Mutation(
         guarantee=10,
@@ -788,7 +788,7 @@ MUTATIONS = (
         definition="add_request",
         old="mark(connection, uid) not in (seen, None)",
         new="False",
-        test="tests/state/test_story.py::test_of_many_who_ask_at_once_one_is_heard",
+        test="tests/state/test_history.py::test_of_many_who_ask_at_once_one_is_heard",
     ),
     Mutation(
         guarantee=10,
@@ -797,7 +797,7 @@ MUTATIONS = (
         definition="mark",
         old="from_json(JobEntry, row[0]).epoch",
         new="0",
-        test="tests/state/test_story.py::test_a_request_about_an_earlier_epoch_is_refused",
+        test="tests/state/test_history.py::test_a_request_about_an_earlier_epoch_is_refused",
     ),
     Mutation(
         guarantee=10,

@@ -4,14 +4,14 @@ import { useQuery } from "@tanstack/react-query";
 import { useRef, useState } from "react";
 import { Link } from "react-router-dom";
 
-import { get, ofTraining, post, type AgainOffer, type AgainRequest, type AgainTaken, type Detail, type Summary, type SummaryPage } from "./api.ts";
+import { get, ofTraining, post, type RerunOffer, type RerunRequest, type RerunAnswer, type Detail, type Summary, type SummaryPage } from "./api.ts";
 import { isStandalone } from "./parts.tsx";
 import { runPage } from "./runPage.ts";
 import { quantity } from "./words.ts";
 
 /** Whether this user may start the job again from here; null until that is known. */
-export function useAgainOffer({ dag, uid }: Summary): AgainOffer | null {
-  const { data } = useQuery({ queryKey: ["again", uid], queryFn: () => get<AgainOffer>(ofTraining(dag, uid, "/again")) });
+export function useRerunOffer({ dag, uid }: Summary): RerunOffer | null {
+  const { data } = useQuery({ queryKey: ["again", uid], queryFn: () => get<RerunOffer>(ofTraining(dag, uid, "/again")) });
   return data ?? null;
 }
 
@@ -51,7 +51,7 @@ export function AgainButton({ detail, label }: { detail: Detail; label: string }
 }
 
 /** Where a run is that was just begun. */
-export function Begun({ taken }: { taken: AgainTaken }) {
+export function Begun({ taken }: { taken: RerunAnswer }) {
   // a DAG run is there at once; a process needs a moment, in which its page would be none
   const { data } = useQuery({
     queryKey: ["begun", taken.run_id],
@@ -74,14 +74,14 @@ export function Begun({ taken }: { taken: AgainTaken }) {
 /** What sends the wish for another run, once; `said`: how that stands, until it is `taken`. */
 export function useAgain({ dag, uid }: Summary) {
   const [said, setSaid] = useState<string | null>(null);
-  const [taken, setTaken] = useState<AgainTaken | null>(null);
+  const [taken, setTaken] = useState<RerunAnswer | null>(null);
   const sent = useRef(false);
-  const send = async (asked: AgainRequest): Promise<boolean> => {
+  const send = async (asked: RerunRequest): Promise<boolean> => {
     if (sent.current) return false;
     sent.current = true;
     setSaid("sending");
     try {
-      setTaken(await post<AgainTaken>(ofTraining(dag, uid, "/again"), asked));
+      setTaken(await post<RerunAnswer>(ofTraining(dag, uid, "/again"), asked));
       setSaid(null);
       return true;
     } catch (problem) {

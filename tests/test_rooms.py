@@ -142,7 +142,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("agent_reasons", "clock", "faults", "progress", "terminal"),
         ("port",),
         ("adapter", "simulated"),
-        ("registry",),
+        ("registry", "simulation"),
         ("rendering",),
         ("kubernetes", "local", "memory"),
     ),
@@ -174,6 +174,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
             "status",
             "usage",
         ),
+        ("models",),
         (
             "airflow_runs",
             "answers",

@@ -352,7 +352,7 @@ MUTATIONS = (
     Mutation(
         guarantee=4,
         why="A restart of the whole job takes along what has finished.",
-        file=f"{CONTROL}/outcomes.py",
+        file=f"{CONTROL}/attempt_replacement.py",
         definition="_is_left_alone",
         old="not (fresh and entry.state == 'failed' and (not over))",
         new="over",
@@ -484,8 +484,8 @@ MUTATIONS = (
     Mutation(
         guarantee=6,
         why="A charge of now replaces those from before.",
-        file=f"{CONTROL}/outcomes.py",
-        definition="_restart",
+        file=f"{CONTROL}/attempt_replacement.py",
+        definition="replace_attempts",
         old="draft.job.restarts + charged",
         new="charged",
         test=f"{RESTARTS}::test_preemption_is_counted_and_never_limited",
@@ -502,7 +502,7 @@ MUTATIONS = (
     Mutation(
         guarantee=6,
         why="The trail does not say which rule has fired.",
-        file=f"{CONTROL}/outcomes.py",
+        file=f"{CONTROL}/attempt_replacement.py",
         definition="_record_restart",
         old="restart.rule",
         new="''",
@@ -547,8 +547,8 @@ MUTATIONS = (
     Mutation(
         guarantee=6,
         why="A restart counts twice against the limit of its instance.",
-        file=f"{CONTROL}/outcomes.py",
-        definition="_restart",
+        file=f"{CONTROL}/attempt_replacement.py",
+        definition="replace_attempts",
         old="entry.restarts + counted",
         new="entry.restarts + 2 * counted",
         test=f"{RESTARTS}::test_every_restart_is_charged_to_one_class",

@@ -23,17 +23,17 @@ from airflow_training.documents.resolved import RunRef
 from airflow_training.documents.resolved_blocks import ResolvedLogPattern
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
 from airflow_training.state.store import Store
-from airflow_training.supervise.followers import log_ends, log_following
-from airflow_training.supervise.followers.log_following import (
-    LogFollower,
-    LogWorker,
-    WorkerDied,
-    _worker_of,
-)
+from airflow_training.supervise.followers import log_ends, log_following, log_worker_process
+from airflow_training.supervise.followers.log_following import LogFollower
 from airflow_training.supervise.followers.log_worker import (
     LogPieceResult,
     PieceOfLog,
     encode_piece,
+)
+from airflow_training.supervise.followers.log_worker_process import (
+    LogWorker,
+    WorkerDied,
+    worker_of,
 )
 from tests.builders import entry as an_entry
 from tests.rounds import Rounds
@@ -149,7 +149,7 @@ async def test_values_and_progress_reach_the_store_as_they_are_written(scene, mo
     values = scene.store.metrics.series(scene.uid, name="loss")
     assert [round(each.value, 4) for each in values] == [round(1 / (n + 1), 4) for n in range(32)]
     assert [each.at for each in values] == [NOW + step for step in range(32)]
-    worker = _worker_of(scene.store)
+    worker = worker_of(scene.store)
     assert worker.pid is None, "the worker ends with the last that needs it"
 
 
@@ -307,7 +307,7 @@ async def test_a_worker_killed_many_times_leaves_no_gap_and_no_duplicate(
     monkeypatch.setattr(log_following, "_CHUNK_BYTES", 700)
     monkeypatch.setattr(log_following, "_CHUNKS_AT_ONCE", 3)
     dice = random.Random(3)
-    worker = _worker_of(scene.store)
+    worker = worker_of(scene.store)
     killed, written = 0, 0
     while killed < kills:
         # every few kills the whole host dies, too: its follower is forgotten
@@ -361,7 +361,7 @@ async def test_who_needs_no_worker_starts_none(scene, looks, monkeypatch, why):
         if why == "reports":
             follower.reported({KEY: ProgressReport(step=1, metrics={"loss": 0.5})})
         await until(looks.more())
-        assert _worker_of(scene.store).pid is None
+        assert worker_of(scene.store).pid is None
     assert scene.steps() == []
 
 
@@ -378,10 +378,10 @@ async def test_a_piece_that_the_worker_dies_of_is_left_out(scene, monkeypatch, c
         def poisoned(piece, text):
             return b"no json\n" if b"poison" in text else encode_piece(piece, text)
 
-        monkeypatch.setattr(log_following, "encode_piece", poisoned)
+        monkeypatch.setattr(log_worker_process, "encode_piece", poisoned)
         scene.logs.texts[0] += b"poison\n" + metric_line(5)
         await until(lambda: "is left out" in caplog.text)
-        monkeypatch.setattr(log_following, "encode_piece", encode_piece)
+        monkeypatch.setattr(log_worker_process, "encode_piece", encode_piece)
         scene.logs.texts[0] += metric_line(6)
         await until(lambda: 6 in scene.steps())
     assert scene.steps() == [0, 1, 2, 3, 4, 6]

@@ -152,7 +152,7 @@ def _that_count(draft: Draft, failures: Sequence[Failure]) -> list[Failure]:
 def _is_current(draft: Draft, failure: Failure) -> bool:
     """Return whether the failed attempt is still the one that counts (a request may have moved on)."""
     entry = draft.instances[failure.key]
-    return entry.attempt == failure.attempt and entry.wanted and not entry.final
+    return entry.attempt == failure.attempt and entry.desired and not entry.final
 
 
 def _entry(draft: Draft, failure: Failure) -> InstanceEntry:

@@ -522,7 +522,7 @@ MUTATIONS = (
         why="An elastic job restarts for what comes and goes, and never gets on.",
         file=f"{CONTROL}/elastic.py",
         definition="may_create",
-        old="draft.spec.checkpoint is not None and draft.job.recovery.progressed_at > fewer.since",
+        old="draft.spec.checkpoint is not None and draft.job.recovery.progressed_at > reduced.since",
         new="True",
         test=f"{ELASTIC}::test_the_missing_one_is_tried_only_after_the_others_have_got_on",
     ),

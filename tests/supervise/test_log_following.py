@@ -217,7 +217,7 @@ async def test_of_a_flood_at_the_end_the_last_lines_are_read(scene, monkeypatch,
         await until(lambda: scene.steps() == [*range(10)])
         scene.logs.texts[0] += b"".join(map(metric_line, range(10, 5000)))
         scene.logs.over.add(0)
-        scene.entry(wanted=False, state="failed", finished_at=NOW + 50)
+        scene.entry(desired=False, state="failed", finished_at=NOW + 50)
         monkeypatch.setattr(log_following, "_FINISH_SECONDS", 0.0)
         monkeypatch.setattr(log_following, "_END_SECONDS", 3600.0)
         await follower.finish()
@@ -245,7 +245,7 @@ async def test_lines_of_a_tail_that_are_stored_already_are_not_stored_twice(
             b"loss %d.5 step %d\n" % (n, n) for n in range(100, 100 + new)
         )
         scene.logs.over.add(0)
-        scene.entry(wanted=False, state="failed", finished_at=NOW + 50)
+        scene.entry(desired=False, state="failed", finished_at=NOW + 50)
         monkeypatch.setattr(log_following, "_FINISH_SECONDS", 0.0)
         monkeypatch.setattr(log_following, "_END_SECONDS", 3600.0)
         await follower.finish()
@@ -260,7 +260,7 @@ async def test_a_worker_that_dies_of_one_end_reads_the_others(scene, monkeypatch
         scene.logs.texts[0] += metric_line(1)
         scene.logs.over.add(0)
         first = InstanceKey("evaluator", 0)
-        ended: dict[str, Any] = {"wanted": False, "state": "failed", "finished_at": NOW + 50}
+        ended: dict[str, Any] = {"desired": False, "state": "failed", "finished_at": NOW + 50}
         scene.entry(**ended)
         other = an_entry(*first, was_running=True, started_at=NOW, **ended)
         instances = {first: other, **scene.ledger.instances}
@@ -291,7 +291,7 @@ async def test_what_is_left_at_the_end_is_read_whole_where_there_is_time(
         await until(lambda: scene.steps() == [*range(10)])
         scene.logs.texts[0] += b"".join(map(metric_line, range(10, 500)))
         scene.logs.over.add(0)
-        scene.entry(wanted=False, state="failed", finished_at=NOW + 50)
+        scene.entry(desired=False, state="failed", finished_at=NOW + 50)
         await follower.finish()
     assert scene.steps() == [*range(500)]
     assert not caplog.records

@@ -118,7 +118,7 @@ class LogFollower:
             self._stored = None  # what was stopped may have stored something
             self._followed.clear()
             for key, entry in list(self._ledger().instances.items()):
-                if entry.was_running and key not in self._reporting and not entry.wanted:
+                if entry.was_running and key not in self._reporting and not entry.desired:
                     await self._try_to_read_end(key, entry)
 
     async def _try_to_read_end(self, key: InstanceKey, entry: InstanceEntry) -> None:

@@ -1,10 +1,11 @@
 // Starts the training's job once more: from the beginning, or from one of its checkpoints.
-import { Box, Button, CloseButton, Dialog, Link as StyledLink, Portal, Text } from "@chakra-ui/react";
+import { Box, Button, Link as StyledLink, Text } from "@chakra-ui/react";
 import { useQuery } from "@tanstack/react-query";
 import { useRef, useState } from "react";
 import { Link } from "react-router-dom";
 
 import { get, ofTraining, post, type RerunOffer, type RerunRequest, type RerunAnswer, type Detail, type Summary, type SummaryPage } from "./api.ts";
+import { Confirmation, ConfirmDialog } from "./ConfirmDialog.tsx";
 import { isStandalone } from "./parts.tsx";
 import { runPage } from "./runPage.ts";
 import { quantity } from "./words.ts";
@@ -31,9 +32,9 @@ export function AgainWindow({
   step?: number;
 }) {
   return (
-    <Dialog.Root finalFocusEl={finalFocus} lazyMount onOpenChange={({ open: stays }) => !stays && onClose()} open={open} placement="center" unmountOnExit>
+    <ConfirmDialog finalFocus={finalFocus} onClose={onClose} open={open}>
       <AgainDialog detail={detail} onClose={onClose} step={step} />
-    </Dialog.Root>
+    </ConfirmDialog>
   );
 }
 
@@ -101,38 +102,21 @@ function AgainDialog({ detail, onClose, step }: { detail: Detail; onClose: () =>
     ? "by a process of `airflow-training run` on this machine, in the folder and environment of this server"
     : "as a new DAG run with the same parameters (conf), by the DAG as it is now; it runs all that the DAG has";
   return (
-    <Portal>
-      <Dialog.Backdrop />
-      <Dialog.Positioner>
-        <Dialog.Content>
-          <Dialog.Header>
-            <Dialog.Title>
-              Run {summary.job} again {from}?
-            </Dialog.Title>
-          </Dialog.Header>
-          <Dialog.Body>
-            <Text>
-              The job begins {how}. This run stays as it is.
-            </Text>
-            <Box aria-live="polite" mt={3} wordBreak="break-word">
-              {taken ? <Begun taken={taken} /> : said}
-            </Box>
-          </Dialog.Body>
-          <Dialog.Footer>
-            <Button onClick={onClose} variant="outline">
-              {taken ? "Close" : "Cancel"}
-            </Button>
-            {!taken && (
-              <Button data-autofocus colorPalette="blue" loading={said === "sending"} onClick={() => void send({ step: step ?? null, document: null })}>
-                Run again
-              </Button>
-            )}
-          </Dialog.Footer>
-          <Dialog.CloseTrigger asChild>
-            <CloseButton aria-label="Close" size="sm" />
-          </Dialog.CloseTrigger>
-        </Dialog.Content>
-      </Dialog.Positioner>
-    </Portal>
+    <Confirmation
+      cancel={taken ? "Close" : "Cancel"}
+      confirm={taken ? null : "Run again"}
+      isHarmless
+      loading={said === "sending"}
+      onCancel={onClose}
+      onConfirm={() => void send({ step: step ?? null, document: null })}
+      title={`Run ${summary.job} again ${from}?`}
+    >
+      <Text>
+        The job begins {how}. This run stays as it is.
+      </Text>
+      <Box aria-live="polite" mt={3} wordBreak="break-word">
+        {taken ? <Begun taken={taken} /> : said}
+      </Box>
+    </Confirmation>
   );
 }

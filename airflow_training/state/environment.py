@@ -78,8 +78,8 @@ class EnvironmentRecords(StorePart):
                     for slot in places:
                         rows[role, index, slot] = {**row, "slot": slot}
             single = {key: before[key] for key, records in newest.items() if len(records) == 1}
-            for key, record in _numbered(connection, uid, single).items():
-                newest[key].insert(0, record)
+            for key, earlier in _numbered(connection, uid, single).items():
+                newest[key].insert(0, earlier)
             upsert(connection, table_of(EnvironmentRow), [*rows.values()])
             system_metrics.save(connection, uid, newest)
 

@@ -19,12 +19,14 @@ __all__ = [
     "OURS",
     "SIMULATED",
     "adapter_at",
+    "each_adapter",
     "each_runtime",
     "gang_kinds",
     "is_gang_kind",
     "is_runtime",
     "load_adapter",
     "runtime_names",
+    "warn_unusable",
 ]
 
 log = logging.getLogger(__name__)
@@ -76,9 +78,42 @@ def adapter_at(name: str) -> str:
 
 @lru_cache(maxsize=64)
 def load_adapter(name: str) -> Any:
-    """Return the adapter called `name`, None for no such runtime; `runtimes.registry` knows its type."""
+    """Return the adapter called `name`, None for no such runtime; `runtimes.registry` knows its type.
+
+    Raises ImportError, whatever the package of another raises on import.
+    """
     module, _, attribute = adapter_at(name).partition(":")
-    return getattr(import_module(module), attribute) if module else None
+    if not module:
+        return None
+    try:
+        return getattr(import_module(module), attribute)
+    except ImportError:
+        raise
+    except Exception as error:
+        raise ImportError(f"{type(error).__name__}: {error}") from error
+
+
+def each_adapter() -> Iterator[Any]:
+    """Yield the adapters of these names, ours first; each is loaded when it is its turn.
+
+    One that cannot be loaded is another package's: it is left out with a warning, as jobs that do
+    not name it need it not.
+    """
+    for name in each_runtime():
+        try:
+            adapter = load_adapter(name)
+        except ImportError as error:  # noqa: PERF203 - each may break
+            if name in _OURS:
+                raise
+            warn_unusable(name, str(error))
+        else:
+            yield adapter
+
+
+@lru_cache(maxsize=64)
+def warn_unusable(name: str, reason: str) -> None:
+    """Say once that the runtime of another package cannot be loaded."""
+    log.warning("the runtime %s cannot be loaded, and is left out: %s", name, reason)
 
 
 def gang_kinds() -> tuple[str, ...]:
@@ -92,10 +127,5 @@ def is_gang_kind(kind: str) -> bool:
 
 
 def _kinds() -> Iterator[str]:
-    for name in each_runtime():
-        try:
-            adapter = load_adapter(name)
-        except ImportError as error:  # another package's: jobs that do not name it need it not
-            log.warning("the runtime %s cannot be loaded: %s", name, error)
-            continue
+    for adapter in each_adapter():
         yield from adapter.capabilities.gangs

@@ -120,16 +120,16 @@ def job(*roles: ResolvedRole, **fields: Any) -> ResolvedJob:
 def nested(fields: dict[str, Any]) -> dict[str, Any]:
     """Return fields of an entry, in which those of its phase and its attempt's id are one value each.
 
-    `wanted` or `final` say which phase, where no field of another one does.
+    `desired` or `final` say which phase, where no field of another one does.
     """
     fields = with_attempt_id(fields)
-    wanted, final = fields.pop("wanted", None), fields.pop("final", None)
+    desired, final = fields.pop("desired", None), fields.pop("final", None)
     readiness = {n: fields.pop(n) for n in ("address_live", "port_open", "ready") if n in fields}
     end = {n: fields.pop(n) for n in ("exit_code", "signal", "failure_class") if n in fields}
-    own = {n: fields.pop(n) for n in ("wanted_at", "released", "replace_at") if n in fields}
+    own = {n: fields.pop(n) for n in ("desired_since", "released", "replace_at") if n in fields}
     if end or final:
         fields["phase"] = FinalPhase(end=AttemptEnd(**end))
-    elif wanted or readiness or "released" in own or "wanted_at" in own:
+    elif desired or readiness or "released" in own or "desired_since" in own:
         fields["phase"] = ActivePhase(readiness=Readiness(**readiness), **own)
     elif own:
         fields["phase"] = PendingPhase(**own)

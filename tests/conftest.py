@@ -41,7 +41,7 @@ gc.disable()
 # here what they need: a rank that imports torch by itself takes seconds.
 multiprocessing.set_forkserver_preload(
     [
-        "tests.checkpoints.test_meeting",
+        "tests.checkpoints.test_rendezvous",
         "tests.checkpoints.test_rejoining",
         "tests.supervise.first_pass",
         "tests.cli.conftest",

@@ -45,7 +45,7 @@ ALLOWED = {
     "planning/sources/kubernetes_nodes.py": "reads nodes as documents, from files too",
     "preload.py": "imports before a fork what instances on this machine need",
     "runtimes/agent_reasons.py": "what the reasons of our own agent say",
-    "runtimes/memory.py": "an adapter of one file: it plays what engines say",
+    "runtimes/simulation.py": "it plays what engines say",
     "settings.py": "options of ours are called after our runtimes in the files of administrators",
     "state/migrations/versions/0009_gangs_of_fixed_size.py": "what stores of before mean",
     "triggers/access.py": "only Airflow's hook reads its connections, and runtimes import no Airflow",

@@ -166,7 +166,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("agent_reasons", "clock", "faults", "progress", "terminal"),
         ("port",),
         ("adapter", "simulated"),
-        ("registry",),
+        ("registry", "simulation"),
         ("rendering",),
         ("kubernetes", "local", "memory"),
     ),
@@ -205,6 +205,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
             "status",
             "usage",
         ),
+        ("models",),
         (
             "airflow_runs",
             "answers",

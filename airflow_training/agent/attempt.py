@@ -16,9 +16,9 @@ from pathlib import Path
 
 from airflow_training.agent import proc
 from airflow_training.agent.loop import Loop
-from airflow_training.agent.predictions import NewPredictions
 from airflow_training.agent.preparing import Preparation
 from airflow_training.agent.progress_tail import NewestProgress
+from airflow_training.agent.publishing import Publisher
 from airflow_training.agent.stalls import StallWatch
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
@@ -35,10 +35,6 @@ FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signa
 """Besides SIGTERM: what the command is passed on, as it would get it without us."""
 _HANG_GRACE_SECONDS = 2.0
 """What hangs saves nothing."""
-_PREDICTIONS_SECONDS = 2.0
-"""Between two looks for new predictions."""
-_LAST_PREDICTIONS_SECONDS = 60.0
-"""How long the last ones may take, after which the attempt ends without them."""
 _NOT_FOUND, _NOT_EXECUTABLE, _NOT_SET_UP = 127, 126, 125
 _LEAVES_A_HEALTHY_PLACE = frozenset({"Error", "Hang", "Stopped"})
 """Reasons after which nothing but the process has to be made anew."""
@@ -66,11 +62,6 @@ class Attempt(abc.ABC):
         """Children that are nothing of the attempt, and outlive it."""
         self._dumping = False
         self._stall: StallWatch | None = None
-        self._predictions: NewPredictions | None = None
-        self._publisher: int | None = None
-        """The child that brings predictions away."""
-        self._cannot_publish = False
-        """It was said."""
         self._passed_on = 0
         """The signal to end that was passed on to the command; its end is then no success."""
         self._stop_reason = ""
@@ -82,6 +73,7 @@ class Attempt(abc.ABC):
         self._staying = False
         """While it waits: for people who look inside, and for no attempt any more."""
         self._loop = Loop((signal.SIGTERM, *FORWARDED), signalled=self._signalled)
+        self._publisher = Publisher(order, loop=self._loop, environment=environment, say=self._say)
         self._preparation = Preparation(
             order,
             loop=self._loop,
@@ -217,10 +209,7 @@ class Attempt(abc.ABC):
             return
         self._message = self._limit.warning
         self._started_at, self._started_steady = time.time(), time.monotonic()
-        if self._order.predictions_dir and self._order.predictions_uri:
-            with contextlib.suppress(OSError):  # then there is nothing to publish
-                Path(self._order.predictions_dir).mkdir(parents=True, exist_ok=True)
-            self._predictions = NewPredictions(self._order.predictions_dir, say=self._say)
+        self._publisher.prepare()
         read, write = os.pipe()
         agent = os.getpid()
         pid = os.fork()
@@ -243,7 +232,7 @@ class Attempt(abc.ABC):
             newest = NewestProgress(Path(self._order.progress_file))
             self._stall = StallWatch(newest, self._order.stall)
             self._loop.after(self._stall.every_seconds, "stall", self._check_progress)
-        self._look_for_predictions()
+        self._publisher.follow()
         self._command_started()
 
     def _become_command(self, failures: int, agent: int) -> None:
@@ -333,7 +322,8 @@ class Attempt(abc.ABC):
     def _command_ended(self, wait_status: int) -> None:
         """Take everything the command left behind with it, as a container's end would."""
         self._status = wait_status
-        self._loop.cancel("probe", "stall", "predictions")
+        self._loop.cancel("probe", "stall")
+        self._publisher.end()
         companion = self._preparation.companion
         if not (self._stop_reason or self._dumping):  # else the others still have their grace
             self._kill_tree(besides=companion.pid if companion is not None else None)
@@ -347,17 +337,9 @@ class Attempt(abc.ABC):
         if self._stop_reason or self._dumping:
             return
         self._kill_tree()
-        if self._predictions is not None and (files := self._predictions.complete(at_end=True)):
-            self._publish(files, then=self._conclude_output)
-            publisher = self._publisher or 0
-            self._loop.after(
-                _LAST_PREDICTIONS_SECONDS, "publisher", lambda: os.kill(publisher, signal.SIGKILL)
-            )
-        else:
-            self._conclude_output()
+        self._publisher.publish_rest(then=self._conclude_output)
 
     def _conclude_output(self) -> None:
-        self._loop.cancel("publisher")
         if self._stop_reason:
             return
         succeeded = self._status == 0 and self._start_error is None and not self._passed_on
@@ -386,6 +368,7 @@ class Attempt(abc.ABC):
             return
         self._stop_reason, self._message = reason, message or self._message
         self._loop.cancel("deadline")
+        self._publisher.end()
         self._loop.after(grace_seconds, "kill", self._kill_tree)
         self._preparation.give_up()
         self._record("stopping")
@@ -412,80 +395,21 @@ class Attempt(abc.ABC):
             time.sleep(pause)  # no event says that a grandchild is gone
             pause = min(pause * 2, 0.05)
 
-    # predictions ---------------------------------------------------------------------------------
-    def _look_for_predictions(self) -> None:
-        """Bring away what is complete, one child at a time."""
-        if self._predictions is None or self._status is not None or self._stop_reason:
-            return
-        files = self._predictions.complete(at_end=False)
-        if files and self._publisher is None:
-            self._publish(files, then=lambda: None)
-        self._loop.after(_PREDICTIONS_SECONDS, "predictions", self._look_for_predictions)
-
-    def _publish(self, files: Mapping[str, Any], *, then: Callable[[], None]) -> None:
-        predictions, order = self._predictions, self._order
-        if predictions is None:
-            return
-        read, write = os.pipe()
-
-        def publish_all() -> None:
-            os.environ.update(self._environment)  # credentials of the object storage
-            from airflow_training.agent.predictions import publish
-
-            try:
-                for done in publish(order.predictions_dir, files, order.predictions_uri):
-                    os.write(write, b"+" if done else b"-")
-            except BaseException as error:  # noqa: BLE001  # whatever a storage client raises
-                os.write(write, f" {error!r}"[:500].encode(errors="replace"))
-
-        def published(_: int) -> None:
-            self._publisher = None
-            with os.fdopen(read, "rb") as pipe:
-                told, _space, problem = pipe.read().decode(errors="replace").partition(" ")
-            there = zip(files, told)  # noqa: B905  # it may have been ended half-way
-            predictions.published({name: files[name] for name, done in there if done == "+"})
-            if problem and not self._cannot_publish:
-                self._cannot_publish = True
-                self._say(f"cannot publish predictions to {order.predictions_uri}: {problem}")
-            then()
-
-        self._publisher = self._loop.fork(publish_all, ended=published)
-        os.close(write)
-
     # output --------------------------------------------------------------------------------------
     def _begin_upload(self, uri: str) -> None:
-        """Upload in a child, so that orders and the deadline still count meanwhile."""
         self._record("uploading")
-        read, write = os.pipe()
+        self._publisher.upload(uri, then=self._uploaded)
 
-        def upload() -> None:
-            os.environ.update(self._environment)  # credentials of the object storage
-            try:
-                from airflow_training.agent.upload import fetch_output, upload_patiently
-
-                fetch_output()
-                answer = upload_patiently(Path(self._order.output_dir), uri, say=self._say)
-            except BaseException as error:  # noqa: BLE001  # whatever the program that fetches it does
-                answer = {"error": f"{uri}: {error!r}"}
-            if "error" in answer:
-                self._say(f"cannot upload the output to {answer['error']}")
-            os.write(write, json.dumps(answer).encode())
-
-        def uploaded(_: int) -> None:
-            with os.fdopen(read, "rb") as pipe:
-                answer = json.loads(pipe.read() or b'{"error": "it was killed"}')
-            if self._stop_reason:
-                return
-            if "error" in answer:
-                self._stop_reason = "OutputFailed"
-                self._message = f"the output could not be uploaded: {answer['error']}"
-            else:
-                self._output = answer
-            self._kill_tree()
-            self._finish()
-
-        self._loop.fork(upload, ended=uploaded)
-        os.close(write)
+    def _uploaded(self, answer: Mapping[str, Any]) -> None:
+        if self._stop_reason:
+            return
+        if "error" in answer:
+            self._stop_reason = "OutputFailed"
+            self._message = f"the output could not be uploaded: {answer['error']}"
+        else:
+            self._output = dict(answer)
+        self._kill_tree()
+        self._finish()
 
     # the record ----------------------------------------------------------------------------------
     def _result(self) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from airflow_training.checkpoints.documents import canonical
-from airflow_training.checkpoints.errors import CheckpointError
+from airflow_training.checkpoints.errors import CheckpointError, StaleGeneration
 from airflow_training.checkpoints.store import ObjectStore, open_store
 
-__all__ = ["Agreement", "SingleProcessAgreement", "StoreAgreement", "wait_until"]
+__all__ = ["Agreement", "SingleProcessAgreement", "StoreAgreement", "on_coordinator", "wait_until"]
 
 T = TypeVar("T")
 
@@ -42,6 +42,30 @@ class SingleProcessAgreement:
 
     def gather(self, value: Any) -> list[Any]:
         return [value]
+
+
+def on_coordinator(agreement: Agreement, work: Callable[[], Any], *, rank: int) -> Any:
+    """Let rank 0 do `work`, and give every rank its result, which is JSON; what fails there fails everywhere.
+
+    Raises:
+        StaleGeneration: where rank 0 raised it.
+        CheckpointError: where anything else of checkpoints or their store failed on rank 0.
+    """
+    outcome: dict[str, Any] = {}
+    failure: Exception | None = None
+    if rank == 0:
+        try:
+            outcome = {"value": work()}
+        except (CheckpointError, OSError) as error:
+            failure = error
+            outcome = {"error": str(error), "stale": isinstance(error, StaleGeneration)}
+    outcome = agreement.broadcast(outcome)
+    if "error" not in outcome:
+        return outcome["value"]
+    if isinstance(failure, CheckpointError):
+        raise failure
+    kind = StaleGeneration if outcome["stale"] else CheckpointError
+    raise kind(outcome["error"]) from failure
 
 
 def wait_until(look: Callable[[], T | None], *, seconds: float) -> T | None:

@@ -10,14 +10,16 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, NoReturn
 
-from airflow_training.checkpoints.agreement import Agreement, SingleProcessAgreement, wait_until
+from airflow_training.checkpoints.agreement import Agreement, SingleProcessAgreement, on_coordinator
+from airflow_training.checkpoints.base_check import check_share, complaints_of
 from airflow_training.checkpoints.claiming import claim
+from airflow_training.checkpoints.commit_wait import CommitWait
 from airflow_training.checkpoints.digests import algorithm
-from airflow_training.checkpoints.documents import canonical, seal, sha256_of, unseal
+from airflow_training.checkpoints.documents import canonical, seal, sha256_of
 from airflow_training.checkpoints.errors import (
     BadCheckpoint,
     CheckpointError,
@@ -25,23 +27,14 @@ from airflow_training.checkpoints.errors import (
     StaleGeneration,
 )
 from airflow_training.checkpoints.keys import (
-    FAILURES,
-    MARKERS,
     SaveId,
     failure_key,
     fence_key,
     manifest_key,
     marker_key,
-    rank_of,
     save_of,
 )
-from airflow_training.checkpoints.records import (
-    Fence,
-    Manifest,
-    Marker,
-    ParentCheckpoint,
-    RankShards,
-)
+from airflow_training.checkpoints.records import Fence, Manifest, Marker, ParentCheckpoint
 from airflow_training.checkpoints.reporting import ProcessReporter, newest_environment, own_group
 from airflow_training.checkpoints.shards import (
     DOCUMENT,
@@ -51,10 +44,10 @@ from airflow_training.checkpoints.shards import (
     digested,
     state_digest,
 )
-from airflow_training.checkpoints.store import ObjectStore, open_store, probe
+from airflow_training.checkpoints.store import ObjectStore, create_once, open_store, probe
 from airflow_training.checkpoints.survey import newest_claim, newest_valid, survey
 from airflow_training.checkpoints.sweeping import Sweeper
-from airflow_training.checkpoints.verifying import in_parallel, read_manifest, read_state, verify
+from airflow_training.checkpoints.verifying import in_parallel, read_state
 
 __all__ = ["Group"]
 
@@ -181,7 +174,9 @@ class Group:
         deep: bool,
     ) -> None:
         epoch = int(incarnation.partition(".")[0] or 0)
-        started = self._on_coordinator(agreement, lambda: self._claim(epoch=epoch, order=order))
+        started = on_coordinator(
+            agreement, lambda: self._claim(epoch=epoch, order=order), rank=self.rank
+        )
         self.generation = started["generation"]
         self._telling = ProcessReporter(
             rank=self.rank, world=self.world, generation=self.generation, group=own_group()
@@ -195,11 +190,13 @@ class Group:
             manifest = next(candidates, None)
             return asdict(manifest.as_base()) if manifest else None
 
-        while (proposed := self._on_coordinator(agreement, next_candidate)) is not None:
+        while (proposed := on_coordinator(agreement, next_candidate, rank=self.rank)) is not None:
             base = ParentCheckpoint(**proposed)
             self._telling.say("RESTORING", step=base.step)
-            manifest, found = self._check(base, deep=deep)
-            complaints = self._all_findings(agreement, found)
+            manifest, finding = check_share(
+                self.store, base, rank=self.rank, world=self.world, deep=deep
+            )
+            complaints = complaints_of(agreement.gather(finding))
             if not complaints:
                 self.base = manifest
                 break
@@ -215,11 +212,11 @@ class Group:
                 at=time.time(),
                 owner=started["owner"],
             ).to_bytes()
-            self._put(fence_key(self.generation), document)
+            create_once(self.store, fence_key(self.generation), document)
             self._refuse_if_stale()  # then what it goes on from may be gone already
             return sha256_of(document)
 
-        self._fence = self._on_coordinator(agreement, fence)
+        self._fence = on_coordinator(agreement, fence, rank=self.rank)
         step = self.base.step if self.base else None
         if deep and self.base is not None:
             self._settle(self.base)
@@ -252,57 +249,11 @@ class Group:
             if not_after is None or manifest.step <= not_after:
                 yield manifest
 
-    def _check(
-        self, base: ParentCheckpoint, *, deep: bool
-    ) -> tuple[Manifest | None, dict[str, str]]:
-        """Return the manifest, and what this rank found wrong with its share of it."""
-        try:
-            manifest = read_manifest(self.store, SaveId(base.step, base.generation))
-            mine = range(self.rank, manifest.world, self.world)
-            verify(self.store, manifest, ranks=mine, deep=deep)
-        except FileNotFoundError:
-            return None, {"bad": "its manifest is gone"}
-        except BadCheckpoint as error:
-            return None, {"bad": str(error)}
-        except (CheckpointError, OSError) as error:
-            return None, {"failed": str(error)}
-        if manifest.digest != base.digest:
-            return None, {"bad": "this rank sees another manifest than rank 0"}
-        return manifest, {}
-
-    def _all_findings(self, agreement: Agreement, found: dict[str, str]) -> list[str]:
-        """Return why the checkpoint is bad, from all ranks; a rank that cannot tell is an error for all."""
-        everyone = agreement.gather(found)
-        for rank, finding in enumerate(everyone):
-            if "failed" in finding:
-                raise CheckpointError(
-                    f"rank {rank} cannot verify a checkpoint: {finding['failed']}"
-                )
-        return [f"rank {rank}: {f['bad']}" for rank, f in enumerate(everyone) if "bad" in f]
-
     def _reject(self, step: int, reason: str) -> None:
         log.warning("the checkpoint of step %d is bad, an older one is taken: %s", step, reason)
         self.rejected.append((step, reason))
         if self.rank == 0:  # every rank knows
             self._telling.reject(step, reason)
-
-    def _on_coordinator(self, agreement: Agreement, work: Callable[[], Any]) -> Any:
-        """Return what rank 0 gets from `work`, on every rank; what fails there fails everywhere."""
-        outcome: dict[str, Any] = {}
-        failure: Exception | None = None
-        if self.rank == 0:
-            try:
-                outcome = {"value": work()}
-            except (CheckpointError, OSError) as error:
-                failure = error
-                outcome = {"error": str(error), "stale": isinstance(error, StaleGeneration)}
-        outcome = agreement.broadcast(outcome)
-        if "error" not in outcome:
-            return outcome["value"]
-        if isinstance(failure, CheckpointError):
-            raise failure
-        kind = StaleGeneration if outcome["stale"] else CheckpointError
-        raise kind(outcome["error"]) from failure
 
     # saving ----------------------------------------------------------------------------------------
 
@@ -380,7 +331,7 @@ class Group:
             at=time.time(),
             environment=self._record,
         )
-        self._put(marker_key(save, self.rank), marker.to_bytes())
+        create_once(self.store, marker_key(save, self.rank), marker.to_bytes())
         return marker
 
     def _has(self, shard: ShardObject) -> bool:
@@ -395,7 +346,9 @@ class Group:
         self._begin(step)
         key = failure_key(SaveId(step, self.generation), self.rank)
         try:
-            self._put(key, seal({"rank": self.rank, "reason": reason, "at": time.time()}))
+            create_once(
+                self.store, key, seal({"rank": self.rank, "reason": reason, "at": time.time()})
+            )
         except (CheckpointError, OSError) as error:
             log.warning("the other ranks wait for their deadline: %s", error)
 
@@ -442,28 +395,14 @@ class Group:
         return manifest
 
     def _commit(self, save: SaveId, deadline: float) -> Manifest | None:
-        folder = f"{MARKERS}{save}/"
-
-        def look() -> list[str] | bool | None:
-            self._refuse_if_stale()  # then markers are swept, and waiting for them is in vain
-            if self._failures(save):
-                return False
-            keys = [key for key, _ in self.store.list(folder)]
-            return keys if len(keys) == self.world else None
-
-        found = wait_until(look, seconds=deadline)
-        if not found:
-            if found is None:
-                there = {rank_of(key) for key, _ in self.store.list(folder)}
-                missing = [rank for rank in range(self.world) if rank not in there]
-                self.fail(save.step, f"no word of ranks {missing} within {deadline:g} s")
-            self._log_failures(save)
-            return None
+        waiting = self._waiting(save)
         try:
-            parts = in_parallel(self.store, lambda rank: self._part(save, rank), range(self.world))
+            parts = waiting.collect(seconds=deadline)
         except BadCheckpoint as error:
             self.fail(save.step, str(error))
-            self._log_failures(save)
+            parts = None
+        if parts is None:
+            waiting.log_failures()
             return None
         before = self._newest
         markers = [part for part, _ in parts]
@@ -481,52 +420,18 @@ class Group:
             at=time.time(),
         ).to_bytes()
         self._refuse_if_stale()
-        self._put(manifest_key(save), content)
+        create_once(self.store, manifest_key(save), content)
         return Manifest.from_bytes(content, what=manifest_key(save))
 
-    def _part(self, save: SaveId, rank: int) -> tuple[RankShards, Any]:
-        """Return what a rank's marker says for the manifest, and its cursor."""
-        key = marker_key(save, rank)
-        try:
-            content = self.store.read(key)
-        except FileNotFoundError:
-            raise BadCheckpoint(f"{key} is gone") from None
-        marker = Marker.from_bytes(content, what=key)
-        if (marker.save, marker.rank, marker.world) != (save, rank, self.world):
-            raise BadCheckpoint(f"{key} holds the marker of rank {marker.rank} for {marker.save}")
-        part = RankShards(
-            marker=sha256_of(content),
-            state=marker.state,
-            shards=marker.shards,
-            environment=marker.environment,
-        )
-        return part, marker.cursor
-
     def _await_commit(self, save: SaveId, deadline: float) -> Manifest | None:
-        def look() -> Manifest | bool | None:
-            self._refuse_if_stale()
-            try:
-                return read_manifest(self.store, save)
-            except (FileNotFoundError, BadCheckpoint):  # not there, or not whole yet
-                return False if self._failures(save) else None
+        waiting = self._waiting(save)
+        manifest = waiting.await_manifest(seconds=deadline)
+        if manifest is None:
+            waiting.log_failures()
+        return manifest
 
-        found = wait_until(look, seconds=deadline)
-        if isinstance(found, Manifest):
-            return found
-        if found is None:
-            log.warning("step %d was not committed within %g s", save.step, deadline)
-        self._log_failures(save)
-        return None
-
-    def _failures(self, save: SaveId) -> list[str]:
-        return [key for key, _ in self.store.list(f"{FAILURES}{save}/")]
-
-    def _log_failures(self, save: SaveId) -> None:
-        for key in self._failures(save):
-            note = unseal(self.store.read(key), what=key)
-            log.warning(
-                "step %d is not saved: rank %d: %s", save.step, note["rank"], note["reason"]
-            )
+    def _waiting(self, save: SaveId) -> CommitWait:
+        return CommitWait(self.store, save, world=self.world, check=self._refuse_if_stale)
 
     def _settle(self, manifest: Manifest) -> None:
         """Take a checkpoint that is known to be whole as the newest."""
@@ -561,14 +466,6 @@ class Group:
                 f"{self.store.uri}: generation {newest} has taken over from {self.generation};"
                 " this process may not save any more"
             )
-
-    def _put(self, key: str, content: bytes) -> None:
-        """Create a small object; one with the same content is ours, its answer was lost."""
-        try:
-            self.store.create(key, content)
-        except KeyExists:
-            if self.store.read(key) != content:
-                raise
 
     # reading ---------------------------------------------------------------------------------------
 

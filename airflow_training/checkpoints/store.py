@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from airflow_training.checkpoints.errors import CheckpointError, KeyExists, StoreRefused
 
-__all__ = ["LocalStore", "ObjectStore", "RemoteStore", "open_store", "probe"]
+__all__ = ["LocalStore", "ObjectStore", "RemoteStore", "create_once", "open_store", "probe"]
 
 Data = bytes | memoryview | Iterable[bytes | memoryview]
 
@@ -277,6 +277,19 @@ def _as_os_errors(uri: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise OSError(f"{uri}: {type(error).__name__}: {error}") from error
+
+
+def create_once(store: ObjectStore, key: str, content: bytes) -> None:
+    """Create a small object; one with the same content is ours, its answer was lost.
+
+    Raises:
+        KeyExists: there is another under this key.
+    """
+    try:
+        store.create(key, content)
+    except KeyExists:
+        if store.read(key) != content:
+            raise
 
 
 def probe(store: ObjectStore) -> bool:

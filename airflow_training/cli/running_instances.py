@@ -39,7 +39,7 @@ def running_instances(run: RunLogs, scans: Sequence[FileScan]) -> RunningInstanc
     begun = {
         key: entry.started_at or now
         for key, entry in state.ledger.instances.items()
-        if entry.state == "running" and entry.wanted
+        if entry.state == "running" and entry.desired
     }
     if not begun:
         return RunningInstances()

@@ -23,7 +23,7 @@ class HeadCountKey(NamedTuple):
     joining: bool
     state: str
     final: bool
-    wanted: bool
+    desired: bool
     released: bool
     was_running: bool
     address_live: bool
@@ -40,7 +40,7 @@ _head = attrgetter(  # in the order of the fields of HeadCountKey
     "joining",
     "state",
     "phase.final",
-    "phase.wanted",
+    "phase.desired",
     "phase.released",
     "was_running",
     "phase.readiness.address_live",

@@ -23,7 +23,7 @@ def add_newer(
 
     Commits may be reported late, twice, and after the group stepped back behind them.
     """
-    if commit.at <= recovery.turned_at or (newest and commit.at <= newest.at):
+    if commit.at <= recovery.stepped_back_at or (newest and commit.at <= newest.at):
         return None
     step = commit.step
     return replace(
@@ -43,7 +43,7 @@ def add_late(
 
     Reports of checkpoints that follow each other fast may be lost, all but the last.
     """
-    if newest is None or not recovery.turned_at < commit.at < newest.at:
+    if newest is None or not recovery.stepped_back_at < commit.at < newest.at:
         return None
     if any(each.at == commit.at for each in recovery.older):
         return None
@@ -59,5 +59,5 @@ def previous_checkpoint(
         return None
     *older, target = recovery.older
     return target, replace(
-        recovery, older=tuple(older), at_most=target.step, exactly=False, turned_at=now
+        recovery, older=tuple(older), at_most=target.step, exactly=False, stepped_back_at=now
     )

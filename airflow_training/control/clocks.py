@@ -153,7 +153,7 @@ def standing_of(entry: InstanceEntry, seen: Observation | None, *, job_state: st
         return "queued"
     if job_state == "Paused":
         return "paused"
-    return _standing_of_attempt(entry, seen) if entry.wanted else _standing_between(entry)
+    return _standing_of_attempt(entry, seen) if entry.desired else _standing_between(entry)
 
 
 def _standing_of_attempt(entry: InstanceEntry, seen: Observation | None) -> Standing:

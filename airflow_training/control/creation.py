@@ -57,8 +57,8 @@ def start_missing(draft: Draft, observations: Observations | None) -> None:
             remove_surplus(draft, role)
     names_waiting = {each.name for each in draft.spec.roles if _wants_something(draft, each.name)}
     for role in draft.spec.roles:
-        if role.name not in names_waiting and draft.roles[role.name].waited:
-            draft.set_role(role.name, waited={})
+        if role.name not in names_waiting and draft.roles[role.name].waits:
+            draft.set_role(role.name, waits={})
     if not names_waiting:
         return
     can_create = observations is not None and observations.reachable and draft.job.paused_at is None
@@ -82,7 +82,7 @@ def _wants_something(draft: Draft, name: str) -> bool:
     role = draft.roles[name]
     if role.state in _TERMINAL_ROLE:
         return False
-    return role.fewer is not None or any(
+    return role.reduced is not None or any(
         not head.final and (not head.released or head.state == "pending")
         for head, _ in draft.census.get(name, ())
     )
@@ -116,8 +116,8 @@ def _advance(
 ) -> bool:
     """Move the waiting instances of one role on; return whether some of them are lost for good."""
     team = [entry for entry in draft.instances_of(role.name) if not entry.final]
-    absent = [entry for entry in team if not entry.wanted]
-    unreleased = [entry for entry in team if entry.wanted and not entry.phase.released]
+    absent = [entry for entry in team if not entry.desired]
+    unreleased = [entry for entry in team if entry.desired and not entry.phase.released]
     free = {entry.index for entry in absent if not _held_back(draft, entry)}
     gate = gate_of(
         role,
@@ -133,13 +133,13 @@ def _advance(
     )
     if absent or unreleased:
         problem = gate.failed or gate.timed_out
-        draft.set_role(role.name, waited=gate.waited)
+        draft.set_role(role.name, waits=gate.waits)
         if problem is not None and draft.job.paused_at is None:
             _lose(draft, role, [*absent, *unreleased], problem, late=gate.failed is None)
             return True
         draft.wake(gate.wake_at)
     else:
-        draft.set_role(role.name, waited={})
+        draft.set_role(role.name, waits={})
     may_create = can_create and not blocked
     hold = draft.spec.scheduling.startup == "createAllHold"
     for entry in absent:
@@ -150,7 +150,7 @@ def _advance(
         else:
             _show_waiting(draft, entry, gate, blocked=blocked)
     if can_create:
-        _repeat(draft, role, [entry for entry in team if entry.wanted], gate)
+        _repeat(draft, role, [entry for entry in team if entry.desired], gate)
     return False
 
 
@@ -190,7 +190,7 @@ def _want(draft: Draft, entry: InstanceEntry, *, released: bool) -> InstanceEntr
     return draft.put(
         replace(
             entry,
-            phase=ActivePhase(wanted_at=draft.now, released=released),
+            phase=ActivePhase(desired_since=draft.now, released=released),
             attempt_id=AttemptId(
                 draft.job.epoch, draft.job.job_attempt, entry.attempt, draft.generation
             ),
@@ -321,7 +321,7 @@ def _lose(
 
 def _late(dependency: ResolvedDependency, entry: RoleEntry, message: str, *, now: float) -> str:
     """Return which clock is used up, and by what."""
-    waited = entry.waited[dependency_key(dependency)]
+    waited = entry.waits[dependency_key(dependency)]
     return (
         f"timeoutSeconds {dependency.timeout_seconds:g} is used up: {dependency.role} was running"
         f" for {amount_of(waited, now=now)}, and only {message}"
@@ -342,7 +342,7 @@ def _check_scheduling(draft: Draft) -> None:
         if ends_for_size(draft, entry) and not can_do_without(draft, entry):
             _fail_for_capacity(draft, entry, reasons.NEVER_FITS, f"{entry.key}: {entry.message}")
             return
-        since = min(phase.wanted_at, draft.job.crowded_since or phase.wanted_at)
+        since = min(phase.desired_since, draft.job.crowded_since or phase.desired_since)
         if draft.now < since + limit:
             draft.wake(since + limit)
             continue

@@ -46,7 +46,7 @@ def dependency_key(dependency: ResolvedDependency) -> str:
 
 def timeout_at(dependency: ResolvedDependency, entry: RoleEntry) -> float | None:
     """Return when the wait for a dependency ends; None while its clock stands."""
-    waited = entry.waited.get(dependency_key(dependency), NOTHING_ELAPSED)
+    waited = entry.waits.get(dependency_key(dependency), NOTHING_ELAPSED)
     return due_at(waited, dependency.timeout_seconds)
 
 
@@ -57,7 +57,7 @@ def only_upstream_is_slow(dependency: ResolvedDependency, counts: Census) -> boo
     """
     heads = [head for head, _ in counts.get(dependency.role, ()) if not head.final]
     missing = [head for head in heads if not _satisfies(head, dependency)]
-    running = [head.wanted and head.state in DEPENDENCY.counts for head in missing]
+    running = [head.desired and head.state in DEPENDENCY.counts for head in missing]
     return bool(running) and (all(running) if dependency.require == "All" else any(running))
 
 
@@ -170,7 +170,7 @@ def _satisfies(head: HeadCountKey, dependency: ResolvedDependency) -> bool:
     # what has succeeded was reachable once: a short role must not block those that follow it
     if head.state == "succeeded":
         return True
-    if head.final or not head.wanted or head.state != "running":
+    if head.final or not head.desired or head.state != "running":
         return False
     return {
         "Running": True,
@@ -182,4 +182,4 @@ def _satisfies(head: HeadCountKey, dependency: ResolvedDependency) -> bool:
 
 
 def _let_one_through(counts: Census, role: str) -> bool:
-    return any(head.wanted and head.released for head, _ in counts.get(role, ()))
+    return any(head.desired and head.released for head, _ in counts.get(role, ()))

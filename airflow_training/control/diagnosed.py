@@ -200,7 +200,7 @@ def charge_first(
         said_by_runtime=False,
         cause=first.cause.id,
         fingerprint=fingerprint(first),
-        explained="itself",
+        explained_by="itself",
     )
     _credit(draft, record, moved)
     draft.put(replace(entry, restarts=entry.restarts + 1))
@@ -246,7 +246,7 @@ def apply_late_diagnoses(draft: Draft) -> None:
             failure_class=failure_class,
             cause=told.cause.id,
             fingerprint=fingerprint(told),
-            explained=record.explained if said_by_runtime else explained_by(told),
+            explained_by=record.explained_by if said_by_runtime else explained_by(told),
         )
         record_diagnosis(draft, told)
         wanted = _user_wants_it(draft, record, told)
@@ -308,7 +308,7 @@ def _still_waits(draft: Draft, entry: InstanceEntry, told: InstanceDiagnosis) ->
     return (
         entry.attempt == told.attempt + 1
         and entry.epoch == told.epoch == draft.job.epoch
-        and not (entry.wanted or entry.final or entry.uid)
+        and not (entry.desired or entry.final or entry.uid)
     )
 
 

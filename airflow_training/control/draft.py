@@ -44,9 +44,9 @@ class RoleChanges(TypedDict, total=False):
     message: str
     replicas: int
     activated: bool
-    waited: Mapping[str, Elapsed]
+    waits: Mapping[str, Elapsed]
     created: int
-    fewer: ReducedSize | None
+    reduced: ReducedSize | None
     told: ToldWait | None
 
 

@@ -132,7 +132,7 @@ def shrink_role(draft: Draft, failure: Failure) -> None:
 def renumber(draft: Draft) -> None:
     """Let the lowest indexes be the ones that count, in a job all of which is started again."""
     for name, role in draft.roles.items():
-        if role.fewer is None:
+        if role.reduced is None:
             continue
         for position, entry in enumerate(draft.instances_of(name)):
             draft.put(replace(entry, joining=position >= role.replicas))
@@ -141,11 +141,11 @@ def renumber(draft: Draft) -> None:
 def reset_size(draft: Draft, name: str) -> None:
     """Forget that a role goes on with fewer: somebody starts it anew, or wants another size."""
     role = draft.roles[name]
-    if role.fewer is None:
+    if role.reduced is None:
         return
     for entry in draft.instances_of(name):
         draft.put(replace(entry, joining=False))
-    draft.set_role(name, replicas=role.fewer.full, fewer=None)
+    draft.set_role(name, replicas=role.reduced.full, reduced=None)
 
 
 def _roles(draft: Draft, observations: Observations | None) -> Sequence[ResolvedRole]:
@@ -178,7 +178,7 @@ def _must_yield(draft: Draft, first: InstanceEntry) -> bool:
     role = draft.spec.role(first.role)
     running = sum(entry.was_running for entry in draft.instances_of(role.name) if not entry.joining)
     return (
-        first.wanted
+        first.desired
         and _leads(draft, first)
         and _is_overdue(draft, first)
         and running >= draft.spec.least_of(role.name)
@@ -211,8 +211,8 @@ def _overdue_at(draft: Draft, entry: InstanceEntry) -> float | None:
     if standing not in LEAVE_OUT.counts:
         return None
     if ends_for_size(draft, entry):
-        return phase.wanted_at
-    return phase.wanted_at + _patience(draft.spec)
+        return phase.desired_since
+    return phase.desired_since + _patience(draft.spec)
 
 
 def ends_for_size(draft: Draft, entry: InstanceEntry) -> bool:
@@ -238,18 +238,18 @@ def _patience(job: ResolvedJob) -> float:
 
 def _resize(draft: Draft, name: str, size: int, why: str) -> None:
     role = draft.roles[name]
-    before = role.fewer or ReducedSize(full=role.replicas)
-    fewer = replace(
+    before = role.reduced or ReducedSize(full=role.replicas)
+    reduced = replace(
         before, why=why, since=draft.now, try_at=draft.now + _pause(draft, before.tries)
     )
-    draft.set_role(name, replicas=size, fewer=fewer)
+    draft.set_role(name, replicas=size, reduced=reduced)
     draft.record_event(
         reasons.GOES_ON_WITH_FEWER,
-        f"{size} of {fewer.full} instances; {why}",
+        f"{size} of {reduced.full} instances; {why}",
         role=name,
         level="warning",
         replicas=size,
-        full=fewer.full,
+        full=reduced.full,
     )
 
 
@@ -260,23 +260,23 @@ def may_create(draft: Draft, role: str) -> bool:
     Taking it in costs a restart, so the others have committed a newer checkpoint before: the job
     gets on, however often an instance comes and goes. Without checkpoints it would lose its work.
     """
-    fewer = draft.roles[role].fewer
-    if fewer is None:
+    reduced = draft.roles[role].reduced
+    if reduced is None:
         return True
-    if draft.now < fewer.try_at:
-        draft.wake(fewer.try_at)
+    if draft.now < reduced.try_at:
+        draft.wake(reduced.try_at)
         return False
-    return draft.spec.checkpoint is not None and draft.job.recovery.progressed_at > fewer.since
+    return draft.spec.checkpoint is not None and draft.job.recovery.progressed_at > reduced.since
 
 
 def retry_unjoined(draft: Draft, failure: Failure) -> None:
     """Try what failed before it had joined again; the others never noticed, so it is free."""
     entry = draft.instances[failure.key]
-    fewer = draft.roles[failure.role].fewer
-    assert fewer is not None  # noqa: S101 - only then does anything join
-    pause = _pause(draft, fewer.tries + 1)
+    reduced = draft.roles[failure.role].reduced
+    assert reduced is not None  # noqa: S101 - only then does anything join
+    pause = _pause(draft, reduced.tries + 1)
     draft.set_role(
-        failure.role, fewer=replace(fewer, tries=fewer.tries + 1, try_at=draft.now + pause)
+        failure.role, reduced=replace(reduced, tries=reduced.tries + 1, try_at=draft.now + pause)
     )
     draft.record_event(
         reasons.JOIN_FAILED,
@@ -293,7 +293,7 @@ def retry_unjoined(draft: Draft, failure: Failure) -> None:
 def _welcome(draft: Draft, name: str) -> None:
     """Count what runs by now, and stop growing once the first has ended."""
     role = draft.roles[name]
-    if role.fewer is None:
+    if role.reduced is None:
         return
     joining = [entry for entry in draft.instances_of(name) if entry.joining]
     came = [entry for entry in joining if entry.was_running or entry.final]
@@ -304,7 +304,7 @@ def _welcome(draft: Draft, name: str) -> None:
             if entry not in came:
                 gone = replace(entry, retired=True, joining=False)
                 next_attempt(draft, gone, reason=reasons.NOT_NEEDED)
-        draft.set_role(name, fewer=None)
+        draft.set_role(name, reduced=None)
 
 
 def _count(draft: Draft, name: str, came: Sequence[InstanceEntry]) -> None:
@@ -312,7 +312,7 @@ def _count(draft: Draft, name: str, came: Sequence[InstanceEntry]) -> None:
         draft.put(replace(entry, joining=False))
     role = draft.roles[name]
     size, full = role.replicas + len(came), role.desired
-    draft.set_role(name, replicas=size, fewer=role.fewer if size < full else None)
+    draft.set_role(name, replicas=size, reduced=role.reduced if size < full else None)
     draft.record_event(
         reasons.GROWS_BACK if size < full else reasons.BACK_TO_FULL_SIZE,
         f"{size} of {full} instances; {', '.join(f'{name}-{entry.index}' for entry in came)} joined",

@@ -67,7 +67,7 @@ def finish(
                 state=role_state,
                 reason=role_reason,
                 message=f"the job ended: {reason}",
-                waited={},
+                waits={},
                 created=0,
             )
     for entry in list(draft.instances.values()):
@@ -88,7 +88,7 @@ def _outcome(draft: Draft) -> str:
 
 def close_role(draft: Draft, name: str, state: RoleState, *, reason: str, message: str) -> None:
     """End one role while the job goes on; its other instances are stopped."""
-    draft.set_role(name, state=state, reason=reason, message=message, waited={}, created=0)
+    draft.set_role(name, state=state, reason=reason, message=message, waits={}, created=0)
     instance_reason = reasons.STOPPED_AFTER_SUCCESS if state == "Succeeded" else reasons.STOPPED
     for entry in draft.instances_of(name):
         close_instance(draft, entry, reason=instance_reason)
@@ -99,7 +99,7 @@ def close_role(draft: Draft, name: str, state: RoleState, *, reason: str, messag
 def drain(draft: Draft, observations: Observations | None) -> bool:
     """Delete what a finished job still has; return whether nothing of it is left."""
     never_started = all(
-        not e.wanted and not e.attempt and not e.uid for e in draft.instances.values()
+        not e.desired and not e.attempt and not e.uid for e in draft.instances.values()
     )
     if observations is None:
         if never_started and draft.job.started_at is None:

@@ -47,7 +47,7 @@ def _named_by(draft: Draft, failure: Failure) -> Failure | None:
     if told is None or told.origin is None or explained(failure) != "peers":
         return None
     entry = draft.instances.get(told.origin.key)
-    if entry is None or not entry.wanted or entry.attempt_id != told.origin.attempt_id:
+    if entry is None or not entry.desired or entry.attempt_id != told.origin.attempt_id:
         return None
     first = Failure(
         key=entry.key,

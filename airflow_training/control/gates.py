@@ -29,7 +29,7 @@ class Gate:
     waiting: Sequence[DependencyState]
     failed: DependencyState | None
     activated: bool
-    waited: Mapping[str, Elapsed]
+    waits: Mapping[str, Elapsed]
     """As the role must remember it."""
     wave_waits: bool = False
     timed_out: DependencyState | None = None
@@ -108,7 +108,7 @@ def gate_of(
         waiting=waiting,
         failed=failed,
         activated=entry.activated,
-        waited={key: each for key, each in waited.items() if each != NOTHING_ELAPSED},
+        waits={key: each for key, each in waited.items() if each != NOTHING_ELAPSED},
         wave_waits=mates_wait,
         timed_out=only if late else None,
         wake_at=min(wakes, default=None),
@@ -119,7 +119,7 @@ def _waited(
     entry: RoleEntry, state: DependencyState, *, runs: bool, lives: Lifetimes, now: float
 ) -> Elapsed:
     """Return how long a dependency has held the role that nothing else held."""
-    waited = entry.waited.get(dependency_key(state.dependency), NOTHING_ELAPSED)
+    waited = entry.waits.get(dependency_key(state.dependency), NOTHING_ELAPSED)
     if runs or waited.runs:
         return follow(waited, runs=runs, now=now, ended=min(lives.ends, default=now))
     return replace(waited, seconds=waited.seconds + lives.unseen_seconds)

@@ -115,9 +115,9 @@ def _problem(draft: Draft, entry: InstanceEntry, old: Observation) -> str:
     if old.state in ENDED and not old.in_place:
         return "its instance does not wait any more"
     until = entry.host.until
-    if until is not None and (entry.wanted or old.state not in ENDED):
+    if until is not None and (entry.desired or old.state not in ENDED):
         if draft.now >= until:
-            return "its process did not start again in time" if entry.wanted else "it did not end"
+            return "its process did not start again in time" if entry.desired else "it did not end"
         draft.wake(until)
     return ""
 
@@ -129,7 +129,7 @@ def release_waiting(draft: Draft) -> None:
     awaited |= {
         entry.uid
         for entry in draft.instances.values()
-        if entry.wanted and entry.attempt_key in draft.undiagnosed
+        if entry.desired and entry.attempt_key in draft.undiagnosed
     }
     for seen in draft.objects.values():
         waits = seen.waits and not is_kept(draft, seen)

@@ -28,7 +28,7 @@ def record_commit(draft: Draft, commit: CheckpointCommit) -> InstanceEntry | Non
     """Take in what an instance has committed; return its entry, None where it is of none."""
     role, _, index = commit.uri.rpartition("/")[2].rpartition("-")
     entry = draft.instances.get(InstanceKey(role, int(index))) if index.isdecimal() else None
-    if entry is None or commit.at <= draft.job.recovery.turned_at:
+    if entry is None or commit.at <= draft.job.recovery.stepped_back_at:
         return entry
     newest, recovery = _known(entry)
     changed = add_newer(newest, recovery, commit, now=draft.now)

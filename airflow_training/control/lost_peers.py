@@ -48,9 +48,11 @@ def follows(record: RestartRecord, later: RestartRecord) -> bool:
 
     `later` has failed by itself, soon after, in an attempt that ran when the first one ended.
     """
-    if record.explained != "peers" or record.scope != "Instance" or not record.counted:
+    if record.explained_by != "peers" or record.scope != "Instance" or not record.counted:
         return False
-    failed = later.explained == "itself" and (later.counted or later.failure_class == "preemption")
+    failed = later.explained_by == "itself" and (
+        later.counted or later.failure_class == "preemption"
+    )
     beside = later.started_at is not None and later.started_at <= record.at <= later.at
     other = later.key != record.key and later.epoch == record.epoch
     # who fell silent is given up long after those who lost it may have ended

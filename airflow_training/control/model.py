@@ -82,7 +82,7 @@ class Recovery:
     """Restore nothing newer than this step; None: the newest."""
     exactly: bool = False
     """`at_most` was asked for: another step will not do."""
-    turned_at: float = 0.0
+    stepped_back_at: float = field(default=0.0, metadata={"stored": "turned_at"})
     """When training last left its newest checkpoint: what was committed before is news no more."""
     rejected: tuple[RejectedCheckpoint, ...] = ()
     """Told in the story already; the newest are kept."""
@@ -123,7 +123,7 @@ class PendingPhase:
     """No object should exist, or what exists is being deleted: the attempt has yet to begin."""
 
     stored_as: ClassVar[str] = ""
-    wanted: ClassVar[bool] = False
+    desired: ClassVar[bool] = False
     final: ClassVar[bool] = False
     released: ClassVar[bool] = False
     readiness: ClassVar[Readiness] = NOT_READY
@@ -140,10 +140,10 @@ class ActivePhase:
     """An object should exist for the attempt."""
 
     stored_as: ClassVar[str] = "wanted"
-    wanted: ClassVar[bool] = True
+    desired: ClassVar[bool] = True
     final: ClassVar[bool] = False
     end: ClassVar[AttemptEnd] = NO_END
-    wanted_at: float = 0.0
+    desired_since: float = field(default=0.0, metadata={"stored": "wanted_at"})
     """Since when."""
     released: bool = False
     readiness: Readiness = field(default=NOT_READY, metadata=INLINE)
@@ -162,7 +162,7 @@ class FinalPhase:
     """Succeeded, failed or stopped for good: it never runs again within the run's epoch."""
 
     stored_as: ClassVar[str] = "final"
-    wanted: ClassVar[bool] = False
+    desired: ClassVar[bool] = False
     final: ClassVar[bool] = True
     released: ClassVar[bool] = False
     readiness: ClassVar[Readiness] = NOT_READY
@@ -237,9 +237,9 @@ class InstanceEntry(AttemptRecord):
     host: AttemptHost = field(default=OWN_INSTANCE, metadata=INLINE)
 
     @property
-    def wanted(self) -> bool:
+    def desired(self) -> bool:
         """Return whether an object should exist for the attempt; False: none, or being deleted."""
-        return self.phase.wanted
+        return self.phase.desired
 
     @property
     def final(self) -> bool:
@@ -298,13 +298,13 @@ class RoleEntry:
     message: str = ""
     last_transition_at: float = 0.0
     replicas: int = 0
-    """Wanted now: the document's, what `scale` asked for, or the `fewer` it goes on with."""
+    """Wanted now: the document's, what `scale` asked for, or the `reduced` number it goes on with."""
     activated: bool = False
-    waited: Mapping[str, Elapsed] = field(default_factory=dict)
+    waits: Mapping[str, Elapsed] = field(default_factory=dict, metadata={"stored": "waited"})
     """Dependency (`role/status`) -> how long it alone held the role, though its own role had all it needs."""
     created: int = 0
     """Instances that have appeared since that was told: it is, once no other one is expected."""
-    fewer: ReducedSize | None = None
+    reduced: ReducedSize | None = field(default=None, metadata={"stored": "fewer"})
     """Set while some of its instances cannot be had."""
     told: ToldWait | None = None
     """Set while some of them are known to find no place."""
@@ -312,7 +312,7 @@ class RoleEntry:
     @property
     def desired(self) -> int:
         """Return how many instances it should have."""
-        return self.replicas if self.fewer is None else self.fewer.full
+        return self.replicas if self.reduced is None else self.reduced.full
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,7 +338,9 @@ class RestartRecord(InstanceRecord):
     """What was the same if the same error happens again at the same step."""
     said_by_runtime: bool = False
     """The class comes from more than an exit code or signal: what a log says later does not change it."""
-    explained: Literal["", "itself", "peers"] = ""
+    explained_by: Literal["", "itself", "peers"] = field(
+        default="", metadata={"stored": "explained"}
+    )
     """By what that happened in the instance itself, or only by the loss of others; "": not known yet."""
     lost_node: str = ""
     """The node that was lost with all that ran there: one outage is charged once; "": none."""
@@ -384,9 +386,9 @@ class JobEntry:
     finished_at: float | None = None
     paused_at: float | None = None
     paused_seconds: float = 0.0
-    ran: Elapsed = NOTHING_ELAPSED
+    active_time: Elapsed = field(default=NOTHING_ELAPSED, metadata={"stored": "ran"})
     """What `activeDeadlineSeconds` counts."""
-    trained: Elapsed = NOTHING_ELAPSED
+    training_time: Elapsed = field(default=NOTHING_ELAPSED, metadata={"stored": "trained"})
     crowded_since: float | None = None
     """Since when some instances are refused while others hold places; None: all that are wanted are there."""
     epoch: int = 0

@@ -53,7 +53,7 @@ def apply_observations(draft: Draft, observations: Observations) -> list[Failure
             if _seen_now(seen) == _known(entry):
                 if entry.state == "running":
                     continue
-                if entry.state == "pending" and entry.wanted:
+                if entry.state == "pending" and entry.desired:
                     draft.current[entry.key] = seen
                     continue
             attention.append(entry)
@@ -88,7 +88,7 @@ def _record_created(draft: Draft, attention: list[InstanceEntry]) -> None:
         created = draft.roles[role].created + len(own)
         keys = {entry.key for entry in own}
         awaited = any(
-            each.role == role and each.wanted and not each.uid and each.key not in keys
+            each.role == role and each.desired and not each.uid and each.key not in keys
             for each in draft.instances.values()
         )
         draft.set_role(role, created=created if awaited else 0)
@@ -101,7 +101,7 @@ def _record_created(draft: Draft, attention: list[InstanceEntry]) -> None:
 
 def _is_created(draft: Draft, entry: InstanceEntry) -> bool:
     """Return whether the object that an entry waits for is seen for the first time."""
-    seen = None if entry.uid or not entry.wanted else draft.current.get(entry.key)
+    seen = None if entry.uid or not entry.desired else draft.current.get(entry.key)
     return seen is not None and seen.reason not in _NEVER_THERE
 
 
@@ -137,7 +137,7 @@ def _is_expected(entry: InstanceEntry, seen: Observation) -> bool:
 
 def _may_appear(entry: InstanceEntry) -> bool:
     """Return whether an object that nobody has seen yet may still come."""
-    return entry.wanted or entry.phase.deadline_at is not None
+    return entry.desired or entry.phase.deadline_at is not None
 
 
 def _inspect(draft: Draft, entry: InstanceEntry, *, reachable: bool) -> Failure | None:
@@ -198,7 +198,7 @@ def _absorb(
             reason=reasons.WAITING_FOR_DEPENDENCY if held else seen.reason,
             message=seen.message,
             phase=ActivePhase(
-                wanted_at=phase.wanted_at,
+                desired_since=phase.desired_since,
                 released=phase.released,
                 readiness=_readiness(draft, seen) if running else NOT_READY,
                 told_of_node=phase.told_of_node,

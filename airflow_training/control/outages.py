@@ -43,7 +43,9 @@ def skip_outage(draft: Draft, observations: Observations) -> None:
         if not isinstance(phase, ActivePhase):
             continue
         if entry.state == "pending":
-            draft.put(replace(entry, phase=replace(phase, wanted_at=moved(phase.wanted_at))))
+            draft.put(
+                replace(entry, phase=replace(phase, desired_since=moved(phase.desired_since)))
+            )
         elif entry.state == "unknown" and phase.deadline_at is not None:
             until = phase.deadline_at + draft.now - since if brief else None
             draft.put(replace(entry, phase=replace(phase, deadline_at=until)))

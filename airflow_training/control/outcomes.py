@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from airflow_training.control import reasons
+from airflow_training.control.attempt_replacement import (
+    PendingRestart,
+    grow_failed,
+    replace_attempts,
+    replaced_roles,
+)
 from airflow_training.control.diagnosed import (
     excuse_peers,
     record_consequence,
     record_diagnosis,
 )
 from airflow_training.control.draft import Draft
-from airflow_training.control.elastic import can_shrink, renumber, retry_unjoined, shrink_role
+from airflow_training.control.elastic import can_shrink, retry_unjoined
 from airflow_training.control.ending import close_role, finish
 from airflow_training.control.failure_order import explained, in_causal_order
 from airflow_training.control.failures import Failure, class_decides
-from airflow_training.control.in_place import place_of, place_of_survivor
-from airflow_training.control.memory import grow_memory, record_memory_ceiling
+from airflow_training.control.memory import record_memory_ceiling
 from airflow_training.control.model import (
-    OWN_INSTANCE,
     TERMINAL_JOB_STATES,
     AttemptEnd,
-    DeletionMode,
     FinalPhase,
     InstanceEntry,
     RestartRecord,
 )
 from airflow_training.control.peers import missing_peer
 from airflow_training.control.policies import RoleVerdict, job_verdict, role_verdict
-from airflow_training.control.reason_facts import LEVELS
-from airflow_training.control.recovery import (
-    is_one_group,
-    is_shared,
-    record_restart_point,
-    roll_back,
-)
-from airflow_training.control.recovery_level import RecoveryChoice, recovery_level
 from airflow_training.control.restarts import (
     Budget,
     CompleteJob,
@@ -49,19 +44,12 @@ from airflow_training.control.restarts import (
     record_of,
 )
 from airflow_training.control.root_cause import cause_of_failure, cause_of_role, message_of
-from airflow_training.control.transitions import fail_for_good, next_attempt, nodes_to_avoid
+from airflow_training.control.transitions import fail_for_good
 from airflow_training.documents.resolved import ResolvedRole
 
 __all__ = ["apply_failures", "apply_policies"]
 
 _LIMITS = frozenset({reasons.BACKOFF_LIMIT_EXCEEDED, reasons.MAX_RESTARTS_EXCEEDED})
-_WHOLE_JOB = frozenset({"Job", "FreshJob"})
-_RESTARTED = {
-    "Instance": reasons.INSTANCE_RESTARTED,
-    "Role": reasons.ROLE_RESTARTED,
-    "Job": reasons.JOB_RESTARTED,
-    "FreshJob": reasons.FRESH_JOB,
-}
 _SPECIFIC = frozenset(
     {
         reasons.BACKOFF_LIMIT_EXCEEDED,
@@ -92,23 +80,12 @@ def apply_failures(draft: Draft, failures: Sequence[Failure]) -> None:
             _record_end(draft, failure)
     needed = [each for each in planned if not _is_over(draft, each.failure)]
     if needed:
-        _restart(draft, needed)
+        replace_attempts(draft, needed)
 
 
 def _is_over(draft: Draft, failure: Failure) -> bool:
     """Return whether nothing is restarted for it any more: the job has ended, or the role."""
     return draft.job.state in TERMINAL_JOB_STATES or _entry(draft, failure).final
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingRestart:
-    """A restart that happens unless the job or the role ends at the same moment."""
-
-    failure: Failure
-    restart: RestartDecision
-    delay_seconds: float
-    record: RestartRecord | None = None
-    """The line that charges it; None: a consequence of what was charged before."""
 
 
 def verdict_of(draft: Draft, role: ResolvedRole) -> RoleVerdict | None:
@@ -175,7 +152,7 @@ def _that_count(draft: Draft, failures: Sequence[Failure]) -> list[Failure]:
 def _is_current(draft: Draft, failure: Failure) -> bool:
     """Return whether the failed attempt is still the one that counts (a request may have moved on)."""
     entry = draft.instances[failure.key]
-    return entry.attempt == failure.attempt and entry.wanted and not entry.final
+    return entry.attempt == failure.attempt and entry.desired and not entry.final
 
 
 def _entry(draft: Draft, failure: Failure) -> InstanceEntry:
@@ -218,7 +195,7 @@ def _judge_all(
         if failure.diagnosed is not None:
             record_diagnosis(draft, failure.diagnosed)
         if failure.role in replaced:
-            _grow(draft, failure)
+            grow_failed(draft, failure)
             draft.record_event(
                 reasons.FAILURE_IS_CONSEQUENCE,
                 f"{failure.describe()}; already being replaced, not counted",
@@ -232,7 +209,7 @@ def _judge_all(
                 planned.append(
                     PendingRestart(failure=failure, restart=verdict, delay_seconds=delay)
                 )
-                replaced |= _replaced_with(draft, failure, verdict)
+                replaced |= replaced_roles(draft, failure, verdict)
             case RestartDecision(counted=False) if failure.waited_for:
                 draft.record_event(
                     reasons.FAILURE_IS_CONSEQUENCE,
@@ -243,7 +220,7 @@ def _judge_all(
                 planned.append(
                     PendingRestart(failure=failure, restart=verdict, delay_seconds=delay)
                 )
-                replaced |= _replaced_with(draft, failure, verdict)
+                replaced |= replaced_roles(draft, failure, verdict)
             case RestartDecision():
                 record = record_of(
                     failure, verdict, entry=entry, epoch=draft.job.epoch, now=draft.now
@@ -255,7 +232,7 @@ def _judge_all(
                         failure=failure, restart=verdict, delay_seconds=delay, record=record
                     )
                 )
-                replaced |= _replaced_with(draft, failure, verdict)
+                replaced |= replaced_roles(draft, failure, verdict)
             case FailInstance():
                 _fail_instance(draft, entry, failure, verdict)
                 apply_policies(draft)
@@ -276,13 +253,6 @@ def _with_whom_it_waited_for(draft: Draft, failure: Failure) -> Failure:
     if failure.reason != reasons.HANG:
         return failure
     return replace(failure, waited_for=missing_peer(draft, _entry(draft, failure)))
-
-
-def _replaced_with(draft: Draft, failure: Failure, restart: RestartDecision) -> frozenset[str]:
-    """Return the roles all of whose attempts a restart replaces."""
-    if restart.scope in _WHOLE_JOB:
-        return frozenset(draft.roles)
-    return frozenset({failure.role} if restart.scope == "Role" else ())
 
 
 def _waits_for_diagnosis(
@@ -403,152 +373,3 @@ def _end_job(draft: Draft, failure: Failure, verdict: FailJob | CompleteJob) -> 
             message=verdict.message,
             rule=verdict.rule,
         )
-
-
-def _restart(draft: Draft, planned: Sequence[PendingRestart]) -> None:
-    """Charge the failures and move everything in their scopes to the next attempt."""
-    charged = tuple(each.record for each in planned if each.record)
-    draft.job = replace(draft.job, restarts=draft.job.restarts + charged)
-    for each in planned:
-        failure, restart = each.failure, each.restart
-        fresh, whole_job = restart.scope == "FreshJob", restart.scope in _WHOLE_JOB
-        if restart.fewer:
-            shrink_role(draft, failure)
-        if whole_job:
-            renumber(draft)
-        entry = _entry(draft, failure)
-        needs = recovery_level(
-            failure.failure_class, failure.reason, failure.known, failure.environment, LEVELS
-        )
-        _record_restart(draft, each, entry, needs)
-        if whole_job:
-            draft.job = replace(
-                draft.job,
-                state="Restarting",
-                reason=reasons.FRESH_JOB if fresh else reasons.RESTARTING,
-                message=f"{failure.key}: {failure.describe()}",
-                job_attempt=draft.job.job_attempt + 1,
-                fresh_jobs=draft.job.fresh_jobs + fresh,
-                restart_at=draft.now + each.delay_seconds,
-            )
-        if whole_job or is_one_group(draft.spec):
-            record_restart_point(draft, failure, fresh=fresh)
-        else:
-            roll_back(draft, failure)
-        _grow(draft, failure)
-        entry = _entry(draft, failure)  # which may have another checkpoint now
-        deletion_mode = _deletion_mode(draft, failure)
-        # a fresh job owes nothing to what was there before
-        host = OWN_INSTANCE if fresh else place_of(draft, entry, needs.level)
-        replace_at = None if whole_job else draft.now + each.delay_seconds
-        counted = restart.counted and not fresh
-        next_attempt(
-            draft,
-            replace(
-                entry,
-                restarts=0 if fresh or restart.fewer else entry.restarts + counted,
-                avoid_nodes=_avoided(entry, failure, needs),
-                last_try=restart.last,
-            ),
-            reason=reasons.BACKOFF,
-            message=f"attempt {entry.attempt}: {failure.describe()}",
-            replace_at=replace_at,
-            deletion_mode=deletion_mode,
-            host=host,
-        )
-        for other in _others_in_scope(draft, each):
-            next_attempt(
-                draft,
-                replace(other, restarts=0 if fresh else other.restarts),
-                reason=reasons.RESTARTING,
-                message=f"restarted with {failure.key}",
-                replace_at=replace_at,
-                deletion_mode=deletion_mode,
-                host=OWN_INSTANCE if fresh else place_of_survivor(draft, other),
-            )
-        _show_restarting(draft, failure, restart)
-
-
-def _grow(draft: Draft, failure: Failure) -> bool:
-    return grow_memory(
-        draft,
-        _entry(draft, failure),
-        after=failure.attempt,
-        reason=failure.reason,
-        told=failure.diagnosed,
-    )
-
-
-def _deletion_mode(draft: Draft, failure: Failure) -> DeletionMode:
-    """Return how what goes down with a failed instance is ended.
-
-    A checkpoint needs every rank: without one the others have nothing to save, and what waits for
-    it in a collective operation would use up its whole grace. What only leaves its node still has all.
-    """
-    if failure.reason == reasons.HANG:
-        return "WithStacks"
-    if failure.reason == reasons.NODE_UNFIT:
-        return ""
-    return "AtOnce" if draft.spec.checkpoint is not None and is_shared(draft.spec) else ""
-
-
-def _others_in_scope(draft: Draft, planned: PendingRestart) -> list[InstanceEntry]:
-    failure, scope = planned.failure, planned.restart.scope
-    if scope == "Instance":
-        return []
-    return [
-        entry
-        for key, entry in draft.instances.items()
-        if key != failure.key
-        and not entry.retired
-        and (scope in _WHOLE_JOB or entry.role == failure.role)
-        and not _is_left_alone(draft, entry, fresh=scope == "FreshJob")
-    ]
-
-
-def _avoided(entry: InstanceEntry, failure: Failure, needs: RecoveryChoice) -> tuple[str, ...]:
-    """Return the nodes that the next attempt keeps away from, where there are others."""
-    return nodes_to_avoid(entry, failure.node) if needs.level == "node" else entry.avoid_nodes
-
-
-def _record_restart(
-    draft: Draft, planned: PendingRestart, entry: InstanceEntry, needs: RecoveryChoice
-) -> None:
-    failure, restart = planned.failure, planned.restart
-    draft.record_event(
-        _RESTARTED[restart.scope],
-        f"{failure.describe()}, next attempt in {planned.delay_seconds:g} s",
-        of=entry,
-        rule=restart.rule,
-        level="warning",
-        failure_class=failure.failure_class,
-        scope=restart.scope,
-        counted=restart.counted,
-        exit_code=failure.exit_code,
-        signal=failure.signal,
-        recovery=needs.level,
-        recovery_why=needs.why,
-    )
-
-
-def _is_left_alone(draft: Draft, entry: InstanceEntry, *, fresh: bool) -> bool:
-    """Return whether a restart leaves an instance alone: what has ended stays ended.
-
-    Only a fresh job tries again what had failed for good, unless its role is over.
-    """
-    if not entry.final:
-        return False
-    over = draft.roles[entry.role].state in ("Succeeded", "Failed", "Stopped")
-    return not (fresh and entry.state == "failed" and not over)
-
-
-def _show_restarting(draft: Draft, failure: Failure, restart: RestartDecision) -> None:
-    names = list(draft.roles) if restart.scope in _WHOLE_JOB else [failure.role]
-    for name in names:
-        if draft.roles[name].state in ("Starting", "Running", "Restarting"):
-            draft.set_role(
-                name,
-                state="Restarting",
-                reason=reasons.RESTARTING,
-                message=f"{failure.key}: {failure.describe()}",
-            )

@@ -31,7 +31,12 @@ def await_peers(draft: Draft) -> None:
     number = int(draft.now // EXCUSE_SECONDS)
     for entry in draft.instances.values():
         seen = draft.objects.get(entry.uid)
-        if seen is None or not entry.wanted or entry.state not in STALL.counts or not seen.in_place:
+        if (
+            seen is None
+            or not entry.desired
+            or entry.state not in STALL.counts
+            or not seen.in_place
+        ):
             continue
         if any(key != entry.key for key in missing):
             draft.actions.append(

@@ -76,7 +76,7 @@ def _refused(draft: Draft) -> list[InstanceEntry]:
 
 
 def _wanted_since(entry: InstanceEntry) -> float:
-    return entry.phase.wanted_at if isinstance(entry.phase, ActivePhase) else 0.0
+    return entry.phase.desired_since if isinstance(entry.phase, ActivePhase) else 0.0
 
 
 def _is_at_work(draft: Draft, entry: InstanceEntry, *, before: float) -> bool:

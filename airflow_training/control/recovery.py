@@ -174,7 +174,7 @@ def restore_requested_step(draft: Draft) -> None:
                 draft.job.recovery,
                 at_most=first.at_most,
                 exactly=first.exactly,
-                turned_at=draft.now,
+                stepped_back_at=draft.now,
             ),
         )
         instance_checkpoints.forget_checkpoints(draft)
@@ -271,7 +271,9 @@ def record_restart_point(
     recovery = draft.job.recovery
     if fresh and draft.spec.restart.fresh_from == "scratch":
         anew = begin(draft.spec, after=recovery)
-        draft.job = replace(draft.job, recovery=replace(anew, turned_at=draft.now), checkpoint=None)
+        draft.job = replace(
+            draft.job, recovery=replace(anew, stepped_back_at=draft.now), checkpoint=None
+        )
         instance_checkpoints.forget_checkpoints(draft)
         return
     draft.job = replace(draft.job, recovery=replace(recovery, order=recovery.order + 1))

@@ -25,7 +25,7 @@ def replan_hindrance(job: ResolvedJob, ledger: Ledger) -> str:
     if ledger.job.started_at is None:
         return "it has not started"
     for role in job.roles:
-        if ledger.roles[role.name].fewer is not None:
+        if ledger.roles[role.name].reduced is not None:
             return f"role {role.name} goes on with fewer instances for now"
         if ledger.roles[role.name].replicas != role.replicas:
             return f"role {role.name} was scaled by hand"

@@ -98,7 +98,7 @@ def _pause(draft: Draft, request: Request) -> None:
             next_attempt(draft, replace(entry, last_try=False), reason=reasons.PAUSED)
     for name, role in draft.roles.items():
         if role.state not in TERMINAL_JOB_STATES:
-            draft.set_role(name, state="Waiting", reason=reasons.PAUSED, waited={}, created=0)
+            draft.set_role(name, state="Waiting", reason=reasons.PAUSED, waits={}, created=0)
     draft.record_event(reasons.PAUSED, draft.job.message)
 
 
@@ -133,8 +133,8 @@ def _reopen(draft: Draft, request: Request) -> None:
         finished_at=None,
         paused_at=None,
         paused_seconds=0.0,
-        ran=Elapsed(at=draft.now),
-        trained=Elapsed(at=draft.now),
+        active_time=Elapsed(at=draft.now),
+        training_time=Elapsed(at=draft.now),
         epoch=draft.job.epoch + 1,
         fresh_jobs=0,
         restart_at=None,
@@ -155,6 +155,6 @@ def _reopen(draft: Draft, request: Request) -> None:
             next_attempt(draft, anew, reason=reasons.REOPENED)
     for name in list(draft.roles):
         draft.set_role(
-            name, state="Waiting", reason=reasons.REOPENED, message="", waited={}, created=0
+            name, state="Waiting", reason=reasons.REOPENED, message="", waits={}, created=0
         )
     draft.record_event(reasons.REOPENED, request.reason or f"epoch {draft.job.epoch}")

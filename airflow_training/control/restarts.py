@@ -382,7 +382,7 @@ def record_of(
         cause="" if failure.diagnosed is None else failure.diagnosed.cause.id,
         fingerprint="" if failure.diagnosed is None else fingerprint(failure.diagnosed),
         said_by_runtime=failure.said_by_runtime,
-        explained=explained(failure),
+        explained_by=explained(failure),
         lost_node=failure.lost_node,
         silent_since=failure.silent_since,
     )

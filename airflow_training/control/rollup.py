@@ -151,8 +151,8 @@ def trained_seconds(ledger: Ledger, *, now: float) -> float:
     entry = ledger.job
     if entry.running_at is None:
         return 0.0
-    if entry.trained != NOTHING_ELAPSED:
-        return round(seconds_of(entry.trained, now=now), 3)
+    if entry.training_time != NOTHING_ELAPSED:
+        return round(seconds_of(entry.training_time, now=now), 3)
     # of a run that an older version drove to its end
     end = entry.finished_at if entry.finished_at is not None else now
     if entry.paused_at is not None:

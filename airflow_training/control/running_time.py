@@ -49,19 +49,27 @@ def advance_running_time(draft: Draft) -> None:
     now = draft.now
     draft.job = replace(
         draft.job,
-        ran=_followed(draft.job.ran, lives, "any", runs=not over and bool(lives.starts), now=now),
-        trained=_followed(draft.job.trained, lives, which, runs=training, now=now, from_=from_),
+        active_time=_followed(
+            draft.job.active_time, lives, "any", runs=not over and bool(lives.starts), now=now
+        ),
+        training_time=_followed(
+            draft.job.training_time, lives, which, runs=training, now=now, from_=from_
+        ),
     )
 
 
 def _migrate_older(draft: Draft) -> None:
     """Begin with all that has passed since the start, where an older version has counted so."""
     job = draft.job
-    if job.ran.began_at is not None or draft.before.job.running_at is None or not job.started_at:
+    if (
+        job.active_time.began_at is not None
+        or draft.before.job.running_at is None
+        or not job.started_at
+    ):
         return
     passed = max(0.0, draft.now - job.started_at - job.paused_seconds)
     ran = Elapsed(seconds=passed, at=draft.now, runs=False, began_at=job.started_at)
-    draft.job = replace(job, ran=ran)
+    draft.job = replace(job, active_time=ran)
 
 
 def _nothing_is_new(draft: Draft) -> bool:
@@ -69,7 +77,9 @@ def _nothing_is_new(draft: Draft) -> bool:
     old, new = draft.before.job, draft.job
     same_job = (old.state, old.running_at) == (new.state, new.running_at)
     same = draft.instances is draft.before.instances and draft.roles is draft.before.roles
-    known = old.ran.began_at is not None or new.running_at is None  # else of an older version
+    known = (
+        old.active_time.began_at is not None or new.running_at is None
+    )  # else of an older version
     return same and same_job and known
 
 
@@ -124,7 +134,7 @@ def _followed(
 
 def record_lifetimes(draft: Draft, failures: Sequence[Failure]) -> None:
     """Remember what those did that others wait for, before their attempts are given up."""
-    if not failures and not any(role.waited for role in draft.roles.values()):
+    if not failures and not any(role.waits for role in draft.roles.values()):
         return
     draft.lives = {
         name: lifetimes_of(draft.instances_of(name), before=draft.before.instances, now=draft.now)
@@ -136,12 +146,12 @@ def record_lifetimes(draft: Draft, failures: Sequence[Failure]) -> None:
 def deadline_at(draft: Draft) -> float | None:
     """Return when the job will have run for too long; None while its clock stands."""
     limit = draft.spec.active_deadline_seconds
-    return None if limit is None else due_at(draft.job.ran, limit)
+    return None if limit is None else due_at(draft.job.active_time, limit)
 
 
 def check_deadline(draft: Draft) -> None:
     """End a job that has run for too long."""
-    limit, ran = draft.spec.active_deadline_seconds, draft.job.ran
+    limit, ran = draft.spec.active_deadline_seconds, draft.job.active_time
     if limit is None or not is_used_up(ran, limit, now=draft.now):
         return
     message = (

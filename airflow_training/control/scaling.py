@@ -32,7 +32,7 @@ def scale(draft: Draft, name: str, replicas: int | None) -> str:
         lowest, highest = role.min_replicas or 1, role.max_replicas
         if replicas < lowest or (highest is not None and replicas > highest):
             return f"replicas is {replicas}, outside of {lowest} to {highest or 'any'}"
-    if replicas == entry.desired and entry.fewer is None:
+    if replicas == entry.desired and entry.reduced is None:
         return ""
     draft.record_event(
         reasons.SCALED, f"from {entry.replicas} to {counted(replicas, 'instance')}", role=name
@@ -109,7 +109,7 @@ def restart_at_size(
             next_attempt(draft, entry, reason=reason)
     for name, each in draft.roles.items():
         if each.state in ("Running", "Starting", "Restarting"):
-            draft.set_role(name, state="Restarting", reason=reason, waited={})
+            draft.set_role(name, state="Restarting", reason=reason, waits={})
 
 
 def _retire(draft: Draft, entry: InstanceEntry) -> None:

@@ -30,7 +30,7 @@ def _condition(draft: Draft, *, reachable: bool) -> str:
     job, entries = draft.job, draft.instances.values()
     all_seen = any_created = True
     if job.state in ("Starting", "Restarting"):
-        all_seen = all(entry.uid for entry in entries if entry.wanted)
+        all_seen = all(entry.uid for entry in entries if entry.desired)
     elif job.state == "Failed" and job.condition not in ("Failed", "SubmitFailed"):
         any_created = any(entry.address for entry in entries)  # it stays once one was seen
     elif job.condition == "SubmitFailed":
@@ -50,14 +50,14 @@ def _show_role(draft: Draft, name: str) -> None:
         if entry.state != "Running":
             draft.set_role(name, state="Running", reason=reasons.RUNNING, message="")
             draft.record_event(reasons.RUNNING, "all its instances run", role=name)
-        if entry.fewer is not None:
-            message = f"{entry.replicas} of {entry.fewer.full} instances; {entry.fewer.why}"
+        if entry.reduced is not None:
+            message = f"{entry.replicas} of {entry.reduced.full} instances; {entry.reduced.why}"
             draft.set_role(name, reason=reasons.GOES_ON_WITH_FEWER, message=message)
         elif entry.reason == reasons.GOES_ON_WITH_FEWER:
             draft.set_role(name, reason=reasons.RUNNING, message="")
     elif entry.state in ("Running", "Restarting"):
         return
-    elif any(head.wanted and head.released for head in alive):
+    elif any(head.desired and head.released for head in alive):
         if entry.state != "Starting":
             draft.set_role(name, state="Starting", reason=reasons.STARTING, message="")
     else:

@@ -59,7 +59,7 @@ def next_attempt(
     The number only moves when an object of the current one can exist. The object goes, unless it is
     the `host` of the next one: see `in_place`. What else is to be another than now, `entry` says.
     """
-    used = entry.wanted or entry.final
+    used = entry.desired or entry.final
     seen = draft.objects.get(entry.uid) if entry.uid else None
     state: InstanceState = "pending"
     delete_initializer(draft, entry)
@@ -70,7 +70,7 @@ def next_attempt(
         if seen.state not in ENDED:
             state = "unknown" if seen.state == "unknown" else "terminating"
     draft.current.pop(entry.key, None)
-    unseen = entry.wanted and not entry.uid
+    unseen = entry.desired and not entry.uid
     return draft.put(
         replace(
             entry,
@@ -125,7 +125,7 @@ def close_instance(draft: Draft, entry: InstanceEntry, *, reason: str) -> None:
         draft.mark_for_deletion(seen)
     elif not entry.uid and (unseen_until := _may_appear_until(entry)) is not None:
         deadline_at = unseen_until
-    elif entry.wanted:
+    elif entry.desired:
         state = _rest(reason)
     elif _alive(draft, entry):
         pass  # an object of an older attempt, which is deleted as such
@@ -198,7 +198,11 @@ def delete_initializer(draft: Draft, entry: InstanceEntry) -> None:
 
 def _may_appear_until(entry: InstanceEntry) -> float | None:
     phase = entry.phase
-    return phase.wanted_at + SETTLE_SECONDS if isinstance(phase, ActivePhase) else phase.deadline_at
+    return (
+        phase.desired_since + SETTLE_SECONDS
+        if isinstance(phase, ActivePhase)
+        else phase.deadline_at
+    )
 
 
 def _rest(reason: str) -> InstanceState:

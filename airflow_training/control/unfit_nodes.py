@@ -25,7 +25,7 @@ def leave_unfit_nodes(draft: Draft) -> list[Failure]:
     """Say which instances are on nodes that are unfit, and return those that are to begin elsewhere."""
     found = []
     for entry in list(draft.instances.values()):
-        if entry.reason not in _TOLD or not entry.wanted or entry.state not in _ALIVE:
+        if entry.reason not in _TOLD or not entry.desired or entry.state not in _ALIVE:
             continue
         why = _why_it_stays(draft, entry)
         phase = entry.phase

@@ -29,7 +29,7 @@ def choose_victims(
 
     def scheduled(entry: InstanceEntry) -> bool:
         observation = (seen or {}).get(entry.key)
-        return entry.wanted and observation is not None and observation.scheduled
+        return entry.desired and observation is not None and observation.scheduled
 
     def order(entry: InstanceEntry) -> tuple[bool, int, float, int]:
         keep = chief and entry.index == 0

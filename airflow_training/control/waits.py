@@ -70,7 +70,7 @@ def tell_waits(draft: Draft) -> None:
         entry = draft.instances[key]
         if not isinstance(entry.phase, ActivePhase):
             continue
-        lasts_at = entry.phase.wanted_at + _LASTS_SECONDS
+        lasts_at = entry.phase.desired_since + _LASTS_SECONDS
         if draft.now < lasts_at:
             draft.wake(lasts_at)
             continue

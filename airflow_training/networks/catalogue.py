@@ -27,6 +27,7 @@ class ParamType(Model):
         "strides",
     ]  # fmt: skip
     choices: Many[str | int] = Field(default_factory=list)
+    most: int = 2**31 - 1
     infer: str = ""
     fill: str = ""
     omit: str = ""

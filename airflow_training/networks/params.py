@@ -13,8 +13,6 @@ from airflow_training.networks.catalogue import LayerType, ParamType
 
 __all__ = ["params_problems"]
 
-LARGEST = 2**31 - 1
-
 _WORDS = {
     "count": "a whole number from 1",
     "size": "a whole number from 0",
@@ -30,6 +28,8 @@ _WORDS = {
     "strides": "a whole number from 1, or a list with one for each dimension",
 }
 _LEAST = {"count": 1, "size": 0, "dims": 0, "shape": 1, "sizes": 0, "strides": 1}
+
+_WHOLE = frozenset({*_LEAST, "integer", "dim"})
 
 
 def params_problems(
@@ -72,17 +72,23 @@ def _fits(value: Any, wanted: ParamType) -> bool:
             return number and math.isfinite(value) and (wanted.type == "number" or 0 <= value <= 1)
         case "dims" | "shape" | "sizes" | "strides":
             if not isinstance(value, list):
-                return wanted.type in ("sizes", "strides") and _is_whole(value, wanted.type)
+                return wanted.type in ("sizes", "strides") and _is_whole(value, wanted)
             return (wanted.type == "shape" or bool(value)) and all(
-                _is_whole(each, wanted.type) or (type(each) is int and each in wanted.choices)
+                _is_whole(each, wanted) or (type(each) is int and each in wanted.choices)
                 for each in value
             )
         case _:
-            return _is_whole(value, wanted.type)
+            return _is_whole(value, wanted)
 
 
-def _is_whole(value: Any, kind: str) -> bool:
-    return type(value) is int and _LEAST.get(kind, -LARGEST) <= value <= LARGEST
+def _is_whole(value: Any, wanted: ParamType) -> bool:
+    least = _LEAST.get(wanted.type, -wanted.most)
+    return type(value) is int and least <= value <= wanted.most
+
+
+def _is_too_large(value: Any, most: int) -> bool:
+    numbers = value if isinstance(value, list) else [value]
+    return any(type(each) is int and abs(each) > most for each in numbers)
 
 
 def _unfit(value: Any, wanted: ParamType, where: str) -> Problem:
@@ -93,6 +99,8 @@ def _unfit(value: Any, wanted: ParamType, where: str) -> Problem:
         message = f"must be {_WORDS[wanted.type]}" + (f", or {' or '.join(words)}" if words else "")
         if not isinstance(value, int | float) or isinstance(value, bool):
             message += f", not {kind_of(value)}"
+        if wanted.type in _WHOLE and _is_too_large(value, wanted.most):
+            message += f"; the largest is {wanted.most}"
     hint = did_you_mean(value, words)
     if not hint and isinstance(value, str) and value.lstrip("-").isdigit():
         hint = "write it without quotes"

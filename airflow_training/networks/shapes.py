@@ -153,12 +153,9 @@ def equal(shapes: Sequence[Shape]) -> bool:
 def recurrent_weights(
     gates: int, inputs: int, hidden: int, layers: int, directions: int, biases: int
 ) -> int:
-    """Return how many parameters a recurrent network has."""
-    total, width = 0, inputs
-    for _ in range(layers):
-        total += directions * gates * hidden * (width + hidden + 2 * biases)
-        width = hidden * directions
-    return total
+    """Return how many parameters a recurrent network has; the first layer alone takes `inputs`."""
+    widths = inputs + (layers - 1) * hidden * directions
+    return directions * gates * hidden * (widths + layers * (hidden + 2 * biases))
 
 
 SHAPE_FUNCTIONS = {

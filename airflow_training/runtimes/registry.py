@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from airflow_training.builtin_runtimes import (
     HERE,
     adapter_at,
-    each_runtime,
+    each_adapter,
     load_adapter,
     runtime_names,
+    warn_unusable,
 )
 from airflow_training.control.reason_facts import Reasons
 from airflow_training.errors import InputError
@@ -20,7 +21,16 @@ __all__ = ["adapter_of", "adapters", "every_reason", "explained_adapter", "keeps
 
 def adapter_of(name: str) -> Adapter:
     """Return the adapter called `name`; raises InputError (`not_supported`)."""
-    adapter = load_adapter(name)
+    try:
+        adapter = load_adapter(name)
+    except ImportError as error:
+        raise InputError.of(
+            code="not_supported",
+            field="spec.runtime.name",
+            value=name,
+            message=f"the package that brings the runtime {name!r} cannot be loaded: {error}",
+            hint="mend or reinstall that package, or name another runtime",
+        ) from error
     if adapter is None:
         raise InputError.of(
             code="not_supported",
@@ -36,8 +46,17 @@ def adapter_of(name: str) -> Adapter:
 
 
 def adapters() -> Iterator[Adapter]:
-    """Yield all that documents may name, ours first; each is loaded when it is its turn."""
-    return map(adapter_of, each_runtime())
+    """Yield all that documents may name, ours first; each is loaded when it is its turn.
+
+    Another package's that cannot be loaded is left out with a warning, said once.
+    """
+    for adapter in each_adapter():
+        if isinstance(adapter, Adapter):
+            yield adapter
+        else:
+            warn_unusable(
+                getattr(adapter, "name", repr(adapter)), "it is no runtimes.adapter.Adapter"
+            )
 
 
 def every_reason() -> Reasons:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, func, or_, select
 
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.state import system_metrics
@@ -47,6 +47,9 @@ class EnvironmentRecords(StorePart):
             must_exist(connection, uid)
             known = _slots(connection, uid, lines.keys())
             rows: dict[tuple[str, int, int], dict[str, Any]] = {}
+            newest: dict[InstanceKey, list[Mapping[str, Any]]] = {}
+            before: dict[InstanceKey, int] = {}
+            """The number of the record before the one that is new."""
             for key, new in lines.items():
                 role, index = key
                 slots = known.get(key, {})
@@ -60,7 +63,8 @@ class EnvironmentRecords(StorePart):
                     if record.get("on") == "software":
                         order, places = 0, [_SOFTWARE]
                     else:
-                        number += 1
+                        before[key], number = number, number + 1
+                        newest[key] = [*newest.get(key, ())[-1:], record]
                         ends = [_EXIT] if record.get("on") == "exit" else []
                         order, places = number, [number % _NEWEST, *ends]
                     row = {
@@ -73,8 +77,11 @@ class EnvironmentRecords(StorePart):
                     }
                     for slot in places:
                         rows[role, index, slot] = {**row, "slot": slot}
+            single = {key: before[key] for key, records in newest.items() if len(records) == 1}
+            for key, earlier in _numbered(connection, uid, single).items():
+                newest[key].insert(0, earlier)
             upsert(connection, table_of(EnvironmentRow), [*rows.values()])
-            system_metrics.save(connection, uid, _last_two(connection, uid, of=lines.keys()))
+            system_metrics.save(connection, uid, newest)
 
     def name(self, uid: str, digests: Mapping[InstanceKey, str]) -> None:
         """Keep the records that the newest saves of instances name: the last three of each."""
@@ -203,16 +210,43 @@ def _newest(
     }
 
 
+def _numbered(
+    connection: Connection, uid: str, numbers: Mapping[InstanceKey, int]
+) -> Mapping[InstanceKey, Mapping[str, Any]]:
+    """Return the record of each of these instances that has its number; most are in step, so slots are few."""
+    slots: dict[int, set[InstanceKey]] = {}
+    for key, number in numbers.items():
+        if number:
+            slots.setdefault(number % _NEWEST, set()).add(key)
+    if not slots:
+        return {}
+    rows = connection.execute(
+        select(
+            EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.slot, EnvironmentRow.body
+        ).where(
+            EnvironmentRow.run == uid,
+            or_(
+                *(
+                    (EnvironmentRow.slot == slot)
+                    & EnvironmentRow.role.in_({key.role for key in keys})
+                    & EnvironmentRow.index.in_({key.index for key in keys})
+                    for slot, keys in slots.items()
+                )
+            ),
+        )
+    )
+    return {
+        key: json.loads(body)
+        for role, index, slot, body in rows
+        if (key := InstanceKey(role, index)) in slots[slot]
+    }
+
+
 def _last_two(
-    connection: Connection, uid: str, *, of: Collection[InstanceKey] | None = None
+    connection: Connection, uid: str
 ) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
-    """Return the newest two records of these instances, or of every one, oldest first."""
+    """Return the newest two records of every instance, oldest first."""
     rolling = [EnvironmentRow.run == uid, EnvironmentRow.slot < _NEWEST]
-    if of is not None:
-        rolling += [
-            EnvironmentRow.role.in_({role for role, _ in of}),
-            EnvironmentRow.index.in_({index for _, index in of}),
-        ]
     last = (
         select(
             EnvironmentRow.role, EnvironmentRow.index, func.max(EnvironmentRow.number).label("last")
@@ -237,10 +271,8 @@ def _last_two(
     )
     found: dict[InstanceKey, list[EnvironmentRecord]] = {}
     for role, index, number, digest, body in rows:
-        key = InstanceKey(role, index)
-        if of is None or key in of:
-            record = EnvironmentRecord(number=number, digest=digest, body=json.loads(body))
-            found.setdefault(key, []).append(record)
+        record = EnvironmentRecord(number=number, digest=digest, body=json.loads(body))
+        found.setdefault(InstanceKey(role, index), []).append(record)
     return found
 
 

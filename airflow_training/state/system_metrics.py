@@ -12,7 +12,6 @@ from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.database import upsert
 from airflow_training.state.metrics import metric_row
 from airflow_training.state.models import MetricRow, table_of
-from airflow_training.state.records import EnvironmentRecord
 
 __all__ = ["save"]
 
@@ -21,14 +20,14 @@ _SECONDS = 60.0
 
 
 def save(
-    connection: Connection, uid: str, newest: Mapping[InstanceKey, Sequence[EnvironmentRecord]]
+    connection: Connection, uid: str, newest: Mapping[InstanceKey, Sequence[Mapping[str, Any]]]
 ) -> None:
     """Keep what the newest two records of instances say, where the last is the first of its minute."""
     rows = [
         metric_row(uid, key, name=name, at=at, step=None, value=value)
         for key, records in newest.items()
-        if (at := _begins_minute([each.body for each in records])) is not None
-        for name, value in system_metrics([each.body for each in records]).items()
+        if (at := _begins_minute(records)) is not None
+        for name, value in system_metrics(records).items()
     ]
     upsert(connection, table_of(MetricRow), rows)
 

@@ -388,7 +388,7 @@ def remaining_seconds(
     """
     if job.active_deadline_seconds is None:
         return None
-    used = seconds_of(ledger.job.ran, now=now)
+    used = seconds_of(ledger.job.active_time, now=now)
     longer = job.scheduling.schedule_timeout_seconds if waits else 0.0
     return max(1.0, job.active_deadline_seconds - used) + job.grace_seconds + longer
 

@@ -234,7 +234,7 @@ class InstanceLogs(InstanceRecord):
 
 def _has_log(entry: InstanceEntry) -> bool:
     """Return whether there is a process of the current attempt, or was one if only for a moment."""
-    return entry.wanted or _ran(entry)
+    return entry.desired or _ran(entry)
 
 
 def _ran(entry: InstanceEntry) -> bool:

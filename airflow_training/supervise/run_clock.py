@@ -55,5 +55,5 @@ def newest_time(ledger: Ledger) -> float:
     """Return the latest moment of which the ledger tells that something happened then."""
     instances = (each.last_transition_at for each in ledger.instances.values())
     roles = (each.last_transition_at for each in ledger.roles.values())
-    clocks = (ledger.job.ran.at, ledger.job.trained.at)
+    clocks = (ledger.job.active_time.at, ledger.job.training_time.at)
     return max(ledger.job.last_transition_at, *clocks, *instances, *roles)

@@ -364,7 +364,7 @@ def _turned_back(events: Sequence[Event], recovery: Recovery) -> list[_AboutStep
         if each.reason == reasons.STEPPED_BACK and (to := _STEPPED_TO.search(each.message))
     ]
     if recovery.at_most is not None:
-        found.append(_AboutStep(at=recovery.turned_at, step=recovery.at_most, instance=None))
+        found.append(_AboutStep(at=recovery.stepped_back_at, step=recovery.at_most, instance=None))
     return found
 
 

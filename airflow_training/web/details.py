@@ -9,9 +9,10 @@ from airflow_training.control.data_readings import DataReading
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import Store
 from airflow_training.supervise.status import run_status
-from airflow_training.web.answers import ActionName, Detail, asked_of, detail
+from airflow_training.web.answers import asked_of, detail
 from airflow_training.web.instance_reports import last_heard, sample_rates
 from airflow_training.web.instance_usage import InstanceUsage, instance_usage
+from airflow_training.web.models import ActionName, Detail
 from airflow_training.web.newest_points import newest_points_of
 from airflow_training.web.run_cache import RunCache
 

@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary
 from airflow_training.errors import TrainingError
 from airflow_training.state.store import Store
 from airflow_training.supervise.waiting import is_set_within
-from airflow_training.web.answers import ACTIONS, Detail
 from airflow_training.web.details import load_detail, usage_of
+from airflow_training.web.models import ACTIONS, Detail
 
 __all__ = ["DetailSnapshot", "RunFeed", "RunFeeds", "feeds_of"]
 

@@ -51,6 +51,8 @@ def s3_root(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
         "AWS_ENDPOINT_URL": s3_endpoint,
     }.items():
         monkeypatch.setenv(name, value)
+    # an earlier test of this process may have opened s3:// with other credentials, or with none
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
     bucket = f"bucket-{uuid.uuid4().hex}"
     fsspec.filesystem("s3", skip_instance_cache=True).mkdir(bucket)
     return f"s3://{bucket}/runs"

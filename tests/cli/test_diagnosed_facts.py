@@ -41,7 +41,7 @@ def waiting(reason: str, message: str, **fields: Any) -> Any:
             waiting("Unschedulable", NO_PLACE), ("unschedulable", "yes", NO_PLACE), id="no-place"
         ),
         pytest.param(
-            waiting("ImagePullBackOff", NO_IMAGE, wanted=True),
+            waiting("ImagePullBackOff", NO_IMAGE, desired=True),
             ("image-pull-failure", "no", NO_IMAGE),
             id="no-image",
         ),

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import COMMAND
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(540)]
 
@@ -112,9 +113,11 @@ def test_it_ends_as_if_nothing_had_been(command, home, roles, candidates, kills)
     with contextlib.ExitStack() as stack:
         run = stack.enter_context(driven("rough"))
         for moment, victim in zip(moments, victims, strict=True):
-            while committed_step("rough") < moment:
-                assert run.poll() is None, f"ended before {victim} was killed"
-                time.sleep(0.01)
+            wait_until(
+                lambda: committed_step("rough") >= moment,  # noqa: B023 - called here
+                f"the moment to kill {victim}",
+                alive=lambda: run.poll() is None,  # noqa: B023
+            )
             time.sleep(dice.random() / 10)
             living = {role: processes(home, "rough", role) for role in roles}
             match victim.split():

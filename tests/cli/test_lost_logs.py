@@ -66,7 +66,7 @@ def test_local_logs_that_somebody_removed(home, typed, gone, why, words):
 
 
 def test_an_instance_that_was_never_seen_misses_no_log(home, typed):
-    put(home, wanted=True, state="pending")
+    put(home, desired=True, state="pending")
     answer = typed(*SHOW)
     assert (answer.code, answer.stderr) == (0, "")
 

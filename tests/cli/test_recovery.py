@@ -179,7 +179,8 @@ print("starts after step", have[-1] if have else 0, flush=True)
 if not have:
     out.mkdir(exist_ok=True)
     (out / "4").write_text("whole")
-    time.sleep(4.5)  # two looks
+    while not any(pathlib.Path("ckpt").rglob("manifests/*")):  # it is committed
+        time.sleep(0.01)
     (out / "8").write_text("half")
     os.kill(os.getpid(), 9)
 (out / "12").write_text("the last")

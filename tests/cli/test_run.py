@@ -8,7 +8,6 @@ import os
 import pwd
 import signal
 import sys
-import time
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -248,9 +247,7 @@ def test_a_killed_host_is_continued_and_the_instances_never_notice(start, home, 
     uid = store.find_run("same").uid
     wait_for(home / "training" / uid / "fence.json", second, '"generation": 2')
     asked = store.add_request(uid, "resume")  # nothing is paused: it only shows that it looked
-    while store.ledger(uid).job.seen_request < asked:
-        assert second.poll() is None, second.communicate()
-        time.sleep(0.02)
+    second.until(lambda: store.ledger(uid).job.seen_request >= asked)
     store.close()
     Path("go").touch()
     out, _ = second.communicate()

@@ -86,7 +86,7 @@ def store(home):
 def running(store: Store, *, started: float, reports: int, last: float, driven: bool = True) -> str:
     """Add a run of which one instance runs and reported a loss every second, the last one so long ago."""
     now = store.now()
-    entry = worker(0, state="running", wanted=True, was_running=True, started_at=now - started)
+    entry = worker(0, state="running", desired=True, was_running=True, started_at=now - started)
     uid = store.create_run(
         a_key("one"), a_job(), a_ledger(entry), controller="here", queue=False
     ).uid

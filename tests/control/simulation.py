@@ -215,12 +215,14 @@ class Simulation:
             return
         for role in self.job.roles:
             now = ledger.roles[role.name]
-            if now.fewer is None:
+            if now.reduced is None:
                 continue
             team = [e for e in ledger.instances.values() if e.role == role.name and not e.retired]
             members = sum(not each.joining for each in team)
-            if not (role.min_replicas or 1) <= now.replicas < now.fewer.full == len(team):
-                raise GuaranteeBrokenError(f"{role.name} goes on with {now.replicas}: {now.fewer}")
+            if not (role.min_replicas or 1) <= now.replicas < now.reduced.full == len(team):
+                raise GuaranteeBrokenError(
+                    f"{role.name} goes on with {now.replicas}: {now.reduced}"
+                )
             if members != now.replicas:
                 raise GuaranteeBrokenError(f"{role.name}: {members} members of {now.replicas}")
 

@@ -38,13 +38,13 @@ def test_every_state_has_its_words_and_every_clock_counts_states():
         ({"reason": "RestartBackOff", "attempt": 1}, None, "Running", "backingOff"),
         ({"state": "terminating", "reason": "Restarting"}, None, "Running", "oldEnding"),
         ({"reason": "WaitingForOldInstance"}, None, "Running", "oldEnding"),
-        ({"wanted": True}, None, "Starting", "notCreated"),
-        ({"wanted": True}, {"scheduled": False}, "Starting", "noPlace"),
-        ({"wanted": True}, {"held": True}, "Starting", "waiting"),
-        ({"wanted": True}, {}, "Starting", "starting"),
-        ({"wanted": True, "state": "running"}, {}, "Running", "running"),
-        ({"wanted": True, "state": "unknown"}, {}, "Running", "unknown"),
-        ({"wanted": True, "state": "terminating"}, {}, "Running", "ending"),
+        ({"desired": True}, None, "Starting", "notCreated"),
+        ({"desired": True}, {"scheduled": False}, "Starting", "noPlace"),
+        ({"desired": True}, {"held": True}, "Starting", "waiting"),
+        ({"desired": True}, {}, "Starting", "starting"),
+        ({"desired": True, "state": "running"}, {}, "Running", "running"),
+        ({"desired": True, "state": "unknown"}, {}, "Running", "unknown"),
+        ({"desired": True, "state": "terminating"}, {}, "Running", "ending"),
         ({"final": True, "state": "terminating"}, {}, "Running", "ending"),
         ({"final": True, "state": "succeeded"}, {}, "Running", "ended"),
     ],
@@ -124,7 +124,7 @@ def test_who_takes_over_counts_what_ran_while_nobody_looked(began):
         bench.end("worker", index, started_at=at + began, finished_at=at + began + 30)
     bench.step(seconds=3600)
     assert bench.state == "Succeeded"
-    assert bench.ledger.job.ran.seconds == 30
+    assert bench.ledger.job.active_time.seconds == 30
 
 
 def test_what_ran_too_long_while_nobody_looked_has_run_too_long():
@@ -150,7 +150,7 @@ def test_a_deadline_tells_the_time_of_a_machine_whose_clock_was_set():
 def test_a_run_of_an_older_version_that_ended_keeps_what_it_trained():
     bench = Bench(job()).settle()
     bench.later(10).end("worker").settle(starting=False)
-    old = replace(bench.ledger.job, trained=Elapsed(), ran=Elapsed())
+    old = replace(bench.ledger.job, training_time=Elapsed(), active_time=Elapsed())
     bench.ledger = replace(bench.ledger, job=old)
     assert trained_seconds(bench.ledger, now=9e9) == 10
 
@@ -200,7 +200,7 @@ def test_a_deadline_goes_on_where_an_older_version_has_counted():
     bench.end("worker", 0, 1).step()
     bench.settle()
     bench.now += 1500
-    old = replace(bench.ledger.job, ran=Elapsed(), trained=Elapsed())
+    old = replace(bench.ledger.job, active_time=Elapsed(), training_time=Elapsed())
     bench.ledger = replace(bench.ledger, job=old)
     bench.step()
     assert bench.last.wake_at == started_at + 5000

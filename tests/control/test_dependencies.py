@@ -207,9 +207,9 @@ def test_the_clock_runs_only_while_nothing_but_this_dependency_holds_the_role():
     bench.step()
     bench.set("a", 0, state="running").set("b", 0, state="running", ready=False)
     bench.step(seconds=500)
-    assert bench.ledger.roles["c"].waited == {}
+    assert bench.ledger.roles["c"].waits == {}
     bench.end("a").step()
-    assert bench.ledger.roles["c"].waited == {"b/Ready": begun(bench.now)}
+    assert bench.ledger.roles["c"].waits == {"b/Ready": begun(bench.now)}
     bench.step(seconds=99)
     assert bench.state != "Failed"
     bench.step(seconds=2)
@@ -221,11 +221,11 @@ def test_the_clock_of_a_gang_starts_when_it_was_admitted_and_runs():
     bench = Bench(job(role("a"), role("b", 1, needs), gang="volcano", min_available=1))
     bench.step()
     bench.set("a", 0, scheduled=False).step(seconds=500)
-    assert bench.ledger.roles["b"].waited == {}
+    assert bench.ledger.roles["b"].waits == {}
     bench.set("a", 0, scheduled=True).step(seconds=500)
-    assert bench.ledger.roles["b"].waited == {}, "it has its place, and yet to pull its image"
+    assert bench.ledger.roles["b"].waits == {}, "it has its place, and yet to pull its image"
     bench.set("a", 0, state="running", ready=False).step()
-    assert bench.ledger.roles["b"].waited == {"a/Ready": begun(bench.now)}
+    assert bench.ledger.roles["b"].waits == {"a/Ready": begun(bench.now)}
 
 
 def test_a_pause_starts_the_clock_again():
@@ -236,10 +236,10 @@ def test_a_pause_starts_the_clock_again():
     bench.step(seconds=1000)
     bench.request("resume").step()
     assert bench.state != "Failed"
-    assert bench.ledger.roles["b"].waited == {}
+    assert bench.ledger.roles["b"].waits == {}
     bench.run_pending()
     bench.set("a", 0, ready=False).step()
-    assert bench.ledger.roles["b"].waited == {"a/Ready": begun(bench.now)}
+    assert bench.ledger.roles["b"].waits == {"a/Ready": begun(bench.now)}
 
 
 def test_a_failed_dependency_fails_the_whole_chain_at_once():

@@ -191,7 +191,7 @@ def test_the_missing_one_is_tried_only_after_the_others_have_got_on():
     (told,) = bench.said(reasons.BACK_TO_FULL_SIZE)
     assert told.message == "3 of 3 instances; worker-2 joined"
     entry = bench.ledger.roles["worker"]
-    assert (entry.fewer, entry.reason, entry.message) == (None, reasons.RUNNING, "")
+    assert (entry.reduced, entry.reason, entry.message) == (None, reasons.RUNNING, "")
     assert bench.charged() == {"infrastructure": 1}
     assert bench.ledger.job.job_attempt == 1
 
@@ -212,7 +212,7 @@ def test_what_fails_before_it_joins_is_tried_ever_more_rarely_and_costs_nothing(
     for _ in range(7):
         bench.later(400.0).step()
         bench.end("worker", 2, exit_code=1).step()
-        waits.append(bench.ledger.roles["worker"].fewer.try_at - bench.now)
+        waits.append(bench.ledger.roles["worker"].reduced.try_at - bench.now)
         assert running(bench) == [0, 1]
     assert waits == [20, 40, 80, 160, 300, 300, 300]
     assert len(bench.said(reasons.JOIN_FAILED)) == 7
@@ -334,9 +334,9 @@ def test_what_cannot_be_asked_for_is_not_left_out_for_that(waits_for):
     bench.reachable = True
     bench.decide()
     bench.decide(seconds=60)
-    assert bench.ledger.roles["worker"].fewer is None
+    assert bench.ledger.roles["worker"].reduced is None
     bench.decide(seconds=60)
-    assert bench.ledger.roles["worker"].fewer is not None
+    assert bench.ledger.roles["worker"].reduced is not None
 
 
 # what people ask -----------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def test_scaling_sets_the_size_anew():
     bench = short_of_one()
     bench.request("scale", "worker", 4).settle()
     entry = bench.ledger.roles["worker"]
-    assert (entry.replicas, entry.fewer) == (4, None)
+    assert (entry.replicas, entry.reduced) == (4, None)
     assert running(bench) == [0, 1, 2, 3]
     assert bench.said(reasons.SCALED)[-1].message == "from 2 to 4 instances"
 
@@ -357,7 +357,7 @@ def test_who_starts_it_anew_starts_all_of_it(way):
     else:
         bench.request("stop").settle().request("reopen").settle()
     assert running(bench) == [0, 1, 2] == members(bench)
-    assert bench.ledger.roles["worker"].fewer is None
+    assert bench.ledger.roles["worker"].reduced is None
 
 
 def test_a_plan_does_not_follow_the_cluster_meanwhile():
@@ -426,7 +426,7 @@ def test_never_below_the_least_and_never_above_the_full_size(size, least, budget
         if bench.state != "Failed":
             assert least <= entry.replicas <= entry.desired == size
             assert len(members(bench)) == entry.replicas
-            assert (entry.fewer is None) == (entry.replicas == size)
+            assert (entry.reduced is None) == (entry.replicas == size)
     given_up = [
         each for each in bench.said(reasons.GOES_ON_WITH_FEWER) if "no place" not in each.message
     ]
@@ -436,7 +436,7 @@ def test_never_below_the_least_and_never_above_the_full_size(size, least, budget
 
 
 def test_a_ledger_of_before_has_its_size():
-    assert Bench(elastic()).ledger.roles["worker"].fewer is None
+    assert Bench(elastic()).ledger.roles["worker"].reduced is None
     assert ReducedSize(full=3).tries == 0
 
 

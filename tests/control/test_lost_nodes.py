@@ -6,7 +6,7 @@ import pytest
 
 from airflow_training.control import reasons
 from tests.builders import Bench, job, role
-from tests.control.test_charging import LOST, charges, told
+from tests.control.test_failure_order import LOST, charges, told
 
 
 def silent(bench: Bench, *keys: tuple[str, int], node: str = "n7") -> Bench:

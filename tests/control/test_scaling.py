@@ -12,7 +12,7 @@ from tests.builders import Bench, entry, job, role, seen
 
 
 def live(index, *, age=10.0, ready=True, **fields):
-    facts = {"state": "running", "wanted": True, "ready": ready, "started_at": 1000.0 - age}
+    facts = {"state": "running", "desired": True, "ready": ready, "started_at": 1000.0 - age}
     return entry("worker", index, **(facts | fields))
 
 
@@ -41,7 +41,7 @@ def live(index, *, age=10.0, ready=True, **fields):
         ),
         pytest.param([live(0), live(1), live(2)], 2, [2, 1], id="ties-by-highest-index"),
         pytest.param(
-            [live(0, state="succeeded", final=True, wanted=False), live(1), live(2)],
+            [live(0, state="succeeded", final=True, desired=False), live(1), live(2)],
             2,
             [2, 1],
             id="what-succeeded-is-kept",

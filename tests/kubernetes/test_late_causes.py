@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 
+from airflow_training.control.observations import InstanceDiagnosis
 from airflow_training.supervise.followers.diagnosing import Diagnoser
 from tests.kubernetes.conftest import Stage, resolved
 from tests.waiting import PATIENCE, until
@@ -24,15 +26,19 @@ async def test_peers_that_are_understood_late_take_no_try_of_who_failed(
 ):
     """Peers end before worker-2, whose failure they are a consequence of, and are diagnosed after it."""
     understood = asyncio.Event()
-    find_out = Diagnoser._find_out
+    find_out, forget = Diagnoser._find_out, Diagnoser.forget
 
     async def find_out_late(self: Diagnoser, seen: Any, *args: Any) -> None:
         if seen.index in slow and seen.attempt == 0:
             await understood.wait()
         await find_out(self, seen, *args)
-        if seen.index == 2:
-            asyncio.get_running_loop().call_later(0.3, understood.set)  # after it was looked at
 
+    def forget_known(self: Diagnoser, answers: Collection[InstanceDiagnosis], ledger: Any) -> None:
+        forget(self, answers, ledger)
+        if any(each.key.index == 2 for each in answers):  # a decision that knew it is stored
+            understood.set()
+
+    monkeypatch.setattr(Diagnoser, "forget", forget_known)
     monkeypatch.setattr(Diagnoser, "_find_out", find_out_late)
     control = stage.cluster.control
     restart = {"scope": "Instance", "maxRestarts": 1, "backoff": {"initialSeconds": 0.05}}

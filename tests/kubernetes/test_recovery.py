@@ -23,7 +23,8 @@ print("starts after step", have[-1] if have else 0, flush=True)
 if not have:
     out.mkdir(exist_ok=True)
     (out / "4").write_text("whole")
-    time.sleep(5)  # two looks
+    while not any(pathlib.Path(CHECKPOINTS).rglob("manifests/*")):  # it is committed
+        time.sleep(0.01)
     os.kill(os.getpid(), 9)
 (out / "12").write_text("the last")
 """
@@ -77,7 +78,8 @@ def log(shell: Shell, index: int, attempt: int) -> str:
 
 
 def test_a_watched_folder_is_put_back_in_the_next_pod(shell: Shell):
-    a_job(shell, WATCHED, replicas=1, scope="Instance", watch="out")
+    script = f"CHECKPOINTS = {str(shell.home / 'ckpt')!r}\n{WATCHED}"
+    a_job(shell, script, replicas=1, scope="Instance", watch="out")
     done = shell("run", "job.yaml", "--runtime", "kubernetes", "--run-id", "r", "-o", "json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["checkpoint"]["step"] == 12

@@ -16,11 +16,13 @@ import pytest
 from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
+from airflow_training.runtimes.kubernetes import watching
 from airflow_training.runtimes.kubernetes.api_errors import ResourceVersionExpired
+from airflow_training.runtimes.kubernetes.progress import stored_report
 from airflow_training.runtimes.kubernetes.watching import NamespaceWatch
 from airflow_training.runtimes.port import InstanceUpdate, Snapshot
 from tests.kubernetes.samples import a_job, a_pod
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
 def a_running_pod(uid: str = "u-1", version: int = 5) -> dict[str, Any]:
@@ -178,7 +180,16 @@ async def test_an_old_list_takes_nothing_away_that_is_newer():
                 assert change.instance.ready
 
 
-async def test_progress_in_object_storage_reaches_followers(tmp_path: Path):
+async def test_progress_in_object_storage_reaches_followers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    looks: list[object] = []
+
+    def look(uri: str) -> Any:
+        looks.append(found := stored_report(uri))
+        return found
+
+    monkeypatch.setattr(watching, "stored_report", look)
     pod = a_running_pod()
     line = tmp_path / "master-0.json"
     pod["metadata"]["annotations"]["airflow-training/progress"] = f"file://{line}"
@@ -194,7 +205,9 @@ async def test_progress_in_object_storage_reaches_followers(tmp_path: Path):
             assert isinstance(first := await anext(changes), Snapshot)
             assert first.instances[0].progress is None
             line.write_text("not yet whole")
-            await asyncio.sleep(0.05)
+            seen = len(looks)
+            await until(lambda: len(looks) > seen + 1)
+            assert not any(looks)
             said = {"step": 3, "total_steps": 9, "metrics": {"loss": 0.5}}
             line.write_text(json.dumps({"role": "master", "progress": said, "environment": "{}"}))
             change = await anext(changes)

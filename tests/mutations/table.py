@@ -352,7 +352,7 @@ MUTATIONS = (
     Mutation(
         guarantee=4,
         why="A restart of the whole job takes along what has finished.",
-        file=f"{CONTROL}/outcomes.py",
+        file=f"{CONTROL}/attempt_replacement.py",
         definition="_is_left_alone",
         old="not (fresh and entry.state == 'failed' and (not over))",
         new="over",
@@ -449,7 +449,7 @@ MUTATIONS = (
         definition="excuse_peers",
         old="not excused",
         new="excused is not None",
-        test="tests/control/test_charging.py"
+        test="tests/control/test_failure_order.py"
         "::test_who_lost_the_first_to_fail_gets_its_charge_back_though_it_ended_before",
     ),
     Mutation(
@@ -484,8 +484,8 @@ MUTATIONS = (
     Mutation(
         guarantee=6,
         why="A charge of now replaces those from before.",
-        file=f"{CONTROL}/outcomes.py",
-        definition="_restart",
+        file=f"{CONTROL}/attempt_replacement.py",
+        definition="replace_attempts",
         old="draft.job.restarts + charged",
         new="charged",
         test=f"{RESTARTS}::test_preemption_is_counted_and_never_limited",
@@ -502,7 +502,7 @@ MUTATIONS = (
     Mutation(
         guarantee=6,
         why="The trail does not say which rule has fired.",
-        file=f"{CONTROL}/outcomes.py",
+        file=f"{CONTROL}/attempt_replacement.py",
         definition="_record_restart",
         old="restart.rule",
         new="''",
@@ -522,7 +522,7 @@ MUTATIONS = (
         why="An elastic job restarts for what comes and goes, and never gets on.",
         file=f"{CONTROL}/elastic.py",
         definition="may_create",
-        old="draft.spec.checkpoint is not None and draft.job.recovery.progressed_at > fewer.since",
+        old="draft.spec.checkpoint is not None and draft.job.recovery.progressed_at > reduced.since",
         new="True",
         test=f"{ELASTIC}::test_the_missing_one_is_tried_only_after_the_others_have_got_on",
     ),
@@ -542,13 +542,13 @@ MUTATIONS = (
         definition="with_unseen_attempts",
         old="entry.finished_at",
         new="entry.started_at",
-        test="tests/supervise/test_short_lives.py::test_an_attempt_that_ended_while_nobody_watched_is_charged_until_then",
+        test="tests/supervise/test_unseen_attempts.py::test_an_attempt_that_ended_while_nobody_watched_is_charged_until_then",
     ),
     Mutation(
         guarantee=6,
         why="A restart counts twice against the limit of its instance.",
-        file=f"{CONTROL}/outcomes.py",
-        definition="_restart",
+        file=f"{CONTROL}/attempt_replacement.py",
+        definition="replace_attempts",
         old="entry.restarts + counted",
         new="entry.restarts + 2 * counted",
         test=f"{RESTARTS}::test_every_restart_is_charged_to_one_class",
@@ -724,7 +724,7 @@ MUTATIONS = (
         definition="choose",
         old="_differing(first.sections, everyone[rank].sections)",
         new="[]",
-        test="tests/checkpoints/test_peers.py::test_where_a_group_goes_on_from",
+        test="tests/checkpoints/test_rejoin_decision.py::test_where_a_group_goes_on_from",
     ),
     Mutation(
         guarantee=9,
@@ -779,7 +779,7 @@ MUTATIONS = (
         definition="add_request",
         old="known is not None",
         new="False",
-        test="tests/state/test_story.py::test_the_same_key_again_adds_nothing",
+        test="tests/state/test_history.py::test_the_same_key_again_adds_nothing",
     ),
     Mutation(
         guarantee=10,
@@ -788,7 +788,7 @@ MUTATIONS = (
         definition="add_request",
         old="mark(connection, uid) not in (seen, None)",
         new="False",
-        test="tests/state/test_story.py::test_of_many_who_ask_at_once_one_is_heard",
+        test="tests/state/test_history.py::test_of_many_who_ask_at_once_one_is_heard",
     ),
     Mutation(
         guarantee=10,
@@ -797,7 +797,7 @@ MUTATIONS = (
         definition="mark",
         old="from_json(JobEntry, row[0]).epoch",
         new="0",
-        test="tests/state/test_story.py::test_a_request_about_an_earlier_epoch_is_refused",
+        test="tests/state/test_history.py::test_a_request_about_an_earlier_epoch_is_refused",
     ),
     Mutation(
         guarantee=10,

@@ -60,6 +60,16 @@ def problems_of_text(layers: str) -> list[Problem]:
             "c", "params.out_channels", ["must be a whole number from 1"], id="zero",
         ),
         pytest.param(
+            IMAGE + "    - {name: c, type: Conv2d, params: {out_channels: 1000000000000, kernel_size: 3}}\n",
+            "c", "params.out_channels", ["must be a whole number from 1; the largest is 2147483647"],
+            id="too-large",
+        ),
+        pytest.param(
+            SERIES + "    - {name: c, type: LSTM, params: {hidden_size: 4, num_layers: 1000000000}}\n",
+            "c", "params.num_layers", ["must be a whole number from 1; the largest is 1000"],
+            id="too-many-layers",
+        ),
+        pytest.param(
             IMAGE + "    - {name: c, type: Conv2d, params: {out_channels: 4, kernel_size: 40}}\n",
             "c", "params.kernel_size", ["a kernel over 40 does not fit into 32", "at most 32"],
             id="kernel",

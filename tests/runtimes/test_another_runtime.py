@@ -11,8 +11,10 @@ from airflow_training import builtin_runtimes
 from airflow_training.admission.check import AdmissionResponse, check_text
 from airflow_training.documents.loading import dump_yaml
 from airflow_training.documents.schema import json_schema
+from airflow_training.errors import InputError
 from airflow_training.runtimes.adapter import Adapter, RuntimeContext
 from airflow_training.runtimes.port import Capabilities, Runtime
+from airflow_training.runtimes.registry import adapter_of, adapters, every_reason
 from airflow_training.settings import Settings
 
 
@@ -35,6 +37,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(builtin_runtimes, "_others", lambda: {"batch": f"{__name__}:BATCH"})
     yield
     builtin_runtimes.load_adapter.cache_clear()
+    builtin_runtimes.warn_unusable.cache_clear()
 
 
 def checked(runtime: str, gang: str) -> AdmissionResponse:
@@ -103,3 +106,35 @@ def test_one_that_cannot_be_loaded_hides_no_mistake(monkeypatch, caplog):
     assert "did you mean 'kueue'?" in str(problem)
     assert "the runtime gone cannot be loaded" in caplog.text
     assert "kueue" in str(json_schema())
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("import no_such_module", "No module named 'no_such_module'"),
+        ("ADAPTER = 1 / 0", "ZeroDivisionError: division by zero"),
+        ("", "has no attribute 'ADAPTER'"),
+    ],
+    ids=["import", "mistake", "no adapter"],
+)
+def test_one_that_breaks_is_left_out_and_told_wherever_runtimes_are_listed(
+    monkeypatch, tmp_path, caplog, body, said
+):
+    module = f"broken_{tmp_path.name.translate(str.maketrans('-', '_'))}"
+    (tmp_path / f"{module}.py").write_text(body)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(builtin_runtimes, "_others", lambda: {"broken": f"{module}:ADAPTER"})
+    assert [each.name for each in adapters()] == [*builtin_runtimes.OURS]
+    assert every_reason()
+    assert len(caplog.messages) == 1, "said once"
+    assert "the runtime broken cannot be loaded" in caplog.text
+    assert said in caplog.text
+    with pytest.raises(InputError, match="the package that brings the runtime 'broken'") as refused:
+        adapter_of("broken")
+    assert said in str(refused.value)
+
+
+def test_what_is_no_adapter_is_left_out_and_told(monkeypatch, caplog):
+    monkeypatch.setattr(builtin_runtimes, "_others", lambda: {"odd": f"{__name__}:checked"})
+    assert [each.name for each in adapters()] == [*builtin_runtimes.OURS]
+    assert "is no runtimes.adapter.Adapter" in caplog.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import os
@@ -14,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import anyio
 import pytest
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
@@ -33,7 +31,7 @@ from tests.runtimes.local_runs import (
     local_harness,
     python_script,
 )
-from tests.waiting import PATIENCE, wait_until
+from tests.waiting import until, wait_until
 
 pytestmark = pytest.mark.e2e
 TELL_ENVIRONMENT = python_script("import json, os; print(json.dumps(dict(os.environ)))")
@@ -591,9 +589,7 @@ async def test_a_watch_looks_at_progress_only_while_nothing_happens(
     await harness.runtime.create([harness.spec("sleeper", i) for i in range(2)])
     async with watching(harness.runtime, harness.run) as seen:
         await seen.until(lambda now: all(i.state == "running" for i in now.values()))
-        with anyio.fail_after(PATIENCE):
-            while looks[-10:] != ["poll_progress"] * 10:  # noqa: ASYNC110 - no event tells of it
-                await asyncio.sleep(0.01)
+        await until(lambda: looks[-10:] == ["poll_progress"] * 10)
 
 
 def test_a_watch_looks_at_progress_each_second_and_at_everything_each_five() -> None:

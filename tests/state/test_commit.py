@@ -57,7 +57,7 @@ def test_a_ledger_comes_back_as_it_was_stored(store: Store, open_another: Callab
         worker(1, state="running", started_at=START, address="127.0.0.1:1", address_live=True),
         worker(0, state="failed", exit_code=137, message="\0 odd \ud800 text"),
         roles=[
-            RoleEntry(role="worker", waited={"m/Running": Elapsed(at=1.5, runs=True)}),
+            RoleEntry(role="worker", waits={"m/Running": Elapsed(at=1.5, runs=True)}),
             RoleEntry(role="a"),
         ],
         state="Running",

@@ -114,3 +114,27 @@ def test_ends_are_told_once_and_newest_records_for_whom_they_are_wanted(store: S
     found = store.environments.newest(uid, {OTHER})
     assert [(key, json.dumps(each.body)) for key, each in found.items()] == [(OTHER, line(4))]
     assert store.environments.newest(uid, ()) == {}
+
+
+def used(number: int, seconds: float) -> str:
+    """Return the record of an instance that has used so much processor time, two a minute."""
+    about = {"at": 60.0 + 30.0 * number, "on": "interval", "number": number}
+    return json.dumps({**about, "cgroup": "own", "cpu": {"used_seconds": seconds}})
+
+
+@pytest.mark.parametrize(("at_once", "told"), [(1, [*range(2, 24, 2)]), (3, [2, 8, 14, 20])])
+def test_what_instances_use_is_counted_from_the_record_before_wherever_that_is_kept(
+    store: Store, at_once: int, told: list[int]
+):
+    """Of each minute the first record counts, where it comes last."""
+    uid = add_run(store).uid
+    paces = {KEY: 0.5, OTHER: 2.0, InstanceKey("ps", 0): 1.0}
+    lines = {key: [used(n, 30.0 * n * pace) for n in range(24)] for key, pace in paces.items()}
+    store.environments.save(uid, {OTHER: [line(-60)]})  # its records lie one place further
+    for first in range(0, 24, at_once):
+        fresh = {key: each[first : first + at_once] for key, each in lines.items()}
+        store.environments.save(uid, fresh)
+        store.environments.save(uid, fresh)
+    found = store.metrics.series(uid, name="system/cpu_cores")
+    assert {InstanceKey(each.role, each.index): each.value for each in found} == paces
+    assert {each.at for each in found} == {60.0 + 30.0 * n for n in told}

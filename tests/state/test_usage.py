@@ -56,7 +56,7 @@ def uid(store: Store) -> str:
 
 def test_an_attempt_counts_from_its_start_to_its_end(store: Store, uid: str, clock: Clock):
     writer = Writer(store, uid, "a")
-    writer.commit(worker(0, wanted=True))
+    writer.commit(worker(0, desired=True))
     assert store.usage.of_run(uid) == []
     running = worker(0, state="running", started_at=START + 1)
     writer.commit(running)

@@ -154,7 +154,7 @@ async def test_the_first_step_is_not_looked_for_where_no_offset_can_be_read_from
 async def test_a_lost_loss_explains_an_attempt_as_well():
     asked = diagnoser({0: losses(1, 9, "2.5") + losses(10, 9, "nan")})
     ledger = Ledger(
-        instances={InstanceKey("worker", 0): entry(uid="w0", wanted=True, state="running")}
+        instances={InstanceKey("worker", 0): entry(uid="w0", desired=True, state="running")}
     )
     await asked.ask(ledger, [seen(state="failed", exit_code=1, reason="Error")], {})
     for task in asked._asked.values():
@@ -181,7 +181,7 @@ async def test_a_log_that_cannot_be_read_keeps_no_job_from_ending(caplog: pytest
 async def test_an_attempt_is_diagnosed_once_and_its_answer_waits_to_be_taken_in():
     asked = diagnoser({0: OOM})
     ledger = Ledger(
-        instances={InstanceKey("worker", 0): entry(uid="w0", wanted=True, state="running")}
+        instances={InstanceKey("worker", 0): entry(uid="w0", desired=True, state="running")}
     )
     objects: list[Any] = [seen(state="failed", exit_code=1, reason="Error")]
     await asked.ask(ledger, objects, {})
@@ -228,7 +228,7 @@ async def test_what_waits_for_a_diagnosis_that_comes_late(
     logs = LateLogs({0: OOM})
     asked = diagnoser(logs)
     ledger = Ledger(
-        instances={InstanceKey("worker", 0): entry(uid="w0", wanted=True, state="running")}
+        instances={InstanceKey("worker", 0): entry(uid="w0", desired=True, state="running")}
     )
     asking = asyncio.ensure_future(asked.ask(ledger, [seen(state="failed", **end)], {}))
     for _ in range(20):

@@ -23,17 +23,17 @@ from airflow_training.documents.resolved import RunRef
 from airflow_training.documents.resolved_blocks import ResolvedLogPattern
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
 from airflow_training.state.store import Store
-from airflow_training.supervise.followers import log_ends, log_following
-from airflow_training.supervise.followers.log_following import (
-    LogFollower,
-    LogWorker,
-    WorkerDied,
-    _worker_of,
-)
+from airflow_training.supervise.followers import log_ends, log_following, log_worker_process
+from airflow_training.supervise.followers.log_following import LogFollower
 from airflow_training.supervise.followers.log_worker import (
     LogPieceResult,
     PieceOfLog,
     encode_piece,
+)
+from airflow_training.supervise.followers.log_worker_process import (
+    LogWorker,
+    WorkerDied,
+    worker_of,
 )
 from tests.builders import entry as an_entry
 from tests.rounds import Rounds
@@ -149,7 +149,7 @@ async def test_values_and_progress_reach_the_store_as_they_are_written(scene, mo
     values = scene.store.metrics.series(scene.uid, name="loss")
     assert [round(each.value, 4) for each in values] == [round(1 / (n + 1), 4) for n in range(32)]
     assert [each.at for each in values] == [NOW + step for step in range(32)]
-    worker = _worker_of(scene.store)
+    worker = worker_of(scene.store)
     assert worker.pid is None, "the worker ends with the last that needs it"
 
 
@@ -217,7 +217,7 @@ async def test_of_a_flood_at_the_end_the_last_lines_are_read(scene, monkeypatch,
         await until(lambda: scene.steps() == [*range(10)])
         scene.logs.texts[0] += b"".join(map(metric_line, range(10, 5000)))
         scene.logs.over.add(0)
-        scene.entry(wanted=False, state="failed", finished_at=NOW + 50)
+        scene.entry(desired=False, state="failed", finished_at=NOW + 50)
         monkeypatch.setattr(log_following, "_FINISH_SECONDS", 0.0)
         monkeypatch.setattr(log_following, "_END_SECONDS", 3600.0)
         await follower.finish()
@@ -245,7 +245,7 @@ async def test_lines_of_a_tail_that_are_stored_already_are_not_stored_twice(
             b"loss %d.5 step %d\n" % (n, n) for n in range(100, 100 + new)
         )
         scene.logs.over.add(0)
-        scene.entry(wanted=False, state="failed", finished_at=NOW + 50)
+        scene.entry(desired=False, state="failed", finished_at=NOW + 50)
         monkeypatch.setattr(log_following, "_FINISH_SECONDS", 0.0)
         monkeypatch.setattr(log_following, "_END_SECONDS", 3600.0)
         await follower.finish()
@@ -260,7 +260,7 @@ async def test_a_worker_that_dies_of_one_end_reads_the_others(scene, monkeypatch
         scene.logs.texts[0] += metric_line(1)
         scene.logs.over.add(0)
         first = InstanceKey("evaluator", 0)
-        ended: dict[str, Any] = {"wanted": False, "state": "failed", "finished_at": NOW + 50}
+        ended: dict[str, Any] = {"desired": False, "state": "failed", "finished_at": NOW + 50}
         scene.entry(**ended)
         other = an_entry(*first, was_running=True, started_at=NOW, **ended)
         instances = {first: other, **scene.ledger.instances}
@@ -291,7 +291,7 @@ async def test_what_is_left_at_the_end_is_read_whole_where_there_is_time(
         await until(lambda: scene.steps() == [*range(10)])
         scene.logs.texts[0] += b"".join(map(metric_line, range(10, 500)))
         scene.logs.over.add(0)
-        scene.entry(wanted=False, state="failed", finished_at=NOW + 50)
+        scene.entry(desired=False, state="failed", finished_at=NOW + 50)
         await follower.finish()
     assert scene.steps() == [*range(500)]
     assert not caplog.records
@@ -307,7 +307,7 @@ async def test_a_worker_killed_many_times_leaves_no_gap_and_no_duplicate(
     monkeypatch.setattr(log_following, "_CHUNK_BYTES", 700)
     monkeypatch.setattr(log_following, "_CHUNKS_AT_ONCE", 3)
     dice = random.Random(3)
-    worker = _worker_of(scene.store)
+    worker = worker_of(scene.store)
     killed, written = 0, 0
     while killed < kills:
         # every few kills the whole host dies, too: its follower is forgotten
@@ -361,7 +361,7 @@ async def test_who_needs_no_worker_starts_none(scene, looks, monkeypatch, why):
         if why == "reports":
             follower.reported({KEY: ProgressReport(step=1, metrics={"loss": 0.5})})
         await until(looks.more())
-        assert _worker_of(scene.store).pid is None
+        assert worker_of(scene.store).pid is None
     assert scene.steps() == []
 
 
@@ -378,10 +378,10 @@ async def test_a_piece_that_the_worker_dies_of_is_left_out(scene, monkeypatch, c
         def poisoned(piece, text):
             return b"no json\n" if b"poison" in text else encode_piece(piece, text)
 
-        monkeypatch.setattr(log_following, "encode_piece", poisoned)
+        monkeypatch.setattr(log_worker_process, "encode_piece", poisoned)
         scene.logs.texts[0] += b"poison\n" + metric_line(5)
         await until(lambda: "is left out" in caplog.text)
-        monkeypatch.setattr(log_following, "encode_piece", encode_piece)
+        monkeypatch.setattr(log_worker_process, "encode_piece", encode_piece)
         scene.logs.texts[0] += metric_line(6)
         await until(lambda: 6 in scene.steps())
     assert scene.steps() == [0, 1, 2, 3, 4, 6]

@@ -261,7 +261,7 @@ class Witness(MemoryRuntime):
         for ref in (each.ref for each in instances):
             known = self._see("create", ref)
             wanted = (known.epoch, known.job_attempt, known.attempt)
-            if not known.wanted or wanted != (ref.epoch, ref.job_attempt, ref.attempt):
+            if not known.desired or wanted != (ref.epoch, ref.job_attempt, ref.attempt):
                 self.unannounced.append(self.effects[-1])
         return await super().create(instances)
 
@@ -286,7 +286,7 @@ class StoppingStore(Store):
 
     def commit(self, uid, *, new, **rest):
         super().commit(uid, new=new, **rest)
-        if self.on_order is not None and any(each.wanted for each in new.instances.values()):
+        if self.on_order is not None and any(each.desired for each in new.instances.values()):
             told, self.on_order = self.on_order, None
             told()
 
@@ -349,7 +349,7 @@ async def test_every_instance_carries_a_deadline_of_its_own(stage):
 )
 def test_what_is_left_of_the_deadline(deadline, ran, waits, expected):
     spec = job(active_deadline_seconds=deadline, grace_seconds=5, schedule_timeout_seconds=60)
-    ledger = Ledger(job=JobEntry(started_at=0.0, ran=Elapsed(**ran)))
+    ledger = Ledger(job=JobEntry(started_at=0.0, active_time=Elapsed(**ran)))
     assert remaining_seconds(spec, ledger, now=100.0, waits=waits) == expected
 
 

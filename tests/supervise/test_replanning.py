@@ -413,7 +413,7 @@ class Eye:
         assert self.state is not None
         waiting = InstanceEntry(
             key=InstanceKey("worker", index),
-            phase=ActivePhase(wanted_at=time.time() - seconds),
+            phase=ActivePhase(desired_since=time.time() - seconds),
         )
         team = {**self.state.ledger.instances, InstanceKey("worker", index): waiting}
         self.state = replace(self.state, ledger=replace(self.state.ledger, instances=team))

@@ -215,7 +215,7 @@ def test_what_was_left_behind_when_training_went_back_is_not_offered():
     assert page(*commits, back, later).restorable_steps == {10, 40}
     untold = committed(a_commit(15, at=START + 50))
     assert page(*commits, untold).restorable_steps == {10, 15}
-    cleared = Recovery(at_most=20, exactly=True, turned_at=START + 60)
+    cleared = Recovery(at_most=20, exactly=True, stepped_back_at=START + 60)
     assert page(*commits, recovery=cleared).restorable_steps == {10, 20}
 
 

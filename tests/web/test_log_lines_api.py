@@ -14,7 +14,7 @@ from tests.web.conftest import FakeLogs, a_run
 
 @pytest.fixture
 def run(airflow_home: Any) -> RunRecord:
-    running = [worker(each, wanted=True, state="running", started_at=START) for each in (0, 1)]
+    running = [worker(each, desired=True, state="running", started_at=START) for each in (0, 1)]
     return a_run(ledger=a_ledger(*running, state="Running"))
 
 

@@ -15,7 +15,7 @@ LINES = b"".join(b"line %d\n" % number for number in range(1000))
 
 @pytest.fixture
 def run(airflow_home: Any) -> RunRecord:
-    running = worker(0, wanted=True, state="running", started_at=START)
+    running = worker(0, desired=True, state="running", started_at=START)
     return a_run(ledger=a_ledger(running, worker(1), state="Running"))
 
 

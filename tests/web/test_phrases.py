@@ -9,7 +9,8 @@ import pytest
 from airflow_training.control.model import JobEntry
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.records import RunMark, RunOverview, RunRecord
-from airflow_training.web.answers import Phrase, actions_of, mark_of, phrase_of, version_of
+from airflow_training.web.answers import actions_of, mark_of, phrase_of, version_of
+from airflow_training.web.models import Phrase
 
 
 def overview(state: Any, condition: str = "", **fields: Any) -> RunOverview:

@@ -27,7 +27,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def run(airflow_home: Any) -> RunRecord:
-    alive = [worker(index, wanted=True, state="running", started_at=START) for index in range(2)]
+    alive = [worker(index, desired=True, state="running", started_at=START) for index in range(2)]
     return a_run(ledger=a_ledger(*alive, state="Running"))
 
 

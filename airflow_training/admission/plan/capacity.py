@@ -20,7 +20,7 @@ TIGHT_SECONDS = 300.0
 def waiting_seconds(team: Sequence[InstanceEntry], *, now: float) -> float:
     """Return how long the instance that has waited longest has had no node; 0: none waits."""
     waiting_since = [
-        each.phase.wanted_at
+        each.phase.desired_since
         for each in team
         if isinstance(each.phase, ActivePhase) and each.state == "pending" and not each.node
     ]
@@ -33,7 +33,7 @@ def available_nodes(
     """Return the machines with the GPUs that a job may have of them; all where it is not known."""
     held: Counter[str] = Counter()
     for entry in team:
-        if entry.node and entry.wanted:
+        if entry.node and entry.desired:
             held[entry.node] += accelerators(job.role(entry.role))
 
     def ours(node: NodeView) -> NodeView:

@@ -91,7 +91,7 @@ class Diagnoser:
         return (
             seen.state == "failed"
             and entry is not None
-            and entry.wanted
+            and entry.desired
             and entry.attempt_id == seen.attempt_id
             and seen.attempt_key not in self._asked
         )
@@ -113,7 +113,7 @@ class Diagnoser:
         """
         for each in answers:
             entry = ledger.instances.get(each.key)
-            waits = entry is not None and entry.wanted and entry.attempt_id == each.attempt_id
+            waits = entry is not None and entry.desired and entry.attempt_id == each.attempt_id
             if not waits:
                 self._answers.pop(each.attempt_key, None)
 
@@ -174,7 +174,7 @@ class Diagnoser:
         beside = [
             each
             for each in ledger.instances.values()
-            if each.wanted and each.was_running and each.key != seen.key
+            if each.desired and each.was_running and each.key != seen.key
         ]
         try:
             logs = await asyncio.wait_for(self._tails_of(beside[:_MOST_LOGS]), _PEERS_SECONDS)

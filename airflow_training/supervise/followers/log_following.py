@@ -9,14 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-import os
-import re
-import signal
-import sys
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from airflow_training.control.attempts import AttemptId
 from airflow_training.control.model import InstanceEntry, Ledger
@@ -25,20 +18,18 @@ from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.documents.resolved_blocks import ResolvedLogPattern
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk, Runtime
+from airflow_training.runtimes.port import InstanceRef, Runtime
 from airflow_training.runtimes.progress import progress_of
 from airflow_training.state.store import LogPosition, Store
-from airflow_training.supervise.followers.log_ends import LogEnd, behind, read_end
+from airflow_training.supervise.followers.log_ends import read_end
+from airflow_training.supervise.followers.log_progress import LogProgress
 from airflow_training.supervise.followers.log_worker import (
-    LogPieceResult,
     PieceOfLog,
-    decode_answer,
-    encode_piece,
-    encode_store,
 )
+from airflow_training.supervise.followers.log_worker_process import LogWorker, WorkerDied, worker_of
 from airflow_training.supervise.waiting import alongside
 
-__all__ = ["LogFollower", "LogWorker", "WorkerDied"]
+__all__ = ["LogFollower"]
 
 log = logging.getLogger(__name__)
 
@@ -50,184 +41,15 @@ _YOUNG_SECONDS = 5.0
 _CHUNK_BYTES = 1 << 20
 _CHUNKS_AT_ONCE = 16
 """Of one instance, before the others have their turn."""
-_CONTEXT_BYTES = 16 << 10
-"""Of what was read, given along with the next piece: a value may belong to a step told before."""
 _KNOWN_BYTES = 2 << 10
 """Of the lines before that, which tell where new ones begin."""
-_END = re.compile(rb"[\r\n]")
 _LONGEST_LINE = 8 << 20
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""Linear algebra that nobody uses would reserve memory for each core."""
-_ANSWER_SECONDS = 60.0
 _FINISH_SECONDS = 10.0
 """For what is left when the run is over,"""
 _END_SECONDS = 10.0
 """and for the ends of logs of which more is left than that."""
 _TRIES = 3
 """A piece that the worker has died over so often is left out."""
-
-
-class WorkerDied(Exception):
-    """The worker went away before it answered; what it was given may be stored or not."""
-
-    def __init__(self, message: str, *, killed: bool) -> None:
-        """`killed`: by somebody, so that what it was given is not at fault."""
-        super().__init__(message)
-        self.killed = killed
-
-
-class LogWorker:
-    """The worker process of an event loop: started when it is first needed, and again when it died."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._process: asyncio.subprocess.Process | None = None
-        self._turn = asyncio.Lock()
-        self.users = 0
-        """Followers; the process ends with the last."""
-
-    @property
-    def pid(self) -> int | None:
-        """Return the process, while there is one."""
-        return None if self._process is None else self._process.pid
-
-    async def scan(self, piece: PieceOfLog, text: bytes) -> LogPieceResult:
-        """Return what became of a piece; raises WorkerDied."""
-        async with self._turn:
-            asking = asyncio.ensure_future(self._ask(piece, text))
-            try:
-                await asyncio.wait({asking}, timeout=_ANSWER_SECONDS)
-                if asking.done():
-                    return asking.result()
-                killed, reason = False, f"no answer within {_ANSWER_SECONDS:g} s"
-            except (OSError, EOFError, ValueError) as error:
-                killed, reason = await self._was_killed(), repr(error)
-            except asyncio.CancelledError:
-                asking.cancel()
-                await self.stop()  # its answer would be taken for the next one
-                raise
-            asking.cancel()
-            await self.stop()
-            raise WorkerDied(f"the log worker died: {reason}", killed=killed)
-
-    async def _was_killed(self) -> bool:
-        """Return whether a signal ended the process that has closed its pipes."""
-        if self._process is None:
-            return False
-        ended = asyncio.ensure_future(self._process.wait())
-        await asyncio.wait({ended}, timeout=1.0)
-        ended.cancel()
-        return self._process.returncode in (-signal.SIGKILL, -signal.SIGTERM)
-
-    async def _ask(self, piece: PieceOfLog, text: bytes) -> LogPieceResult:
-        process = self._process or await self._start()
-        writer, reader = process.stdin, process.stdout
-        if writer is None or reader is None:
-            raise EOFError
-        writer.write(encode_piece(piece, text))
-        await writer.drain()
-        return decode_answer(await reader.readuntil(b"\n"))
-
-    async def _start(self) -> asyncio.subprocess.Process:
-        self._process = process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "airflow_training.supervise.followers.log_worker"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env={**os.environ, **_ONE_THREAD},
-            start_new_session=True,  # Ctrl-C is for us: it would lose the end of the logs
-        )
-        if process.stdin is not None:
-            process.stdin.write(encode_store(self._url))
-        return process
-
-    async def stop(self) -> None:
-        """End the process, if there is one."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-
-
-_workers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, LogWorker]] = WeakKeyDictionary()
-
-
-def _worker_of(store: Store) -> LogWorker:
-    """Return the one worker of the running event loop for this store."""
-    workers = _workers.setdefault(asyncio.get_running_loop(), {})
-    return workers.setdefault(store.url, LogWorker(store.url))
-
-
-class _Chunk(NamedTuple):
-    cursor: Cursor
-    """Where it was read from."""
-    offset: int
-    """Of its first byte."""
-    data: bytes
-
-
-class _LogProgress:
-    """What is known of the log of one instance."""
-
-    def __init__(self, stored: LogPosition | None) -> None:
-        self.stored = stored
-        self.position = stored
-        """Of the attempt that is read now; None: of none yet."""
-        self.chunks: deque[_Chunk] = deque()
-        self.next = Cursor() if stored is None else Cursor(offset=stored.offset, token=stored.token)
-        self.deaths = 0
-
-    def begin(self, position: LogPosition) -> None:
-        """Go over to another attempt."""
-        self.position = position
-        self.chunks.clear()
-        self.next = Cursor()
-
-    def add(self, chunk: LogChunk) -> None:
-        """Take what was read next."""
-        start = chunk.next.offset - len(chunk.data)
-        if self.chunks and self.chunks[-1].offset + len(self.chunks[-1].data) != start:
-            self.chunks.clear()  # the runtime did not keep what is between
-        self.chunks.append(_Chunk(self.next, start, chunk.data))
-        self.next = chunk.next
-
-    def skip_to(self, end: LogEnd) -> int:
-        """Take the end of a log as read next; return how many bytes are left out."""
-        here = self.next.offset
-        start = max(here, end.offset or 0)
-        data = end.data[start - (end.offset or 0) :]
-        cut = data.find(b"\n") + 1 if start > here else 0
-        self._skip(start + cut, data[cut:])
-        return start - here
-
-    def skip_to_lines(self, end: LogEnd, known: bytes, *, done: int) -> bool:
-        """Take the end of a log as read next of which nobody knows where it begins; return whether anything is left out.
-
-        `known`: the last lines before `done`, which may be in it.
-        """
-        lines = end.data[end.data.find(b"\n") + 1 :]
-        cut = behind(known, lines)
-        self._skip(done, lines[cut or 0 :])
-        return cut is None
-
-    def _skip(self, offset: int, data: bytes) -> None:
-        self.next = Cursor(offset=offset + len(data), token=self.next.token)
-        self.chunks.clear()
-        self.chunks.append(_Chunk(self.next, offset, data))
-
-    def forget(self, done: int) -> None:
-        """Keep the line that is not complete, and some context before it."""
-        begin = done - _CONTEXT_BYTES
-        while len(self.chunks) > 1 and self.chunks[1].offset <= begin:
-            self.chunks.popleft()
-        if self.chunks and self.chunks[0].offset < begin:
-            cursor, offset, data = self.chunks[0]
-            found = _END.search(data, begin - offset)
-            cut = 0 if found is None else found.end()
-            if 0 < cut <= done - offset:
-                self.chunks[0] = _Chunk(cursor, offset + cut, data[cut:])
 
 
 class LogFollower:
@@ -252,7 +74,7 @@ class LogFollower:
         self._ledger = ledger
         self._now = now
         self._on_progress = on_progress
-        self._followed: dict[InstanceKey, _LogProgress] = {}
+        self._followed: dict[InstanceKey, LogProgress] = {}
         self._reporting: set[InstanceKey] = set()
         self._stored: Mapping[InstanceKey, LogPosition] | None = None
         self._worker: LogWorker | None = None
@@ -296,7 +118,7 @@ class LogFollower:
             self._stored = None  # what was stopped may have stored something
             self._followed.clear()
             for key, entry in list(self._ledger().instances.items()):
-                if entry.was_running and key not in self._reporting and not entry.wanted:
+                if entry.was_running and key not in self._reporting and not entry.desired:
                     await self._try_to_read_end(key, entry)
 
     async def _try_to_read_end(self, key: InstanceKey, entry: InstanceEntry) -> None:
@@ -332,9 +154,7 @@ class LogFollower:
             text = "run %s: the log of %s was too much to be read whole: no values of %s before its last %d bytes"
             log.warning(text, self._run.uid, key, amount, len(end.data))
 
-    async def _known(
-        self, key: InstanceKey, followed: _LogProgress, position: LogPosition
-    ) -> bytes:
+    async def _known(self, key: InstanceKey, followed: LogProgress, position: LogPosition) -> bytes:
         """Return the last lines before `done`, by which they are found again; empty where they cannot be had."""
         data, cursor = b"", followed.next
         while cursor.offset < position.done:
@@ -405,16 +225,16 @@ class LogFollower:
                 return False
         return True
 
-    async def _begin(self, key: InstanceKey) -> _LogProgress:
+    async def _begin(self, key: InstanceKey) -> LogProgress:
         if self._stored is None:
             self._stored = await asyncio.to_thread(self._store.log_values.positions, self._run.uid)
-        self._followed[key] = found = _LogProgress(self._stored.get(key))
+        self._followed[key] = found = LogProgress(self._stored.get(key))
         return found
 
     async def _scan(
         self,
         key: InstanceKey,
-        followed: _LogProgress,
+        followed: LogProgress,
         position: LogPosition,
         *,
         begun: float,
@@ -429,7 +249,7 @@ class LogFollower:
         if over and self._worker is None and not text and not position.held:
             return False  # it printed nothing: that is not worth a process
         if self._worker is None:
-            self._worker = _worker_of(self._store)
+            self._worker = worker_of(self._store)
             self._worker.users += 1
         after = dataclasses.replace(
             position,

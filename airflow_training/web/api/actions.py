@@ -19,7 +19,7 @@ from airflow_training.state.store import RunRecord, Store, open_store
 from airflow_training.supervise.cleanup import drive_to_end
 from airflow_training.supervise.role_checks import check_replicas
 from airflow_training.web import answers
-from airflow_training.web.answers import ActionAnswer, ActionConflict, ActionRequest
+from airflow_training.web.models import ActionAnswer, ActionConflict, ActionRequest
 from airflow_training.web.rights import RunDep, UserDep, act, from_own_page, may_act_on, rights_of
 
 __all__ = ["router"]

@@ -38,7 +38,6 @@ from airflow_training.logs.reading.windows import (
 )
 from airflow_training.state.records import RunRecord
 from airflow_training.supervise.instance_logs import NewestLog, RunLogs
-from airflow_training.web.answers import LinePage, LinePlace, LogLine, NextError
 from airflow_training.web.api.logs import (
     AttemptQuery,
     IndexQuery,
@@ -47,6 +46,7 @@ from airflow_training.web.api.logs import (
     generation_of,
     logs_of,
 )
+from airflow_training.web.models import LinePage, LinePlace, LogLine, NextError
 from airflow_training.web.rights import RunDep, read_logs
 
 __all__ = ["router"]

@@ -17,7 +17,7 @@ from airflow_training.logs.diagnosis.severity import error_lines
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk, Runtime
 from airflow_training.state.store import RunRecord, open_store
 from airflow_training.supervise.instance_logs import InstanceLogs, RunLogs
-from airflow_training.web.answers import LogPage
+from airflow_training.web.models import LogPage
 from airflow_training.web.rights import RunDep, read_logs
 
 __all__ = [

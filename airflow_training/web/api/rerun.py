@@ -18,15 +18,10 @@ from airflow_training.control.model import Event
 from airflow_training.documents.resolved import RunKey
 from airflow_training.errors import InputError
 from airflow_training.state.store import RunRecord, Store, open_store
-from airflow_training.web.answers import (
-    COMMAND_LINE,
-    CheckRequest,
-    RerunAnswer,
-    RerunOffer,
-    RerunRequest,
-)
+from airflow_training.web.answers import COMMAND_LINE
 from airflow_training.web.checkpoint_loading import load_checkpoint_page
 from airflow_training.web.document_check import CheckAnswer, DocumentCheck, check_document
+from airflow_training.web.models import CheckRequest, RerunAnswer, RerunOffer, RerunRequest
 from airflow_training.web.new_runs import NewRuns, resume_of
 from airflow_training.web.request_size import DocumentRoute
 from airflow_training.web.rights import (

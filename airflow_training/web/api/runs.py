@@ -13,9 +13,11 @@ import airflow_training
 from airflow_training.control.model import TERMINAL_JOB_STATES, JobState
 from airflow_training.state.store import RunRecord, open_store
 from airflow_training.web import answers
-from airflow_training.web.answers import (
+from airflow_training.web.answers import COMMAND_LINE
+from airflow_training.web.details import load_detail
+from airflow_training.web.instance_reports import listed_progress
+from airflow_training.web.models import (
     ACTIONS,
-    COMMAND_LINE,
     CurrentUser,
     Detail,
     EventPage,
@@ -24,8 +26,6 @@ from airflow_training.web.answers import (
     Summary,
     SummaryPage,
 )
-from airflow_training.web.details import load_detail
-from airflow_training.web.instance_reports import listed_progress
 from airflow_training.web.rights import (
     RunDep,
     User,

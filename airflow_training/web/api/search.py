@@ -14,8 +14,8 @@ from fastapi.responses import StreamingResponse
 from airflow_training.errors import TrainingError
 from airflow_training.logs.reading.search import BadPattern, Searcher
 from airflow_training.supervise.instance_logs import RunLogs
-from airflow_training.web.answers import LogHit, SearchEnd
 from airflow_training.web.api.logs import logs_of
+from airflow_training.web.models import LogHit, SearchEnd
 from airflow_training.web.rights import RunDep, read_logs
 
 __all__ = ["router"]

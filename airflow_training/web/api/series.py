@@ -12,15 +12,10 @@ from fastapi import APIRouter, Depends, Query
 from numpy.typing import NDArray
 
 from airflow_training.state.store import RunRecord, open_store
-from airflow_training.web.answers import (
-    BandAnswer,
-    HeatMapAnswer,
-    SeriesAnswer,
-    SeriesPage,
-    finite,
-)
+from airflow_training.web.answers import finite
 from airflow_training.web.bands import Axis, Band, band_of, heat_map_of
 from airflow_training.web.derived_series import shown_names
+from airflow_training.web.models import BandAnswer, HeatMapAnswer, SeriesAnswer, SeriesPage
 from airflow_training.web.newest_points import newest_points_of
 from airflow_training.web.reduction import kept_points
 from airflow_training.web.rights import RunDep, read

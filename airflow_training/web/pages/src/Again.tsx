@@ -1,17 +1,18 @@
 // Starts the training's job once more: from the beginning, or from one of its checkpoints.
-import { Box, Button, CloseButton, Dialog, Link as StyledLink, Portal, Text } from "@chakra-ui/react";
+import { Box, Button, Link as StyledLink, Text } from "@chakra-ui/react";
 import { useQuery } from "@tanstack/react-query";
 import { useRef, useState } from "react";
 import { Link } from "react-router-dom";
 
-import { get, ofTraining, post, type AgainOffer, type AgainRequest, type AgainTaken, type Detail, type Summary, type SummaryPage } from "./api.ts";
+import { get, ofTraining, post, type RerunOffer, type RerunRequest, type RerunAnswer, type Detail, type Summary, type SummaryPage } from "./api.ts";
+import { Confirmation, ConfirmDialog } from "./ConfirmDialog.tsx";
 import { isStandalone } from "./parts.tsx";
 import { runPage } from "./runPage.ts";
 import { quantity } from "./words.ts";
 
 /** Whether this user may start the job again from here; null until that is known. */
-export function useAgainOffer({ dag, uid }: Summary): AgainOffer | null {
-  const { data } = useQuery({ queryKey: ["again", uid], queryFn: () => get<AgainOffer>(ofTraining(dag, uid, "/again")) });
+export function useRerunOffer({ dag, uid }: Summary): RerunOffer | null {
+  const { data } = useQuery({ queryKey: ["again", uid], queryFn: () => get<RerunOffer>(ofTraining(dag, uid, "/again")) });
   return data ?? null;
 }
 
@@ -31,9 +32,9 @@ export function AgainWindow({
   step?: number;
 }) {
   return (
-    <Dialog.Root finalFocusEl={finalFocus} lazyMount onOpenChange={({ open: stays }) => !stays && onClose()} open={open} placement="center" unmountOnExit>
+    <ConfirmDialog finalFocus={finalFocus} onClose={onClose} open={open}>
       <AgainDialog detail={detail} onClose={onClose} step={step} />
-    </Dialog.Root>
+    </ConfirmDialog>
   );
 }
 
@@ -51,7 +52,7 @@ export function AgainButton({ detail, label }: { detail: Detail; label: string }
 }
 
 /** Where a run is that was just begun. */
-export function Begun({ taken }: { taken: AgainTaken }) {
+export function Begun({ taken }: { taken: RerunAnswer }) {
   // a DAG run is there at once; a process needs a moment, in which its page would be none
   const { data } = useQuery({
     queryKey: ["begun", taken.run_id],
@@ -74,14 +75,14 @@ export function Begun({ taken }: { taken: AgainTaken }) {
 /** What sends the wish for another run, once; `said`: how that stands, until it is `taken`. */
 export function useAgain({ dag, uid }: Summary) {
   const [said, setSaid] = useState<string | null>(null);
-  const [taken, setTaken] = useState<AgainTaken | null>(null);
+  const [taken, setTaken] = useState<RerunAnswer | null>(null);
   const sent = useRef(false);
-  const send = async (asked: AgainRequest): Promise<boolean> => {
+  const send = async (asked: RerunRequest): Promise<boolean> => {
     if (sent.current) return false;
     sent.current = true;
     setSaid("sending");
     try {
-      setTaken(await post<AgainTaken>(ofTraining(dag, uid, "/again"), asked));
+      setTaken(await post<RerunAnswer>(ofTraining(dag, uid, "/again"), asked));
       setSaid(null);
       return true;
     } catch (problem) {
@@ -101,38 +102,21 @@ function AgainDialog({ detail, onClose, step }: { detail: Detail; onClose: () =>
     ? "by a process of `airflow-training run` on this machine, in the folder and environment of this server"
     : "as a new DAG run with the same parameters (conf), by the DAG as it is now; it runs all that the DAG has";
   return (
-    <Portal>
-      <Dialog.Backdrop />
-      <Dialog.Positioner>
-        <Dialog.Content>
-          <Dialog.Header>
-            <Dialog.Title>
-              Run {summary.job} again {from}?
-            </Dialog.Title>
-          </Dialog.Header>
-          <Dialog.Body>
-            <Text>
-              The job begins {how}. This run stays as it is.
-            </Text>
-            <Box aria-live="polite" mt={3} wordBreak="break-word">
-              {taken ? <Begun taken={taken} /> : said}
-            </Box>
-          </Dialog.Body>
-          <Dialog.Footer>
-            <Button onClick={onClose} variant="outline">
-              {taken ? "Close" : "Cancel"}
-            </Button>
-            {!taken && (
-              <Button data-autofocus colorPalette="blue" loading={said === "sending"} onClick={() => void send({ step: step ?? null, document: null })}>
-                Run again
-              </Button>
-            )}
-          </Dialog.Footer>
-          <Dialog.CloseTrigger asChild>
-            <CloseButton aria-label="Close" size="sm" />
-          </Dialog.CloseTrigger>
-        </Dialog.Content>
-      </Dialog.Positioner>
-    </Portal>
+    <Confirmation
+      cancel={taken ? "Close" : "Cancel"}
+      confirm={taken ? null : "Run again"}
+      isHarmless
+      loading={said === "sending"}
+      onCancel={onClose}
+      onConfirm={() => void send({ step: step ?? null, document: null })}
+      title={`Run ${summary.job} again ${from}?`}
+    >
+      <Text>
+        The job begins {how}. This run stays as it is.
+      </Text>
+      <Box aria-live="polite" mt={3} wordBreak="break-word">
+        {taken ? <Begun taken={taken} /> : said}
+      </Box>
+    </Confirmation>
   );
 }

@@ -1,9 +1,10 @@
 // What can be done to a training. A button asks first where work would be lost; that something was asked, here or by
 // somebody else, is said until the loop has taken it up. An end can be asked for then too: nobody may be there to take it up.
-import { Button, CloseButton, Dialog, Field, Flex, Input, Portal, Text } from "@chakra-ui/react";
+import { Button, Field, Flex, Input, Text } from "@chakra-ui/react";
 import { useEffect, useRef, useState } from "react";
 
 import { act, type Action, type Detail } from "./api.ts";
+import { Confirmation, ConfirmDialog } from "./ConfirmDialog.tsx";
 import { Choice } from "./parts.tsx";
 import { ago, askedText, lostBy } from "./words.ts";
 
@@ -93,21 +94,14 @@ export function Buttons({ detail, now }: { detail: Detail; now: number }) {
           </Button>
         ))}
       </Flex>
-      <Dialog.Root
-        finalFocusEl={() => pressed.current}
-        lazyMount
-        onOpenChange={({ open: stays }) => setOpen(stays)}
-        open={open}
-        placement="center"
-        unmountOnExit
-      >
-        <Confirmation action={action} detail={detail} now={now} onClose={() => setOpen(false)} onSend={send} />
-      </Dialog.Root>
+      <ConfirmDialog finalFocus={() => pressed.current} onClose={() => setOpen(false)} open={open}>
+        <ActionConfirmation action={action} detail={detail} now={now} onClose={() => setOpen(false)} onSend={send} />
+      </ConfirmDialog>
     </Flex>
   );
 }
 
-function Confirmation({
+function ActionConfirmation({
   action,
   detail,
   now,
@@ -126,72 +120,49 @@ function Confirmation({
   const [replicas, setReplicas] = useState(String(chosen?.replicas ?? 1));
   const scaling = action === "scale";
   return (
-    <Portal>
-      <Dialog.Backdrop />
-      <Dialog.Positioner>
-        <Dialog.Content>
-          <Dialog.Header>
-            <Dialog.Title>
-              {LABELS[action]} {detail.summary.job}?
-            </Dialog.Title>
-          </Dialog.Header>
-          <form
-            onSubmit={(event) => {
-              event.preventDefault();
-              void onSend(action, scaling ? { role, replicas: Number(replicas) } : { reason });
-            }}
-          >
-            <Dialog.Body>
-              <Text mb={4}>{lostBy(action, detail, now)}</Text>
-              {scaling ? (
-                <Flex gap={3}>
-                  <Field.Root>
-                    <Field.Label>Role</Field.Label>
-                    <Choice
-                      label="Role"
-                      onChange={(name) => {
-                        setRole(name);
-                        setReplicas(String(detail.roles.find((each) => each.name === name)?.replicas ?? 1));
-                      }}
-                      options={detail.roles.map((each) => [each.name, each.name])}
-                      value={role}
-                    />
-                  </Field.Root>
-                  <Field.Root>
-                    <Field.Label>Replicas</Field.Label>
-                    <Input
-                      max={chosen?.max_replicas ?? undefined}
-                      min={chosen?.min_replicas ?? 1}
-                      onChange={(event) => setReplicas(event.currentTarget.value)}
-                      required
-                      type="number"
-                      value={replicas}
-                    />
-                  </Field.Root>
-                </Flex>
-              ) : (
-                ENDS.has(action) && (
-                  <Field.Root>
-                    <Field.Label>Reason, kept in the run's story</Field.Label>
-                    <Input onChange={(event) => setReason(event.currentTarget.value)} value={reason} />
-                  </Field.Root>
-                )
-              )}
-            </Dialog.Body>
-            <Dialog.Footer>
-              <Button onClick={onClose} variant="outline">
-                Leave it
-              </Button>
-              <Button data-autofocus colorPalette={ENDS.has(action) ? "red" : "blue"} type="submit">
-                {LABELS[action]}
-              </Button>
-            </Dialog.Footer>
-          </form>
-          <Dialog.CloseTrigger asChild>
-            <CloseButton aria-label="Close" size="sm" />
-          </Dialog.CloseTrigger>
-        </Dialog.Content>
-      </Dialog.Positioner>
-    </Portal>
+    <Confirmation
+      cancel="Leave it"
+      confirm={LABELS[action]}
+      isHarmless={!ENDS.has(action)}
+      onCancel={onClose}
+      onConfirm={() => void onSend(action, scaling ? { role, replicas: Number(replicas) } : { reason })}
+      title={`${LABELS[action]} ${detail.summary.job}?`}
+    >
+      <Text mb={4}>{lostBy(action, detail, now)}</Text>
+      {scaling ? (
+        <Flex gap={3}>
+          <Field.Root>
+            <Field.Label>Role</Field.Label>
+            <Choice
+              label="Role"
+              onChange={(name) => {
+                setRole(name);
+                setReplicas(String(detail.roles.find((each) => each.name === name)?.replicas ?? 1));
+              }}
+              options={detail.roles.map((each) => [each.name, each.name])}
+              value={role}
+            />
+          </Field.Root>
+          <Field.Root>
+            <Field.Label>Replicas</Field.Label>
+            <Input
+              max={chosen?.max_replicas ?? undefined}
+              min={chosen?.min_replicas ?? 1}
+              onChange={(event) => setReplicas(event.currentTarget.value)}
+              required
+              type="number"
+              value={replicas}
+            />
+          </Field.Root>
+        </Flex>
+      ) : (
+        ENDS.has(action) && (
+          <Field.Root>
+            <Field.Label>Reason, kept in the run's story</Field.Label>
+            <Input onChange={(event) => setReason(event.currentTarget.value)} value={reason} />
+          </Field.Root>
+        )
+      )}
+    </Confirmation>
   );
 }

@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useRef, useState } from "react";
 import { Link } from "react-router-dom";
 
-import { AgainWindow, useAgainOffer } from "./Again.tsx";
+import { AgainWindow, useRerunOffer } from "./Again.tsx";
 import { get, ofTraining, type Detail } from "./api.ts";
 import { firstRows } from "./checkpointRows.ts";
 import { Copied, Fact, Loading, Problem, Section, useNow } from "./parts.tsx";
@@ -47,7 +47,7 @@ export function Checkpoints({ detail }: { detail: Detail }) {
     placeholderData: (before) => before,
     refetchInterval: detail.held ? REFRESH_MS : false,
   });
-  const offer = useAgainOffer(detail.summary);
+  const offer = useRerunOffer(detail.summary);
   const [all, setAll] = useState(false);
   const [step, setStep] = useState<number>();
   const [asks, setAsks] = useState(false);

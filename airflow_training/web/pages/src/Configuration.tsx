@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useSearchParams } from "react-router-dom";
 
-import { useAgainOffer } from "./Again.tsx";
+import { useRerunOffer } from "./Again.tsx";
 import { address, get, ofTraining, type ConfigurationAnswer, type Summary } from "./api.ts";
 import { EditRun } from "./EditRun.tsx";
 import { Choice, Loading, Problem, Rows, Section } from "./parts.tsx";
@@ -16,7 +16,7 @@ export function Configuration({ summary }: { summary: Summary }) {
     queryKey: ["configuration", summary.uid],
     queryFn: () => get<ConfigurationAnswer>(ofTraining(summary.dag, summary.uid, "/configuration")),
   });
-  const offer = useAgainOffer(summary);
+  const offer = useRerunOffer(summary);
   const [query, setQuery] = useSearchParams();
   const edited = query.get("edit");
   const edit = (kind: string) =>

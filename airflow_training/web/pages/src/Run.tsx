@@ -3,7 +3,7 @@ import { Alert, Box, Code, Flex, Heading, Link, Progress, Tabs, Text } from "@ch
 import { useSearchParams } from "react-router-dom";
 
 import type { Cause, Detail } from "./api.ts";
-import { AgainButton, useAgainOffer } from "./Again.tsx";
+import { AgainButton, useRerunOffer } from "./Again.tsx";
 import { Buttons } from "./Buttons.tsx";
 import { Configuration } from "./Configuration.tsx";
 import { Data } from "./Data.tsx";
@@ -115,7 +115,7 @@ function Top({ detail, lost }: { detail: Detail; lost: boolean }) {
   const status = detail.status as Status;
   const moving = !ENDED.has(summary.phrase);
   const now = useNow(moving);
-  const offer = useAgainOffer(summary);
+  const offer = useRerunOffer(summary);
   useTitle(titleOf(detail));
   const started = seconds(status.started_at);
   const ended = seconds(status.finished_at) ?? now / 1000;

@@ -1,10 +1,11 @@
 // Stops the runs that are chosen in the list, each as it was seen here: one that has changed meanwhile says so.
-import { Button, CloseButton, Dialog, Portal, Table, Text } from "@chakra-ui/react";
+import { Table, Text } from "@chakra-ui/react";
 import { useQueries } from "@tanstack/react-query";
 import { useRef, useState } from "react";
 
 import { act, get, ofTraining, type Detail } from "./api.ts";
 import type { RunName } from "./compared.ts";
+import { Confirmation, ConfirmDialog } from "./ConfirmDialog.tsx";
 import { useNow } from "./parts.tsx";
 import { lostBy } from "./words.ts";
 
@@ -41,54 +42,34 @@ export function StopMany({ onClose, runs }: { onClose: () => void; runs: readonl
     setDone(true);
   };
   return (
-    <Dialog.Root onOpenChange={({ open }) => !open && onClose()} open placement="center" size="lg">
-      <Portal>
-        <Dialog.Backdrop />
-        <Dialog.Positioner>
-          <Dialog.Content>
-            <Dialog.Header>
-              <Dialog.Title>Stop {runs.length === 1 ? "this training" : `these ${runs.length} trainings`}?</Dialog.Title>
-            </Dialog.Header>
-            <Dialog.Body maxH="60vh" overflowY="auto" tabIndex={0}>
-              <Table.Root size="sm">
-                <Table.Body>
-                  {details.map((each, place) => (
-                    <Table.Row key={runs[place]!.uid}>
-                      <Table.Cell fontWeight="medium" minW="8rem" verticalAlign="top" wordBreak="break-word">
-                        {each.data ? each.data.summary.job : runs[place]!.uid}
-                        <Text color="fg.muted" fontSize="xs" fontWeight="normal">
-                          {each.data?.summary.run_id}
-                        </Text>
-                      </Table.Cell>
-                      <Table.Cell aria-live="polite">{said[runs[place]!.uid] ?? toldOf(each.data, each.error, now)}</Table.Cell>
-                    </Table.Row>
-                  ))}
-                </Table.Body>
-              </Table.Root>
-            </Dialog.Body>
-            <Dialog.Footer>
-              <Button onClick={onClose} variant="outline">
-                {done ? "Close" : "Leave them"}
-              </Button>
-              {!done && (
-                <Button
-                  autoFocus
-                  colorPalette="red"
-                  disabled={able.length === 0 || found.length < details.filter((each) => !each.error).length}
-                  loading={sent.current}
-                  onClick={() => void stop()}
-                >
-                  Stop {able.length}
-                </Button>
-              )}
-            </Dialog.Footer>
-            <Dialog.CloseTrigger asChild>
-              <CloseButton aria-label="Close" size="sm" />
-            </Dialog.CloseTrigger>
-          </Dialog.Content>
-        </Dialog.Positioner>
-      </Portal>
-    </Dialog.Root>
+    <ConfirmDialog onClose={onClose} open size="lg">
+      <Confirmation
+        cancel={done ? "Close" : "Leave them"}
+        confirm={done ? null : `Stop ${able.length}`}
+        disabled={able.length === 0 || found.length < details.filter((each) => !each.error).length}
+        isLong
+        loading={sent.current}
+        onCancel={onClose}
+        onConfirm={() => void stop()}
+        title={`Stop ${runs.length === 1 ? "this training" : `these ${runs.length} trainings`}?`}
+      >
+        <Table.Root size="sm">
+          <Table.Body>
+            {details.map((each, place) => (
+              <Table.Row key={runs[place]!.uid}>
+                <Table.Cell fontWeight="medium" minW="8rem" verticalAlign="top" wordBreak="break-word">
+                  {each.data ? each.data.summary.job : runs[place]!.uid}
+                  <Text color="fg.muted" fontSize="xs" fontWeight="normal">
+                    {each.data?.summary.run_id}
+                  </Text>
+                </Table.Cell>
+                <Table.Cell aria-live="polite">{said[runs[place]!.uid] ?? toldOf(each.data, each.error, now)}</Table.Cell>
+              </Table.Row>
+            ))}
+          </Table.Body>
+        </Table.Root>
+      </Confirmation>
+    </ConfirmDialog>
   );
 }
 

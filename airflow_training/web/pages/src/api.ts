@@ -5,9 +5,6 @@ import { watched } from "./slow.ts";
 import type { Plan } from "./split.ts";
 
 export type {
-  RerunOffer as AgainOffer,
-  RerunRequest as AgainRequest,
-  RerunAnswer as AgainTaken,
   CheckAnswer,
   ConfigurationAnswer,
   EnvironmentAnswer,
@@ -23,6 +20,9 @@ export type {
   LogPage,
   LossPage,
   NextError,
+  RerunAnswer,
+  RerunOffer,
+  RerunRequest,
   SeriesAnswer,
   SeriesPage,
   StateCounts,

@@ -45,7 +45,7 @@ class SingleProcessAgreement:
 
 
 def wait_until(look: Callable[[], T | None], *, seconds: float) -> T | None:
-    """Return what `look` finds, or None after `seconds`; looks less often the longer it takes."""
+    """Call `look` until it finds something, at most for `seconds` (then None); looks less often the longer it takes."""
     end = time.monotonic() + seconds
     pause = _FIRST_PAUSE_SECONDS
     while (found := look()) is None:

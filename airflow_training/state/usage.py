@@ -116,7 +116,7 @@ class UsageRecords(StorePart):
     """What attempts of instances used."""
 
     def of_run(self, uid: str) -> Sequence[AttemptUsage]:
-        """Return what each attempt of the run used, oldest first; of one that has not ended, until now."""
+        """Usage of each attempt of the run, oldest first; of a living one until now."""
         with self._db.read() as connection:
             now = self._db.now(connection)
             over = connection.scalar(select(RunRow.finished_at).where(RunRow.uid == uid))

@@ -39,7 +39,7 @@ def role_dependencies(job: TrainingJob, *, base_dir: str = "") -> Mapping[str, S
 def dependencies_of(
     role: Role, definition: RoleDefinition | None, *, present: set[str]
 ) -> tuple[ResolvedDependency, ...]:
-    """Return what a role waits for: what the user wrote (an empty list too), else the default."""
+    """Dependencies of a role: the user's own (an empty list too), else the default."""
     if "depends_on" in role.model_fields_set or definition is None:
         return tuple(ResolvedDependency(**each.model_dump()) for each in role.depends_on)
     return tuple(

@@ -26,5 +26,5 @@ class RuntimeFacts:
 
     @property
     def template_names(self) -> Mapping[str, Any]:
-        """Return what templates and conditions of frameworks see of it."""
+        """Names that templates and conditions of frameworks see of it."""
         return {"runtime": self.name, "runs_here": self.runs_here, "files_dir": self.files_dir}

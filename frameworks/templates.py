@@ -234,7 +234,7 @@ def parameters_read(source: str) -> set[str]:
 
 
 def why_refused(check: Callable[[str], None], source: str) -> str:
-    """Return what one of the checks above has against `source`; empty when nothing."""
+    """The objection of one of the checks above to `source`; empty without one."""
     try:
         check(source)
     except FrameworkTemplateError as error:

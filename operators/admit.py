@@ -47,7 +47,7 @@ class AdmittedRun:
     """Of a job that asks for one; the store keeps it with the run."""
 
     def reference(self) -> dict[str, Any]:
-        """Return what goes through XCom: names only, well below 1 KB."""
+        """The run for XCom: names only, well below 1 KB."""
         named = {"run": self.uid, "job": self.job, "roles": list(self.roles)}
         return named if self.plan is None else {**named, "plan": self.plan.id}
 
@@ -220,7 +220,7 @@ def _start_over(store: Store, key: RunKey, resolved: ResolvedJob) -> None:
 
 
 def template_variables(context: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what template expressions see of the DAG run; times are ISO 8601 text.
+    """Template variables of the DAG run; times are ISO 8601 text.
 
     A run without a logical date (triggered by hand or by an asset) has no data interval either.
     """

@@ -45,7 +45,7 @@ class TriggererStartMixin:
 
     @abstractmethod
     def trigger_arguments(self) -> dict[str, Any]:
-        """Return what the trigger's constructor needs."""
+        """Arguments of the trigger's constructor."""
 
     def start_in_triggerer(self) -> None:
         """Let the scheduler hand the trigger to a triggerer at once."""

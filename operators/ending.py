@@ -84,7 +84,7 @@ class Result:
         return "\n".join(lines)
 
     def reference(self) -> dict[str, Any]:
-        """Return what goes through XCom, below 1 KB: the uris say where the rest is.
+        """The result for XCom, below 1 KB: the uris say where the rest is.
 
         Of the metrics as many as find room, eight at most.
         """
@@ -101,7 +101,7 @@ class Result:
         return {**named, "metrics": shown}
 
     def asset_extra(self) -> dict[str, Any]:
-        """Return what the events of the outlets carry."""
+        """The `extra` of the outlets' asset events."""
         return {
             "uri": self.output and self.output.uri,
             "checkpoint": self.checkpoint,

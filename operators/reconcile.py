@@ -44,7 +44,7 @@ class ReconcileOperator(TriggererStartMixin, BaseOperator):
         self.start_in_triggerer()
 
     def trigger_arguments(self) -> dict[str, Any]:
-        """Return what the trigger's constructor needs."""
+        """Arguments of the trigger's constructor."""
         return {
             "group_id": self.group_id,
             "watched": list(self.watched),

@@ -35,7 +35,7 @@ class RoleOperator(TriggererStartMixin, BaseOperator):
         self.start_in_triggerer()
 
     def trigger_arguments(self) -> dict[str, Any]:
-        """Return what the trigger's constructor needs."""
+        """Arguments of the trigger's constructor."""
         return {"group_id": self.group_id, "role": self.role}
 
 
@@ -51,5 +51,5 @@ class MappedRoleOperator(RoleOperator):
     start_from_trigger = False
 
     def trigger_arguments(self) -> dict[str, Any]:
-        """Return what the trigger's constructor needs."""
+        """Arguments of the trigger's constructor."""
         return {**super().trigger_arguments(), "map_index": -1}

@@ -37,5 +37,5 @@ class DependencySensor(TriggererStartMixin, BaseSensorOperator):
         self.start_in_triggerer()
 
     def trigger_arguments(self) -> dict[str, Any]:
-        """Return what the trigger's constructor needs."""
+        """Arguments of the trigger's constructor."""
         return {"group_id": self.group_id, "role": self.role, "upstream": self.upstream}

@@ -91,7 +91,7 @@ def launch(
 
 
 def describe_start(job: ResolvedJob) -> str:
-    """Return what a job that was let in begins with, in words; empty where that is nothing."""
+    """A sentence about how an admitted job begins (queued, resumed ...); empty where nothing is unusual."""
     checkpoint = job.checkpoint
     if checkpoint is None:
         return ""

@@ -55,7 +55,7 @@ def make_layout(
     runtime: str,
     variables: Mapping[str, Any],
 ) -> JobLayout:
-    """Return what a job becomes at the size it has; raises InputError for the framework's faults."""
+    """Lay a job out at its current size: roles, instances and addresses; raises InputError for the framework's faults."""
     framework = request.framework_of(job)
     check_framework(framework)
     adapter = adapter_of(runtime)

@@ -32,7 +32,7 @@ def _resources_of(role: ResolvedRole) -> Mapping[str, str]:
 
 
 def requested_resources(job: ResolvedJob) -> Mapping[str, float]:
-    """Return what all instances ask for together: `cpu` in cores, `memory` in bytes, GPUs."""
+    """Sum of all instances' requests: `cpu` in cores, `memory` in bytes, GPUs by name."""
     wants: dict[str, float] = {}
     for role in job.roles:
         for name, amount in _resources_of(role).items():

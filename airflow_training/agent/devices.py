@@ -34,7 +34,7 @@ _NVIDIA = Path("/dev/nvidiactl")
 
 
 def device_plugin(environment: Mapping[str, str]) -> Plugin | None:
-    """Return what tells the devices of an instance; None where there is nothing to ask."""
+    """The plug-in that lists the devices of an instance; None where the environment names none."""
     command = environment.get(COMMAND)
     if command:
         return lambda: _ask_command(command, environment)
@@ -44,7 +44,7 @@ def device_plugin(environment: Mapping[str, str]) -> Plugin | None:
 def device_watch(
     environment: Mapping[str, str], known: Sequence[dict[str, Any]] = ()
 ) -> DeviceWatch | None:
-    """Return what watches the devices of an instance; None where there is nothing to ask.
+    """The watch over the devices of an instance; None where there is nothing to ask.
 
     `known`: what they said before the start.
     """
@@ -60,7 +60,7 @@ class DeviceWatch:
         self._devices: Devices = [*known]
 
     def newest(self) -> Devices:
-        """Return what the plug-in last said; a question without an answer is one after a while."""
+        """The last answer of the plug-in; a question without an answer counts as one after a while."""
         self._collect(0.0)
         if self._question.waiting and self._question.age > _PATIENCE_SECONDS:
             self._devices = _all_lost(f"no answer in {_PATIENCE_SECONDS:g} s")
@@ -68,7 +68,7 @@ class DeviceWatch:
         return self._devices
 
     def finish(self, seconds: float) -> Devices:
-        """Return what it says now, if it does within `seconds`; nothing of it lives on."""
+        """A fresh answer, if the plug-in gives it within `seconds`; nothing of it lives on."""
         self.ask()
         self._collect(seconds)
         self._question.give_up()
@@ -89,7 +89,7 @@ def _all_lost(error: str) -> Devices:
 
 
 def devices_of(answer: bytes) -> Devices:
-    """Return what a plug-in answered, without what is no list of devices."""
+    """The devices in a plug-in's answer, without entries that are no list of devices."""
     try:
         found = json.loads(answer)
     except (ValueError, RecursionError):

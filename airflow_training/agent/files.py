@@ -15,7 +15,7 @@ __all__ = ["AttemptFolder", "read_json", "write_files", "write_json", "write_tex
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return what the file holds; None where there is none or it is no JSON object."""
+    """The JSON object in a file; None where there is no file or no object in it."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError):

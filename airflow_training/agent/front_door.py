@@ -12,7 +12,7 @@ __path__ += [  # type: ignore[name-defined]  # noqa: F821  # packages have one
 
 
 def __getattr__(name):  # type: ignore[no-untyped-def]  # `typing` costs the agent 4 ms
-    """Return what an installed package has under that name: its own front door takes over."""
+    """Hand a name to an installed package of the same name: its own front door takes over."""
     for folder in __path__[1:]:  # type: ignore[name-defined]  # as above
         try:
             with open(f"{folder}/__init__.py", "rb") as file:  # noqa: PTH123  # pathlib costs as much

@@ -129,11 +129,11 @@ class Order:
     """How long to wait for another attempt in its place."""
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it, with every field."""
+        """The order as JSON has it, with every field."""
         return dict(vars(self))
 
     def text(self) -> str:
-        """Return it as short JSON: what is as it is by default stays out, but not the version."""
+        """The order as short JSON: defaults are left out, but never the version."""
         default = vars(Order())
         said = {name: value for name, value in vars(self).items() if value != default[name]}
         return json.dumps({"version": self.version, **said})
@@ -153,7 +153,7 @@ class Order:
 
     @staticmethod
     def seen(document: Mapping[str, Any]) -> Order:
-        """Return what somebody who only looks at an attempt knows of its order, in any version."""
+        """The part of an order that a mere reader of an attempt needs, from any version of it."""
         known = {name: document[name] for name in vars(Order()) if name in document}
         return Order(**{"version": 0, **known})
 

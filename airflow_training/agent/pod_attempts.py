@@ -38,7 +38,7 @@ def expand_variables(text: str) -> str:
 
 
 def prepare_next_attempt(order: Mapping[str, Any], *, after: Order) -> Order:
-    """Return what the next attempt in this pod is to do, and let it find nothing of the one before."""
+    """Prepare the next attempt in this pod: its order, without traces of the attempt before."""
     for name, value in order["env"].items():
         os.environ[name] = expand_variables(str(value))
     if after.progress_file:

@@ -49,6 +49,6 @@ class HeldPorts:
 
 
 def in_use(ports: list[int]) -> str:
-    """Return what to tell of ports that cannot be had yet."""
+    """A sentence about ports that cannot be bound yet; empty where all are free."""
     which = ", ".join(map(str, ports))
     return f"waits until port {which} is free: it is still in use"

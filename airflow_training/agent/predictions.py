@@ -38,7 +38,7 @@ class NewPredictions:
         self._refused: set[str] = set()
 
     def complete(self, *, at_end: bool) -> dict[str, Stamp]:
-        """Return what is to be published now: names, and how each file looks.
+        """Files that are complete and not yet published: name -> size and time of change.
 
         A file is complete once it looks as it did at the look before, or the script has ended.
         """

@@ -69,7 +69,7 @@ def on_coordinator(agreement: Agreement, work: Callable[[], Any], *, rank: int) 
 
 
 def wait_until(look: Callable[[], T | None], *, seconds: float) -> T | None:
-    """Return what `look` finds, or None after `seconds`; looks less often the longer it takes."""
+    """Call `look` until it finds something, at most for `seconds` (then None); looks less often the longer it takes."""
     end = time.monotonic() + seconds
     pause = _FIRST_PAUSE_SECONDS
     while (found := look()) is None:

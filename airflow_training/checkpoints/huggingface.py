@@ -58,7 +58,7 @@ class HuggingFaceCheckpoint(transformers.TrainerCallback):
         self._evaluating: contextlib.ExitStack | None = None
 
     def resume(self) -> str | None:
-        """Return what `Trainer.train(resume_from_checkpoint=...)` goes on from, None to begin.
+        """The argument for `Trainer.train(resume_from_checkpoint=...)`; None to begin from the start.
 
         It is a folder for this call of `train` only. All ranks call it, once.
 

@@ -40,14 +40,14 @@ class Instructions:
 
 
 def by_hand(root: str, every: Any = None) -> Instructions:
-    """Return what a script without a controller works with: a folder or address, and `auto`."""
+    """Instructions for a script without a controller: a folder or address, and `auto`."""
     return Instructions(
         root=root, every=parse_every(every) if every is not None else AutoInterval()
     )
 
 
 def from_environment() -> Instructions | None:
-    """Return what `TRAINING_CHECKPOINT` says, None where it is not set."""
+    """Instructions in `TRAINING_CHECKPOINT`; None where it is not set."""
     text = os.environ.get(VARIABLE)
     if not text:
         return None

@@ -30,7 +30,7 @@ class Lineage:
 
 
 def trace(fences: Mapping[int, Fence], manifests: Iterable[Manifest]) -> Lineage:
-    """Return what counts of all the fences and manifests that could be read.
+    """The lineage that all readable fences and manifests agree on.
 
     Where a fence cannot be read, its manifests say what it said. Where there are none either, nothing was committed
     in that generation, and it is passed over.

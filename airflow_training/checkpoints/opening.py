@@ -96,7 +96,7 @@ def open_configured_group(
 
 
 def find_start(told: Instructions, group: Group) -> tuple[str, Manifest | None]:
-    """Return what training goes on from and where that lies: the group's own, else another training's, else nothing.
+    """The manifest to resume from and the root it lies under: the group's own, else another training's, else nothing.
 
     Raises CheckpointError where a user asked for a step that is not there.
     """

@@ -39,7 +39,7 @@ class Permutation:
         return map(self.__getitem__, range(self.length))
 
     def __getitem__(self, index: int) -> int:
-        """Return what stands at `index`, 0 <= index < length."""
+        """The element at `index`, 0 <= index < length."""
         if not 0 <= index < self.length:
             raise IndexError(index)
         rows, columns = self._rows, self._columns

@@ -53,7 +53,7 @@ class Surplus:
     """Those that stay, newest first; None where something else stays too, or nothing was looked at."""
 
     def pruned(self) -> PruneResult:
-        """Return what deleting this frees, counted."""
+        """Counts of checkpoints, objects and bytes that deleting this frees."""
         return PruneResult(
             steps=tuple(save.step for save in self.saves),
             objects=len(self.saves) + len(self.orphans),
@@ -69,7 +69,7 @@ def find_surplus(
     known: Collection[str] = (),
     deep: bool = False,
 ) -> Surplus:
-    """Return what need not stay.
+    """Find checkpoints and objects that no rule keeps.
 
     Args:
         store: of the group.

@@ -204,7 +204,7 @@ def prune(root: str | ObjectStore, keep: int, keep_every: int | None = None) -> 
 
 
 def prunable(root: str | ObjectStore, keep: int, keep_every: int | None = None) -> PruneResult:
-    """Return what `prune` would delete."""
+    """A dry run of `prune`: the same counts, nothing deleted."""
     return _surplus(root, keep, keep_every).pruned()
 
 
@@ -213,5 +213,5 @@ def _surplus(root: str | ObjectStore, keep: int, keep_every: int | None) -> prun
 
 
 def reference(root: str, manifest: Manifest) -> dict[str, Any]:
-    """Return what names a checkpoint elsewhere, such as in XCom."""
+    """Names a checkpoint for readers elsewhere, such as in XCom: uri, step and digest."""
     return {"uri": root, "step": manifest.step, "digest": manifest.digest}

@@ -32,12 +32,12 @@ class PeerState:
     """What its controller told it when its process began: `epoch`, `order`, `not_after` and more."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """The state as JSON."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> PeerState:
-        """Return what another rank has told."""
+        """The state that another rank has sent; the counterpart of `to_json`."""
         return cls(**{**told, "header": tuple(told["header"])})
 
 
@@ -84,7 +84,7 @@ def choose(everyone: Sequence[PeerState]) -> CopyFromPeer | RestoreFromStore:
 
 
 def newest_orders(orders: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return what the controller has said last to any of the ranks."""
+    """The controller's newest orders to any of the ranks."""
     return max(orders, key=_age)
 
 

@@ -41,7 +41,7 @@ class Survey:
 
 
 def survey(store: ObjectStore) -> Survey:
-    """Return what the store holds of a group; objects that vanish meanwhile were swept and are passed over."""
+    """List all that a store holds of a group; objects that vanish meanwhile were swept and are passed over."""
     unreadable: dict[str, str] = {}
 
     def readable(key: str, read: Callable[[], T]) -> T | None:

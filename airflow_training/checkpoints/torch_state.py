@@ -79,7 +79,7 @@ class TrainingObjects:
 
 
 def missing_arguments(parts: TrainingObjects) -> list[str]:
-    """Return what was not given, each with what it would keep."""
+    """Parts of the state that were not given, each with the consequence of leaving it out."""
     absent = [name for name in _MEANS if getattr(parts, name) is NOT_GIVEN]
     driven = any(
         hasattr(getattr(optimizer, "step", None), "_wrapped_by_lr_sched")

@@ -148,7 +148,7 @@ def encode(
 
 
 def outline(state: Any, *, allow_pickle: bool = False) -> Outline:
-    """Return what `encode` would store; copies nothing, and takes microseconds per leaf."""
+    """Outline of the object that `encode` would store; copies nothing, and takes microseconds per leaf."""
     walk = _Encoder(allow_pickle=allow_pickle)
     return Outline(document=walk.top(state), leaves=walk.leaves, blobs=walk.blobs)
 

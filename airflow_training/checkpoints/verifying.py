@@ -44,7 +44,7 @@ def in_parallel(store: ObjectStore, work: Callable[[T], R], items: Iterable[T]) 
 
 
 def persistently(store: ObjectStore, key: str, work: Callable[[], R]) -> R:
-    """Return what `work` gets from an object, tried again where it cannot be read.
+    """Do `work` on an object and try again where it cannot be read.
 
     Raises:
         BadCheckpoint: it alone can never be read (a link that leads to itself, a bad sector), for others of its kind can.

@@ -89,7 +89,7 @@ class AirflowApi:
                 return found
 
     def training_status(self, dag_id: str, run: str) -> Mapping[str, Any]:
-        """Return what `status --output json` prints, from the server's plugin."""
+        """The document of `status --output json`, from the server's plugin."""
         return self._call("GET", "/training/status", params={"dag_id": dag_id, "run": run})
 
     def _token(self, username: str, password: str) -> str:

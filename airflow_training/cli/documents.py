@@ -118,7 +118,7 @@ class GivenParams:
 
 
 def parse_params(pairs: Sequence[str] | None) -> GivenParams:
-    """Return what `name=value` pairs give, values read as YAML."""
+    """Parameters from `name=value` pairs, values read as YAML."""
     from airflow_training.documents.loading import load_documents
 
     values: dict[str, Any] = {}
@@ -160,7 +160,7 @@ def only_job(checked: Sequence[AdmissionResponse], *, name: str, path: str) -> A
 
 
 def run_variables(run_id: str) -> Mapping[str, Any]:
-    """Return what template expressions see of a run that starts now; its dates are that moment."""
+    """Template variables of a run that starts now; its dates are that moment."""
     now = datetime.now(tz=timezone.utc).isoformat(timespec="seconds")
     return {
         "run_id": run_id,

@@ -49,7 +49,7 @@ class OpenLog:
 
     @property
     def missing(self) -> str:
-        """Return what of the log could not be kept, and why, as far as it was read."""
+        """A sentence about lines that could not be kept, and why, as far as the log was read."""
         return str(getattr(self.source, "missing", "")) if self.begun else ""
 
 

@@ -37,7 +37,7 @@ class Options:
     constants: Path | None
 
     def question(self) -> PlanQuestion:
-        """Return what is asked; raises InputError."""
+        """The question to the planner; raises InputError for options that contradict each other."""
         from airflow_training.admission.plan.history import pricing_of as pricing_after
         from airflow_training.cli.context import history
         from airflow_training.planning.search import constraints, objectives
@@ -59,7 +59,7 @@ class Options:
         )
 
     def workload(self) -> Workload:
-        """Return what is to be trained; raises InputError."""
+        """The model and its training, from the options; raises InputError."""
         from airflow_training.planning.sources.models import read_model
         from airflow_training.planning.view.plan import Workload
 

@@ -137,7 +137,7 @@ class JobReference:
 
     @property
     def name(self) -> str:
-        """Return what a new run is called after."""
+        """The name after which a new run is called."""
         return self.job or self.template or self.from_run or (self.file or Path()).stem
 
     def start(

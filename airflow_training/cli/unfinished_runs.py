@@ -25,7 +25,7 @@ _MOST_RUNS = 10_000
 
 
 def find_unfinished_runs(store: Store, *, controller: str) -> list[RunRecord]:
-    """Return what the command line has started and what has not ended, the oldest first."""
+    """Runs that the command line has started and that have not ended, the oldest first."""
     found = store.runs(limit=_MOST_RUNS, controller=controller)
     return [
         each

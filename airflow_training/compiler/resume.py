@@ -17,7 +17,7 @@ RESUME_KEY = "checkpoint.resume"
 
 
 def resume_overrides(store: Store, conf: Mapping[str, Any] | None, key: RunKey) -> Sequence[str]:
-    """Return what `--set` would say; nothing where another group of the DAG run is meant.
+    """Overrides as `--set` would write them; empty where another group of the DAG run is meant.
 
     Raises InputError for anything but a run of the same DAG: to trigger a DAG is no right to read
     the checkpoints of others.

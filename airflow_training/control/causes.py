@@ -46,12 +46,12 @@ class DiagnosedCause:
         )
 
     def to_document(self) -> dict[str, Any]:
-        """Return it as plain JSON, with all its fields."""
+        """The cause as plain JSON, with all its fields."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @classmethod
     def from_document(cls: type[_Cause], document: Mapping[str, Any]) -> _Cause:
-        """Return what `to_document` wrote; what it does not know is ignored, a newer version may have written it."""
+        """Read `to_document`; unknown fields are ignored, a newer version may have written them."""
         known = {each.name for each in fields(cls)}
         return cls(**{name: item for name, item in document.items() if name in known})
 

@@ -146,7 +146,7 @@ _OTHERS = frozenset(
 
 
 def standing_of(entry: InstanceEntry, seen: Observation | None, *, job_state: str) -> Standing:
-    """Return what an instance does or waits for. `seen`: the object of its attempt, if there is one."""
+    """The activity of an instance, or its reason to wait. `seen`: the object of its attempt, if there is one."""
     if entry.final:
         return "ending" if entry.state == "terminating" else "ended"
     if job_state == "Queued":
@@ -187,7 +187,7 @@ def follow(
     began: float | None = None,
     ended: float | None = None,
 ) -> Elapsed:
-    """Return what is counted by now. `began`, `ended`: since when it runs, or stands; None: now.
+    """Advance a clock to now. `began`, `ended`: since when it runs, or stands; None: now.
 
     Neither lies before what was counted last, nor in the future: machines disagree about the time.
     """
@@ -205,7 +205,7 @@ def follow(
 
 
 def seconds_of(elapsed: Elapsed, *, now: float) -> float:
-    """Return what a clock has counted."""
+    """Seconds that a clock has counted."""
     return elapsed.seconds + (max(0.0, now - elapsed.at) if elapsed.runs else 0.0)
 
 
@@ -221,7 +221,7 @@ def is_used_up(elapsed: Elapsed, limit: float, *, now: float) -> bool:
 
 
 def amount_of(elapsed: Elapsed, *, now: float) -> str:
-    """Return what was counted, and how much time has passed meanwhile where that is more."""
+    """The counted time in words, with the time that has passed meanwhile where that is more."""
     counted = seconds_of(elapsed, now=now)
     passed = counted if elapsed.began_at is None else now - elapsed.began_at
     text = f"{counted:.0f} s"

@@ -67,7 +67,7 @@ class DataReading:
 def follow_reading(
     earlier: DataReading | None, report: ProgressReport, *, now: float
 ) -> DataReading | None:
-    """Return what is known after a report; None where nothing was ever told of data."""
+    """The data reading after a report; None where no report ever spoke of data."""
     if earlier is None and report.samples is None and report.files is None:
         return None
     at = now if report.time is None else report.time

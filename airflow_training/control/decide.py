@@ -118,7 +118,7 @@ def decide(
     unprepared: str = "",
     time_of_day: float | None = None,
 ) -> Decision:
-    """Return what to persist, then do, then tell. `observations` None: no snapshot yet.
+    """Decide what to persist, then do, then tell. `observations` None: no snapshot yet.
 
     `diagnoses`: why attempts failed, of those that are observed as failed now or that were before.
 

@@ -158,7 +158,7 @@ def waits_briefly(job: ResolvedJob, ledger: Ledger) -> bool:
 
 
 def initializer_answer(role: ResolvedRole) -> Literal["List", "Confirmation"]:
-    """Return what an instance that waits in the initializer receives on release."""
+    """The word that an instance in the initializer receives on release."""
     reads = any(file.reads_addresses for file in role.files)
     for dependency in role.depends_on:
         if dependency.answer == "List" or (dependency.answer == "Auto" and reads):

@@ -45,7 +45,7 @@ class EnvironmentState:
 
 
 def read_records(lines: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-    """Return what agents wrote, without what is no record of a moment."""
+    """Records of agents, without lines that are no record of a moment."""
     found = []
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):

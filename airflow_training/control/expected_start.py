@@ -23,7 +23,7 @@ class ExpectedStart:
     runs: int
 
     def to_document(self) -> dict[str, Any]:
-        """Return it as `status` prints it."""
+        """The estimate as `status` prints it."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class ExpectedStart:
 
 
 def expected_start(waits: Sequence[float]) -> ExpectedStart | None:
-    """Return what earlier waits say; None where there were none."""
+    """Estimate a start from earlier waits; None where there were none."""
     if not waits:
         return None
     return ExpectedStart(

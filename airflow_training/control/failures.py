@@ -114,7 +114,7 @@ class Failure(AttemptRecord):
         return self.node if lost else ""
 
     def as_noticed(self) -> Failure:
-        """Return it as exit codes and reasons tell of it: where there are none yet, those of who lost it."""
+        """The failure by exit codes and reasons; where there are none yet, by those of its observer."""
         seen = self.noticed
         if seen is None:
             return self
@@ -179,7 +179,7 @@ def ended_by_term(*, signal: int | None, exit_code: int | None) -> bool:
 
 
 def exit_code_says(table: ExitCodeTable, failure: Failure) -> Literal["retryable", "permanent"]:
-    """Return what `restartPolicy: ExitCode` makes of a failure.
+    """Class of a failure under `restartPolicy: ExitCode`.
 
     A reason that names the platform's fault comes before the exit code it left behind; a code in
     neither list falls to the failure's class, of which only `user` is permanent.

@@ -23,7 +23,7 @@ class ObservedHardware:
     """Of the last record, epoch seconds."""
 
     def to_document(self) -> dict[str, Any]:
-        """Return it as the ledger and agents have it."""
+        """The hardware as the ledger and agents store it."""
         return {
             "boot_id": self.boot_id,
             "devices": list(self.devices),
@@ -33,7 +33,7 @@ class ObservedHardware:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ObservedHardware:
-        """Return what `to_document` wrote."""
+        """Read `to_document`."""
         return cls(
             boot_id=document.get("boot_id", ""),
             devices=tuple(document.get("devices", ())),
@@ -59,7 +59,7 @@ class RequiredHardware:
     """What the attempt before had; None: none has run."""
 
     def to_document(self) -> dict[str, Any]:
-        """Return it as an agent's order has it."""
+        """The requirement as an agent's order has it."""
         before = {} if self.before is None else {"before": self.before.to_document()}
         return {
             "timeout_seconds": self.timeout_seconds,

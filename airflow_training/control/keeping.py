@@ -32,7 +32,7 @@ _ANSWER_SECONDS = 30.0
 
 
 def choose_kept(draft: Draft, root_cause: RootCause | None) -> KeptInstance | None:
-    """Return what stays of a job that has just failed; None where nobody asked for it."""
+    """Choose the instance that stays after a failure for a look inside; None where nobody asked for it."""
     seconds = draft.spec.restart.keep_failed_seconds
     if not seconds or draft.job.killed:
         return None
@@ -122,7 +122,7 @@ def is_kept(draft: Draft, seen: Observation) -> bool:
 
 
 def drained_text(job: JobEntry) -> str:
-    """Return what is said once no process of a job is alive."""
+    """The event's words once no process of a job is alive."""
     if job.kept is None or job.kept.state != "stays":
         return "nothing of the job is alive"
     return f"no training process of the job is alive; {_name(job.kept)} stays for a look inside"

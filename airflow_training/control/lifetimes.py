@@ -46,7 +46,7 @@ def is_running(entry: InstanceEntry) -> bool:
 def lifetimes_of(
     team: Iterable[InstanceEntry], *, before: Mapping[InstanceKey, InstanceEntry], now: float
 ) -> Lifetimes:
-    """Return them. `before`: as the instances were then; an attempt that is given up forgets its times."""
+    """Begin and end of every attempt. `before`: the instances as they were then; a forgotten attempt loses its times."""
     starts, ends, unseen = [], [], []
     for entry in team:
         began, ended, old = entry.started_at, entry.finished_at, before.get(entry.key)

@@ -35,7 +35,7 @@ def was_killed(*, signal: int | None, exit_code: int | None) -> bool:
 
 
 def explained_by(told: InstanceDiagnosis | None) -> Literal["", "itself", "peers"]:
-    """Return what a log says about why its program ended."""
+    """Whether a log blames its own program or its peers; empty where it does neither."""
     if told is None or told.cause.id == "unknown":
         return ""
     if lost_peers(told):

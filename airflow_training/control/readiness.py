@@ -25,7 +25,7 @@ _GPU = "nvidia.com/gpu"
 
 
 def required_hardware(job: ResolvedJob, resources: Mapping[str, str]) -> RequiredHardware | None:
-    """Return what an instance with these resources is checked for; None: nothing is, in this job."""
+    """Requirement that an instance with these resources is checked for; None: this job checks nothing."""
     if job.checkpoint is None:
         return None
     return RequiredHardware(
@@ -38,7 +38,7 @@ def required_hardware(job: ResolvedJob, resources: Mapping[str, str]) -> Require
 
 
 def observed_hardware(lines: Sequence[str]) -> ObservedHardware | None:
-    """Return what an attempt that ran had, by the records of its agent; None where none tells."""
+    """Hardware of an attempt that ran, by its agent's records; None where no record has any."""
     records = read_records(lines)
     if not any(record.get("on") in ("start", "interval") for record in records):
         return None

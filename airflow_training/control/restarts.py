@@ -177,7 +177,7 @@ def judge(
     now: float,
     can_spare: bool = False,
 ) -> Verdict:
-    """Return what one failure leads to: the first matching rule, else the role's restart policy.
+    """Verdict on one failure: the first matching rule, else the role's restart policy.
 
     `can_spare`: the job may go on without this instance rather than end, or begin afresh.
     """

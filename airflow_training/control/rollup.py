@@ -133,7 +133,7 @@ def _kept(kept: KeptInstance | None, *, run_id: str, now: float) -> dict[str, An
 
 
 def checkpoint_reference(ledger: Ledger) -> dict[str, Any] | None:
-    """Return what names the newest committed checkpoint: `uri`, `step`, `digest`; None without one."""
+    """Newest committed checkpoint as `{uri, step, digest}`; None without one."""
     known = ledger.job.checkpoint
     return None if known is None else known.reference.to_document()
 
@@ -214,7 +214,7 @@ def _instance(
 def eta_seconds(
     entry: InstanceEntry, progress: ProgressReport | None, *, now: float
 ) -> float | None:
-    """Return what is left at the speed of the current attempt; None where nobody can tell."""
+    """Seconds left at the speed of the current attempt; None where nobody can tell."""
     if entry.state == "succeeded":
         return 0.0
     said = progress or ProgressReport()

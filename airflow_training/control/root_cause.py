@@ -124,7 +124,7 @@ def cause_of_reason(
     known: Reasons = OWN_REASONS,
     cause: str = "",
 ) -> RootCause:
-    """Return what a reason, an exit code or a signal stands for, with who failed and how.
+    """Root cause by a reason, an exit code or a signal, with who failed and how.
 
     `cause`: its id, where more proves it than the reason.
     """
@@ -203,7 +203,7 @@ def _ended(cause: RootCause) -> str:
 
 
 def evidence_of(cause: DiagnosedCause) -> str:
-    """Return what a log says about a cause, as a line for people; empty where no log told it."""
+    """Proof of a cause in the log, as a line for people; empty where no log has one."""
     if not cause.advice:
         return ""
     return f"{_named(cause)}: {headline(cause.evidence)}"
@@ -342,7 +342,7 @@ def cause_of_role(
     known: Reasons,
     diagnoses: Mapping[AttemptKey, InstanceDiagnosis],
 ) -> RootCause | None:
-    """Return what made a role fail: its earliest failure, or that of a role it depends on.
+    """Root cause of a role's failure: its earliest failure, or that of a role it depends on.
 
     One that only lost its peers comes after those that did not.
     """

@@ -20,7 +20,7 @@ class RunOutput:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> RunOutput:
-        """Return what an agent, or the store, says: `{uri, bytes, digest}`."""
+        """Read `{uri, bytes, digest}` of an agent or the store."""
         return cls(
             uri=document.get("uri") or "",
             bytes=document.get("bytes"),
@@ -28,5 +28,5 @@ class RunOutput:
         )
 
     def to_document(self) -> dict[str, Any]:
-        """Return it as `status` prints it."""
+        """The output as `status` prints it."""
         return asdict(self)

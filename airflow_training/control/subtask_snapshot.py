@@ -89,7 +89,7 @@ def write_snapshot(subtasks: Subtasks, *, environment: str = "") -> dict[str, An
 
 
 def read_snapshot(document: Mapping[str, Any]) -> Subtasks:
-    """Return what `write_snapshot` wrote; raises SnapshotDamaged where the total checksum is another."""
+    """Read `write_snapshot`; raises SnapshotDamaged where the total checksum is another."""
     try:
         subtasks = _unpacked(document)
         head = {
@@ -112,7 +112,7 @@ def resume_processes(
     newest_step: int | None,
     now: float,
 ) -> ProcessSnapshot:
-    """Return what to go on from: the snapshot, else what the markers say, else one step earlier.
+    """State of processes to go on from: the snapshot, else the markers, else one step earlier.
 
     What the instances and their processes do is observed, and told again, after that.
 

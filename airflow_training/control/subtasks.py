@@ -87,7 +87,7 @@ def new_subtasks(world: int, *, generation: int = 0) -> Subtasks:
 
 
 def apply_reports(subtasks: Subtasks, lines: Iterable[ProcessReport]) -> Subtasks:
-    """Return what is known after these lines, in whichever order they came and however often.
+    """Progress of subtasks after these lines, in whichever order they came and however often.
 
     A line of an older generation, or whose sequence number is not greater than the rank's newest,
     changes nothing; nor does a state that cannot follow. A line of a newer generation begins it:
@@ -103,7 +103,7 @@ def apply_reports(subtasks: Subtasks, lines: Iterable[ProcessReport]) -> Subtask
 def apply_instance_states(
     subtasks: Subtasks, instances: Mapping[InstanceState, Collection[int]]
 ) -> Subtasks:
-    """Return what is known after a look at the instances: state of the instance -> its ranks.
+    """Progress of subtasks after a look at the instances: state of the instance -> its ranks.
 
     It only moves ranks forward in the table: what a process told itself is finer. While none has
     told anything, the instances are all there is, and a new attempt starts from PENDING.

@@ -38,7 +38,7 @@ def is_system_metric(name: str) -> bool:
 
 
 def system_metrics(records: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
-    """Return what an instance uses, as far as it is told. `records`: its newest two, oldest first; agents write them."""
+    """Use of CPU, memory and GPUs by name. `records`: the newest two of an instance, oldest first, by its agent."""
     if not records:
         return {}
     newest = records[-1]

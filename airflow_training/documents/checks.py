@@ -62,7 +62,7 @@ def check(
 
 
 def warnings_of(spec: TrainingJobSpec, document: Mapping[str, Any]) -> list[Problem]:
-    """Return what a user should know about a job that is right; both as in `check`."""
+    """Advice on a job that is valid; arguments as in `check`."""
     from airflow_training.documents.expressions import shell_warnings
     from airflow_training.documents.pods import pod_warnings
 

@@ -54,7 +54,7 @@ def part(text: str, name: str) -> int:
 
 
 def call_method(text: str, method: str, args: Sequence[Any]) -> Any:
-    """Return what one of METHODS says about a date; raises ValueError for a text that is none."""
+    """Call one of METHODS on a date; raises ValueError for a text that is none."""
     return METHODS[method][2](_read(text), *args)
 
 

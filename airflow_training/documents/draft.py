@@ -30,7 +30,7 @@ _KEPT = frozenset({"bad_name", "name_too_long"})
 def find_further(
     model: type[_M], data: Any, error: ValidationError, look: Callable[[_M], Sequence[Problem]]
 ) -> list[Problem]:
-    """Return what `look` finds in a document that failed its own fields, without what only follows.
+    """Further problems of a document whose own fields have failed, without those that only follow from them.
 
     `look` gets a document of this model whose wrong fields have their defaults.
     """

@@ -51,7 +51,7 @@ def check_params(
 
 
 def check_value(param: Param, value: Any, loc: Loc) -> list[Problem]:
-    """Return what is wrong with one value; empty when the parameter takes it."""
+    """Problems with one value of a parameter; empty when it fits."""
     types = [param.type] if isinstance(param.type, str) else list(param.type or ())
     if types and not any(_is(value, name) for name in types):
         message = f"must be of type {' or '.join(types)}, not {kind_of(value)}"

@@ -76,7 +76,7 @@ def bytes_text(number: int) -> str:
 
 
 def quantity_error(value: Any) -> str:
-    """Return what is wrong with a quantity, or nothing."""
+    """The fault of a quantity in words; empty for a good one."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return "must be a quantity such as 2, 500m or 1Gi"
     if isinstance(value, str):

@@ -76,7 +76,7 @@ class CheckpointReference:
         return cls(uri=document["uri"], step=document["step"], digest=document["digest"])
 
     def to_document(self) -> dict[str, Any]:
-        """Return it as instances and `status` read it."""
+        """The reference as instances and `status` read it."""
         return {"uri": self.uri, "step": self.step, "digest": self.digest}
 
 
@@ -103,7 +103,7 @@ class CheckpointCommit:
         return CheckpointReference(uri=self.uri, step=self.step, digest=self.digest)
 
     def to_document(self) -> dict[str, Any]:
-        """Return it as `status` prints it, without what was not reported."""
+        """The commit as `status` prints it, without fields that were not reported."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
@@ -203,7 +203,7 @@ class ResolvedCheckpoint:
         )
 
     def to_document(self) -> dict[str, Any]:
-        """Return what `from_document` reads."""
+        """The counterpart of `from_document`."""
         match self.every:
             case SaveEverySteps(steps):
                 every: dict[str, Any] = {"everySteps": steps}
@@ -272,7 +272,7 @@ class ResolvedLogPattern:
         return cls(**{name: value for name, value in document.items() if name in fields})
 
     def to_document(self) -> dict[str, Any]:
-        """Return what `logs.metrics.patterns` reads: no more than differs from the defaults."""
+        """The pattern for `logs.metrics.patterns`: only fields that differ from the defaults."""
         plain = type(self)(name=self.name, line=self.line, example=self.example)
         optional = ("pairs", "around", "names", "units", "anchor", "unless")
         changed = [name for name in optional if getattr(self, name) != getattr(plain, name)]

@@ -121,7 +121,7 @@ def check_template(
 
 
 def references(text: str) -> Sequence[Reference]:
-    """Return what a template names and calls; nothing for one that does not parse."""
+    """Names and calls in a template; empty for one that does not parse."""
     if not has_template(text):
         return ()
     try:

@@ -17,7 +17,7 @@ _RESTART: Loc = ("spec", "restart")
 
 
 def restart_of(policy: SourceField, jobs: Sequence[ReplicatedJob]) -> dict[str, Any]:
-    """Return what is restarted together: pods within a Job first, then the set as a whole."""
+    """Which pods restart together: within a Job first, then the set as a whole."""
     strategy = policy["restartStrategy"]
     if strategy.one_of(("Recreate", "BlockingRecreate", "InPlaceRestart"), "Recreate") == (
         "InPlaceRestart"

@@ -89,7 +89,7 @@ def queue_of_labels(source: SourceField) -> dict[str, Any]:
 
 
 def suspended(source: SourceField) -> dict[str, Any]:
-    """Return what a field `suspend` says."""
+    """Our field for `suspend`."""
     source.keep(("spec", "suspend"))
     return {"suspend": source.flag()} if source else {}
 

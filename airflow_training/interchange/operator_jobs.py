@@ -91,7 +91,7 @@ def translate_roles(
 
 
 def success_of(source: SourceField, roles: list[dict[str, Any]], *chiefs: str) -> dict[str, Any]:
-    """Return what counts as success: the operator looks at the chief alone, where there is one."""
+    """The condition of success: the operator looks at the chief alone, where there is one."""
     names = [role["name"] for role in roles]
     chief = next((name for name in chiefs if name in names), "")
     if not chief or len(names) == 1:

@@ -91,7 +91,7 @@ class LayerType(Model):
         return self.input_counts == (1, 1) and self.output == "x" and not self.weights
 
     def wanted_dtype(self, position: int) -> str:
-        """Return what an input must hold."""
+        """The dtype that an input must have."""
         return self.dtypes[position] if self.dtypes else self.dtype
 
 

@@ -29,7 +29,7 @@ def evaluate(formula: str, names: Mapping[str, Any]) -> Any:
 
 
 def forbidden_in(formula: str) -> str:
-    """Return what a formula may not hold; nothing where it is good."""
+    """The first construct that a formula may not hold; empty where it is good."""
     try:
         tree = ast.parse(formula, mode="eval")
     except SyntaxError as error:

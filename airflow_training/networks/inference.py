@@ -50,7 +50,7 @@ class _FaultyLayer(Exception):
 
 
 def infer(layer: FlatLayer, inputs: Sequence[LayerOutput]) -> InferredLayer | Problem:
-    """Return what follows for a layer whose parameters are well formed, or why it cannot take these inputs."""
+    """Infer shapes and parameters of a well-formed layer, or the reason why it cannot take these inputs."""
     try:
         return _infer(layer, inputs)
     except _FaultyLayer as fault:

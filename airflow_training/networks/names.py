@@ -75,7 +75,7 @@ _OURS = frozenset({"input", "self", "share", "torch", "nn", "functional"})
 
 
 def bad_name(name: str, field: str) -> Problem | None:
-    """Return what is wrong with the name of a layer."""
+    """The problem with the name of a layer."""
     if not _NAME.fullmatch(name):
         close = re.sub(r"\W+", "_", name).strip("_0123456789")
         hint = f"'{close}' would do" if _NAME.fullmatch(close) else ""

@@ -49,7 +49,7 @@ class Net:
 
     @property
     def inputs(self) -> Sequence[NetLayer]:
-        """Return what the data has to bring: inputs that something takes."""
+        """Inputs that the data has to bring: those that some layer takes."""
         taken = {name for each in self.layers for name in each.inputs} | {*self.outputs.values()}
         return [each for each in self.of_kind("input") if each.layer.name in taken]
 

@@ -98,7 +98,7 @@ class Adapter(ABC):
 
     @property
     def facts(self) -> RuntimeFacts:
-        """Return what frameworks are told of it."""
+        """The facts about this runtime for frameworks."""
         return RuntimeFacts(
             name=self.name, runs_here=self.capabilities.runs_here, files_dir=self.files_dir
         )
@@ -116,7 +116,7 @@ class Adapter(ABC):
         return ""
 
     def machine(self) -> ClusterSnapshot | None:
-        """Return what all jobs have together where no engine behind shares it out; None: one does."""
+        """The resources that all jobs share where no engine behind divides them; None: one does."""
         return None
 
     def predictions_dir(self, settings: Settings, run_uid: str) -> str:
@@ -125,7 +125,7 @@ class Adapter(ABC):
 
     # what of a job it can, and how ----------------------------------------------------------------
     def problems(self, job: ResolvedJob) -> Sequence[Problem]:
-        """Return what of a resolved job can never run here: rules of gangs."""
+        """Problems of a resolved job that can never run here: rules of gangs."""
         return ()
 
     def refused_names(self, job: ResolvedJob) -> Collection[Problem]:
@@ -133,11 +133,11 @@ class Adapter(ABC):
         return ()
 
     def missing(self, job: ResolvedJob) -> Sequence[Problem]:
-        """Return what a job still lacks to start here."""
+        """Problems of a job that cannot start here yet."""
         return missing_key_problems(job, "command", "a process needs a command")
 
     def warnings(self, job: ResolvedJob) -> Sequence[Problem]:
-        """Return what of a job has no effect here, or will be lost."""
+        """Fields of a job without effect here, and losses to expect."""
         gang = job.scheduling.gang
         if gang in self.capabilities.gangs:
             return ()
@@ -146,7 +146,7 @@ class Adapter(ABC):
         return [Problem(code="not_supported", field=field, value=gang, message=message)]
 
     def gang_advice(self, job: ResolvedJob) -> str:
-        """Return what would place the instances of a job together that needs all; "" where that is no matter."""
+        """Advice for a job whose instances need each other and are not placed together; "" where that is no matter."""
         return ""
 
     def expected_addresses(self, job: ResolvedJob, prefix: str) -> Addresses:
@@ -169,7 +169,7 @@ class Adapter(ABC):
         return known
 
     def services(self, job: ResolvedJob, prefix: str) -> Sequence[Mapping[str, Any]]:
-        """Return what is created beside the instances, as `explain` shows it."""
+        """Objects created beside the instances, as `explain` shows them."""
         return ()
 
     # what is left over ----------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class Adapter(ABC):
         return runs
 
     async def leftovers(self, runtime: Runtime, sought: SweepQuery) -> Sequence[Leftover]:
-        """Return what is left over at a place; raises RuntimeUnavailable.
+        """Leftovers at a place; raises RuntimeUnavailable.
 
         Raises InputError where we have no rights at all, so that the place may be gone as well.
         """

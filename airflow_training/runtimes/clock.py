@@ -26,7 +26,7 @@ class Clock(Protocol):
         """Return epoch seconds, which neither jump nor go back."""
 
     def time_of_day(self) -> float:
-        """Return what the machine's clock says, which somebody may have set meanwhile."""
+        """The machine's clock in epoch seconds; somebody may have set it meanwhile."""
 
     def call_at(self, at: float, callback: Callable[[], None]) -> None:
         """Call back once when the clock has reached `at`; never before this call returns."""

@@ -238,7 +238,7 @@ class Runtime(Protocol):
     async def check(
         self, run: RunRef, job: ResolvedJob, firsts: Sequence[InstanceSpec]
     ) -> Sequence[Problem]:
-        """Return what keeps the job from running on this engine; creates nothing.
+        """Problems that keep the job from running on this engine; creates nothing.
 
         `firsts`: the first instance of each role, as `create` would get it.
         """
@@ -358,7 +358,7 @@ class SupportsStartWarnings(Protocol):
     async def warnings(
         self, run: RunRef, job: ResolvedJob, firsts: Sequence[InstanceSpec]
     ) -> Sequence[Problem]:
-        """Return what to warn of; empty where nobody may know. `firsts` as for `check`.
+        """Warnings before a start; empty where nobody may know. `firsts` as for `check`.
 
         Of code `never_fits`: an instance that no machine could take even when it is empty, with the largest
         that would fit. What is observed of such an instance has the reason `NeverFits` (`control.reasons`).

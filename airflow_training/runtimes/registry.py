@@ -60,7 +60,7 @@ def adapters() -> Iterator[Adapter]:
 
 
 def every_reason() -> Reasons:
-    """Return what the reasons of all of them say; ours go before others'."""
+    """Reasons of all runtimes together; ours go before others'."""
     tables = [each.capabilities.reasons for each in adapters()]
     return {reason: facts for table in reversed(tables) for reason, facts in table.items()}
 

@@ -57,7 +57,7 @@ def render_instance(
     run_id: str = "",
     state: JobEntry | None = None,
 ) -> InstanceSpec:
-    """Return what the runtime needs to start one attempt of one instance.
+    """Render one attempt of one instance for the runtime.
 
     `addresses` are those that `Runtime.prepare` fixed. `replicas` are the sizes of the roles now,
     the document's for a role that is not named. `live` (role -> addresses) is for files that an

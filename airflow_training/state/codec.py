@@ -63,7 +63,7 @@ def canonical(value: Any) -> str:
 
 
 def to_plain(value: Any) -> Any:
-    """Return what JSON can hold for the read-only containers and dates that documents contain."""
+    """Convert the read-only containers and dates of documents to values that JSON can hold."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, date):

@@ -19,7 +19,7 @@ __all__ = ["of_run", "save"]
 def of_run(
     connection: Connection, uid: str, *, instance: InstanceKey | None = None
 ) -> Mapping[InstanceKey, DataReading]:
-    """Return what is known per (role, index): of one instance, or of all that told anything."""
+    """Data readings per (role, index): of one instance, or of all that told anything."""
     row = DataReadingRow
     wanted = [row.run == uid]
     if instance is not None:

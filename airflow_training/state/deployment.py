@@ -27,7 +27,7 @@ class DeploymentFacts(StorePart):
         return self._kept_fact("deployment_id", lambda: uuid.uuid4().hex[:12])
 
     def callback_secret(self) -> str:
-        """Return what the tokens of runs are made from; made on first use and kept."""
+        """The secret behind the tokens of runs; made on first use and kept."""
         return self._kept_fact("callback_secret", lambda: secrets.token_hex(32))
 
     def _kept_fact(self, name: str, make: Callable[[], str]) -> str:

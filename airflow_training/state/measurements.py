@@ -39,7 +39,7 @@ class Measurements(StorePart):
             upsert(connection, table_of(MeasurementRow), [row])
 
     def about(self, subject: str, *, limit: int = 100) -> Sequence[Measurement]:
-        """Return what runs measured about a subject, the newest first."""
+        """Measurements about a subject, the newest first."""
         with self._db.read() as connection:
             newest_first = _SELECT.where(MeasurementRow.subject == subject).order_by(
                 MeasurementRow.at.desc(), MeasurementRow.run
@@ -47,7 +47,7 @@ class Measurements(StorePart):
             return [_read(row) for row in connection.execute(newest_first.limit(limit))]
 
     def of_run(self, uid: str, *, plan: str) -> Measurement | None:
-        """Return what a run measured under one plan; None: nothing (yet)."""
+        """Measurement of a run under one plan; None: nothing (yet)."""
         with self._db.read() as connection:
             wanted = _SELECT.where(MeasurementRow.run == uid, MeasurementRow.plan == plan)
             row = connection.execute(wanted).first()

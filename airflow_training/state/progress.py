@@ -90,7 +90,7 @@ class ReportedProgress(StorePart):
         return found
 
     def data_readings(self, uid: str) -> Mapping[InstanceKey, DataReading]:
-        """Return what each instance has told of its data, per (role, index)."""
+        """Data readings of each instance, per (role, index)."""
         with self._db.read() as connection:
             return data_readings.of_run(connection, uid)
 

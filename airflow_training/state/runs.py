@@ -53,7 +53,7 @@ _PRUNED_AT_ONCE = 50
 
 
 def document_digest(job: ResolvedJob) -> str:
-    """Return what is equal for the same document with the same parameters.
+    """Digest that is equal for the same document with the same parameters.
 
     Dates and addresses that differ from call to call (`logical_date`, the file's folder) are no
     part of it, so a run that is started again with its own file is the same run.

@@ -116,7 +116,7 @@ class Store:
 
     @property
     def outage(self) -> Outage:
-        """Return what tells of the time in which the store does not answer, once for all."""
+        """The outage notice of this store, shared by all its users."""
         return self._db.outage
 
     def now(self) -> float:
@@ -185,7 +185,7 @@ class Store:
             return runs.newest(connection, limit=limit, **wanted)
 
     def overviews(self, uids: Sequence[str]) -> Mapping[str, RunOverview]:
-        """Return what lists say about many runs, in a constant number of queries.
+        """Overviews of many runs for lists, in a constant number of queries.
 
         Runs that do not exist are left out.
         """
@@ -213,7 +213,7 @@ class Store:
         return self._state(uid).job
 
     def ledger(self, uid: str) -> Ledger:
-        """Return what is intended and known, as of the last commit."""
+        """The ledger as of the last commit: intent and knowledge."""
         return self._state(uid).ledger
 
     def read(self, uids: Sequence[str]) -> Mapping[str, RunState]:
@@ -349,7 +349,7 @@ class Store:
             run_lookup.set_columns(connection, uid, output=to_json(output))
 
     def output(self, uid: str) -> RunOutput | None:
-        """Return what `set_output` recorded, or None."""
+        """The output recorded by `set_output`, or None."""
         with self._db.read() as connection:
             found = connection.execute(select(RunRow.output).where(RunRow.uid == uid)).scalar()
         return None if found is None else RunOutput.from_document(json.loads(found))

@@ -156,7 +156,7 @@ class UsageRecords(StorePart):
     """What attempts of instances used."""
 
     def of_run(self, uid: str) -> Sequence[AttemptUsage]:
-        """Return what each attempt of the run used, oldest first; of one that has not ended, until now."""
+        """Usage of each attempt of the run, oldest first; of a living one until now."""
         with self._db.read() as connection:
             return of_runs(connection, [uid], now=self._db.now(connection)).get(uid, [])
 

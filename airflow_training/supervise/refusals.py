@@ -91,14 +91,14 @@ class Refusals:
             self._waiting[key] = replace(self._waiting[key], times=0, again_at=now)
 
     def take_final(self, *, now: float) -> Sequence[Outcome]:
-        """Return what has been refused for longer than it is worth: it fails for good, and waits no more."""
+        """Refusals that last too long: their attempts fail for good, and wait no more."""
         final = {key: each for key, each in self._waiting.items() if each.is_final(now)}
         self._waiting = {key: each for key, each in self._waiting.items() if key not in final}
         return [replace(each.outcome, result="impossible") for each in final.values()]
 
     @property
     def known(self) -> Sequence[RefusedAttempt]:
-        """Return what to tell of, and why."""
+        """Refusals to tell of, and why."""
         return [
             RefusedAttempt(
                 key=key,

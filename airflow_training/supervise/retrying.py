@@ -21,7 +21,7 @@ def retry_delay(failures: int) -> float:
 
 
 async def retrying(store: Store, call: Callable[[], T]) -> T:
-    """Return what a store call returns, off the event loop, trying again while the store is away.
+    """Call the store off the event loop and try again while it is away.
 
     Only LeaseLost gets through.
     """

@@ -32,14 +32,14 @@ class RunClock:
         return self._offset + self._clock.now()
 
     def time_of_day(self) -> float:
-        """Return what the machine's clock says: only to be told, nothing waits by it."""
+        """The machine's clock in epoch seconds: only for display, nothing waits by it."""
         return self._clock.time_of_day()
 
     async def sleep(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
 
     def by_this_clock(self, seen: Sequence[Observation]) -> tuple[Observation, ...]:
-        """Return them with no state that begins in the future: from then on it is waited for."""
+        """Observations without states that begin in the future: from then on they are waited for."""
         now = self.now()
         return tuple(
             dataclasses.replace(

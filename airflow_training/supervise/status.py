@@ -15,7 +15,7 @@ __all__ = ["rejected_checkpoints", "run_status"]
 
 
 def run_status(store: Store, uid: str) -> dict[str, Any]:
-    """Return what `status --output json` prints; raises InputError for an unknown run. Blocks."""
+    """The document of `status --output json`; raises InputError for an unknown run. Blocks."""
     state = store.read([uid]).get(uid)
     if state is None:
         store.job(uid)  # raises with the runs that exist

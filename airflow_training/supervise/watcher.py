@@ -70,7 +70,7 @@ class Watcher:
         """Set while `pop_progress` or `pop_environment` has something to give."""
 
     def poll(self) -> Observations | None:
-        """Return what is known for one decision; None before the first snapshot.
+        """Observations for one decision; None before the first snapshot.
 
         An object that ended and went away since the last look is told once more as it ended:
         how it ended decides what follows, and an absent object only says that it vanished.
@@ -86,7 +86,7 @@ class Watcher:
         return self.glance()
 
     def glance(self) -> Observations | None:
-        """Return what is known, and leave it to `look` to tell it for a decision."""
+        """Observations as `poll` has them, left for its next call to deliver."""
         if not self._snapshot.is_set():
             return None
         return Observations(instances=tuple(self._seen.values()), reachable=self._reachable)

@@ -57,7 +57,7 @@ class GroupTrigger(BaseTrigger):
         return f"{cls.__module__}.{cls.__qualname__}", self.arguments()
 
     def arguments(self) -> dict[str, Any]:
-        """Return what the constructor needs."""
+        """Arguments of the constructor."""
         arguments: dict[str, Any] = {"group_id": self.group_id}
         if self.map_index is not None:
             arguments["map_index"] = self.map_index

@@ -60,7 +60,7 @@ class DependencyTrigger(FollowingTrigger):
         self.upstream = upstream
 
     def arguments(self) -> dict[str, Any]:
-        """Return what the constructor needs."""
+        """Arguments of the constructor."""
         return {**super().arguments(), "role": self.role, "upstream": self.upstream}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:

@@ -41,7 +41,7 @@ class ReconcileTrigger(GroupTrigger):
         self._host: Host | None = None
 
     def arguments(self) -> dict[str, Any]:
-        """Return what the constructor needs."""
+        """Arguments of the constructor."""
         return {
             **super().arguments(),
             "watched": self.watched,

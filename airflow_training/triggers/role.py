@@ -56,7 +56,7 @@ class RoleTrigger(FollowingTrigger):
         self.role = role
 
     def arguments(self) -> dict[str, Any]:
-        """Return what the constructor needs."""
+        """Arguments of the constructor."""
         return {**super().arguments(), "role": self.role}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:

@@ -38,7 +38,7 @@ class AirflowRights:
     authenticate = staticmethod(_authenticate)
 
     def may(self, user: User, verb: Verb, dag_id: str | None) -> bool:
-        """Return what the auth manager says, of the DAG in its team."""
+        """Ask the auth manager about the DAG in its team."""
         method, entity = _ENTITIES[verb]
         return bool(
             get_auth_manager().is_authorized_dag(
@@ -50,7 +50,7 @@ class AirflowRights:
         )
 
     def may_read_of(self, user: User, dag_ids: Collection[str]) -> Collection[str]:
-        """Return what `may` says of each, with one query for the teams, and mostly one question to the auth manager."""
+        """The DAGs of which `may` allows reading, with one query for the teams, and mostly one question to the auth manager."""
         named = sorted({*dag_ids} - {""})
         teams = DagModel.get_dag_id_to_team_name_mapping(named) if named else {}
         method, entity = _ENTITIES["read"]

@@ -18,7 +18,7 @@ _MOST_EVENTS = 1000
 def load_checkpoint_page(
     store: Store, uid: str, *, source_of: Callable[[ResolvedJob], RunLink | None] = lambda _: None
 ) -> CheckpointPage | None:
-    """Return what a run has saved; None where there is no such run.
+    """Checkpoints of a run; None where there is no such run.
 
     As far as it has told: the newest thousand events of it, and what its ledger holds.
     """

@@ -158,7 +158,7 @@ def checkpoint_page(
     source: RunLink | None,
     address: str,
 ) -> CheckpointPage:
-    """Return what is known of a run's checkpoints.
+    """Checkpoints of a run with their lineage, from its state, events and snapshots.
 
     `events`: those that tell of checkpoints, oldest first. `snapshots`: of its processes, by group.
     `source`: the run that it went on from, where the user may read that. `address`: below which a new run

@@ -58,7 +58,7 @@ class ConfigurationAnswer(BaseModel):
 
 
 def configuration(state: RunState) -> ConfigurationAnswer:
-    """Return what a run was configured with. May read the file of the job's framework."""
+    """Configuration of a run and the origin of each field. May read the file of the job's framework."""
     told, problem = list[FieldAnswer](), ""
     try:
         told = field_answers(state)

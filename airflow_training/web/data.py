@@ -92,7 +92,7 @@ class FilePage(BaseModel):
 def data_page(
     state: RunState, readings: Mapping[InstanceKey, DataReading], *, now: float
 ) -> DataPage:
-    """Return what all instances have read, in the order of their ranks."""
+    """Data read by all instances, in the order of their ranks."""
     over = state.ledger.job.state in TERMINAL_JOB_STATES
     instances: list[InstanceData] = []
     stalls: list[StallAnswer] = []

@@ -65,7 +65,7 @@ def _readings_of(store: Store) -> RunCache[Mapping[InstanceKey, DataReading]]:
 
 @functools.lru_cache(maxsize=4)
 def usage_of(store: Store) -> RunCache[Mapping[InstanceKey, InstanceUsage]]:
-    """Return what tells the usage of every instance of a run, for this process and a store."""
+    """Cache of every instance's usage in a run, for this process and a store."""
 
     def look(uid: str) -> Mapping[InstanceKey, InstanceUsage]:
         looks = store.environments.last_two(uid)

@@ -43,7 +43,7 @@ class DocumentCheck:
     warnings: Sequence[Problem]
 
     def answer(self) -> CheckAnswer:
-        """Return it as a page gets it."""
+        """The check as a page gets it."""
         return CheckAnswer(
             mistakes=[*map(_answer, self.mistakes)], warnings=[*map(_answer, self.warnings)]
         )

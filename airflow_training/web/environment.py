@@ -173,7 +173,7 @@ def _text(value: Any) -> str | None:
 def environment_difference(
     before: EnvironmentAnswer, after: EnvironmentAnswer
 ) -> EnvironmentDifference:
-    """Return what changed. Where instances of a run differ, all their values stand beside each other."""
+    """Differences between two environments. Where instances of a run differ, all their values stand beside each other."""
     surroundings = _changes(_surroundings(before), _surroundings(after))
     told = all(any(each.python for each in run.groups) for run in (before, after))
     old, new = (_packages(before), _packages(after)) if told else ({}, {})

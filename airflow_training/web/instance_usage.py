@@ -40,7 +40,7 @@ class InstanceUsage(BaseModel):
 
 
 def instance_usage(records: Sequence[EnvironmentRecord]) -> InstanceUsage | None:
-    """Return what an instance uses. `records`: its newest two, oldest first; agents write them."""
+    """Use of CPU, memory and GPUs by an instance. `records`: its newest two, oldest first, by its agent."""
     if not records:
         return None
     newest = records[-1].body

@@ -54,7 +54,7 @@ class DetailSnapshot:
 
     @functools.cached_property
     def for_readers(self) -> str:
-        """Return it for who may not."""
+        """The snapshot for users who may only read."""
         return self.detail.model_copy(update={"actions": []}).model_dump_json()
 
 

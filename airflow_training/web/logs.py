@@ -84,7 +84,7 @@ async def log(
     attempt: int | None = None,
     map_index: int = -1,
 ) -> StreamingResponse:
-    """Return what one attempt of an instance wrote so far, as text."""
+    """The log of one attempt of an instance so far, as text."""
     state = await asyncio.to_thread(_find, dag_id, run_id, task_id, map_index)
     if (role, index) not in state.ledger.instances:
         raise HTTPException(404, f"the job has no instance {index} of role {role}")

@@ -35,7 +35,7 @@ class RunCache(Generic[T]):
         self._looks: OrderedDict[str, _CachedRun[T]] = OrderedDict()
 
     def of(self, uid: str) -> T:
-        """Return what a look at the run gives, as of a moment ago at most."""
+        """The cached value of a run, a moment old at most."""
         with self._lock:
             known = self._looks.get(uid)
         begun = steady_now()

@@ -35,7 +35,7 @@ def load_series(
     *,
     first: bool = False,
 ) -> list[StoredSeries]:
-    """Return what was told under these names between two times, by name and then by instance, roles as the job has them.
+    """Series under these names between two times, by name and then by instance, roles in the job's order.
 
     `first`: only of the first instance that has told one.
     """

@@ -29,7 +29,7 @@ router = APIRouter()
 
 @functools.cache
 def manifest() -> Mapping[str, str]:
-    """Return what each part of the pages is called now; empty where they were not built."""
+    """Names of the built parts of the pages; empty where they were not built."""
     try:
         found = json.loads((FOLDER / "manifest.json").read_bytes())
     except (OSError, ValueError):

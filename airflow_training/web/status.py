@@ -20,7 +20,7 @@ _may_read_runs = Depends(requires_access_dag(method="GET", access_entity=DagAcce
 
 @router.get("/status", dependencies=[_may_read_runs])
 def status(dag_id: Annotated[str, Query(min_length=1)], run: str) -> dict[str, Any]:
-    """Return what `status --output json` prints. `run`: id of the DAG run, or of the training run.
+    """The document of `status --output json`. `run`: id of the DAG run, or of the training run.
 
     422 without a DAG: runs of the command line have none, and no rights of Airflow reach them.
     """

@@ -13,7 +13,7 @@ PYTHON_MODEL = "its model is Python, which the loop does not run: save its view 
 
 
 def adaptive_plan(job: ResolvedJob) -> Plan | None:
-    """Return what a job asks of the planner where its plan is to follow the cluster, else None."""
+    """The plan request of a job whose plan follows the cluster; None for a job without one."""
     if job.plan is None:
         return None
     plan = Plan.model_validate(job.document["spec"]["plan"])

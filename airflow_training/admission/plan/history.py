@@ -53,7 +53,7 @@ NO_HISTORY = History(steps=lambda _: (), nodes=lambda _: None)
 
 
 def history_of(store: Store) -> History:
-    """Return what the runs of a store measured; each question reads the store."""
+    """Measurements of earlier runs in a store, read anew for each question."""
 
     def nodes(runtime: str) -> MeasuredNodes | None:
         known = store.runs(limit=_NEWEST, states=("Succeeded",), job=MEASURING_JOB)

@@ -115,7 +115,7 @@ def make_job_plan(
     capacity: PlanCapacity,
     warnings: Sequence[str],
 ) -> JobPlan:
-    """Return what a job that asked for `plan` gets of the answer."""
+    """Turn the planner's answer into the plan of the job that asked with `plan`."""
     best = answer.plans[0]
     replicas = sizes.replicas(best.strategy.devices) if "replicas" in plan.apply else {}
     found = answer_document(answer)

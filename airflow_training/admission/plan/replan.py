@@ -88,7 +88,7 @@ def read_current_cluster(
 def replan_run(
     situation: ReplanInput, *, before: Mapping[str, Any], history: History
 ) -> ReplanVerdict:
-    """Return what a run does now that its cluster is no more what it was in the document `before`.
+    """Decide how a run goes on now that its cluster differs from the one in the document `before`.
 
     `history` is asked what runs measured, this one among them. Raises as it does.
     """

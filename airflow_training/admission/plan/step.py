@@ -132,7 +132,7 @@ def as_job_problem(problem: Problem, *, path: str = "") -> Problem:
 
 
 def check_plan(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
-    """Return what is wrong with the texts of a plan. Asks no runtime, and runs no Python of the user."""
+    """Problems with the texts of a plan. Asks no runtime, and runs no Python of the user."""
     plan = job.spec.plan
     mistakes: list[Problem] = []
     if isinstance(plan.model, Mapping) or not is_reference(plan.model or ""):
@@ -156,7 +156,7 @@ def _nobody(_: ResolvedJob) -> Machines:
 def make_plan_request(
     job: TrainingJob, resolved: ResolvedJob, *, nodes: Nodes, history: History
 ) -> PlanRequest:
-    """Return what a job asks the planner.
+    """The planner's question for a job: model, cluster, limits and objective.
 
     Raises InputError with every mistake, and as `nodes` and `history` do.
     """

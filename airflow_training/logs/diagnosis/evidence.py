@@ -120,7 +120,7 @@ class Incident:
 def events_of(
     scan: FileScan, *, log: int, catalogue: Catalogue, skew_seconds: float = 0.0
 ) -> list[Incident]:
-    """Return what the log of one file says, in its order."""
+    """Incidents in the log of one file, in its order."""
     life = _HealthyUntil(scan)
     by_rank: dict[int | None, list[Hit]] = defaultdict(list)
     for hit in scan.hits:

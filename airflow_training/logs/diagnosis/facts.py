@@ -114,7 +114,7 @@ def describe_fact(fact: InstanceFact) -> str:
 
 
 def events_of(facts: Iterable[InstanceFact], *, catalogue: Catalogue) -> list[Incident]:
-    """Return what the facts say by the rules of the causes, of each fact and cause the surest."""
+    """Incidents that follow from the facts by the rules of the causes, of each fact and cause the surest."""
     found: list[Incident] = []
     for fact in facts:
         for cause in catalogue.causes.values():

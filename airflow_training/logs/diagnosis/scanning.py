@@ -22,7 +22,7 @@ __all__ = ["patterns", "scan_ends", "scan_logs", "with_ranks"]
 
 @lru_cache(maxsize=2)
 def patterns(catalogue: Catalogue) -> Sequence[Pattern]:
-    """Return what to look for; the same objects again, which keep what engines make of them."""
+    """Patterns to look for; the same objects again, which keep the engines' compiled forms."""
     markers = [Pattern(name=name, pattern=pattern) for name, pattern in MARKERS.items()]
     return [
         *markers,
@@ -50,7 +50,7 @@ def scan_logs(
     *,
     formats: Formats | None = None,
 ) -> Sequence[FileScan]:
-    """Return what is in each log; raises LogUnreadable."""
+    """Scan each log; raises LogUnreadable."""
     return scan_files(logs, signatures=patterns(catalogue), formats=formats, remember=True)
 
 
@@ -60,7 +60,7 @@ def scan_ends(
     *,
     formats: MetricFormats | None = None,
 ) -> Sequence[FileScan]:
-    """Return what is in short logs, without the libraries that large ones need; metrics where `formats` are given."""
+    """Scan short logs, without the libraries that large ones need; metrics where `formats` are given."""
     pairs = list(logs)
     large = sum(source.size() or 0 for _, source in pairs) >= COMPILED_FROM_BYTES
     size = COMPILED_FROM_BYTES if large else 0

@@ -39,7 +39,7 @@ def scan(
     processes: int | None = None,
     remember: bool = False,
 ) -> FileScan:
-    """Return what is in one log; `scan_files` says more."""
+    """Scan one log; `scan_files` says more."""
     (found,) = scan_files(
         [(origin, source)],
         signatures=signatures,
@@ -58,7 +58,7 @@ def scan_files(
     processes: int | None = None,
     remember: bool = False,
 ) -> tuple[FileScan, ...]:
-    """Return what is in each of several logs: paths, URLs, or open sources, compressed or not.
+    """Scan several logs: paths, URLs, or open sources, compressed or not.
 
     `processes` is how many may work, by default one for each processor. To `remember` is to keep what was found in
     large local logs in the user's cache folder, and to read only what is new the next time. What is found depends on
@@ -76,7 +76,7 @@ def scan_files(
 
 
 def scan_with(machine: Machine, origin: Origin, source: Source) -> FileScan:
-    """Return what is in one log, by a machine of the caller's. Raises LogUnreadable."""
+    """Scan one log by a machine of the caller's. Raises LogUnreadable."""
     found = scan_stretch(machine, origin, source, 0, None)
     return as_scan(origin, found, found.tail or tail_at(source, found.size))
 

@@ -30,7 +30,7 @@ class Automaton(Protocol):
     """Finds candidates in a block of lines, the last of which has an end too."""
 
     def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> BlockMatches:
-        """Return what may be in `block`; no anchors unless asked for."""
+        """Candidates in `block`; no anchors unless asked for."""
 
 
 COMPILED_FROM_BYTES = 1 << 20
@@ -106,7 +106,7 @@ class LiteralAutomaton:
         self.anchors = _anchor_search(anchors)
 
     def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> BlockMatches:
-        """Return what may be in `block`."""
+        """Candidates in `block`."""
         data = bytes(block)
         lower = data.lower()
         found = [
@@ -139,7 +139,7 @@ class Re2:
         self.anchors = _fast_anchor_search(re2, anchors)
 
     def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> BlockMatches:
-        """Return what may be in `block`."""
+        """Candidates in `block`."""
         data = bytes(block)
         found = [self.numbers[index] for index in self.set.Match(data) or ()]
         return BlockMatches(sorted(found + self.always), self.anchors(data) if anchors else ())
@@ -179,7 +179,7 @@ class Hyperscan:
         self.all = database(expressions + literals, []) if literals else self.signatures
 
     def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> BlockMatches:
-        """Return what may be in `block`."""
+        """Candidates in `block`."""
         signatures = set(self.always)
         positions: list[int] = []
         count = self.count

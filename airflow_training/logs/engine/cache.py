@@ -16,7 +16,7 @@ def folder() -> Path:
 
 
 def cached(name: str) -> bytes | None:
-    """Return what was kept under a name; None if it is not there, cannot be read or is somebody else's."""
+    """The bytes kept under a name; None if they are not there, cannot be read or are somebody else's."""
     path = folder() / name
     try:
         with path.open("rb") as file:
@@ -29,7 +29,7 @@ def cached(name: str) -> bytes | None:
 
 @cache
 def code() -> str:
-    """Return what tells one version of the code that reads logs, and of its formats, from another."""
+    """Tag of the version of the code that reads logs, and of its formats."""
     folder = Path(__file__).parent.parent
     files = [*folder.rglob("*.py"), *folder.glob("metrics/**/*.yaml")]
     return repr(sorted((str(path), path.stat().st_mtime_ns) for path in files))

@@ -42,7 +42,7 @@ class RowLayouts:
         self._count = 0
 
     def read(self, line: bytes) -> tuple[LineLayout, LineValues] | None:
-        """Return what a row says; None for a line that is none."""
+        """Layout and values of a row; None for a line that is none."""
         # how wide its columns are tells nothing; where the comma stands between them, it is in no number
         bare = b" ".join(line.split())
         key = (letters(bare), bare.count(b","))

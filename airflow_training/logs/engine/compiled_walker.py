@@ -55,7 +55,7 @@ class CompiledWalker:
 
     @cached_property
     def needs(self) -> RequiredTexts:
-        """Return what signatures need in a line."""
+        """Texts that signatures require in a line."""
         return needs_of(tuple(self.signatures))
 
     def forget(self) -> None:

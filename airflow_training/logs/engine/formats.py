@@ -59,7 +59,7 @@ class Builder(Protocol):
         """Let go of rows that no series needs: this is the end of a stretch."""
 
     def carry(self) -> Mapping[str, float]:
-        """Return what a builder for the rest of a growing log must know of the rows so far; plain values."""
+        """State of the rows so far for the builder of the rest of a growing log; plain values."""
 
     def series(self, origin: Origin, *, judged: bool = True) -> tuple[Series, ...]:
         """Return the series of all rows so far; not `judged`: as far as each row alone tells what it is."""
@@ -69,7 +69,7 @@ class ColumnsLike(Protocol):
     """The columns of a table, by the line that names them."""
 
     def read(self, line: bytes) -> ParsedLineLike | None:
-        """Return what a row says; None for a line that is none."""
+        """Parse a row; None for a line that is none."""
 
     def may_stand_between(self, line: bytes) -> bool:
         """Return whether a line is no row but part of the table."""

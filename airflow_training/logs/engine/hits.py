@@ -86,7 +86,7 @@ class HitList:
                 self._last[key] = theirs[-1]
 
     def kept(self) -> tuple[Hit, ...]:
-        """Return what was kept, in order of the log."""
+        """Hits that were kept, in order of the log."""
         found = [hit for hits in self._first.values() for hit in hits]
         found.extend(self._last.values())
         return tuple(sorted(found, key=lambda hit: (hit.offset, hit.signature)))

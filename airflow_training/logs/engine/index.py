@@ -39,7 +39,7 @@ class ScanIndex:
         self._wanted = _digest(repr((code(), wanted, formats)).encode())
 
     def find(self, origin: Origin, source: LocalFile) -> StretchFindings | None:
-        """Return what was found in a log so far, if it is still the same log."""
+        """Findings in a log so far, if it is still the same log."""
         kept = cached(self._name(origin, source))
         if kept is None:
             return None

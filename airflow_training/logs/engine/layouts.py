@@ -77,7 +77,7 @@ class LineLayout:
 
     @cached_property
     def expression(self) -> re.Pattern[bytes]:
-        """Return what matches a whole line, with a group for each piece."""
+        """Expression for a whole line, with a group for each piece."""
         written = [re.escape(self.texts[0])]
         for number, (piece, text) in enumerate(zip(self.pieces, self.texts[1:], strict=True)):
             written.append(piece.written(f"p{number}") + re.escape(text))
@@ -140,12 +140,12 @@ def value(piece: LayoutPiece, text: bytes) -> float:
 
 
 def letters(line: bytes) -> bytes:
-    """Return what lines of one layout have in common whatever the numbers are: their letters but `e`."""
+    """The letters of a line but `e`: equal for lines of one layout whatever their numbers are."""
     return line.translate(None, _NOT_LETTERS)
 
 
 def masked(line: bytes) -> bytes:
-    """Return what a line that holds no metric has in common with others that hold none either."""
+    """The line without its numbers: equal for lines that hold no metric in the same words."""
     dated = _date_end(line)
     return line[:dated].translate(_ZEROS) + _FREE.sub(b"0", line[dated:]).translate(_ZEROS)
 

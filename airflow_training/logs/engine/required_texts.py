@@ -45,7 +45,7 @@ class RequiredTexts:
 
 @lru_cache(maxsize=2)
 def needs_of(signatures: tuple[Pattern, ...]) -> RequiredTexts:
-    """Return what some signatures need; taking hundreds of patterns apart lasts a tenth of a second."""
+    """Texts that signatures require; taking hundreds of patterns apart lasts a tenth of a second."""
     wanted = [(each.pattern, each.ignore_case) for each in signatures]
     digest = hashlib.sha256(repr((code(), wanted)).encode()).hexdigest()
     name = f"needs-{digest[:32]}"

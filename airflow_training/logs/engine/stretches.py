@@ -86,7 +86,7 @@ class RecentBytes:
         self.end += len(data)
 
     def read(self, start: int, end: int) -> bytes:
-        """Return what is still there of some bytes."""
+        """The part of a range of bytes that is still there."""
         first = self.end - len(self.data)
         return bytes(self.data[max(0, start - first) : max(0, end - first)])
 
@@ -102,7 +102,7 @@ def scan_stretch(
     carry: Mapping[str, float] | None = None,
     table: OpenTable | None = None,
 ) -> StretchFindings:
-    """Return what is in a stretch that begins with a line, or with a part of one.
+    """Scan a stretch that begins with a line, or with a part of one.
 
     `end` is None for a log whose size is not known. If it is not `finished`, what comes behind the last complete part
     is left out. `table`: that is open, as what comes before says. Raises LogUnreadable.
@@ -155,7 +155,7 @@ def append(found: StretchFindings, later: StretchFindings) -> None:
 
 
 def as_scan(origin: Origin, found: StretchFindings, tail: Tail) -> FileScan:
-    """Return what is in a log, from what is in all of it."""
+    """Scan of a log from the findings in all of it."""
     lines = found.ends + tail.unended
     return FileScan(
         origin=origin,
@@ -196,7 +196,7 @@ def _filler(source: Source, end: int | None) -> Callable[[memoryview, int], int]
 
 
 def reader_of(source: Source) -> Callable[[int, int], bytes]:
-    """Return what reads bytes of a log that can be read at any offset."""
+    """A reader for bytes of a log that can be read at any offset."""
 
     def read(start: int, end: int) -> bytes:
         data = b""

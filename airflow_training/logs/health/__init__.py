@@ -17,7 +17,7 @@ def assess(
     until: Mapping[str, float] | None = None,
     last_lines: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Finding, ...]:
-    """Return what a person should know, the worst first, then by time.
+    """Findings for a person, the worst first, then by time.
 
     `until`: file -> now, for a log that is live, or when its process ended: only these can hang.
     `last_lines`: file -> its last lines, which may announce a pause (`FileScan.tail`).

@@ -61,7 +61,7 @@ class LinePrefix(NamedTuple):
 
 
 def prefix(line: bytes) -> LinePrefix:
-    """Return what stands before `line`, which holds neither ANSI sequences nor line ends.
+    """The prefix of `line`, which holds neither ANSI sequences nor line ends.
 
     Of several ranks the innermost counts: `worker-1 | [rank11]:` is rank 11.
     """

@@ -42,7 +42,7 @@ class HeldTimes:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """Return what the next piece depends on, as JSON may hold it."""
+        """State that the next piece depends on, as JSON may hold it."""
         found = {"names": self._names, "waiting": self._waiting}
         return {name: each for name, each in found.items() if each}
 

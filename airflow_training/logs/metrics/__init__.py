@@ -28,7 +28,7 @@ class MetricFormats:
         return anchors(self.user)
 
     def parse_line(self, line: bytes) -> ParsedLine | None:
-        """Return what a line says; prefixes and colours may stay on it."""
+        """Metrics of a line; prefixes and colours may stay on it."""
         return parse_line(line, self.user)
 
     def columns(self, line: bytes) -> Columns | None:

@@ -144,7 +144,7 @@ _LONE = re.compile(
 
 
 def parse(line: bytes) -> ParsedLine | None:
-    """Return what a line of an unknown program says, or None."""
+    """Metrics in a line of an unknown program, or None."""
     if _NOT_TRAINING.search(line):
         return None
     claims = Claims(line)

@@ -45,7 +45,7 @@ class Columns:
     by_comma: bool
 
     def read(self, line: bytes) -> ParsedLine | None:
-        """Return what a row says; None for what is none."""
+        """Metrics of a row; None for a line that is none."""
         if line.translate(None, _IN_ROWS):
             return None
         cells = _cells(line, _COMMA if self.by_comma else _BETWEEN)

@@ -36,7 +36,7 @@ def anchors(user: Sequence[Format] = ()) -> Sequence[str]:
 
 
 def parse_line(line: bytes, user: Sequence[Format] = ()) -> ParsedLine | None:
-    """Return what a line says, or None if it holds no metric; `user` has formats that go before ours.
+    """Metrics of a line, or None if it holds none; `user` has formats that go before ours.
 
     `line` has no line end (the carriage return of a progress bar ends a line too); prefixes and colours may stay on it.
     """

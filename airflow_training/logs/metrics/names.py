@@ -68,7 +68,7 @@ def spelled() -> Mapping[str, tuple[str, str]]:
 
 
 def meaning(name: str, own: Mapping[str, str] | None = None) -> MetricMeaning:
-    """Return what a name stands for; `own` has names of one format, by normal spelling."""
+    """Meaning of a metric's name; `own` has names of one format, by normal spelling."""
     for candidate, unit in _readings(name):
         key = normal(candidate)
         if own and key in own:

@@ -282,7 +282,7 @@ def _meets(spans: Iterable[tuple[int, int]], found: re.Match[bytes]) -> bool:
 
 
 def magnitude(unit: str) -> tuple[float, str]:
-    """Return what a letter before a unit multiplies by, and the unit: of `K tok/s` 1,000 and `tok/s`."""
+    """Factor of a letter before a unit, and the unit: of `K tok/s` 1,000 and `tok/s`."""
     bare = unit[1:].lstrip()
     if bare and unit[0] in _MAGNITUDES and rate_of(bare):
         return _MAGNITUDES[unit[0]], bare

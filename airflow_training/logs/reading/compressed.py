@@ -75,7 +75,7 @@ _Decoder = _Gzip | _Zstd
 
 
 def decoder_of(head: bytes) -> Callable[[], _Decoder] | None:
-    """Return what decompresses a file that begins with these bytes; None where it is plain text."""
+    """Decompressor for a file that begins with these bytes; None where it is plain text."""
     if head.startswith(_GZIP):
         return _Gzip
     return _Zstd if head.startswith(_ZSTD) else None

@@ -59,7 +59,7 @@ class InstanceLog(UnrotatedLog):
         return self._next
 
     def read(self, offset: int, limit: int) -> LogSlice:
-        """Return what the runtime gives; `end` says that the attempt is over."""
+        """Read from the runtime; `end` says that the attempt is over."""
         while True:
             at, token = self._nearest(offset)
             skipping = min(offset - at, _SPACING)

@@ -17,7 +17,7 @@ _TORCHRUN = re.compile(r"/attempt_(?P<attempt>\d+)/(?P<rank>\d{1,5})/std(?:out|e
 
 
 def origin_of(name: str) -> Origin:
-    """Return what `rank3.log`, `train_3.log`, `worker-3` or torchrun's `attempt_0/3/stderr.log` says."""
+    """Rank and role in a name such as `rank3.log`, `train_3.log`, `worker-3` or torchrun's `attempt_0/3/stderr.log`."""
     if (found := _TORCHRUN.search(name)) is not None:
         return Origin(file=name, attempt=int(found["attempt"]), rank=int(found["rank"]))
     stem = _ENDINGS.sub("", name.rstrip("/").rpartition("/")[2])

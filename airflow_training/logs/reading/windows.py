@@ -31,7 +31,7 @@ class LogWindow:
 def window_after(
     source: Source, start: int, *, size: int, time: float, over: bool = False
 ) -> LogWindow:
-    """Return what follows an offset, at which a line begins. `time`: of the line before it.
+    """Lines after an offset, at which a line begins. `time`: of the line before it.
 
     `over`: nobody writes any more, so that a last line without an end is whole.
     """
@@ -54,7 +54,7 @@ def window_after(
 def window_before(
     source: Source, end: int, *, size: int, time: float, growing: bool = False
 ) -> LogWindow:
-    """Return what is before an offset, at which a line begins. `time`: where the log begins.
+    """Lines before an offset, at which a line begins. `time`: where the log begins.
 
     `growing`: the offset is the end of what is being written, perhaps half a line.
     """

@@ -48,7 +48,7 @@ def answer(document: Any, constants: TimeConstants = FROZEN) -> dict[str, Any]:
 
 
 def estimate_row(row: EstimateRequest, constants: TimeConstants = FROZEN) -> Estimate:
-    """Return what the strategy of a row is expected to take.
+    """Estimate of the strategy of one measured row.
 
     Batches and widths that do not divide are rounded up, as the slowest device has to.
 

@@ -79,7 +79,7 @@ def replan(
     objective: Objective = FASTEST,
     pricing: Pricing = MODEL,
 ) -> ReplanDecision:
-    """Return what a job does now that its cluster is `cluster`.
+    """Decide how a job goes on now that its cluster is `cluster`.
 
     - It broke, and its split still has room: the same split starts on spares. Nothing is searched.
     - Its split has no room any more: the best plan of the changed cluster starts.

@@ -55,7 +55,7 @@ def correction_text(measurements: Document) -> str:
 
 
 def measured_text(plan: Document) -> str:
-    """Return what the run of a plan has measured, against what was expected of it."""
+    """Measured figures of a plan's run beside the expected ones."""
     found = plan["measured"]
     apart = found["step_time_s"] / plan["step_time_s"] - 1
     said = (
@@ -67,7 +67,7 @@ def measured_text(plan: Document) -> str:
 
 
 def one_line(plan: Document) -> str:
-    """Return what an event or a table of runs says of a plan."""
+    """The plan in one line, for an event or a table of runs."""
     return f"{strategy_text(plan)}: {_expected(plan)}"
 
 

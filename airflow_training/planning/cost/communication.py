@@ -26,7 +26,7 @@ def collective_seconds(
 
 
 def exposed(transfer: Array, window: Array, constants: TimeConstants) -> Array:
-    """Return what a transfer adds to a window of compute that it runs beside.
+    """Seconds that a transfer adds to a window of compute that it runs beside.
 
     The part that does not fit, and what the rest takes from the compute: both use the device's memory
     and some of its units (Galvatron, Miao et al. 2022, arXiv 2211.13878, measures the slow-down).

@@ -66,7 +66,7 @@ class TimeConstants:
         return self.runtime_host_seconds.get(runtime, self.host_seconds)
 
     def handover_seconds_of(self, runtime: str) -> float:
-        """Return what a hand-over between nodes takes beside sending; 0 where it was never measured."""
+        """Seconds of a hand-over between nodes beside sending; 0 where it was never measured."""
         return self.runtime_handover_seconds.get(runtime, 0.0)
 
     def runtime_factor(self, runtime: str) -> float:

@@ -69,7 +69,7 @@ def estimate(
     strategy: Strategy,
     constants: TimeConstants = FROZEN,
 ) -> Estimate:
-    """Return what one strategy takes, with its breakdown and the range that 80 % of runs fall into.
+    """Estimate time and memory of one strategy, with a breakdown and the range of 80 % of runs.
 
     Raises:
         InputError: the strategy's stages do not fit the model's layers or the cluster's groups.

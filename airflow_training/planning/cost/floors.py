@@ -83,7 +83,7 @@ def overheads(
     rows: StrategyTable,
     constants: TimeConstants = FROZEN,
 ) -> tuple[Array, Array]:
-    """Return what replicas add to a step at least: a share of its passes, and seconds.
+    """Lower bounds on the cost of replicas in a step: a share of its passes, and seconds.
 
     The share is the wait for the slowest replica. The seconds are those of the gradients of an average
     stage: adding them up, and their exchange between the cluster's first nodes behind endless passes. It

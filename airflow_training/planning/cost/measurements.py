@@ -42,7 +42,7 @@ class MeasuredStep:
 
 
 def subject(workload: Workload, cluster: ClusterView) -> str:
-    """Return what a measured step tells something about: the view, the runtime and the kinds of nodes.
+    """Key of a measured step: the view, the runtime and the kinds of nodes.
 
     Not how many nodes there are or what they cost: a run measures for the cluster that lost one, too.
     """

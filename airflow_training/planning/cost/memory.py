@@ -113,7 +113,7 @@ def stage_memory(
     stage_layers: Sequence[int] | None = None,
     constants: MemoryConstants = FROZEN,
 ) -> Mapping[str, Floats]:
-    """Return what a device of each stage keeps, by the names in `PARTS`: shape (stages, n).
+    """Bytes on a device of each stage, by the names in `PARTS`: shape (stages, n).
 
     Args:
         program: the view, lowered for the candidates.

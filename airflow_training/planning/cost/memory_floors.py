@@ -84,7 +84,7 @@ def memory_floors(
     table: StrategyTable,
     constants: MemoryConstants = FROZEN,
 ) -> LayerMemoryFloors:
-    """Return what is quick to say about the least bytes of strategies.
+    """Lower bounds on the bytes of strategies that are quick to compute.
 
     It knows every way to run a layer (its split, micro-batch and recomputation) that a row of the table has.
     """

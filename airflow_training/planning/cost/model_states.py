@@ -29,7 +29,7 @@ FULL_PRECISION = BytesPerParameter(weights=4.0, gradients=4.0, optimizer=8.0)
 def bytes_per_parameter(
     precision: Precision, mixed: Mapping[str, BytesPerParameter]
 ) -> BytesPerParameter:
-    """Return what training with Adam keeps per parameter.
+    """Bytes per parameter of training with Adam, by precision.
 
     Mixed precision keeps weights to compute with (2 bytes), the weights and two moments in fp32 (12),
     and gradients: 16 bytes or more (Micikevicius et al. 2018), 18 in Megatron-LM, which adds gradients

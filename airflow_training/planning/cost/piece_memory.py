@@ -66,7 +66,7 @@ class PieceMemory:
 def kept_memory(
     program: Program, candidates: StrategyTable, each: BytesPerParameter
 ) -> PieceMemory:
-    """Return what each piece keeps under each candidate, with `each` parameter's bytes."""
+    """Bytes of each piece under each candidate, with `each` parameter's bytes."""
     pieces = program.pieces
     n = len(candidates.pp)
     owned = [[p for p in piece.parameters if not p.shared_with] for piece in pieces]

@@ -137,7 +137,7 @@ def _sizes(codes: Codes) -> list[Codes]:
 def memory_program(
     view: ComputationView, table: StrategyTable, *, sequence_parallel: bool, precision: str
 ) -> Program:
-    """Return what devices hold, without the work: a program with an entry for each row of a table."""
+    """Program of the devices' memory without the work, with an entry for each row of a table."""
     codes, row = np.unique(
         codes_of(table.tp, table.cp, table.ep, table.micro_batch), return_inverse=True
     )

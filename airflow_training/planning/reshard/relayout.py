@@ -40,7 +40,7 @@ class Relayout:
 
 
 def relayout(view: ComputationView, old: Strategy, new: Strategy) -> Relayout:
-    """Return what starting `new` from a checkpoint of `old` reads, exact to the byte.
+    """Reads that start `new` from a checkpoint of `old`, exact to the byte.
 
     Raises:
         InputError: a strategy has more stages than the view has layers.

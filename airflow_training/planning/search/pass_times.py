@@ -107,7 +107,7 @@ def layer_mode_of(rows: StrategyTable, ways: StrategyTable) -> Ints:
 
 
 def busiest_seconds(paces: PassTimes, columns: Ints, stages: Ints, passes: Ints) -> Floats:
-    """Return what the slowest stage takes at least for all micro-batches, quickly: (units,).
+    """A quick lower bound on the slowest stage's seconds for all micro-batches: (units,).
 
     Layers are taken to divide as one likes, `stages` are those on each group: (units, groups).
     """
@@ -117,7 +117,7 @@ def busiest_seconds(paces: PassTimes, columns: Ints, stages: Ints, passes: Ints)
 def least_seconds(
     paces: PassTimes, columns: Ints, stages: Ints, passes: Ints, most_layers: Floats
 ) -> Floats:
-    """Return what passes take at least in any arrangement of each unit: (units,).
+    """A lower bound on the seconds of passes in any arrangement of each unit: (units,).
 
     Some stage is the slowest. It takes what layers that divide as one likes would, or whole layers of the
     least kind, or more; then the others can leave more layers to the fastest kind. What it takes, and the

@@ -211,7 +211,7 @@ def _uneven(workload: Workload) -> bool:
 def question_of(
     workload: Workload, cluster: ClusterView, constraints: Constraints, objective: Objective
 ) -> SearchProblem:
-    """Return what to search on a cluster of equal nodes; raises if it lacks the prices it needs."""
+    """The search problem on a cluster of equal nodes; raises if the cluster lacks the prices it needs."""
     return SearchProblem(
         workload=workload,
         cluster=cluster,

@@ -24,7 +24,7 @@ class _Parser(Protocol[_Parsed]):
 
 
 def read_file(path: Path, parse: _Parser[_Parsed]) -> _Parsed:
-    """Return what `parse` (`parse_cluster`, `parse_model`, ...) makes of a file's one document.
+    """Read the one document of a file with `parse` (`parse_cluster`, `parse_model`, ...).
 
     Raises:
         InputError: the file cannot be read, holds no or several documents, or has mistakes.

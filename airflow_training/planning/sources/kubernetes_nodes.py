@@ -45,7 +45,7 @@ class _Node:
 def cluster_of_nodes(
     nodes: Sequence[Mapping[str, Any]], *, name: str = "kubernetes"
 ) -> ClusterReading:
-    """Return what the nodes that take work now have; those cordoned or not ready are left out.
+    """Cluster of the nodes that accept work now; those cordoned or not ready are left out.
 
     Where a node has accelerators, nodes without are left out. The rate of the network is known only
     for instance types of large clouds; elsewhere it is assumed, with a warning.

@@ -77,7 +77,7 @@ class ViewBuilder:
         self._units.append(Unit(name=name, operators=names, repeat=repeat))
 
     def view(self) -> ComputationView:
-        """Return what was added so far as a view: operators, and the units made of them."""
+        """The view so far: operators, and the units made of them."""
         return ComputationView(
             name=self.name,
             tensors=dict(self.tensors),

@@ -85,7 +85,7 @@ def network(gbit_s: float) -> Link:
 
 
 def usual_link(device_name: str) -> Link | None:
-    """Return what usually joins devices of that name inside a node; None for unknown devices."""
+    """The usual link between devices of that name inside a node; None for unknown devices."""
     found = _devices().get(_plain(device_name))
     name = found.name if found else "CPU" if device_name.startswith("CPU-") else ""
     return link(_usual_links()[name]) if name else None

@@ -9,7 +9,7 @@ from airflow_training.planning.view.cluster import ClusterView, Link, NodeGroup
 
 
 def changes(before: ClusterView, after: ClusterView) -> tuple[str, ...]:
-    """Return what changed, a phrase each; nothing where a plan cannot tell the two apart."""
+    """Differences in words, a phrase each; empty where a plan cannot tell the two apart."""
     then = {group.name: group for group in before.groups}
     now = {group.name: group for group in after.groups}
     found: list[str] = []

@@ -107,7 +107,7 @@ class ClusterView:
         return self.devices if self.quota is None else min(self.quota, self.devices)
 
     def link_between(self, one: str, other: str) -> Link | None:
-        """Return what a node of one group reaches a node of the other through; None: nothing.
+        """The link from a node of one group to a node of the other; None: there is none.
 
         Groups on one fabric meet at the rate of the slower NIC.
         """

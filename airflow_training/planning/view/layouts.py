@@ -156,7 +156,7 @@ def deferred(
 
 
 def memory_of(tensor: Tensor, layout: Layout) -> TensorMemory:
-    """Return what one device holds of a tensor."""
+    """Bytes of a tensor on one device."""
     return TensorMemory(_box(tensor, layout.dims), tensor.dtype)
 
 

@@ -32,7 +32,7 @@ ORDER: tuple[MeshAxis, ...] = ("ep", "cp", "tp")
 
 
 def lower(view: ComputationView, sharding: Sharding) -> Program:
-    """Return what each device runs, keeps and sends for one micro-batch.
+    """Lower a sharded view to the program of each device: work, memory and transfers of one micro-batch.
 
     Args:
         view: A forward pass or a whole training step.

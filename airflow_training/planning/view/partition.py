@@ -69,7 +69,7 @@ class Partition:
         self._operators = {operator.name: operator for operator in view.operators}
 
     def tasks(self, operators: tuple[Operator, ...]) -> tuple[Task, ...]:
-        """Return what one device runs for operators of one unit, in their order."""
+        """Tasks of one device for operators of one unit, in their order."""
         found: list[Task] = []
         moved: set[tuple[str, Layout, Phase]] = set()
         for operator in operators:

@@ -21,7 +21,7 @@ class AdoptionVerdict:
 
 
 def judge(pod: PodView, wanted: InstanceRef) -> AdoptionVerdict:
-    """Return what a pod that exists means for the attempt that is wanted."""
+    """Verdict on an existing pod for the attempt that is wanted."""
     name, labels = pod.name, pod.labels
     owner = (labels.get(names.CONTROLLER), labels.get(names.RUN))
     if owner != (wanted.run.controller, wanted.run.uid):

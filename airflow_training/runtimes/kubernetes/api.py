@@ -230,7 +230,7 @@ class Api:
         tail_lines: int | None = None,
         limit_bytes: int | None = None,
     ) -> bytes:
-        """Return what a container printed; raises Invalid while it has not started."""
+        """Bytes that a container printed; raises Invalid while it has not started."""
         query = {
             "container": container,
             "previous": "true" if previous else "",

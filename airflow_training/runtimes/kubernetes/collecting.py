@@ -169,7 +169,7 @@ class LogCollector:
         ]
 
     def collected_of(self, ref: InstanceRef) -> tuple[bytes, ArchivedPodLog] | None:
-        """Return what somebody on this machine collected of an attempt whose pod is gone. Blocks."""
+        """The log of an attempt whose pod is gone, as somebody on this machine collected it. Blocks."""
         found = [each for each in self.begun(ref.run) if identity(each[0]) == identity(ref)]
         return found[0][1:] if found else None
 
@@ -330,7 +330,7 @@ class PodLog:
 
 
 def reading(api: Api, namespace: str, pod: str, container: str) -> Read:
-    """Return what reads a running container's log; nothing while it has not started."""
+    """A reader of a running container's log; it reads nothing while the container has not started."""
 
     async def read(since: str, size: int) -> bytes:
         try:

@@ -63,7 +63,7 @@ class RunFacts:
 
     @classmethod
     def from_json(cls, text: str) -> RunFacts:
-        """Return what a record says; raises ValueError for what is no record of ours."""
+        """Read a record; raises ValueError for one that is not ours."""
         try:
             known = _snake(json.loads(text))
             gang = dict(known.pop("gang", {}))
@@ -92,7 +92,7 @@ class RunFacts:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> RunFacts:
-        """Return what a ConfigMap says; raises ValueError for one that is no record of ours."""
+        """Read a ConfigMap; raises ValueError for one that is no record of ours."""
         return cls.from_json((document.get("data") or {}).get(RECORD_KEY, "null"))
 
 

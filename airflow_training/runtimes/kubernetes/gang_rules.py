@@ -30,7 +30,7 @@ def unknown_kind(job: ResolvedJob) -> list[Problem]:
 
 
 def kueue_problems(job: ResolvedJob) -> list[Problem]:
-    """Return what a Kueue group of plain pods cannot do; empty for any other gang.
+    """Fields that a Kueue group of plain pods cannot honour; empty for any other gang.
 
     Such a group has a fixed number of pods: it starts when all of them exist, replaces one by one,
     and has an extra one deleted. Its pods may have at most eight different shapes.

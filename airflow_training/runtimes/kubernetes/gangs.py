@@ -132,7 +132,7 @@ def _group(
 
 
 def pod_requests(spec: Mapping[str, Any]) -> dict[str, float]:
-    """Return what a scheduler counts for one pod, by resource in base units.
+    """A pod's requests as a scheduler counts them, by resource in base units.
 
     Init containers run one after the other, before the containers, and beside the sidecars
     (init containers with restartPolicy Always) that were started before them: what counts is the
@@ -193,7 +193,7 @@ def _quantity(amount: float) -> str:
 
 
 def marks_of(gang: Gang, role: str) -> GangMarks:
-    """Return what a pod of a role carries; the same for a replacement as for the first."""
+    """Labels and annotations of a role's pods; the same for a replacement as for the first."""
     group = gang.group_of(role)
     if group is None:
         return GangMarks()
@@ -211,7 +211,7 @@ def marks_of(gang: Gang, role: str) -> GangMarks:
 
 
 def marks_at_end(pod: PodView) -> dict[str, Any]:
-    """Return what to change of a pod's metadata as its run is over; empty where that has been done.
+    """Changes to a pod's metadata as its run ends; empty where that has been done.
 
     Kueue keeps the quota of a group, and with a finalizer its deleted pods, as long as replacements may
     come. A pod that never got a node counts as active for ever: there only we can take the finalizer.

@@ -65,7 +65,7 @@ def is_queued(pod: PodView) -> bool:
 
 # Kueue -------------------------------------------------------------------------------------------
 def by_workload(workload: Object, *, place: str = "") -> GroupStatus | None:
-    """Return what the Workload of a group says; None where it holds nothing any more."""
+    """Status of a group by its Workload; None where that reserves nothing any more."""
     status = workload.get("status") or {}
     evicted, reserved = _condition(status, "Evicted"), _condition(status, "QuotaReserved")
     if (workload.get("spec") or {}).get("active") is False:
@@ -121,7 +121,7 @@ def place_in_queue(pending: Sequence[Object], group: str) -> str:
 
 # PodGroups ---------------------------------------------------------------------------------------
 def by_pod_group(group: Object) -> GroupStatus | None:
-    """Return what a PodGroup (Volcano, coscheduling) says; None where all of it has its place."""
+    """Status of a group by its PodGroup (Volcano, coscheduling); None where all of it is placed."""
     status = group.get("status") or {}
     phase = status.get("phase") or ""
     if phase in ("Running", "Scheduled", "Finished", "Completed"):

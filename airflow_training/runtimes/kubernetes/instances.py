@@ -242,7 +242,7 @@ async def gather_all(calls: Any) -> list[Any]:
 
 
 def identity(ref: InstanceRef) -> tuple[str, int, tuple[int, int, int]]:
-    """Return what tells attempts of one run apart."""
+    """Key that tells attempts of one run apart."""
     return ref.role, ref.index, names.attempt_of(ref)
 
 

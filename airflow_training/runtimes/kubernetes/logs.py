@@ -381,7 +381,7 @@ async def followed(
 
 
 def begun_late(started: str, pieces: Sequence[Piece], *, read_since: float) -> list[Piece]:
-    """Return what is to be said where a log is first read long after its container started.
+    """Notes for a log that is first read long after its container started.
 
     What it printed before may be in a file that the node does not show any more. `pieces`: the first.
     """
@@ -433,7 +433,7 @@ Read = Callable[[str, int], Awaitable[bytes]]
 
 
 async def read_live(read: Read, cursor: Cursor, *, limit: int, begins: bytes = b"") -> LogChunk:
-    """Return what a running container printed after `cursor`; at most `limit` bytes.
+    """Output of a running container after `cursor`; at most `limit` bytes.
 
     `begins`: the line before which everything is of earlier attempts; empty: nothing is.
     """

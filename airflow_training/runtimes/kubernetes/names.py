@@ -250,5 +250,5 @@ def owner_reference(run: RunRef, record_uid: str) -> dict[str, Any]:
 
 
 def attempt_of(ref: InstanceRef) -> tuple[int, int, int]:
-    """Return what orders the attempts of one index."""
+    """Sort key of the attempts of one index."""
     return (ref.epoch, ref.job_attempt, ref.attempt)

@@ -117,7 +117,7 @@ class NodeFacts:
         self._follows = False
 
     def of(self, pod: PodView) -> NodeFact | None:
-        """Return what is wrong with a pod's node, by the rules that it carries."""
+        """The fault of a pod's node, by the rules that the pod carries; None without one."""
         rules = rules_for(pod.annotations.get(names.UNFIT_NODES, ""))
         if self._nodes is None or not pod.node or rules is None or pod.is_over:
             return None

@@ -107,7 +107,7 @@ def observe(
     answers_since: float = 0.0,
     node_fact: NodeFact | None = None,
 ) -> Observation:
-    """Return what a pod of ours does; `now` is in epoch seconds, `turn` what its agent said.
+    """Observation of one of our pods; `now` is in epoch seconds, `turn` the agent's last word.
 
     `holder`: what holds it says, where that was asked. `answers_since`: since when the server answers again.
     `node_fact`: what is wrong with its node.

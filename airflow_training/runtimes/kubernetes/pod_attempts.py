@@ -71,7 +71,7 @@ class AgentReport:
 def newest_agent_report(
     records: Iterable[Mapping[str, Any]], pod_uid: str, *, after: AgentReport | None = None
 ) -> AgentReport:
-    """Return what the newest of an instance's records says of this pod. `records`: oldest first.
+    """The newest of an instance's records about this pod. `records`: oldest first.
 
     `after`: what was said before; a pod of which nobody has said anything is in its first turn.
     """

@@ -129,7 +129,7 @@ def _is_wrapped(spec: InstanceSpec, options: PodOptions) -> bool:
 
 
 def waits_for(spec: InstanceSpec, facts: RunFacts, options: PodOptions) -> str:
-    """Return what the pod's agent waits for once its command has failed; "": nobody would hear that it does.
+    """The event that the pod's agent waits for once its command has failed; "": nobody would hear of it.
 
     A next attempt may not follow everywhere: what a hold writes is written once, and Kueue numbers pods
     by attempt. There it waits for a look inside only.

@@ -28,7 +28,7 @@ class Report:
 
 
 def stored_report(uri: str) -> Report | None:
-    """Return what lies at `uri`; None where nothing does, or where it cannot be read. Blocks."""
+    """The report at `uri`; None where there is none, or where it cannot be read. Blocks."""
     fsspec: Any = import_module("fsspec")  # without types, and slow to import
     try:
         with fsspec.open(uri, "rb") as file:

@@ -21,7 +21,7 @@ __all__ = ["exhausted_quota", "has_more_room", "needs_together", "shortage"]
 
 
 def needs_together(job: ResolvedJob) -> Mapping[str, str]:
-    """Return what all pods of a job ask for, where none is of use without the others.
+    """Sum of all pods' requests, where no pod is of use without the others.
 
     Empty for other jobs, and where a gang scheduler or a queue sees to it.
     """

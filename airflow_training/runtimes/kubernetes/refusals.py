@@ -110,7 +110,7 @@ REFUSALS: Sequence[Refusal] = (
 
 
 def refusal_of(error: ApiError) -> Refusal:
-    """Return what an answer of the server means."""
+    """Classify an answer of the server."""
     return next(row for row in REFUSALS if row.fits(error))
 
 
@@ -120,7 +120,7 @@ def is_final(error: ApiError) -> bool:
 
 
 def not_now(error: ApiError) -> RefusedForNow:
-    """Return what the server refuses of all that instances need, but may make later."""
+    """A refusal of something all instances need that the server may lift later; None for any other."""
     refusal = refusal_of(error)
     return RefusedForNow(
         words_of(error),
@@ -131,7 +131,7 @@ def not_now(error: ApiError) -> RefusedForNow:
 
 
 def outcome_of(ref: InstanceRef, error: ApiError, *, at: str = "") -> Outcome:
-    """Return what an answer of the server means for an attempt; `at`: the field of the document."""
+    """Outcome of an attempt by the server's answer; `at`: the field of the document."""
     refusal = refusal_of(error)
     if refusal.answer == "never":
         message = f"{at}: {error}" if at else str(error)
@@ -151,7 +151,7 @@ def _grace_of(refusal: Refusal) -> float | None:
 
 
 def words_of(error: ApiError) -> str:
-    """Return what the server says, with the rule to add to a Role where a right is missing."""
+    """The server's message, with the rule to add to a Role where a right is missing."""
     missing = _RIGHT.search(str(error))
     if missing is None:
         return str(error)
@@ -178,7 +178,7 @@ _FIELDS: Mapping[str, str] = {
 
 
 def problem_of(error: ApiError, run: RunRef) -> Problem:
-    """Return what is wrong with the job whose Services, ConfigMaps or groups the server will not take."""
+    """The problem of a job whose Services, ConfigMaps or groups the server rejects."""
     about = error.fields[0] if error.fields else ""
     field = next((ours for theirs, ours in _FIELDS.items() if about.startswith(theirs)), "")
     if not field:

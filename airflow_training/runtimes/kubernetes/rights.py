@@ -110,7 +110,7 @@ async def check_cluster(
     *,
     callback: bool = False,
 ) -> list[Problem]:
-    """Return what keeps the job from running in its namespace; raises RuntimeUnavailable.
+    """Problems that keep the job from running in its namespace; raises RuntimeUnavailable.
 
     `pods`: role -> its first pod, which the server is asked about.
     """

@@ -166,7 +166,7 @@ class KubernetesRuntime:
     async def check(
         self, run: RunRef, job: ResolvedJob, firsts: Sequence[InstanceSpec]
     ) -> Sequence[Problem]:
-        """Return what the cluster lacks for the job (rights, kinds, queues), and what it refuses."""
+        """Problems of the cluster with the job (rights, kinds, queues), and objects it refuses."""
         problem = _controller_problem(run)
         if problem is not None:
             return [problem]

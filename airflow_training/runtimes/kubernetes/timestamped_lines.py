@@ -47,7 +47,7 @@ class StampedReader:
 
     @property
     def token(self) -> str:
-        """Return what another reader goes on from."""
+        """Token from which another reader goes on."""
         return f"{self._first}|{self._taken}|{self._newest}|{self._line}" if self._first else ""
 
     @property

@@ -76,7 +76,7 @@ _IGNORED = "null"
 
 
 def annotation_of(wanted: UnfitNodePolicy) -> str:
-    """Return what a pod carries of the job's rules; "": nothing, so that those of here hold."""
+    """The job's rules as an annotation of its pods; "": none, so that those of here hold."""
     if wanted.action == "Ignore":
         return _IGNORED
     own = {

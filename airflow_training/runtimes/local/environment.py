@@ -37,7 +37,7 @@ def expand(text: str, known: Mapping[str, str]) -> str:
 
 
 def inherited(source: Mapping[str, str], patterns: Sequence[str]) -> dict[str, str]:
-    """Return what an instance may see of its creator's environment; never Airflow's."""
+    """Variables that an instance inherits from its creator's environment; never Airflow's."""
     allowed = (*ALWAYS_INHERITED, *patterns)
     return {
         name: value

@@ -32,7 +32,7 @@ class Stray:
 
 
 def find_strays(run: RunFolder) -> list[Stray]:
-    """Return what lives of the run in folders that are gone, or that belong to another attempt."""
+    """Living processes of the run in folders that are gone, or that belong to another attempt."""
     found = []
     # an agent stands in the common folder before it goes to its own
     ours = {*map(_identity, _control_folders(run)), _identity(run.path.parent)}

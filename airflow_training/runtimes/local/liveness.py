@@ -62,7 +62,7 @@ class AttemptState:
 
     @property
     def agent(self) -> Mapping[str, Any]:
-        """Return what names the agent's process: pid, start_time, boot_id, pid_ns, host."""
+        """Names the agent's process: pid, start_time, boot_id, pid_ns, host."""
         found: Mapping[str, Any] = self.state.get("agent", {})
         return found
 

@@ -24,7 +24,7 @@ def observe(
     environment: tuple[str, ...] = (),
     port_open: bool = False,
 ) -> Observation | None:
-    """Return what to tell about an attempt; None where its object does not exist (any more)."""
+    """Observation of an attempt; None where its object does not exist (any more)."""
     if standing.life is AgentLiveness.MISSING or (
         standing.deleted and standing.life is AgentLiveness.ENDED
     ):

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def leftover_problem(folder: RunFolder, run: RunRef) -> Problem | None:
-    """Return what of an earlier run of this id keeps `run` from beginning here."""
+    """The remains of an earlier run of this id that keep `run` from beginning here; None without any."""
     # a new one: also nothing without a folder may live
     strays = find_strays(folder) if run.submitted_at is None else ()
     if strays:

@@ -120,7 +120,7 @@ class LocalRuntime:
         job: ResolvedJob,  # noqa: ARG002 - the port's signature
         firsts: Sequence[InstanceSpec],  # noqa: ARG002 - the port's signature
     ) -> Sequence[Problem]:
-        """Return what of an earlier run of this id is in the way."""
+        """Problems with remains of an earlier run of this id."""
         problem = await asyncio.to_thread(leftover_problem, self._folder(run), run)
         return () if problem is None else [problem]
 

@@ -73,7 +73,7 @@ class Scanner:
         return bool(self._ports)
 
     def poll(self, instances: Collection[str] | None) -> list[InstanceUpdate | InstanceRemoval]:
-        """Return what changed; `instances` limits the look to these, None is all of them."""
+        """Changes since the last poll; `instances` limits it to these, None is all of them."""
         if instances is None:
             keys = {*self._run.instances(), *self.seen}
         else:
@@ -84,7 +84,7 @@ class Scanner:
         return changes + self.poll_ports()
 
     def poll_ports(self) -> list[InstanceUpdate | InstanceRemoval]:
-        """Return what changed because an awaited port has opened."""
+        """Changes because an awaited port has opened."""
         changes: list[InstanceUpdate | InstanceRemoval] = []
         listening = listening_ports() if self._ports else frozenset()
         for key in [k for k, port in self._ports.items() if port in listening]:
@@ -93,7 +93,7 @@ class Scanner:
         return changes
 
     def poll_progress(self) -> list[InstanceUpdate | InstanceRemoval]:
-        """Return what changed because a progress file has grown: one `stat` per living agent."""
+        """Changes because a progress file has grown: one `stat` per living agent."""
         grown = [
             agent.instance
             for uid, agent in self.agents.items()

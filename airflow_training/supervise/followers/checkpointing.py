@@ -75,7 +75,7 @@ class CheckpointReferences(Follower):
             self._on_news()
 
     async def evidence(self, seen: Observations | None) -> Evidence:
-        """Return what no decision was given yet; what has ended since is asked of the store of checkpoints."""
+        """Evidence that no decision has used yet; attempts that ended since are looked up in the store of checkpoints."""
         if seen is not None:
             await self._poll(seen.instances)
         return Evidence(

@@ -98,7 +98,7 @@ class Diagnoser:
 
     @property
     def answers(self) -> Sequence[InstanceDiagnosis]:
-        """Return what is known and was not taken in yet."""
+        """Diagnoses that are finished and not yet collected."""
         return tuple(self._answers.values())
 
     @property

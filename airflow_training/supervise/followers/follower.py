@@ -84,7 +84,7 @@ class Follower:
         """Hear what scripts have reported since the last time."""
 
     async def evidence(self, seen: Observations | None) -> Evidence:  # noqa: ARG002 - see the class
-        """Return what the next decision is to know; None was seen before the first snapshot."""
+        """Evidence for the next decision; `seen` is None before the first snapshot."""
         return Evidence()
 
     def on_persisted(self, evidence: Evidence) -> None:
@@ -95,7 +95,7 @@ class Follower:
         return decision
 
     def change(self, *, now: float) -> FollowerChange | None:  # noqa: ARG002 - see the class
-        """Return what is to be stored now that a decision was acted on, once; None: nothing."""
+        """The change to store now that a decision was acted on, once; None: nothing."""
         return None
 
     async def finish(self) -> None:

@@ -74,7 +74,7 @@ def encode_piece(piece: PieceOfLog, text: bytes) -> bytes:
 
 
 def decode_answer(line: bytes) -> LogPieceResult:
-    """Return what the worker answered; raises ValueError for half a line."""
+    """Decode an answer of the worker; raises ValueError for half a line."""
     found = json.loads(line)
     return LogPieceResult(
         position=_position(found["position"]), progress=found["progress"], error=found["error"]

@@ -49,7 +49,7 @@ def is_followed(job: ResolvedJob, ledger: Ledger) -> bool:
 def measurement(
     job: ResolvedJob, paces: Mapping[InstanceKey, Pace], memory_bytes: float | None
 ) -> Measurement | None:
-    """Return what instances measured under the plan of their job; None: too little as yet."""
+    """Step time and memory of a job under its plan, by its instances; None: too little as yet."""
     seconds = [each for pace in paces.values() if (each := pace.step_seconds) is not None]
     if not seconds or job.plan is None:
         return None

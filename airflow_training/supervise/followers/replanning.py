@@ -69,7 +69,7 @@ class RunView:
         )
 
     def situation(self, machines: Machines, *, broken: bool, tight: bool) -> ReplanInput:
-        """Return what the planner is told."""
+        """The planner's input."""
         said = [self.progress.get(entry.key) for entry in self.training_instances]
         totals = [each.total_steps for each in said if each and each.total_steps is not None]
         began, ran = self.ledger.job.started_at, self.ledger.job.running_at
@@ -118,7 +118,7 @@ class Replanner(Follower):
         """Nodes that the run was on while the cluster was as it was judged."""
 
     def change(self, *, now: float) -> FollowerChange | None:
-        """Return what is to be stored because of the newest verdict, once; None: nothing.
+        """The change to store for the newest verdict, once; None: nothing.
 
         With a new job comes its attempt: what lives of the old split is stale from then on, whoever
         holds the lease next. A move that the run can no longer make is dropped, and the cluster

@@ -26,7 +26,7 @@ router = APIRouter(dependencies=[Depends(read)])
 
 @router.get("/dags/{dag}/trainings/{uid}/checkpoints")
 def checkpoints(request: Request, run: RunDep) -> CheckpointPage:
-    """Return what the run has saved, as far as it has told: the newest thousand events of it, and what its ledger holds."""
+    """Checkpoints of the run as far as it has told: its newest thousand events, and those in its ledger."""
     found = load_checkpoint_page(
         open_store(), run.uid, source_of=functools.partial(_source_link, request)
     )

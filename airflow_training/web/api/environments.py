@@ -39,7 +39,7 @@ def other_run(request: Request, other_dag: str, other: str) -> RunRecord:
 def difference(
     run: RunDep, before: Annotated[RunRecord, Depends(other_run)]
 ) -> EnvironmentDifference:
-    """Return what a run has differently than the other one."""
+    """Differences between the environments of two runs."""
     return environment_difference(_environment(before), _environment(run))
 
 

@@ -77,7 +77,7 @@ def logs_of(request: Request, run: RunRecord) -> RunLogs:
 
 
 def generation_of(run: RunRecord, chosen: AttemptId) -> str:
-    """Return what tells this log from another one of the same instance."""
+    """Changes when this log is replaced by another one of the same instance."""
     return f"{run.submitted_at:.3f}.{chosen.epoch}.{chosen.job_attempt}.{chosen.attempt}"
 
 

@@ -111,7 +111,7 @@ async def _begin_document(
     dependencies=[Depends(read), Depends(submit), Depends(from_own_page)],
 )
 def check(request: Request, run: RunDep, user: UserDep, asked: CheckRequest) -> CheckAnswer:
-    """Return what is wrong with a document that is to run in the place of this run's. Starts nothing."""
+    """Check a document that is to run in the place of this run's. Starts nothing."""
     return _checked(request, run, user, asked.document).answer()
 
 

@@ -72,7 +72,7 @@ class CommitWait:
         return part, marker.cursor
 
     def await_manifest(self, *, seconds: float) -> Manifest | None:
-        """Return what rank 0 committed; None where a rank failed, or nothing came within `seconds`."""
+        """The manifest of rank 0; None where a rank failed, or nothing came within `seconds`."""
 
         def look() -> Manifest | bool | None:
             self._check()

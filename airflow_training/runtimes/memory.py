@@ -240,7 +240,7 @@ class MemoryRuntime(Simulation):
         return {k: i.observe() for k, i in state.instances.items() if i.state not in ENDED}
 
     def spec(self, run_uid: str, role: str, index: int) -> InstanceSpec:
-        """Return what the current object was made from; raises KeyError."""
+        """The spec of the current object; raises KeyError."""
         return self._runs[run_uid].instances[InstanceKey(role, index)].spec
 
     def finish(

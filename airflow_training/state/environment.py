@@ -154,7 +154,7 @@ class EnvironmentRecords(StorePart):
             return _last_two(connection, uid)
 
     def software(self, uid: str) -> Mapping[InstanceKey, Mapping[str, Any]]:
-        """Return what each instance that has told it runs: its Python, and the packages of that."""
+        """Software of each instance that has reported it: its Python, and that Python's packages."""
         with self._db.read() as connection:
             rows = connection.execute(
                 select(EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.body).where(

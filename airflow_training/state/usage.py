@@ -115,7 +115,7 @@ def record_kept(
 def of_runs(
     connection: Connection, uids: Collection[str], *, now: float
 ) -> Mapping[str, Sequence[AttemptUsage]]:
-    """Return what each attempt of the runs used, oldest first; runs that used nothing are left out."""
+    """Usage of each attempt of the runs, oldest first; runs without any are left out."""
     rows = connection.execute(
         select(
             UsageRow.run,

@@ -101,7 +101,7 @@ def _unknown(run: RunOverview) -> bool:
 
 
 def dag_of(record: RunRecord) -> str:
-    """Return what stands in a path for the run's DAG."""
+    """The run's DAG as a path has it."""
     return record.key.dag_id or COMMAND_LINE
 
 
@@ -111,13 +111,13 @@ def version_of(run: RunOverview) -> str:
 
 
 def mark_of(seen: str) -> RunMark | None:
-    """Return what `version_of` made a text of; None for any other text."""
+    """Parse the text of `version_of`; None for any other text."""
     found = re.fullmatch(r"([0-9]{1,9})\.([0-9]{1,9})", seen, re.ASCII)
     return None if found is None else RunMark(int(found[1]), int(found[2]))
 
 
 def actions_of(run: RunOverview) -> list[ActionName]:
-    """Return what can be asked of a run in its state."""
+    """Actions that a run accepts in its state."""
     entry = run.entry
     stopping = entry.state in ("Failed", "Stopped") and not entry.drained
     if run.record.tombstone or (entry.state in TERMINAL_JOB_STATES and not stopping):
@@ -130,7 +130,7 @@ def actions_of(run: RunOverview) -> list[ActionName]:
 
 
 def asked_of(run: RunOverview, requests: Sequence[Request]) -> AskedAction | None:
-    """Return what was asked of a run last and waits for the loop. `requests`: oldest first."""
+    """The newest action that waits for the loop. `requests`: oldest first."""
     entry = run.entry
     if run.record.tombstone or (entry.state in TERMINAL_JOB_STATES and entry.drained):
         return None  # nobody will take it up any more
@@ -297,7 +297,7 @@ def _command(role: ResolvedRole) -> list[str] | None:
 
 
 def checkpoints_of(ledger: Ledger) -> list[CheckpointAnswer]:
-    """Return what the store knows of a run's checkpoints, the newest first."""
+    """Checkpoints of a run that the store knows, the newest first."""
     commits = _commits(ledger.job, ledger.instances.values())
     known = {(each.uri, each.step, each.digest): each for each in commits}
     newest_first = sorted(known.values(), key=lambda each: (each.at, each.step), reverse=True)

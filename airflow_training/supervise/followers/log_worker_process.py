@@ -49,7 +49,7 @@ class LogWorker:
         return None if self._process is None else self._process.pid
 
     async def scan(self, piece: PieceOfLog, text: bytes) -> LogPieceResult:
-        """Return what became of a piece; raises WorkerDied."""
+        """Scan a piece in the worker; raises WorkerDied."""
         async with self._turn:
             asking = asyncio.ensure_future(self._ask(piece, text))
             try:

@@ -225,15 +225,15 @@ def _uids(folder: Path) -> dict[str, str]:
         store.close()
 
 
-def check_page(page: Any, where: str) -> None:
-    """Nothing hangs over the edge, and axe finds nothing serious."""
+def check_page(page: Any, where: str, *, within: str = "html") -> None:
+    """Nothing hangs over the edge, and axe finds nothing serious; `within`: selects the part that it looks at."""
     wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
     assert wide <= 0, f"{where} is {wide} px too wide"
     if not AXE.is_file():
         assert shutil.which("npm") is None, "axe is not installed: make e2e installs it with npm"
         return
     page.evaluate(AXE.read_text())
-    found = page.evaluate("axe.run({resultTypes: ['violations']})")
+    found = page.evaluate("within => axe.run(within, {resultTypes: ['violations']})", within)
     serious = {
         each["id"]: [node["html"][:200] for node in each["nodes"]]
         for each in found["violations"]

@@ -6,7 +6,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -38,9 +38,13 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
 
 @contextlib.contextmanager
 def run_airflow(
-    home: Path, *, path: str = "", environment: Mapping[str, str] | None = None
+    home: Path,
+    *,
+    path: str = "",
+    environment: Mapping[str, str] | None = None,
+    prepare: Callable[[AirflowStack], None] = lambda _: None,
 ) -> Iterator[Airflow]:
-    """Run one below this path of its server, with users `admin` and `reader`."""
+    """Run one below this path of its server, with users `admin` and `reader`; `prepare`: done when its database is there."""
     stack = AirflowStack(
         home=home,
         path=path,
@@ -73,6 +77,7 @@ def run_airflow(
     (home / "dags" / "generic.py").write_text(GENERIC)
     try:
         stack.migrate()
+        prepare(stack)
         stack.start()
         stack.wait_healthy()
         running.connect()

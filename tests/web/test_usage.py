@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 from datetime import datetime
 from typing import Any
 
@@ -155,3 +156,12 @@ def test_the_table_is_no_formula(client):
     job = get(client, path="usage.csv", by="job").text.splitlines()
     assert job[0].startswith("job,dag_id,start,end,basis,runs,")
     assert job[1].startswith("digits,digits,2024-01-01T00:00:00.000Z,")
+
+
+@pytest.mark.parametrize(
+    "first", ["=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20"]
+)
+def test_no_name_begins_as_a_formula(client, first):
+    used("first", submitted_by=f"{first}cmd|' /C calc'!A0")
+    rows = csv.reader(io.StringIO(get(client, path="usage.csv").text, newline=""))
+    assert not [cell for row in rows for cell in row if cell.startswith(first)]

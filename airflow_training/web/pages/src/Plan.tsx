@@ -43,7 +43,7 @@ export function Plan({ plan }: { plan: PlanDocument }) {
           <Table.Root size="sm">
             <Table.Header>
               <Table.Row>
-                {["", "Predicted", RANGE, "Measured", "Difference"].map((each) => (
+                {["", "Predicted", RANGE, ...(measured ? ["Measured", "Difference"] : [])].map((each) => (
                   <Table.ColumnHeader css={TIGHT} display={each === RANGE ? WIDE : undefined} key={each} textAlign={each ? "end" : undefined}>
                     {each}
                   </Table.ColumnHeader>
@@ -111,6 +111,11 @@ export function Plan({ plan }: { plan: PlanDocument }) {
   );
 }
 
+function signedPercent(difference: number | null): string {
+  return difference === null ? "–" : `${difference > 0 ? "+" : ""}${difference.toFixed(1)} %`;
+}
+
+/** `measured`: null where the others are, and undefined where nothing is. */
 function Against({
   measured,
   name,
@@ -124,12 +129,12 @@ function Against({
   range: string;
   text: (value: number) => string;
 }) {
-  const known = measured !== null && measured !== undefined;
+  const known = typeof measured === "number";
   const difference = known ? (100 * (measured - predicted)) / predicted : null;
   return (
     <Table.Row>
       <Table.Cell css={TIGHT}>{name}</Table.Cell>
-      {[text(predicted), range || "–", known ? text(measured) : "–", difference === null ? "–" : `${difference > 0 ? "+" : ""}${difference.toFixed(1)} %`].map(
+      {[text(predicted), range || "–", ...(measured === undefined ? [] : [known ? text(measured) : "–", signedPercent(difference)])].map(
         (each, column) => (
           <Table.Cell
             css={TIGHT}

@@ -107,9 +107,8 @@ def test_a_training_is_paused_resumed_scaled_and_stopped(site: Site):
         page.keyboard.press("Escape")
         dialog.wait_for(state="detached")
         press(page, "Stop")
-        page.wait_for_function(
-            "() => document.activeElement.closest('[role=dialog] input') !== null"
-        )
+        dialog.wait_for()
+        go(page, "Reason.*")
         page.keyboard.type("by hand")
         page.keyboard.press("Enter")
         page.get_by_text("stopped", exact=True).first.wait_for()

@@ -235,6 +235,12 @@ def _uids(folder: Path) -> dict[str, str]:
         store.close()
 
 
+_REST = """() => Promise.all(document.getAnimations()
+    .filter(each => each.effect?.getComputedTiming().iterations !== Infinity)
+    .map(each => each.finished.catch(() => null)))"""
+"""What fades in has too little contrast until it is there."""
+
+
 def check_page(page: Any, where: str, *, within: str = "html") -> None:
     """Nothing hangs over the edge, and axe finds nothing serious; `within`: selects the part that it looks at."""
     wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
@@ -243,6 +249,7 @@ def check_page(page: Any, where: str, *, within: str = "html") -> None:
         may_lack = shutil.which("npm") is None and "CI" not in os.environ
         assert may_lack, "axe is not installed: make e2e installs it with npm"
         return
+    page.evaluate(_REST)
     page.evaluate(AXE.read_text())
     found = page.evaluate("within => axe.run(within, {resultTypes: ['violations']})", within)
     serious = {
@@ -250,4 +257,4 @@ def check_page(page: Any, where: str, *, within: str = "html") -> None:
         for each in found["violations"]
         if each["impact"] in ("serious", "critical")
     }
-    assert serious == {}, where
+    assert serious == {}, f"{where}: {serious}"

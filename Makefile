@@ -10,14 +10,14 @@ PINS := $(addprefix --constraint ,$(CONSTRAINTS))
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS)
 PACKAGES := $(PINS) --editable '.[dev]' $(if $(WITH),'$(WITH)')
 PAGES := airflow_training/web/pages
-# Where there is no npm, the tests of the pages' sources are skipped; what is built of them is in the repository.
-NODE := $(if $(shell command -v npm),$(PAGES)/node_modules/.installed)
+# Where there is no npm, the tests of the pages' sources are skipped; what is built of them is in the repository. CI has to have one.
+NODE := $(if $(shell command -v npm),$(PAGES)/node_modules/.installed,$(if $(CI),npm))
 
 # The tests start a few hundred interpreters; without bytecode each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install pages screenshots demo docs check test scenarios lint types pure fmt e2e emulator cluster frameworks light soak mutations bench changelog clean
+.PHONY: help install pages screenshots demo docs check test scenarios lint types pure fmt e2e fab npm emulator cluster frameworks light soak mutations bench changelog clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 $(PAGES)/node_modules/.installed: $(PAGES)/package-lock.json
 	npm ci --prefix $(PAGES) --silent
 	@touch $@
+
+npm:
+	@echo "npm is missing: install node, of which it is a part"; exit 1
 
 pages: $(INSTALLED) $(NODE) ## build the pages from their sources, and the types of the API that they use
 	$(BIN)/python -m airflow_training.web.openapi > $(PAGES)/node_modules/.openapi.json
@@ -61,6 +64,14 @@ scenarios: $(INSTALLED)
 e2e: $(INSTALLED) $(NODE) ## all other tests with real processes, emulated pods and a real Airflow (ROOM=runtimes for those of one room)
 	$(BIN)/python -m tests.gate.rerun -n 2 --dist loadgroup --durations 50 -m "e2e and not cluster and not frameworks and not soak" $(if $(ROOM),tests/$(ROOM))
 
+.fab/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .fab
+	.fab/bin/python -m pip install --quiet --disable-pip-version-check $(PINS) --editable '.[dev]' apache-airflow-providers-fab
+	@touch $@
+
+fab: .fab/.installed ## who sees the pages under Airflow's FAB auth manager, in an environment of its own
+	.fab/bin/python -m pytest tests/airflow/test_pages_fab_e2e.py
+
 emulator: $(INSTALLED) ## the tests of the emulated Kubernetes API: after a change to tests/kubernetes/emulator
 	$(BIN)/python -m pytest -n 2 tests/kubernetes/emulated
 
@@ -74,7 +85,7 @@ light: ## the command line's tests where only the wheel and what it requires are
 	.light/bin/python -m pip install --quiet --disable-pip-version-check '.[logs,plots,postgres]' hypothesis pytest pytest-timeout
 	.light/bin/python -m pytest tests/cli -m pure
 
-soak: $(INSTALLED) ## the long random tests, of which `make e2e` runs a sample
+soak: $(INSTALLED) $(NODE) ## the long random tests, of which `make e2e` runs a sample
 	ALL_EXAMPLES=1 $(BIN)/python -m pytest --hypothesis-profile=default -W error::ResourceWarning -W error::pytest.PytestUnraisableExceptionWarning -m "soak or hypothesis"
 
 # A virtual environment for each framework that ours does not hold.
@@ -112,4 +123,4 @@ bench: $(INSTALLED) ## print the benchmark figures
 	PYTHONPATH=.bench $(BIN)/python -m benchmarks $(ONLY)
 
 clean: ## remove .venv, caches and what the demo left
-	rm -rf .venv .demo .bench .frameworks .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .demo .bench .fab .frameworks .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -30,11 +30,11 @@ __all__ = ["InstanceLogsLink", "TrainingPlugin"]
 
 PREFIX = "/training"
 _ICON = (
-    "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke='{colour}'"
-    " stroke-width='2' stroke-linecap='round' stroke-linejoin='round'>"
-    "<path d='M3 3v18h18'/><path d='M7 5q2 10 13 11'/></svg>"
+    "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' xmlns:x='http://www.w3.org/1999/xlink' viewBox='0 0 24 24'"
+    " fill='none' stroke-linecap='round' stroke-linejoin='round'><defs><path id='a' d='M3 3v18h18M7 5q2 10 13 11'/></defs>"
+    "<use x:href='%23a' stroke='{halo}' stroke-width='5'/><use x:href='%23a' stroke='{colour}' stroke-width='2'/></svg>"
 )
-"""A loss that falls, in the place of a plug."""
+"""A loss that falls, in the place of a plug. Airflow turns what is behind it dark where it is chosen: hence the halo."""
 _MANIFEST = Path(__file__).parent / "web" / "static" / "manifest.json"
 
 
@@ -84,8 +84,8 @@ def _react_apps() -> list[dict[str, Any]]:
             "bundle_url": f"{PREFIX.removeprefix('/')}/static/{built}",
             "destination": destination,
             "url_route": route,
-            "icon": _ICON.format(colour="%233f3f46"),
-            "icon_dark_mode": _ICON.format(colour="%23d4d4d8"),
+            "icon": _ICON.format(colour="%233f3f46", halo="white"),
+            "icon_dark_mode": _ICON.format(colour="%23d4d4d8", halo="none"),
             **more,
         }
         for name, destination, route, more in places

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import random
 import subprocess
@@ -29,6 +30,7 @@ from airflow_training.state.models import MetricRow, table_of
 from airflow_training.state.store import RunRecord, Store, open_store
 from airflow_training.web.reduction import kept_points
 from airflow_training.web.series import SeriesMemory
+from airflow_training.web.static_files import FOLDER
 from benchmarks.report import figure, heading, median, quantile
 
 RANKS, POINTS = 64, 10_000
@@ -36,6 +38,7 @@ PAGES = 200
 REPORTS = 15
 TRIALS = 200
 LOG_BYTES = 100 << 30
+HELD_BYTES = 16 << 20
 
 PLUGIN = """
 import os, time, airflow.plugins_manager, airflow.sdk.configuration
@@ -160,6 +163,58 @@ def logs(store: Store, server: Server) -> None:
         figure(f"log of 100 GB: {name}", median(taken) * 1000, "ms", target=target)
 
 
+def memory(store: Store, server: Server) -> None:
+    """What the server holds more than before, at most, while it answers one request after the other."""
+    run = a_run(store, "held", ranks=8)
+    line = b"2026-11-26 12:00:00 step 12345: loss 0.1234 accuracy 0.98\n"
+    for index in range(8):
+        folder = load_settings().local_dir / run.uid / f"worker-{index}" / "attempt-0.0.0"
+        folder.mkdir(parents=True)
+        (folder / "log").write_bytes(line * (HELD_BYTES // len(line)))
+    base = f"{server.url}/dags/~/trainings/{run.uid}/log"
+    draw = random.Random(0)
+
+    def requests(count: int) -> Iterator[str]:
+        for number in range(count):
+            offset = draw.randrange(HELD_BYTES)
+            if number % 20 == 0:
+                yield f"{base}/search?pattern=needle"
+            elif number % 4 == 0:
+                yield f"{base}/lines"
+            else:
+                yield f"{base}?role=worker&index={number % 8}&offset={offset}&size={1 << 20}"
+
+    for each in requests(40):  # what is imported and kept for good
+        server.client.get(each).raise_for_status()
+    process = Path(f"/proc/{server.process.pid}")
+    (process / "clear_refs").write_text("5")  # the peak begins anew
+    before = _held(process, "VmRSS")
+    for each in requests(200):
+        server.client.get(each).raise_for_status()
+    grown = (_held(process, "VmHWM") - before) / 1024
+    figure("200 requests for logs, merged logs and searches: memory at its peak", grown, "MiB", target="4 MiB")
+
+
+def _held(process: Path, name: str) -> int:
+    """Return a number of `/proc/PID/status`, in KiB."""
+    for line in (process / "status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    raise LookupError(name)
+
+
+def sizes() -> None:
+    """What a browser loads, compressed as the server does it."""
+    loaded = {
+        path.name: len(gzip.compress(path.read_bytes(), mtime=0))
+        for path in FOLDER.glob("*.js")
+        if not path.name.startswith("shell.")  # Airflow has those libraries itself
+    }
+    entry = sum(size for name, size in loaded.items() if name.startswith("pages."))
+    figure("entry of the pages, compressed", entry / 1024, "KiB", target="90 KiB")
+    figure("all of the pages, compressed", sum(loaded.values()) / 1024, "KiB", target="350 KiB")
+
+
 async def followers(store: Store, server: Server) -> None:
     run = a_run(store, "live")
     arrived: dict[int, list[float]] = {}
@@ -265,7 +320,9 @@ def main() -> None:
         charts(store)
         server = Server()
         logs(store, server)
+        memory(store, server)
         asyncio.run(followers(store, server))
         server.kill()
         buttons(store)
     plugin()
+    sizes()

@@ -65,13 +65,15 @@ class AirflowStack:
     """The four components over one home. `environment` is added to what they inherit."""
 
     home: Path
+    path: str = ""
+    """Below which its UI and API are served, such as `/airflow`, as behind a proxy."""
     environment: Mapping[str, str] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         self.port, worker_log, trigger_log = free_ports(3)
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://127.0.0.1:{self.port}{self.path}"
         self.env = {
             # A half-filled configuration of the caller must not leak into this Airflow.
             **{k: v for k, v in os.environ.items() if not k.startswith("AIRFLOW")},
@@ -83,6 +85,7 @@ class AirflowStack:
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
             "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__API__BASE_URL": self.url,
             "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__PORT": str(self.port),
             "AIRFLOW__API__WORKERS": "1",

@@ -156,4 +156,4 @@ def usage_csv(answer: UsageAnswer) -> str:
 
 def _cell(text: str) -> str:
     """Return text that no spreadsheet takes for a formula: users choose these names."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    return f"'{text}" if text.startswith(tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")) else text

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,22 @@ XCOM_BACKEND = "airflow.providers.common.io.xcom.backend.XComObjectStorageBacken
 @pytest.fixture(scope="session")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     """Return a running Airflow whose jobs folder holds what `airflow-training init` writes."""
-    home = tmp_path_factory.mktemp("airflow")
+    with run_airflow(tmp_path_factory.mktemp("airflow")) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def run_airflow(
+    home: Path,
+    *,
+    path: str = "",
+    environment: Mapping[str, str] | None = None,
+    prepare: Callable[[AirflowStack], None] = lambda _: None,
+) -> Iterator[Airflow]:
+    """Run one below this path of its server, with users `admin` and `reader`; `prepare`: done when its database is there."""
     stack = AirflowStack(
         home=home,
+        path=path,
         environment={
             # each job file is a DAG file of its own: a new one is parsed at once and alone
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(BUNDLES),
@@ -48,6 +62,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,reader:viewer",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
+            **(environment or {}),
         },
     )
     running = Airflow(stack=stack, room=home / "room")
@@ -62,6 +77,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     (home / "dags" / "generic.py").write_text(GENERIC)
     try:
         stack.migrate()
+        prepare(stack)
         stack.start()
         stack.wait_healthy()
         running.connect()

@@ -7,17 +7,17 @@ is killed; the page needs no reload.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.airflow.pages import launched, open_training, signed_in, wait_phrase
 from tests.airflow.stack import Airflow
-from tests.web.site import CHROMIUM, FLAGS
+from tests.web.site import CHROMIUM
 
-sync_api = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("playwright.sync_api")
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(600),
@@ -39,26 +39,8 @@ exit $code
 
 @pytest.fixture
 def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+    with launched() as opened:
         yield opened
-        opened.close()
-
-
-@contextlib.contextmanager
-def signed_in(browser: Any, airflow: Airflow, user: str) -> Iterator[Any]:
-    """Give a page that Airflow takes for the user's."""
-    context = browser.new_context(
-        base_url=airflow.stack.url, viewport={"width": 1440, "height": 900}
-    )
-    token = {"name": "_token", "value": airflow.token_of(user), "url": airflow.stack.url}
-    context.add_cookies([token])
-    page = context.new_page()
-    page.set_default_timeout(120_000)
-    try:
-        yield page
-    finally:
-        context.close()
 
 
 def write(airflow: Airflow, job: str) -> None:
@@ -68,17 +50,8 @@ def write(airflow: Airflow, job: str) -> None:
     airflow.write(airflow.document(job, command=command, restart={"maxRestarts": 0}))
 
 
-def open_training(page: Any, job: str, run_id: str) -> None:
-    page.goto(f"/dags/{job}/runs/{run_id}")
-    page.get_by_role("link", name="Training", exact=True).click()
-
-
 def wait_step(page: Any) -> None:
     page.get_by_text(re.compile(r"^[1-9]\d* of 9,000$")).wait_for()
-
-
-def wait_phrase(page: Any, phrase: str) -> None:
-    page.get_by_text(phrase, exact=True).first.wait_for()
 
 
 def test_a_training_is_followed_from_queued_to_done_and_compared_with_one_that_failed(
@@ -87,8 +60,9 @@ def test_a_training_is_followed_from_queued_to_done_and_compared_with_one_that_f
     for job in ("followed", "failing"):
         write(airflow, job)
     run_id = airflow.trigger("followed")
-    with signed_in(browser, airflow, "admin") as page:
-        open_training(page, "followed", run_id)
+    # meanwhile the server is killed
+    with signed_in(browser, airflow, "admin", away="net::ERR_") as page:
+        open_training(page, airflow, "followed", run_id)
         wait_phrase(page, "running")
         failing = airflow.trigger("failing")
         wait_step(page)
@@ -101,14 +75,14 @@ def test_a_training_is_followed_from_queued_to_done_and_compared_with_one_that_f
         airflow.crash("api-server")
         airflow.end("followed")
         wait_phrase(page, "succeeded")
-        open_training(page, "failing", failing)
+        open_training(page, airflow, "failing", failing)
         wait_step(page)
         airflow.end("failing", 1)
         cause = page.get_by_role("alert").filter(has_text="learning rate must be positive")
         cause.wait_for()
         cause.get_by_role("button").first.click()
         page.get_by_role("log").get_by_text("learning rate must be positive").last.wait_for()
-        page.goto("/plugin/trainings")
+        page.goto(f"{airflow.stack.url}/plugin/trainings")
         for job in ("followed", "failing"):
             page.get_by_role("row", name=job).locator("label").click()
         page.get_by_role("button", name="Compare").click()
@@ -126,15 +100,15 @@ def test_a_training_is_seen_by_who_may_read_it_and_stopped_by_who_may_change_it(
     run_id = airflow.trigger("paged")
     airflow.wait_started("paged")
     with signed_in(browser, airflow, "reader") as page:
-        page.goto("/plugin/trainings")
+        page.goto(f"{airflow.stack.url}/plugin/trainings")
         page.get_by_role("link", name="paged", exact=True).click()
         page.get_by_role("heading", name="paged", exact=True).wait_for()
         page.get_by_role("row", name="worker-0").wait_for()
         assert page.get_by_role("button", name="Stop").count() == 0
     with signed_in(browser, airflow, "admin") as page:
-        page.goto("/")
+        page.goto(f"{airflow.stack.url}/")
         page.get_by_text("Failed in 24 hours").wait_for()
-        open_training(page, "paged", run_id)
+        open_training(page, airflow, "paged", run_id)
         wait_phrase(page, "running")
         page.get_by_role("button", name="Stop").click()
         page.get_by_role("dialog").get_by_role("button", name="Stop").click()
@@ -143,11 +117,11 @@ def test_a_training_is_seen_by_who_may_read_it_and_stopped_by_who_may_change_it(
     assert airflow.alive("paged") == []
     assert airflow.ledger("paged", run_id).job.state == "Stopped"
     with signed_in(browser, airflow, "reader") as page:
-        open_training(page, "paged", run_id)
+        open_training(page, airflow, "paged", run_id)
         wait_phrase(page, "stopped")
         assert page.get_by_role("button", name="Run again").count() == 0
     with signed_in(browser, airflow, "admin") as page:
-        open_training(page, "paged", run_id)
+        open_training(page, airflow, "paged", run_id)
         page.get_by_role("button", name="Run again").click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_role("button", name="Run again").dblclick()

@@ -1,8 +1,9 @@
-"""Makes the pictures of docs/pages.md: `make screenshots`."""
+"""Makes the pictures of README and docs/pages.md: `make screenshots`."""
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,38 @@ from airflow_training.cli.airflow_stack import AirflowStack
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.store import Store
 from tests.state.samples import a_job, a_ledger, take, worker
-from tests.web.site import CHROMIUM, FLAGS, JOB, SCRIPT, Site, serve
+from tests.web.site import CHROMIUM, FLAGS, JOB, SAVING, SCRIPT, Site, serve
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
-_HIDE_FOLDER = """folder => document.querySelectorAll("code").forEach(
-    each => { each.textContent = each.textContent.replace(folder, "/home/ann/digits") })"""
-"""Where the project is on this machine is nobody's business."""
+MOST_BYTES = 150_000
+"""Of a picture: they are kept with the sources."""
+_HIDE_FOLDERS = """folders => {
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) for (const each of folders)
+        if (texts.currentNode.data.includes(each)) texts.currentNode.data = texts.currentNode.data.replaceAll(each, "/home/ann/digits");
+}"""
+"""Where things are on this machine is nobody's business."""
+_PLAIN = SCRIPT
+for _hostile, _usual in (
+    (
+        "<img src=x onerror=alert(1)> is no learning rate",
+        "learning rate must be positive, not -0.1",
+    ),
+    (r"\x1b[32mgreen\x1b[0m <b>not bold</b>", "loss {1 / step + rank:.4f}"),
+    ("<b>0</b>", "0"),
+    ("<b>{i}</b>", "{i}"),
+):
+    assert _hostile in _PLAIN
+    _PLAIN = _PLAIN.replace(_hostile, _usual)
+_SCRIPTS = {"train.py": _PLAIN, "save.py": SAVING}
+"""What the tests of pages run, without the texts by which these see that text stays text."""
+_FOLDERS = [str(IMAGES.parents[1]), str(Path(sys.prefix).parent)]
 
 
 def main() -> None:
     """Write a picture of each page, some of them dark."""
-    with tempfile.TemporaryDirectory() as folder, serve(Path(folder)) as site:
+    with tempfile.TemporaryDirectory() as folder, serve(Path(folder), scripts=_SCRIPTS) as site:
+        _FOLDERS.append(folder)
         with site.page(height=520) as page:
             page.get_by_role("img", name="loss from").nth(2).wait_for()
             _save(page, "trainings")
@@ -33,6 +55,13 @@ def main() -> None:
             _save(page, "compare")
         _of(site, "living", "overview", "run")
         _of(site, "done", "charts", "charts", dark=True)
+        _heat_map(site)
+        _merged_log(site)
+        _dialog(site)
+        with site.page(width=360, height=760, dark=True) as page:
+            site.open(page, "living")
+            page.get_by_text("of 100,000").first.wait_for()
+            _save(page, "phone")
         _of(site, "done", "data", "data")
         _of(site, "done", "predictions", "predictions")
         _of(site, "done", "plan", "plan")
@@ -56,12 +85,16 @@ def _in_airflow() -> None:
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        AirflowStack(home=Path(folder)) as stack,
+        # on a busy machine a triggerer is late, and no picture is to show it as dead
+        AirflowStack(
+            home=Path(folder),
+            environment={"AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "600"},
+        ) as stack,
         sync_playwright() as driver,
     ):
         jobs = Path(folder) / "jobs"
         jobs.mkdir()
-        (jobs / "train.py").write_text(SCRIPT)
+        (jobs / "train.py").write_text(_PLAIN)
         job = JOB.format(name="digits", steps=100_000, more="")
         (jobs / "digits.yaml").write_text(
             job.replace("[python, train.py", f"[python, {jobs}/train.py")
@@ -83,6 +116,10 @@ def _in_airflow() -> None:
             page.get_by_role("row", name="worker-1").get_by_text("running").wait_for()
             page.wait_for_timeout(20_000)
             _save(page, "airflow")
+            page.goto("/dags/digits/runs/nightly/tasks/worker.run/plugin/training-task")
+            page.get_by_role("log").get_by_text("loss").nth(5).wait_for()
+            page.wait_for_timeout(3000)
+            _save(page, "task")
             page.goto("/")
             page.get_by_text("Failed in 24 hours").wait_for()
             page.wait_for_timeout(3000)
@@ -123,11 +160,38 @@ def _of(
             tab, "tbody tr"
         )
         page.locator(ready).first.wait_for()
-        if tab == "charts":
-            page.get_by_role("button", name="Heat map").first.click()
-        page.evaluate(_HIDE_FOLDER, str(IMAGES.parents[1]))
         page.wait_for_timeout(1500)  # for what moves to come to rest; nothing is asserted here
         _save(page, name)
+
+
+def _heat_map(site: Site) -> None:
+    with site.page(height=940) as page:
+        site.open(page, "done", "charts")
+        page.locator("canvas").first.wait_for()
+        page.get_by_role("button", name="Heat map").nth(1).click()
+        page.get_by_role("img", name="rows of ranks").scroll_into_view_if_needed()
+        page.wait_for_timeout(1000)
+        _save(page, "heatmap")
+
+
+def _merged_log(site: Site) -> None:
+    with site.page(height=620) as page:
+        site.open(page, "broken", "logs")
+        page.get_by_label("Instance").select_option("All, by time")
+        page.get_by_role("log").get_by_role("button", name="Open master-0 at byte 0").wait_for()
+        page.get_by_role("log").get_by_text("ValueError").last.scroll_into_view_if_needed()
+        page.wait_for_timeout(500)
+        _save(page, "merged")
+
+
+def _dialog(site: Site) -> None:
+    with site.page(height=620) as page:
+        site.open(page, "living")
+        page.get_by_role("row", name="worker-1").get_by_text("running").wait_for()
+        page.get_by_role("button", name="Stop").click()
+        page.get_by_role("dialog").get_by_label("Reason").fill("wrong data")
+        page.wait_for_timeout(500)
+        _save(page, "dialog")
 
 
 def _editor(site: Site) -> None:
@@ -142,7 +206,10 @@ def _editor(site: Site) -> None:
 
 
 def _save(page: Any, name: str) -> None:
-    page.screenshot(path=IMAGES / f"page-{name}.png")
+    page.evaluate(_HIDE_FOLDERS, _FOLDERS)
+    path = IMAGES / f"page-{name}.png"
+    page.screenshot(path=path)
+    assert path.stat().st_size <= MOST_BYTES, path
 
 
 if __name__ == "__main__":

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from typing import Any
 
 import pytest
 
-from airflow_training.state.store import RunRecord
-from tests.state.samples import START, a_ledger, worker
+from airflow_training.documents.resolved import RunKey
+from airflow_training.state.store import RunRecord, open_store
+from tests.state.samples import START, a_job, a_ledger, worker
 from tests.web.conftest import FakeLogs, a_run
 
 LINES = b"".join(b"line %d\n" % number for number in range(1000))
@@ -87,6 +90,24 @@ def test_a_download_is_the_log_byte_for_byte(client, run, logs: FakeLogs):
     answer = client.get(path)
     assert answer.content == logs.text
     assert "digits-worker-0.0.log" in answer.headers["content-disposition"]
+
+
+@pytest.mark.parametrize(
+    "name", ['a"; filename="b.exe', "a\r\nSet-Cookie: b=c", "../../etc/passwd", "a;b", "\u202egpj.exe"]
+)  # fmt: skip
+def test_the_name_of_a_download_is_nothing_but_a_name(client, airflow_home, name: str):
+    running = worker(0, wanted=True, state="running", started_at=START)
+    run = open_store().create_run(
+        RunKey(source="here", dag_id="digits", run_id="named"),
+        dataclasses.replace(a_job(), name=name),
+        a_ledger(running, state="Running"),
+        controller="here",
+        queue=False,
+    )
+    path = f"/api/dags/digits/trainings/{run.uid}/log/download?role=worker&index=0"
+    answer = client.get(path)
+    assert re.fullmatch(r'attachment; filename="[\w.-]+"', answer.headers["content-disposition"])
+    assert "set-cookie" not in answer.headers
 
 
 def test_an_instance_that_never_ran_has_an_empty_log(client, run):

@@ -46,7 +46,7 @@ def test_instances_say_how_fast_they_are_and_when_they_were_heard(site: Site):
         place = heads(page).index("Rank") - 1  # the first cell heads its row
         assert row.get_by_role("cell").nth(place).inner_text() == "2"
         assert "GPU" not in heads(page), "no instance has one"
-        assert heads(page)[5:8] == ["Samples/s", "loss", "Last heard"]
+        assert heads(page)[3:7] == ["Step", "Samples/s", "loss", "Last heard"]
         row.get_by_role("button", name="Log of worker-1").click()
         page.get_by_role("log").get_by_text("green").first.wait_for()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -189,3 +190,12 @@ def test_the_page_has_money_once_there_are_prices(client):
     assert (told["currency"], told["sums"][0]["cost"]) == ("EUR", "0.0500")
     (row,) = csv.DictReader(get(client, path="usage.csv").text.splitlines())
     assert (row["cost"], row["currency"]) == ("0.0500", "EUR")
+
+
+@pytest.mark.parametrize(
+    "first", ["=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20"]
+)
+def test_no_name_begins_as_a_formula(client, first):
+    used("first", submitted_by=f"{first}cmd|' /C calc'!A0")
+    rows = csv.reader(io.StringIO(get(client, path="usage.csv").text, newline=""))
+    assert not [cell for row in rows for cell in row if cell.startswith(first)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -166,7 +167,7 @@ async def download(
     """Return all that one attempt wrote so far, byte for byte."""
     runtime, ref = await asyncio.to_thread(_reference, request, run, role, index, attempt)
     first = await runtime.read_log(ref, Cursor(), limit=_SIZE)
-    name = f"{run.job}-{role}-{index}.{ref.attempt}.log"
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", f"{run.job}-{role}-{index}.{ref.attempt}.log")
     return StreamingResponse(
         _rest(runtime, ref, first),
         media_type="text/plain; charset=utf-8",

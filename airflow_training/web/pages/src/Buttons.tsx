@@ -61,7 +61,12 @@ export function Buttons({ detail, now }: { detail: Detail; now: number }) {
 
   const said = error ?? (received ? `${LABELS[received.action].toLowerCase()}: received` : asked ? askedText(asked) : "");
   return (
-    <Flex align="center" flexWrap={{ base: "wrap", md: "nowrap" }} w={{ base: offered || said ? "100%" : "auto", md: "auto" }}>
+    <Flex
+      align="center"
+      flexWrap={{ base: "wrap", md: "nowrap" }}
+      position={offered || said ? undefined : "absolute"} // what is empty keeps no distance to what stands beside it
+      w={{ base: offered || said ? "100%" : "auto", md: "auto" }}
+    >
       <Text
         aria-live="polite"
         color={error ? "red.fg" : "fg.muted"}

@@ -98,21 +98,52 @@ function Reading({ data, onFiles }: { data: DataPage; onFiles: (instance: string
   );
 }
 
+function summaryOf(told: readonly InstanceData[], { least, mean, most }: Imbalance): string {
+  return `Samples of ${told.length} ranks: ${quantity(Math.round(mean))} on average, ${most} has the most, ${least} the fewest`;
+}
+
+/** Of few ranks: a line for each, with its name and its number. */
+function FewBars({ imbalance, most, told }: { imbalance: Imbalance; most: number; told: readonly InstanceData[] }) {
+  const { mean } = imbalance;
+  return (
+    <Box aria-label={summaryOf(told, imbalance)} borderRadius="md" borderWidth="1px" overflowX="auto" p={3} role="img" tabIndex={0}>
+      <Box alignItems="center" columnGap={3} display="grid" fontSize="sm" fontVariantNumeric="tabular-nums" gridTemplateColumns="auto 1fr auto">
+        {told.map((each) => [
+          <Text key="name">{nameOf(each)}</Text>,
+          <Box key="bar" position="relative" py="3px">
+            <Box bg={each.stalled_seconds === null ? "blue.solid" : "orange.solid"} borderRightRadius="sm" h="1.1rem" minW="1px" w={`${(100 * each.samples!) / most}%`} />
+            <Box borderColor="fg" borderInlineStartStyle="dashed" borderInlineStartWidth="1px" bottom={0} left={`${(100 * mean) / most}%`} position="absolute" top={0} />
+          </Box>,
+          <Text key="number" textAlign="end">
+            {quantity(each.samples)}{" "}
+            <Text as="span" color="fg.muted" display={{ base: "none", md: "inline" }}>
+              {signed(deviation(each.samples, mean))}
+            </Text>
+          </Text>,
+        ])}
+      </Box>
+      <Text color="fg.muted" fontSize="xs" mt={2}>
+        {`Dashed: the mean, ${quantity(Math.round(mean))}. `}
+        {told.some((each) => each.stalled_seconds !== null) && "Orange: waits."}
+      </Text>
+    </Box>
+  );
+}
+
 /** A bar for each rank from zero upwards, and the mean as a line through all of them. */
 function Bars({ data, imbalance }: { data: DataPage; imbalance: Imbalance }) {
   const told = data.instances.filter((each) => each.samples !== null);
   const most = Math.max(1, ...told.map((each) => each.samples!));
   const { mean } = imbalance;
   const few = told.length <= 16;
-  const summary = `Samples of ${told.length} ranks: ${quantity(Math.round(mean))} on average, ${imbalance.most} has the most, ${imbalance.least} the fewest`;
+  if (few) return <FewBars imbalance={imbalance} most={most} told={told} />;
   return (
-    <Box aria-label={summary} borderRadius="md" borderWidth="1px" overflowX="auto" p={3} role="img" tabIndex={0}>
+    <Box aria-label={summaryOf(told, imbalance)} borderRadius="md" borderWidth="1px" overflowX="auto" p={3} role="img" tabIndex={0}>
       <Box h="9rem" minW={`${told.length * 2}px`} position="relative">
-        <Flex align="flex-end" gap={told.length > 128 ? 0 : few ? 3 : "2px"} h="100%">
+        <Flex align="flex-end" gap={told.length > 128 ? 0 : "2px"} h="100%">
           {told.map((each) => (
             <Box
               bg={each.stalled_seconds === null ? "blue.solid" : "orange.solid"}
-              borderTopRadius={few ? "sm" : 0}
               flex="1"
               h={`${(100 * each.samples!) / most}%`}
               key={nameOf(each)}
@@ -125,18 +156,9 @@ function Bars({ data, imbalance }: { data: DataPage; imbalance: Imbalance }) {
         </Flex>
         <Box borderColor="fg" borderTopStyle="dashed" borderTopWidth="1px" bottom={`${(100 * mean) / most}%`} left={0} position="absolute" right={0} />
       </Box>
-      {few && (
-        <Flex color="fg.muted" fontSize="xs" gap={3} mt={1}>
-          {told.map((each) => (
-            <Text flex="1" key={nameOf(each)} maxW="12rem" minW={0} textAlign="center" truncate>
-              {nameOf(each)}
-            </Text>
-          ))}
-        </Flex>
-      )}
       <Text color="fg.muted" fontSize="xs" mt={1}>
         {`Dashed: the mean, ${quantity(Math.round(mean))}. `}
-        {!few && `${nameOf(told[0]!)} to ${nameOf(told.at(-1)!)}. `}
+        {`${nameOf(told[0]!)} to ${nameOf(told.at(-1)!)}. `}
         {told.some((each) => each.stalled_seconds !== null) && "Orange: waits."}
       </Text>
     </Box>

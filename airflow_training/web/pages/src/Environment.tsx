@@ -6,7 +6,7 @@ import { useSearchParams } from "react-router-dom";
 
 import { get, ofTraining, type Detail, type EnvironmentAnswer, type EnvironmentDifference, type SummaryPage } from "./api.ts";
 import { Fact, Loading, Problem, Rows, Section } from "./parts.tsx";
-import { bytes, moment } from "./words.ts";
+import { bytes, frameworksOf, moment } from "./words.ts";
 
 type Group = EnvironmentAnswer["groups"][number];
 type Change = EnvironmentDifference["packages"][number];
@@ -55,6 +55,7 @@ function namesOf(instances: readonly string[]): string {
 
 function OfGroup({ framework, group }: { framework: string; group: Group }) {
   const devices = group.devices.map((each) => `${each.count} × ${each.name}${each.bytes ? ` (${bytes(each.bytes)})` : ""}`);
+  const { used, others } = frameworksOf(framework, Object.keys(group.frameworks));
   return (
     <Flex columnGap={8} flexWrap="wrap" rowGap={2}>
       <Fact name="Framework">{framework}</Fact>
@@ -69,11 +70,16 @@ function OfGroup({ framework, group }: { framework: string; group: Group }) {
         <Fact name="System">{[group.system, group.machine].filter(Boolean).join(", ")}</Fact>
       )}
       <Fact name="Devices">{devices.join(", ") || "none"}</Fact>
-      {Object.entries(group.frameworks).map(([name, version]) => (
+      {used.map((name) => (
         <Fact key={name} name={name}>
-          {version}
+          {group.frameworks[name]}
         </Fact>
       ))}
+      {others.length > 0 && (
+        <Fact name={used.length > 0 ? "Also installed" : "Installed"} wide>
+          {others.map((name) => `${name} ${group.frameworks[name]}`).join(", ")}
+        </Fact>
+      )}
     </Flex>
   );
 }

@@ -114,6 +114,7 @@ function InstanceTable({ detail, instances, onLog }: { detail: Detail; instances
 
 /** All that there may be; those that are empty for every instance are left out. */
 function columnsOf(detail: Detail, now: number): Column[] {
+  const again = detail.status.instances.some(({ attempt }) => attempt > 0);
   const used = (text: (usage: Detail["usage"][string]) => string, more?: (usage: Detail["usage"][string]) => ReactNode): Column["cell"] =>
     (each, name) => {
       const usage = detail.usage[name];
@@ -127,7 +128,7 @@ function columnsOf(detail: Detail, now: number): Column[] {
       );
     };
   return [
-    { name: "Attempt", cell: (each) => each.attempt },
+    { name: "Attempt", cell: (each) => (again ? each.attempt : "") },
     { name: "Rank", cell: (each) => rankOf(each, detail.roles) ?? "" },
     {
       name: "Step",

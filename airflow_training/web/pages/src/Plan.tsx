@@ -7,6 +7,11 @@ import { bytes, quantity } from "./words.ts";
 
 const COLOURS = ["blue", "orange", "green", "pink", "cyan", "purple", "yellow", "red"];
 const MOST_ALTERNATIVES = 5;
+const RANGE = "10 to 90 %";
+/** Where it is narrow, the range stands below what is predicted. */
+const WIDE = { base: "none", md: "table-cell" };
+const NARROW = { base: "block", md: "none" };
+const TIGHT = { px: { base: 1.5, md: 2 } };
 
 const colour = (place: number) => COLOURS[place % COLOURS.length]!;
 const time = (seconds: number) => `${quantity(seconds >= 1 ? seconds : seconds * 1000)} ${seconds >= 1 ? "s" : "ms"}`;
@@ -34,12 +39,12 @@ export function Plan({ plan }: { plan: PlanDocument }) {
         </Fact>
       </Flex>
       <Section title="Predicted and measured">
-        <Table.ScrollArea borderRadius="md" borderWidth="1px" tabIndex={0}>
+        <Table.ScrollArea borderRadius="md" borderWidth="1px" tabIndex={0} whiteSpace="normal">
           <Table.Root size="sm">
             <Table.Header>
               <Table.Row>
-                {["", "Predicted", "10 to 90 %", "Measured", "Difference"].map((each) => (
-                  <Table.ColumnHeader key={each} textAlign={each ? "end" : undefined}>
+                {["", "Predicted", RANGE, ...(measured ? ["Measured", "Difference"] : [])].map((each) => (
+                  <Table.ColumnHeader css={TIGHT} display={each === RANGE ? WIDE : undefined} key={each} textAlign={each ? "end" : undefined}>
                     {each}
                   </Table.ColumnHeader>
                 ))}
@@ -76,7 +81,7 @@ export function Plan({ plan }: { plan: PlanDocument }) {
       </SimpleGrid>
       {plan.alternatives.length > 0 && (
         <Section title="Next best plans">
-          <Table.ScrollArea borderRadius="md" borderWidth="1px" tabIndex={0}>
+          <Table.ScrollArea borderRadius="md" borderWidth="1px" tabIndex={0} whiteSpace="normal">
             <Table.Root size="sm">
               <Table.Header>
                 <Table.Row>
@@ -106,6 +111,11 @@ export function Plan({ plan }: { plan: PlanDocument }) {
   );
 }
 
+function signedPercent(difference: number | null): string {
+  return difference === null ? "–" : `${difference > 0 ? "+" : ""}${difference.toFixed(1)} %`;
+}
+
+/** `measured`: null where the others are, and undefined where nothing is. */
 function Against({
   measured,
   name,
@@ -119,15 +129,27 @@ function Against({
   range: string;
   text: (value: number) => string;
 }) {
-  const known = measured !== null && measured !== undefined;
+  const known = typeof measured === "number";
   const difference = known ? (100 * (measured - predicted)) / predicted : null;
   return (
     <Table.Row>
-      <Table.Cell>{name}</Table.Cell>
-      {[text(predicted), range || "–", known ? text(measured) : "–", difference === null ? "–" : `${difference > 0 ? "+" : ""}${difference.toFixed(1)} %`].map(
+      <Table.Cell css={TIGHT}>{name}</Table.Cell>
+      {[text(predicted), range || "–", ...(measured === undefined ? [] : [known ? text(measured) : "–", signedPercent(difference)])].map(
         (each, column) => (
-          <Table.Cell fontVariantNumeric="tabular-nums" key={column} textAlign="end" whiteSpace="nowrap">
+          <Table.Cell
+            css={TIGHT}
+            display={column === 1 ? WIDE : undefined}
+            fontVariantNumeric="tabular-nums"
+            key={column}
+            textAlign="end"
+            whiteSpace={{ md: "nowrap" }}
+          >
             {each}
+            {column === 0 && range && (
+              <Text color="fg.muted" display={NARROW} fontSize="xs">
+                {range}
+              </Text>
+            )}
           </Table.Cell>
         ),
       )}

@@ -8,7 +8,7 @@ import { address, get, ofTraining, type Detail } from "./api.ts";
 import { Fact, Loading, Problem } from "./parts.tsx";
 import type { Confusion, Histogram, PredictionFile, PredictionPage, PredictionTable } from "./schema.ts";
 import { keyOf, placeOf, stepsOf } from "./steps.ts";
-import { bytes, moment, quantity } from "./words.ts";
+import { bytes, cellText, moment, quantity } from "./words.ts";
 
 const REFRESH_MS = 5000;
 const PAGE_ROWS = 50;
@@ -167,8 +167,8 @@ function Rows({ at, of, path, uid }: { at: string | null; of: { role: string; in
               {data.rows.map((row, number) => (
                 <Table.Row key={number}>
                   {row.map((cell, column) => (
-                    <Table.Cell fontVariantNumeric="tabular-nums" key={column} maxW="20rem" wordBreak="break-word">
-                      {cell}
+                    <Table.Cell fontVariantNumeric="tabular-nums" key={column} maxW="20rem" title={cellText(cell) === cell ? undefined : (cell ?? undefined)} wordBreak="break-word">
+                      {cellText(cell)}
                     </Table.Cell>
                   ))}
                 </Table.Row>
@@ -209,7 +209,7 @@ function Matrix({ of }: { of: Confusion }) {
       </Flex>
       <Box maxW="100%" overflowX="auto" tabIndex={0}>
         <Box as="table" borderSpacing="2px" css={{ borderCollapse: "separate" }} fontSize="xs" fontVariantNumeric="tabular-nums">
-          <Box as="caption" captionSide="bottom" color="fg.muted" mt={1} textAlign="start" whiteSpace="nowrap">
+          <Box as="caption" captionSide="bottom" color="fg.muted" mt={1} textAlign="start">
             Rows: label. Columns: prediction. The diagonal is right.
           </Box>
           <thead>
@@ -286,7 +286,7 @@ function Bars({ of }: { of: Histogram }) {
         {kinds.map(([name, colour]) => (
           <Flex align="center" fontSize="xs" gap={1} key={name}>
             <Box bg={`${colour}.solid`} borderRadius="xs" h="0.7rem" w="0.7rem" />
-            {name}
+            {name} ({colour})
           </Flex>
         ))}
       </Flex>

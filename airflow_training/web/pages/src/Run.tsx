@@ -21,6 +21,7 @@ import {
   expectedStart,
   failureOf,
   headline,
+  placeOf,
   quantity,
   restartsText,
   seconds,
@@ -128,6 +129,7 @@ function Top({ detail, lost }: { detail: Detail; lost: boolean }) {
           <Heading as="h2" size="lg" wordBreak="break-word">
             {summary.job}
           </Heading>
+          {placeOf(summary) && <Text color="fg.muted">{placeOf(summary)}</Text>}
           <Box aria-live="polite">
             <StateBadge phrase={summary.phrase} size="lg" />
           </Box>

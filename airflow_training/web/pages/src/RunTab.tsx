@@ -8,6 +8,7 @@ import { asMapIndex, roleOf, trainingsOf } from "./choice.ts";
 import { useDetail } from "./live.ts";
 import { Choice, isStandalone, Loading, Problem } from "./parts.tsx";
 import { Run } from "./Run.tsx";
+import { placeOf } from "./words.ts";
 
 interface Props {
   /** Given by Airflow. */
@@ -60,10 +61,7 @@ function OfDagRun({ dagId, runId, task }: { dagId: string; runId: string; task: 
           <Choice
             label="Training"
             onChange={(training) => setQuery((before) => new URLSearchParams({ ...Object.fromEntries(before), training }))}
-            options={mine.map((each) => {
-              const place = each.map_index >= 0 ? `[${each.map_index}]` : "";
-              return [each.uid, `${[each.job, each.group_id, place].filter(Boolean).join(" · ")} (${each.phrase})`];
-            })}
+            options={mine.map((each) => [each.uid, `${[each.job, placeOf(each)].filter(Boolean).join(" · ")} (${each.phrase})`])}
             value={chosen.uid}
             w="28rem"
           />

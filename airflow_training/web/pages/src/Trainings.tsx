@@ -13,7 +13,7 @@ import { Training } from "./RunTab.tsx";
 import { runPage } from "./runPage.ts";
 import { Sparkline } from "./Sparkline.tsx";
 import { StopMany } from "./StopMany.tsx";
-import { ago, colourOf, duration, moment, quantity, seconds, untilTime } from "./words.ts";
+import { ago, colourOf, duration, moment, placeOf, quantity, seconds, untilTime } from "./words.ts";
 
 const REFRESH_MS = 5000;
 const MOST_CHOSEN = 50;
@@ -32,7 +32,7 @@ const COLUMNS: readonly (readonly [string, Order | null])[] = [
   ["Took", "took"],
 ];
 /** Where it is narrow, what these say stands in the second line of a row. */
-const WIDE_ONLY = new Set(["Loss", "DAG", "Run", "Runtime", "By", "Took"]);
+const WIDE_ONLY = new Set(["Loss", "DAG", "Run", "Runtime", "By", "Submitted", "Took"]);
 const WIDE = { base: "none", lg: "table-cell" };
 const NARROW = { "& th, & td": { px: { base: 1.5, lg: 2 } }, "& th": { fontSize: { base: "xs", lg: "sm" } } };
 
@@ -331,6 +331,11 @@ function Row({
           <StyledLink asChild textDecoration="underline">
             <Link to={runPage(each)}>{each.job}</Link>
           </StyledLink>
+          {placeOf(each) && (
+            <Text color="fg.muted" fontSize="xs" fontWeight="normal">
+              {placeOf(each)}
+            </Text>
+          )}
         </Table.Cell>
         <Table.Cell css={{ "& > *": { whiteSpace: "normal" } }}>
           <StateBadge phrase={each.phrase} size="sm" />
@@ -351,7 +356,7 @@ function Row({
         <Table.Cell display={WIDE} overflowWrap="anywhere">
           {each.submitted_by}
         </Table.Cell>
-        <Table.Cell fontSize={{ base: "xs", lg: "sm" }} title={moment(each.submitted_at)} whiteSpace={{ lg: "nowrap" }}>
+        <Table.Cell display={WIDE} title={moment(each.submitted_at)} whiteSpace="nowrap">
           {ago(each.submitted_at, now)}
         </Table.Cell>
         <Table.Cell display={WIDE} whiteSpace="nowrap">
@@ -360,8 +365,8 @@ function Row({
       </Table.Row>
       <Table.Row display={{ base: "table-row", lg: "none" }}>
         <Table.Cell pt={0} />
-        <Table.Cell color="fg.muted" colSpan={4} fontSize="xs" overflowWrap="anywhere" pt={0}>
-          {[each.run_id, dag, each.runtime, each.submitted_by, took && `took ${took}`].filter(Boolean).join(" · ")}
+        <Table.Cell color="fg.muted" colSpan={3} fontSize="xs" overflowWrap="anywhere" pt={0}>
+          {[ago(each.submitted_at, now), took && `took ${took}`, dag, each.runtime, each.submitted_by, each.run_id].filter(Boolean).join(" · ")}
         </Table.Cell>
       </Table.Row>
     </>

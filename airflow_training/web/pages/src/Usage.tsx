@@ -19,6 +19,20 @@ const SPANS: readonly [string, number][] = [
 ];
 const USUAL_DAYS = 30;
 
+interface Amount {
+  name: string;
+  /** What has to be requested for it; empty: it is there without that. */
+  asked: string;
+  of: (sum: Sum) => number;
+}
+
+const AMOUNTS: readonly Amount[] = [
+  { name: "Instance hours", asked: "", of: (sum) => sum.instance_seconds / 3600 },
+  { name: "CPU hours", asked: "CPU", of: (sum) => sum.cpu_hours },
+  { name: "GPU hours", asked: "GPU", of: (sum) => sum.gpu_hours },
+  { name: "Memory, GiB hours", asked: "memory", of: (sum) => sum.memory_gib_hours },
+];
+
 export function Usage() {
   const [query, setQuery] = useSearchParams();
   const asked = query.get("by") ?? "";
@@ -99,7 +113,9 @@ function Day({ name, onChoose, value }: { name: string; onChoose: (day: string) 
 function Sums({ answer }: { answer: UsageAnswer }) {
   if (answer.sums.length === 0) return <Text color="fg.muted">No training that you may read ran in these days.</Text>;
   const { total } = answer;
-  const heads = [BY[answer.by], ...(answer.by === "job" ? ["DAG"] : []), "Runs", "Instance hours", "CPU hours", "GPU hours", "Memory, GiB hours"];
+  const shown = AMOUNTS.filter(({ asked, of }) => !asked || of(total) > 0);
+  const missing = AMOUNTS.filter((each) => !shown.includes(each)).map(({ asked }) => asked);
+  const heads = [BY[answer.by], ...(answer.by === "job" ? ["DAG"] : []), "Runs", ...shown.map(({ name }) => name)];
   return (
     <>
       <Table.ScrollArea borderRadius="md" borderWidth="1px" tabIndex={0}>
@@ -107,7 +123,7 @@ function Sums({ answer }: { answer: UsageAnswer }) {
           <Table.Header>
             <Table.Row>
               {heads.map((name, number) => (
-                <Table.ColumnHeader key={name} textAlign={number >= heads.length - 5 ? "end" : "start"}>
+                <Table.ColumnHeader key={name} textAlign={number >= heads.length - shown.length - 1 ? "end" : "start"}>
                   {name}
                 </Table.ColumnHeader>
               ))}
@@ -120,14 +136,14 @@ function Sums({ answer }: { answer: UsageAnswer }) {
                   {each.name || <Text color="fg.muted">none known</Text>}
                 </Table.Cell>
                 {answer.by === "job" && <Table.Cell wordBreak="break-word">{each.dag_id ?? "command line"}</Table.Cell>}
-                <Numbers sum={each} />
+                <Numbers amounts={shown} sum={each} />
               </Table.Row>
             ))}
           </Table.Body>
           <Table.Footer>
             <Table.Row fontWeight="medium">
               <Table.Cell colSpan={answer.by === "job" ? 2 : 1}>All</Table.Cell>
-              <Numbers sum={total} />
+              <Numbers amounts={shown} sum={total} />
             </Table.Row>
           </Table.Footer>
         </Table.Root>
@@ -135,6 +151,7 @@ function Sums({ answer }: { answer: UsageAnswer }) {
       <Text color="fg.muted" fontSize="sm" maxW="4xl" mt={3}>
         Of all runs that you may read. CPU, memory and GPU are what instances requested, times how long they ran, whatever they
         really used of it.
+        {missing.length > 0 && ` Nobody requested any ${missing.join(" or ")}.`}
         {total.unrequested_seconds > 0 &&
           ` ${hours(total.unrequested_seconds / 3600)} of the instance hours are of instances that requested nothing: they add nothing to the other columns.`}
       </Text>
@@ -142,19 +159,18 @@ function Sums({ answer }: { answer: UsageAnswer }) {
   );
 }
 
-function Numbers({ sum }: { sum: Sum }) {
-  const values = [sum.instance_seconds / 3600, sum.cpu_hours, sum.gpu_hours, sum.memory_gib_hours];
+function Numbers({ amounts, sum }: { amounts: readonly Amount[]; sum: Sum }) {
   return (
     <>
       <Table.Cell textAlign="end">{sum.runs}</Table.Cell>
-      {values.map((value, number) => (
+      {amounts.map(({ name, of }, number) => (
         <Table.Cell
           fontVariantNumeric="tabular-nums"
-          key={number}
+          key={name}
           textAlign="end"
           title={number === 0 ? `${Math.round(sum.instance_seconds)} instance-seconds` : undefined}
         >
-          {hours(value)}
+          {hours(of(sum))}
         </Table.Cell>
       ))}
     </>

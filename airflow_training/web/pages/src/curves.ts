@@ -246,7 +246,7 @@ export function csv(all: readonly SeriesAnswer[]): string {
 function cell(value: string | number): string {
   const text = String(value);
   // a name that a spreadsheet would take for a formula stays text
-  const safe = typeof value === "string" && /^[=+@-]/.test(text) ? `'${text}` : text;
+  const safe = typeof value === "string" && /^[=+@\-\t\r\n＝＋－＠]/.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 

@@ -21,8 +21,11 @@ const client = new QueryClient({
 function page<Props extends object>(Page: ComponentType<Props>): ComponentType<Props> {
   return (props) => (
     <QueryClientProvider client={client}>
-      <Page {...props} />
-      <StillSending />
+      {/* says which part of Airflow's page is ours */}
+      <div data-training-pages style={{ display: "contents" }}>
+        <Page {...props} />
+        <StillSending />
+      </div>
     </QueryClientProvider>
   );
 }

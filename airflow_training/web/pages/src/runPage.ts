@@ -1,8 +1,11 @@
 // Where the page of a run is, from wherever it is linked.
 import { isStandalone } from "./parts.tsx";
 
+/** Airflow keeps a DAG run's grid beside its tabs, which leaves nothing for them on a phone. */
+const PHONE = "(max-width: 47.99em)";
+
 export function runPage({ dag, uid, run_id }: { dag: string; uid: string; run_id: string }): string {
   if (isStandalone()) return `/runs/${uid}${dag === "~" ? "" : `?dag=${encodeURIComponent(dag)}`}`;
-  if (dag === "~") return `/plugin/trainings?run=~/${uid}`;
+  if (dag === "~" || window.matchMedia(PHONE).matches) return `/plugin/trainings?run=${encodeURIComponent(dag)}/${uid}`;
   return `/dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run_id)}/plugin/training-run?training=${uid}`;
 }

@@ -75,12 +75,32 @@ export function levels({ axes = {} }: Plan["placement"]): [string, string[]][] {
   return [...found];
 }
 
-/** The largest parts first; what is below one in a hundred together as `other`. */
+/** Of parts of a step and of a device's memory, whose names in the plan are the planner's own. */
+const PART_NAMES: Record<string, string> = {
+  compute: "computing",
+  recompute: "computing activations again",
+  launch: "launching kernels",
+  tp: "exchanges within layers",
+  cp: "exchanges of parts of a sequence",
+  ep: "exchanges between experts",
+  pp: "transfers between pipeline stages",
+  bubble: "waiting in the pipeline",
+  accumulation: "adding up gradients",
+  dp: "exchanges of gradients",
+  tied: "exchanges of tied weights",
+  straggling: "waiting for the slowest",
+  gathered: "gathered weights",
+  working: "working memory",
+  communication: "buffers of exchanges",
+};
+
+/** The largest parts first, in words; what is below one in a hundred together as `other`. */
 export function largest(parts: readonly Part[]): Part[] {
   const whole = parts.reduce((sum, each) => sum + each.value, 0);
   const shown = parts.filter((each) => each.value >= 0.01 * whole && each.value > 0).sort((one, other) => other.value - one.value);
   const rest = whole - shown.reduce((sum, each) => sum + each.value, 0);
-  return rest > 1e-9 * whole ? [...shown, { name: "other", value: rest }] : shown;
+  const named = shown.map(({ name, value }) => ({ name: PART_NAMES[name] ?? name.replaceAll("_", " "), value }));
+  return rest > 1e-9 * whole ? [...named, { name: "other", value: rest }] : named;
 }
 
 function range(count: number): number[] {

@@ -68,6 +68,16 @@ export function quantity(value: number | null | undefined): string {
   return size !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(3) : String(Number(value.toPrecision(4)));
 }
 
+const LONG_FRACTION = /^-?\d+\.\d{3,}$/;
+
+/** A cell of a table: a fraction of very many digits with six of them. */
+export function cellText(cell: string | null): string {
+  if (cell === null || !LONG_FRACTION.test(cell)) return cell ?? "";
+  const value = Number(cell);
+  const short = String(Math.abs(value) >= 1e6 ? Math.round(value) : Number(value.toPrecision(6)));
+  return short.length < cell.length ? short : cell;
+}
+
 /** A metric's value in its unit, where its name tells one that is hard to read in digits. */
 export function valueText(name: string, value: number | null | undefined): string {
   const isSize = /(^|[^a-z])bytes($|[^a-z])/i.test(name);
@@ -207,6 +217,11 @@ export function restartsText({ used, allowed }: Detail["restarts"]): string {
   return allowed === 0 && used === 0 ? "none allowed" : `${quantity(used)} of ${quantity(allowed)} used`;
 }
 
+/** Where in its DAG a training is: `each[1]`; empty: it is the only one. */
+export function placeOf({ group_id: group, map_index: index }: Pick<Detail["summary"], "group_id" | "map_index">): string {
+  return `${group ?? ""}${index >= 0 ? `[${index}]` : ""}`;
+}
+
 /** What the browser's tab says: `running 12 % - digits`. */
 export function titleOf({ summary, progress }: { summary: Pick<Detail["summary"], "job" | "phrase">; progress: Pick<Detail["progress"], "fraction"> }): string {
   const part = summary.phrase === "running" && progress.fraction !== null ? ` ${Math.floor(100 * progress.fraction)} %` : "";
@@ -233,4 +248,11 @@ export function daySpan(from: string, to: string): { start: string; end: string 
   const end = new Date(last.getFullYear(), last.getMonth(), last.getDate() + 1);
   const days = (end.getTime() - start.getTime()) / 86_400_000;
   return days > 0 && days <= 366 ? { start: start.toISOString(), end: end.toISOString() } : null;
+}
+
+/** Which of the installed frameworks a job's own one is: `pytorch` is `torch`; a job of `custom` may use any. */
+export function frameworksOf(framework: string, installed: readonly string[]): { used: string[]; others: string[] } {
+  const job = framework.toLowerCase();
+  const belongs = (name: string) => job.includes(name.toLowerCase()) || name.toLowerCase().includes(job);
+  return { used: installed.filter(belongs), others: installed.filter((name) => !belongs(name)) };
 }

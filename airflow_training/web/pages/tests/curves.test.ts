@@ -172,3 +172,11 @@ test("a short line goes from edge to edge and is broken where there is no value"
   assert.equal(sparkline([5, 5], 10, 8), "M0.0 4.0L10.0 4.0");
   assert.equal(sparkline([], 10, 8), "");
 });
+
+test("no name is a formula to a spreadsheet", () => {
+  for (const first of ["=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠"]) {
+    const [, row] = csv([series({ name: `${first}cmd`, x_step: [1], x_time: [0], y: [-1] })]).split(/\r\n(?=.)/);
+    assert.match(row!, /^"?'/);
+    assert.match(row!, /,-1\s*$/);
+  }
+});

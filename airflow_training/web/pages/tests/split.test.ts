@@ -41,3 +41,8 @@ test("small parts are one, and all parts add up", () => {
   assert.ok(Math.abs(shown.reduce((sum, each) => sum + each.value, 0) - 100) < 1e-9);
   assert.deepEqual(largest([]), []);
 });
+
+test("parts are told in words", () => {
+  const parts = [{ name: "pp", value: 2 }, { name: "tp", value: 1 }, { name: "late_part", value: 1 }];
+  assert.deepEqual(largest(parts).map((each) => each.name), ["transfers between pipeline stages", "exchanges within layers", "late part"]);
+});

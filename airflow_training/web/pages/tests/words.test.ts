@@ -5,16 +5,19 @@ import {
   ago,
   askedText,
   bytes,
+  cellText,
   cpuText,
   daySpan,
   duration,
   expectedStart,
   failureOf,
+  frameworksOf,
   gpuText,
   hours,
   lastDays,
   lostBy,
   memoryText,
+  placeOf,
   quantity,
   restartsText,
   tickText,
@@ -175,4 +178,18 @@ test("sizes have units, and where there is little room numbers are short", () =>
   assert.equal(tickText("loss", 12_400_000), "12.4M");
   assert.equal(tickText("loss", 200), "200");
   assert.equal(tickText("lr", 1.234e-9), "1.234e-9");
+});
+
+test("a fraction of a table has six digits, and what is no fraction stays", () => {
+  assert.equal(cellText("0.123456789012"), "0.123457");
+  assert.equal(cellText("-1234567.891"), "-1234568");
+  for (const each of ["0.5", "12345678901234567890", "1.25", "2026-11-26", "=1.00001+2", "part-0.12345", ""]) assert.equal(cellText(each), each);
+  assert.equal(cellText(null), "");
+});
+
+test("a training is named by its place in the DAG, and the frameworks of its job come first", () => {
+  assert.equal(placeOf({ group_id: "each", map_index: 1 }), "each[1]");
+  assert.equal(placeOf({ group_id: null, map_index: -1 }), "");
+  assert.deepEqual(frameworksOf("pytorch", ["keras", "torch"]), { used: ["torch"], others: ["keras"] });
+  assert.deepEqual(frameworksOf("custom", ["torch"]), { used: [], others: ["torch"] });
 });

@@ -86,8 +86,7 @@ def is_secret_like(path: str) -> bool:
         return False
     if _SECRET_NAME.match(parts[-1]) or not _SECRET_FOLDERS.isdisjoint(parts):
         return True
-    pairs = list(zip(parts, parts[1:]))
-    return any(pair in pairs for pair in _SECRET_ENDS)
+    return any(f"/{folder}/{name}" in "/" + "/".join(parts[-3:]) for folder, name in _SECRET_ENDS)
 
 
 def is_dependency(path: str, places: Places) -> bool:

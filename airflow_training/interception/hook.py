@@ -42,9 +42,44 @@ _STANDARD = getattr(
     sys,
     "stdlib_module_names",
     frozenset(
-        "io os pathlib gzip bz2 lzma zipfile tarfile json csv pickle codecs shelve dbm sqlite3 mmap tempfile shutil"
-        " _pyio fileinput linecache tokenize runpy importlib zipimport multiprocessing threading concurrent"
-        " contextlib functools configparser wave array threading _bootsubprocess subprocess".split()
+        [
+            "io",
+            "os",
+            "pathlib",
+            "gzip",
+            "bz2",
+            "lzma",
+            "zipfile",
+            "tarfile",
+            "json",
+            "csv",
+            "pickle",
+            "codecs",
+            "shelve",
+            "dbm",
+            "sqlite3",
+            "mmap",
+            "tempfile",
+            "shutil",
+            "_pyio",
+            "fileinput",
+            "linecache",
+            "tokenize",
+            "runpy",
+            "importlib",
+            "zipimport",
+            "multiprocessing",
+            "threading",
+            "concurrent",
+            "contextlib",
+            "functools",
+            "configparser",
+            "wave",
+            "array",
+            "threading",
+            "_bootsubprocess",
+            "subprocess",
+        ]
     ),
 )
 
@@ -122,6 +157,10 @@ class LoadWatch:
         finally:
             self._inside.busy = False
 
+    def fetch(self, path: Any) -> None:
+        """Let a file be there that gets another name, under which nobody would know it."""
+        self.starts([path])
+
     def _fetch(self, full: str) -> None:
         if not self._settings.socket or full in self._ready:
             return
@@ -148,9 +187,7 @@ class LoadWatch:
             "time": time.time(),
             "pid": os.getpid(),
             "path": full,
-            "class": classify(
-                full, places=self._places, flags=flags, api=known, callers=callers
-            ),
+            "class": classify(full, places=self._places, flags=flags, api=known, callers=callers),
             "api": known,
         }
         if count == _TOLD_OF_A_FOLDER:
@@ -169,8 +206,10 @@ class LoadWatch:
             module = str(frame.f_globals.get("__name__", ""))
             if not until_program and (
                 module in ("__main__", "__mp_main__")
-                or not is_dependency(os.path.realpath(frame.f_code.co_filename), self._places)
-                and not frame.f_code.co_filename.startswith("<frozen")
+                or (
+                    not is_dependency(os.path.realpath(frame.f_code.co_filename), self._places)
+                    and not frame.f_code.co_filename.startswith("<frozen")
+                )
             ):
                 until_program = len(found) + 1
             found.append((module, frame.f_code.co_name))
@@ -200,7 +239,7 @@ def install(environment: Mapping[str, str]) -> LoadWatch | None:
 def _hook_of(watch: LoadWatch) -> Any:
     read: set[Any] = set()
     written: set[Any] = set()
-    opened, reads, starts = watch.opened, watch.reads, watch.starts
+    opened, reads, starts, fetch = watch.opened, watch.reads, watch.starts, watch.fetch
 
     def hook(event: str, args: Any) -> None:
         if event != "open":
@@ -217,15 +256,15 @@ def _hook_of(watch: LoadWatch) -> Any:
         opened(path, flags)
         known.add(path)
 
-    def moved(args: Any) -> None:
+    def moved(_args: Any) -> None:
         read.clear()
         written.clear()
 
     others = {
         "os.chdir": moved,
         "sqlite3.connect": lambda args: reads(_database(args[0]), "sqlite3.connect"),
-        "os.rename": lambda args: opened(args[0], 0),
-        "os.link": lambda args: opened(args[0], 0),
+        "os.rename": lambda args: fetch(args[0]),
+        "os.link": lambda args: fetch(args[0]),
         "subprocess.Popen": lambda args: starts(args[1], args[2]),
         "os.posix_spawn": lambda args: starts(args[1]),
         "os.exec": lambda args: starts(args[1]),

@@ -21,9 +21,9 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("documents",),
     ("frameworks",),
     ("planning", "control", "networks", "interchange", "interception"),
-    ("capture", "environments", "remote_data"),
+    ("capture", "environments"),
     ("state", "runtimes", "checkpoints", "logs", "agent"),
-    ("accounts", "execution", "alignment"),
+    ("accounts", "execution", "alignment", "remote_data"),
     ("admission",),
     ("supervise", "airflow_compat"),
     ("triggers", "operators", "sensors", "compiler"),
@@ -51,6 +51,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "interchange": ("airflow", *CLIENTS, "sqlalchemy"),
     "logs": ("airflow", *CLIENTS, "sqlalchemy"),
     "checkpoints": ("airflow", *CLIENTS, "sqlalchemy"),
+    "remote_data": ("airflow", *CLIENTS, "sqlalchemy", "torch"),
     "state": ("airflow", *CLIENTS),
     "runtimes": ("airflow", "sqlalchemy"),
     "admission": ("airflow", *CLIENTS, "sqlalchemy"),
@@ -80,6 +81,16 @@ ALONE: dict[str, frozenset[str]] = {
     "logs": BASE,
     "interchange": BASE,
     "checkpoints": frozenset({"agent.progress_tail", "agent.proc", "agent.progress"}),
+    "interception": frozenset(),
+    "remote_data": frozenset(
+        {
+            "capture.model",
+            "checkpoints.errors",
+            "checkpoints.store",
+            "interception.classification",
+            "interception.protocol",
+        }
+    ),
 }
 """Rooms that can be read, tested and imported without the others, and all that they use of them."""
 
@@ -106,6 +117,18 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("resolving",),
         ("generator", "reading"),
         ("diagram",),
+    ),
+    "interception": (
+        ("asking", "classification", "protocol", "wraps"),
+        ("hook",),
+        ("bootstrap",),
+    ),
+    "remote_data": (
+        ("errors", "guard", "known_digests", "leases", "manifest", "order", "chunks"),
+        ("roots", "skeleton", "source_address"),
+        ("fetcher", "mailbox", "server"),
+        ("fetching",),
+        ("starting",),
     ),
     "planning": (("view",), ("reshard", "cost"), ("search", "sources"), ("answers",)),
     "interchange": (
@@ -436,3 +459,22 @@ def test_the_agent_starts_with_nothing_but_python():
 )
 def test_the_table_says_what_the_architecture_says(room, other, expected):
     assert allowed(room, other) is expected
+
+
+def test_interception_is_nothing_but_python():
+    """It runs in whatever Python a training has, and is copied or packed alone."""
+    wrong = [
+        f"{path.relative_to(PACKAGE.parent)}:{line}: {name}"
+        for path in MODULES
+        if room_of(path) == "interception"
+        for line, name in imports(path)
+        if name.split(".")[0] not in sys.stdlib_module_names
+        and not name.startswith(f"{NAME}.interception")
+    ]
+    assert wrong == []
+
+
+def test_interception_can_be_read_by_python_3_8():
+    for path in MODULES:
+        if room_of(path) == "interception":
+            ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))

@@ -135,6 +135,8 @@ def _is_model(path: str, api: str, callers: Sequence[str]) -> bool:
         return False
     if any(each.rpartition(".")[2] in _MODEL_FUNCTIONS for each in (api, *callers)):
         return True
+    if api.startswith("torch.jit."):
+        return True
     if path.endswith(_SOMETIMES_MODELS):
         return api.startswith(_MODEL_APIS)
     return api.startswith(("transformers.", "tokenizers.", "sentencepiece."))

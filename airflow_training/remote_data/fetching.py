@@ -71,6 +71,8 @@ class FetchingProcess:
         self._is_whole = bool(config["whole"])
         self._ended = threading.Event()
         self._lock = threading.Lock()
+        self._failed: list[str] = []
+        self._failure: dict[str, str] = {}
 
     def prepare(self) -> None:
         """Take the leases, and fetch all where that is wanted."""
@@ -145,18 +147,20 @@ class FetchingProcess:
         )
 
     def fail(self, error: DataError, place: str) -> None:
-        """Write down why the run cannot go on; the first counts."""
+        """Write down why the run cannot go on: the first reason, and all files of which something was to be told."""
         with self._lock:
-            target = self._state / "failure.json"
-            if not target.exists():
-                told = {
-                    "reason": error.reason,
-                    "message": _naming(place, str(error)),
-                    "path": place,
-                }
-                partial = self._state / "failure.partial"
-                partial.write_text(json.dumps(told), encoding="utf-8")
-                partial.replace(target)
+            if place in self._failed:
+                return
+            self._failed.append(place)
+            self._failure = self._failure or {
+                "reason": error.reason,
+                "message": _naming(place, str(error)),
+            }
+            partial = self._state / "failure.partial"
+            partial.write_text(
+                json.dumps({**self._failure, "paths": self._failed}), encoding="utf-8"
+            )
+            partial.replace(self._state / "failure.json")
 
     def _look(self) -> None:
         for place in self._skeleton.read_before_ready():

@@ -113,8 +113,15 @@ def start_mailbox(shared: SharedRoots, storage: str) -> Mailbox:
 class MailboxSource:
     """A node's side."""
 
-    def __init__(self, manifest: DataManifest, store: ObjectStore) -> None:
-        """`store`: as that of the `Mailbox`."""
+    def __init__(
+        self,
+        manifest: DataManifest,
+        store: ObjectStore,
+        *,
+        answer_seconds: float = _ANSWER_SECONDS,
+    ) -> None:
+        """`store`: as that of the `Mailbox`; after `answer_seconds` without an answer it counts as away."""
+        self._answer_seconds = answer_seconds
         self._manifest = manifest
         self._store = store
         self._cache = ChunkCache(store)
@@ -125,7 +132,7 @@ class MailboxSource:
         key = self._manifest.key_of(root, file)
         letter = f"{key}.{self._tries.get(key, 0)}.json"
         self._ask(letter)
-        end = time.monotonic() + _ANSWER_SECONDS
+        end = time.monotonic() + self._answer_seconds
         pause = 0.05
         while True:
             try:

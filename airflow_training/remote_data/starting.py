@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from airflow_training.interception.protocol import hook_environment
 from airflow_training.remote_data.errors import DataError, error_of
@@ -37,15 +37,13 @@ class RunningFetcher:
         places: Sequence[str],
         guard: Guard,
         process: subprocess.Popen[str] | None,
-        lock: TextIO | None,
     ) -> None:
-        """`process` and `lock`: where this start is the one that runs it."""
+        """`process`: where this start is the one that runs it."""
         self.state = state
         self.socket = address
         self.places = places
         self.guard = guard
         self._process = process
-        self._lock = lock
 
     @property
     def pid(self) -> int | None:
@@ -97,9 +95,6 @@ class RunningFetcher:
             if self._process.stdout is not None:
                 self._process.stdout.close()
             self._process = None
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
         failure = self.failure()
         if failure is not None:
             raise failure
@@ -155,7 +150,6 @@ def start_fetcher(
             places=sorted(set(laid_out.values())),
             guard=found,
             process=None,
-            lock=None,
         )
     config = {
         "manifest": manifest.to_json(),
@@ -172,22 +166,23 @@ def start_fetcher(
     path = state / "config.json"
     path.touch(mode=0o600)  # it holds the token
     path.write_text(json.dumps(config), encoding="utf-8")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "airflow_training.remote_data.fetching", str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=(state / "fetcher.log").open("ab"),
-        text=True,
-        env=_own_environment(),
-        start_new_session=True,
-    )
+    with (state / "fetcher.log").open("ab") as log, lock:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "airflow_training.remote_data.fetching", str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=_own_environment(),
+            start_new_session=True,
+            pass_fds=(lock.fileno(),),  # it has the lock as long as it lives, and no longer
+        )
     running = RunningFetcher(
         state=state,
         address=address,
         places=sorted(set(laid_out.values())),
         guard=found,
         process=process,
-        lock=lock,
     )
     if process.stdout is None or process.stdout.readline() != "ready\n":
         with contextlib.suppress(DataError):

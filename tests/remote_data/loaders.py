@@ -758,7 +758,9 @@ class fsspec_open:
 @loader
 class other_program:
     write = open_binary.write
-    read = staticmethod(lambda at: subprocess.run(["cat", at / "a.bin"], stdout=-1).stdout)
+    read = staticmethod(
+        lambda at: subprocess.run(["cat", at / "a.bin"], stdout=-1, check=True).stdout
+    )
 
 
 @loader

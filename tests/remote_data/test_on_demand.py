@@ -206,8 +206,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("guard", [None, TIMES], ids=["best", "times"])
-@pytest.mark.parametrize("kind", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    ("kind", "guard"), [("fork", None), ("fork", TIMES), ("spawn", TIMES), ("forkserver", None)]
+)
 def test_workers_of_a_data_loader_wait_for_their_data(node, laptop, kind, guard):
     import hashlib
 

@@ -21,6 +21,7 @@ ALL = (
     "diagnosis",
     "kubernetes",
     "checkpoints",
+    "data_on_demand",
     "recovery_time",
     "recovery_states",
     "recovery",

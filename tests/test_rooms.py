@@ -87,6 +87,7 @@ ALONE: dict[str, frozenset[str]] = {
             "capture.model",
             "checkpoints.errors",
             "checkpoints.store",
+            "interception.asking",
             "interception.classification",
             "interception.protocol",
         }

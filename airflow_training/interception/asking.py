@@ -11,12 +11,12 @@ import os
 import socket
 import time
 
-__all__ = ["DataUnavailable", "make_ready", "tell_next"]
+__all__ = ["HEARTBEAT_SECONDS", "DataUnavailable", "make_ready", "tell_next", "tell_wait"]
 
 _PATIENCE_SECONDS = 900.0
 """How long nobody may answer at the socket: who makes files ready is started again meanwhile."""
 _PAUSE_SECONDS = 0.2
-_HEARTBEAT_SECONDS = 2.0
+HEARTBEAT_SECONDS = 2.0
 _PROGRESS_FILE = "TRAINING_PROGRESS_FILE"
 
 
@@ -29,30 +29,34 @@ class DataUnavailable(OSError):
         self.reason = reason
 
 
+def tell_wait(progress: str, path: str, why: str) -> None:
+    """Write a line to a progress file, so that who waits for data is not taken for one that hangs."""
+    line = json.dumps({"time": time.time(), "waiting_for_data": path, "why": why}) + "\n"
+    try:
+        descriptor = os.open(progress, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    except OSError:
+        return
+    try:
+        os.write(descriptor, line.encode())
+    except OSError:  # a full disk is told by what the training writes itself
+        pass
+    finally:
+        os.close(descriptor)
+
+
 class _Heartbeat:
-    """Lines in the progress file, so that a script which waits for data is not taken for one that hangs."""
+    """One such line every two seconds."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._next = time.monotonic() + _HEARTBEAT_SECONDS / 2
+        self._next = time.monotonic() + HEARTBEAT_SECONDS / 2
 
     def beat(self, why: str) -> None:
         file = os.environ.get(_PROGRESS_FILE)
         now = time.monotonic()
-        if not file or now < self._next:
-            return
-        self._next = now + _HEARTBEAT_SECONDS
-        line = json.dumps({"time": time.time(), "waiting_for_data": self._path, "why": why}) + "\n"
-        try:
-            descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        except OSError:
-            return
-        try:
-            os.write(descriptor, line.encode())
-        except OSError:  # a full disk is told by what the training writes itself
-            pass
-        finally:
-            os.close(descriptor)
+        if file and now >= self._next:
+            self._next = now + HEARTBEAT_SECONDS
+            tell_wait(file, self._path, why)
 
 
 def make_ready(address: str, path: str, *, patience_seconds: float = _PATIENCE_SECONDS) -> None:
@@ -63,7 +67,8 @@ def make_ready(address: str, path: str, *, patience_seconds: float = _PATIENCE_S
     """
     heartbeat = _Heartbeat(path)
     end = time.monotonic() + patience_seconds
-    question = json.dumps({"ready": path}).encode() + b"\n"
+    told = {"ready": path, "progress": os.environ.get(_PROGRESS_FILE, "")}
+    question = json.dumps(told).encode() + b"\n"
     while True:
         try:
             answer = _ask(address, question, heartbeat)

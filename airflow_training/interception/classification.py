@@ -10,7 +10,7 @@ import re
 
 TYPE_CHECKING = False  # `typing` costs the training's start
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
 __all__ = [
     "CLASSES",
@@ -142,7 +142,7 @@ def _is_model(path: str, api: str, callers: Sequence[str]) -> bool:
     return api.startswith(("transformers.", "tokenizers.", "sentencepiece."))
 
 
-def name_api(callers: Sequence[tuple[str, str]], *, standard: Sequence[str]) -> str:
+def name_api(callers: Sequence[tuple[str, str]], *, standard: Container[str]) -> str:
     """Return the function by which the program opened a file: `PIL.Image.open`, `gzip.open`; `open` itself.
 
     Args:
@@ -151,12 +151,11 @@ def name_api(callers: Sequence[tuple[str, str]], *, standard: Sequence[str]) -> 
 
     The innermost library decides, by the outermost of its functions: what a program calls, not what does the work.
     """
-    own = frozenset(standard)
     top: str = ""
     name = "open"
     for module, function in callers:
         package = module.partition(".")[0]
-        if package in own:
+        if package in standard:
             if not top and function != "<module>":
                 name = f"{module}.{function}"
             elif top:

@@ -26,7 +26,7 @@ from airflow_training.interception.wraps import watch_imports
 
 TYPE_CHECKING = False  # `typing` costs the training's start
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import FrameType
     from typing import Any
 
@@ -260,7 +260,7 @@ def _hook_of(watch: LoadWatch) -> Any:
         read.clear()
         written.clear()
 
-    others = {
+    others: dict[str, Callable[[Any], None]] = {
         "os.chdir": moved,
         "sqlite3.connect": lambda args: reads(_database(args[0]), "sqlite3.connect"),
         "os.rename": lambda args: fetch(args[0]),

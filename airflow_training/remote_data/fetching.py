@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import socketserver
 import sys
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_training.checkpoints.store import open_store
+from airflow_training.interception.asking import HEARTBEAT_SECONDS, tell_wait
 from airflow_training.remote_data.chunks import ChunkCache
 from airflow_training.remote_data.errors import DataError, UnfetchedRead
 from airflow_training.remote_data.fetcher import Fetcher
@@ -59,9 +61,13 @@ class FetchingProcess:
             if self._guard.leases
             else None
         )
+        source = _source(config["source"], manifest)
+        self._do_others_wait = (
+            source.has_requests if isinstance(source, MailboxSource) else lambda: False
+        )
         self.fetcher = Fetcher(
             self._skeleton,
-            source=_source(config["source"], manifest),
+            source=source,
             cache=ChunkCache(open_store(config["cache"])),
             leases=self._leases,
             patience_seconds=config["patience_seconds"],
@@ -71,6 +77,10 @@ class FetchingProcess:
         self._is_whole = bool(config["whole"])
         self._ended = threading.Event()
         self._lock = threading.Lock()
+        self._progress: set[str] = set()
+        """Progress files of the processes that have asked."""
+        self._waited = "", -math.inf
+        """For which path somebody has waited last, and when."""
         self._failed: list[str] = []
         self._failure: dict[str, str] = {}
 
@@ -112,6 +122,7 @@ class FetchingProcess:
         server = Server(self._socket, Handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         threading.Thread(target=self._keep_looking, daemon=True).start()
+        threading.Thread(target=self._keep_telling, daemon=True).start()
         return server
 
     def answers(self, question: Mapping[str, Any]) -> Any:
@@ -122,12 +133,15 @@ class FetchingProcess:
         elif "counts" in question:
             yield {"counts": self.fetcher.to_json(), "waiting_for": self.fetcher.waiting}
         else:
+            if question.get("progress"):
+                self._progress.add(str(question["progress"]))
             yield from self._make_ready(str(question["ready"]))
 
     def _make_ready(self, path: str) -> Any:
         try:
             for future in self.fetcher.request(path):
                 while not _has_come(future):
+                    self._waited = path, time.monotonic()
                     yield {"waiting": self.fetcher.waiting or "being fetched"}
         except DataError as error:
             yield {"error": error.reason, "message": str(error)}
@@ -165,6 +179,18 @@ class FetchingProcess:
     def _look(self) -> None:
         for place in self._skeleton.read_before_ready():
             self.fail(UnfetchedRead(f"{place}: it was read before its content was there"), place)
+
+    def _keep_telling(self) -> None:
+        """Say for every rank of this node that it waits as long as one does: it may wait for that one."""
+        while not self._ended.wait(HEARTBEAT_SECONDS):
+            path, when = self._waited
+            why = self.fetcher.waiting or "being fetched"
+            if time.monotonic() - when > 2 * HEARTBEAT_SECONDS:
+                path, why = "", "others wait for data"
+                if not (self._progress and self._do_others_wait()):
+                    continue
+            for progress in list(self._progress):
+                tell_wait(progress, path, why)
 
     def _keep_looking(self) -> None:
         pause = _LOOK_SECONDS

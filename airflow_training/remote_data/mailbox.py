@@ -161,6 +161,13 @@ class MailboxSource:
             raise SourceAway(f"{file.path}: a chunk is not in the storage yet")
         return data
 
+    def has_requests(self) -> bool:
+        """Return whether a node waits for an answer; False too where that cannot be known now."""
+        try:
+            return bool(self._store.list(f"{self._folder}/requests/"))
+        except OSError:
+            return False
+
     def _ask(self, letter: str) -> None:
         """Ask, unless it was answered already; asking twice is asking once."""
         try:

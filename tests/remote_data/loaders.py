@@ -772,7 +772,10 @@ class other_program_by_list:
     @staticmethod
     def read(at):
         return subprocess.run(
-            ["sh", "-c", "cd $WHERE; cat *"], stdout=-1, env={**os.environ, "WHERE": str(at)}
+            ["sh", "-c", "cd $WHERE; cat *"],
+            stdout=-1,
+            check=True,
+            env={**os.environ, "WHERE": str(at)},
         ).stdout
 
 

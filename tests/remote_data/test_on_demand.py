@@ -246,6 +246,17 @@ def test_a_laptop_asleep_is_waited_for_and_says_so_in_the_progress(node, laptop,
     assert line["waiting_for_data"].endswith("/data/007.bin")
 
 
+def test_ranks_that_wait_for_one_that_waits_say_so_too(node, laptop, tmp_path):
+    fetcher = node()
+    other, own = tmp_path / "other.jsonl", tmp_path / "own.jsonl"
+    read(fetcher, "open('data/001.bin').close()", TRAINING_PROGRESS_FILE=str(other))
+    laptop.sleep()
+    reader = start_reading(fetcher, ONE, TRAINING_PROGRESS_FILE=str(own))
+    wait_until(lambda: other.exists() and "waiting_for_data" in other.read_text())
+    laptop.wake_up()
+    assert reader.communicate(timeout=100) == ("1007\n", "")
+
+
 def test_a_laptop_gone_for_long_fails_the_open_by_its_reason(node, laptop):
     fetcher = node(patience_seconds=0.5)
     laptop.sleep()

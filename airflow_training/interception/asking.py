@@ -6,9 +6,7 @@ So nothing is shared by threads or inherited by forked workers. Python 3.8 and n
 from __future__ import annotations
 
 import errno
-import json
 import os
-import socket
 import time
 
 __all__ = ["HEARTBEAT_SECONDS", "DataUnavailable", "make_ready", "tell_next", "tell_wait"]
@@ -31,6 +29,8 @@ class DataUnavailable(OSError):
 
 def tell_wait(progress: str, path: str, why: str) -> None:
     """Write a line to a progress file, so that who waits for data is not taken for one that hangs."""
+    import json  # when it is needed: most processes of a training never ask
+
     line = json.dumps({"time": time.time(), "waiting_for_data": path, "why": why}) + "\n"
     try:
         descriptor = os.open(progress, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -65,6 +65,8 @@ def make_ready(address: str, path: str, *, patience_seconds: float = _PATIENCE_S
     Raises:
         DataUnavailable: they will not come.
     """
+    import json
+
     heartbeat = _Heartbeat(path)
     end = time.monotonic() + patience_seconds
     told = {"ready": path, "progress": os.environ.get(_PROGRESS_FILE, "")}
@@ -92,6 +94,9 @@ def make_ready(address: str, path: str, *, patience_seconds: float = _PATIENCE_S
 
 def _ask(address: str, question: bytes, heartbeat: _Heartbeat) -> dict[str, object] | None:
     """Return the last line that comes, None where the connection ends before."""
+    import json
+    import socket
+
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(address)
         connection.sendall(question)
@@ -108,6 +113,9 @@ def _ask(address: str, question: bytes, heartbeat: _Heartbeat) -> dict[str, obje
 
 def tell_next(address: str, paths: list[str]) -> None:
     """Say which files will be read next, in this order; nothing is waited for."""
+    import json
+    import socket
+
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(address)
         connection.sendall(json.dumps({"next": paths}).encode() + b"\n")

@@ -6,7 +6,6 @@ Python 3.8 and newer, standard library only.
 from __future__ import annotations
 
 import os
-import re
 
 TYPE_CHECKING = False  # `typing` costs the training's start
 if TYPE_CHECKING:
@@ -24,12 +23,11 @@ __all__ = [
 
 CLASSES = ("program", "dependency", "model", "data", "output", "secret")
 
-_SECRET_NAME = re.compile(
+_NAMES_OF_SECRETS = (
     r"^(?:\.env(?:\.(?!example$|sample$|template$|dist$).+)?|\.netrc|_netrc|\.pgpass|\.pypirc|\.npmrc"
     r"|\.git-credentials|\.htpasswd|\.boto|\.s3cfg|id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?|kubeconfig"
     r"|credentials(?:\.(?:json|ya?ml|toml|ini|csv))?|client_secrets?.*\.json|service[-_]?account.*\.json"
-    r"|secrets?\.(?:json|ya?ml|toml|ini|env|txt)|.*\.(?:pem|key|p12|pfx|jks|kdbx|ppk|keytab|ovpn))$",
-    re.IGNORECASE,
+    r"|secrets?\.(?:json|ya?ml|toml|ini|env|txt)|.*\.(?:pem|key|p12|pfx|jks|kdbx|ppk|keytab|ovpn))$"
 )
 _SECRET_FOLDERS = frozenset({".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store"})
 _SECRET_ENDS = ((".docker", "config.json"), (".config", "gcloud"), ("huggingface", "token"))
@@ -84,7 +82,11 @@ def is_secret_like(path: str) -> bool:
     parts = [part for part in path.replace("\\", "/").split("/") if part]
     if not parts:
         return False
-    if _SECRET_NAME.match(parts[-1]) or not _SECRET_FOLDERS.isdisjoint(parts):
+    import re  # when it is needed: it keeps what it compiles
+
+    if re.match(_NAMES_OF_SECRETS, parts[-1], re.IGNORECASE) or not _SECRET_FOLDERS.isdisjoint(
+        parts
+    ):
         return True
     return any(f"/{folder}/{name}" in "/" + "/".join(parts[-3:]) for folder, name in _SECRET_ENDS)
 

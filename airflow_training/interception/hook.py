@@ -6,12 +6,11 @@ into a set. Python 3.8 and newer, standard library only.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import sysconfig
-import threading
 import time
+from _thread import _local
 
 from airflow_training.interception.asking import DataUnavailable, make_ready
 from airflow_training.interception.classification import (
@@ -96,7 +95,7 @@ class LoadWatch:
         self._ready: set[str] = set()
         self._folders: dict[str, tuple[int, str, tuple[str, ...]]] = {}
         self._told: set[tuple[str, bool]] = set()
-        self._inside = threading.local()
+        self._inside = _local()
 
     def opened(self, path: Any, flags: int) -> None:
         """Do what the first open of a path asks for, and nothing where this is called by its own work."""
@@ -173,6 +172,8 @@ class LoadWatch:
         key = (full, writes(flags))
         if not target or key in self._told or full == target or is_dependency(full, self._places):
             return
+        import json  # when it is needed: most processes of a training open nothing of it
+
         self._told.add(key)
         folder = os.path.dirname(full)  # noqa: PTH120
         count, known, callers = self._folders.get(folder, (0, "", ()))

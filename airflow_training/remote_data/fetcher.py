@@ -28,6 +28,8 @@ __all__ = ["FetchCounts", "Fetcher"]
 T = TypeVar("T")
 
 _WORKERS = 8
+_BEFOREHAND = 16
+"""Small files are a matter of the way there and back, not of the bytes."""
 _CHUNKS_AT_ONCE = 8
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 2.0
@@ -86,7 +88,7 @@ class Fetcher:
         self._ahead: set[str] = set()
         self._order = ReadOrder(sorted(skeleton.files))
         self._asked = ThreadPoolExecutor(_WORKERS, thread_name_prefix="asked")
-        self._beforehand = ThreadPoolExecutor(_WORKERS // 2, thread_name_prefix="beforehand")
+        self._beforehand = ThreadPoolExecutor(_BEFOREHAND, thread_name_prefix="beforehand")
         self._chunks = ThreadPoolExecutor(_CHUNKS_AT_ONCE, thread_name_prefix="chunks")
         self._is_closed = threading.Event()
         self.counts = FetchCounts()

@@ -1,6 +1,6 @@
 """Which files will be read next, by those that were read so far. Pure.
 
-Only where two in a row were neighbours: readers that jump get nothing that they do not ask for.
+Only where several in a row were neighbours: readers that jump get nothing that they do not ask for.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from collections.abc import Sequence
 
 __all__ = ["ReadOrder"]
 
-_FIRST = 2
+_IN_A_ROW = 4
+_STEP = 2
+"""Workers that take turns leave a gap between what they read."""
+_STREAMS = 16
 _MOST = 32
 
 
@@ -20,21 +23,23 @@ class ReadOrder:
         """`names`: of all files, sorted."""
         self._names = names
         self._number = {name: number for number, name in enumerate(names)}
-        self._newest: list[int] = []
-        self._window = _FIRST
+        self._streams: dict[int, int] = {}
+        """Number of the file that was read last -> how many were read in a row; the newest last."""
 
     def after(self, name: str) -> Sequence[str]:
         """Take a read and return what will be read next: more the longer the order holds."""
         number = self._number.get(name)
         if number is None:
             return ()
-        # several readers take turns: each follows on what one of them has read
-        follows = any(0 < number - each <= 2 for each in self._newest)
-        self._newest = [*self._newest[-7:], number]
-        if not follows:
-            self._window = _FIRST
+        before = next(
+            (n for n in range(number, number - _STEP - 1, -1) if n in self._streams), None
+        )
+        length = 1 if before is None else self._streams.pop(before) + (before != number)
+        self._streams[number] = length
+        if len(self._streams) > _STREAMS:
+            del self._streams[next(iter(self._streams))]
+        if length < _IN_A_ROW:
             return ()
-        self._window = min(_MOST, self._window * 2)
         folder = name.rpartition("/")[0]
-        following = self._names[number + 1 : number + 1 + self._window]
+        following = self._names[number + 1 : number + 1 + min(_MOST, 2 ** (length - 2))]
         return [each for each in following if each.rpartition("/")[0] == folder]

@@ -6,7 +6,6 @@ dictionary. Python 3.8 and newer, standard library only.
 
 from __future__ import annotations
 
-import functools
 import sys
 
 TYPE_CHECKING = False  # `typing` costs the training's start
@@ -101,6 +100,7 @@ def _has_own_init(reader: type) -> bool:
 
 def _told(function: Any, reads: Reads, api: str, keywords: Sequence[str], position: int) -> Any:
     """Return the function with what it is about to read told before."""
+    import functools  # when it is needed: most processes of a training import no such reader
 
     @functools.wraps(function, updated=())
     def reader(*args: Any, **kwargs: Any) -> Any:

@@ -143,7 +143,7 @@ class Fetcher:
             raise told from error
 
     def _fill(self, each: SkeletonFile) -> None:
-        digests = list(each.file.chunks) or self._retry(
+        digests = each.file.chunks or self._retry(
             lambda: self._source.digests(each.root, each.file)
         )
         if len(digests) != count_chunks(each.file.size):

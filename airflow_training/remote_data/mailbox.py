@@ -134,21 +134,27 @@ class MailboxSource:
         self._ask(letter)
         end = time.monotonic() + self._answer_seconds
         pause = 0.05
-        while True:
-            try:
-                told = json.loads(self._store.read(f"{self._folder}/answers/{letter}"))
-                break
-            except FileNotFoundError:
-                pass
-            except (OSError, ValueError) as error:
-                raise SourceAway(f"the mailbox cannot be read: {error}") from error
+        told = self._read(letter)
+        while told is None:
             if time.monotonic() > end:
                 raise SourceAway("the sharing machine has not answered yet")
             time.sleep(pause)
             pause = min(0.5, pause * 1.5)
+            told = self._read(letter)
         if "error" in told:
             raise error_of(str(told["error"]), str(told["message"]))
         return [str(each) for each in told["chunks"]]
+
+    def _read(self, letter: str) -> dict[str, Any] | None:
+        try:
+            answer: dict[str, Any] = json.loads(
+                self._store.read(f"{self._folder}/answers/{letter}")
+            )
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise SourceAway(f"the mailbox cannot be read: {error}") from error
+        return answer
 
     def chunk(self, root: DataRoot, file: DataFile, index: int) -> bytes:
         """Return a chunk that the answer has promised; where it is damaged or gone, the file is asked for anew."""

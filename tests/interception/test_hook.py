@@ -172,8 +172,8 @@ def test_a_folder_of_many_files_does_not_fill_the_disk(tmp_path):
 @pytest.fixture
 def responder(tmp_path):
     """Answers every question with the lines that a test sets; keeps what was asked."""
-    answers: list[dict] = []
-    asked: list[dict] = []
+    answers: list[dict[str, object]] = []
+    asked: list[dict[str, object]] = []
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self):

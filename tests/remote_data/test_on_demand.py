@@ -309,12 +309,15 @@ def test_nobody_can_read_a_file_whose_modes_keep_readers_away(node, tmp_path):
         if folder.owner() == "root" and folder != Path("/"):
             folder.chmod(folder.stat().st_mode | 0o555)
     place = Path(fetcher.places[0])
-    as_nobody = {"user": 65534, "group": 65534, "cwd": place, "capture_output": True}
-    done = subprocess.run(["cat", "007.bin"], check=False, **as_nobody)
-    assert (done.returncode, done.stdout) == (1, b"")
+
+    def cat():
+        return subprocess.run(
+            ["cat", "007.bin"], user=65534, group=65534, cwd=place, capture_output=True, check=False
+        )
+
+    assert (cat().returncode, cat().stdout) == (1, b"")
     assert read(fetcher, ONE)[1] == "1007\n"
-    done = subprocess.run(["cat", "007.bin"], check=False, **as_nobody)
-    assert len(done.stdout) == 1007
+    assert len(cat().stdout) == 1007
 
 
 def test_a_fetcher_that_was_killed_is_waited_for(node):

@@ -18,16 +18,12 @@ def test_neighbours_in_a_row_are_followed_further_and_further():
     assert [order.after(NAMES[each]) for each in (9, 10, 11)] == [(), (), ()]
     assert order.after("/data/012") == NAMES[13:17]
     assert order.after("/data/013") == NAMES[14:22]
-    for number in range(14, 20):
-        last = order.after(NAMES[number])
-    assert len(last) == 32
+    assert len([order.after(NAMES[number]) for number in range(14, 20)][-1]) == 32
 
 
 def test_workers_that_take_turns_are_in_order_too():
     order = ReadOrder(NAMES)
-    for number in (10, 12, 11, 13, 15):
-        last = order.after(NAMES[number])
-    assert last
+    assert [order.after(NAMES[number]) for number in (10, 12, 11, 13, 15)][-1]
 
 
 def test_a_file_that_is_read_again_says_nothing_new():

@@ -47,7 +47,8 @@ def _run_the_next() -> None:
 
 
 try:
-    _install()
+    if os.environ.get("TRAINING_LOADS_FILE") or os.environ.get("TRAINING_DATA_SOCKET"):
+        _install()
 except Exception as error:  # noqa: BLE001  # a training runs without the hook; its data is guarded all the same
     sys.stderr.write(f"airflow-training: no interception in this process: {error!r}\n")
 _run_the_next()

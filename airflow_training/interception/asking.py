@@ -9,7 +9,15 @@ import errno
 import os
 import time
 
-__all__ = ["HEARTBEAT_SECONDS", "DataUnavailable", "make_ready", "tell_next", "tell_wait"]
+__all__ = [
+    "HEARTBEAT_SECONDS",
+    "DataUnavailable",
+    "is_filled",
+    "make_ready",
+    "tell_next",
+    "tell_read",
+    "tell_wait",
+]
 
 _PATIENCE_SECONDS = 900.0
 """How long nobody may answer at the socket: who makes files ready is started again meanwhile."""
@@ -109,6 +117,32 @@ def _ask(address: str, question: bytes, heartbeat: _Heartbeat) -> dict[str, obje
                     return dict(answer)
                 heartbeat.beat(str(answer["waiting"]))
     return None
+
+
+def is_filled(path: str) -> bool:
+    """Return whether a file of a data root has its content, as far as one can see without asking.
+
+    A file without content has access time 0, and gets another once it is filled.
+    """
+    try:
+        info = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return False
+    return info.st_mode & 0o170000 == 0o100000 and info.st_atime_ns != 0
+
+
+def tell_read(address: str, path: str) -> None:
+    """Say that a file is read which is there, so that those after it can come; nothing is waited for."""
+    import json
+    import socket
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(0.0)
+        try:
+            connection.connect(address)
+            connection.send(json.dumps({"read": path}).encode() + b"\n")
+        except OSError:  # nobody has time to listen: it is fetched when it is asked for
+            return
 
 
 def tell_next(address: str, paths: list[str]) -> None:

@@ -12,7 +12,12 @@ import sysconfig
 import time
 from _thread import _local
 
-from airflow_training.interception.asking import DataUnavailable, make_ready
+from airflow_training.interception.asking import (
+    DataUnavailable,
+    is_filled,
+    make_ready,
+    tell_read,
+)
 from airflow_training.interception.classification import (
     Places,
     classify,
@@ -164,7 +169,10 @@ class LoadWatch:
         if not self._settings.socket or full in self._ready:
             return
         if full.startswith(self._below) or full in self._roots:
-            make_ready(self._settings.socket, full)
+            if is_filled(full):
+                tell_read(self._settings.socket, full)
+            else:
+                make_ready(self._settings.socket, full)
             self._ready.add(full)
 
     def _tell(self, full: str, flags: int, *, api: str) -> None:

@@ -130,6 +130,8 @@ class FetchingProcess:
         if "next" in question:
             self.fetcher.expect([str(each) for each in question["next"]])
             yield {"ready": True}
+        elif "read" in question:
+            self.fetcher.request(str(question["read"]))
         elif "counts" in question:
             yield {"counts": self.fetcher.to_json(), "waiting_for": self.fetcher.waiting}
         else:

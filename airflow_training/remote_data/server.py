@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import http.client
 import json
 import secrets
+import socket
 import threading
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,7 +26,7 @@ _TIMEOUT_SECONDS = 30.0
 class DataServer:
     """A running server; `url` and `token` are all that a node needs."""
 
-    def __init__(self, server: ThreadingHTTPServer, token: str) -> None:
+    def __init__(self, server: _Server, token: str) -> None:
         """Serve in a thread of this process until `close`."""
         self._server = server
         self.token = token
@@ -39,6 +41,7 @@ class DataServer:
         """Stop answering; nodes wait until another server is there."""
         self._server.shutdown()
         self._server.server_close()
+        self._server.hang_up()
         self._thread.join()
 
 
@@ -52,7 +55,34 @@ def start_server(
         roots = shared
         bearer = token
 
-    return DataServer(ThreadingHTTPServer((host, port), Handler), token)
+    return DataServer(_Server((host, port), Handler), token)
+
+
+class _Server(ThreadingHTTPServer):
+    """Knows who is connected: connections outlive a server that only stops to listen."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, *args: Any) -> None:
+        self._connections: set[socket.socket] = set()
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):  # it has just ended
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a node that went away asks again."""
 
 
 class _SharedHandler(BaseHTTPRequestHandler):

@@ -146,7 +146,8 @@ class Skeleton:
     def finish(self, each: SkeletonFile, descriptor: int) -> None:
         """Give a filled file its time and mode, and write down that it is ready."""
         os.fchmod(descriptor, each.file.mode)
-        os.utime(descriptor, ns=(each.file.mtime_ns, each.file.mtime_ns))
+        # from now on a hook takes it for filled
+        os.utime(descriptor, ns=(each.file.mtime_ns or 1, each.file.mtime_ns))
         with self._lock:
             with self._journal.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(each.place) + "\n")

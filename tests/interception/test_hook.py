@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from airflow_training.interception.protocol import hook_environment
+from tests.waiting import wait_until
 
 OLDEST = [path for path in Path.home().glob(".pyenv/versions/3.8.*/bin/python") if path.exists()][
     :1
@@ -169,6 +170,25 @@ def test_a_folder_of_many_files_does_not_fill_the_disk(tmp_path):
     assert told[-1]["more"] == str(many)
 
 
+def unfilled(path: Path, text: str) -> None:
+    path.write_text(text)
+    os.utime(path, ns=(0, path.stat().st_mtime_ns))
+
+
+def test_a_file_that_is_filled_is_not_waited_for(tmp_path, responder):
+    _, asked = responder
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a").write_text("a")
+    done, _ = run(
+        "print(open('data/a').read())\n",
+        tmp_path,
+        socket=str(tmp_path / "socket"),
+        data_roots=[str(tmp_path / "data")],
+    )
+    assert done.stdout == "a\n"
+    wait_until(lambda: asked == [{"read": f"{tmp_path}/data/a"}])
+
+
 @pytest.fixture
 def responder(tmp_path):
     """Answers every question with the lines that a test sets; keeps what was asked."""
@@ -193,7 +213,7 @@ def test_a_file_below_a_data_root_is_asked_for_once_and_waited_for(tmp_path, res
     answers, asked = responder
     answers += [{"waiting": "being fetched"}, {"ready": True}]
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a").write_text("a")
+    unfilled(tmp_path / "data" / "a", "a")
     (tmp_path / "b").write_text("b")
     script = "for n in ('data/a', './data/a', 'b', 'data/a'): print(open(n).read())\n"
     done, _ = run(
@@ -207,7 +227,7 @@ def test_an_open_fails_with_the_reason_where_data_will_not_come(tmp_path, respon
     answers, _ = responder
     answers.append({"error": "DataSourceChanged", "message": "data/a has changed"})
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a").write_text("zeros")
+    unfilled(tmp_path / "data" / "a", "zeros")
     done, _ = run(
         "print(open('data/a').read())\n",
         tmp_path,
@@ -223,7 +243,7 @@ def test_a_program_of_another_language_finds_what_it_is_told_to_read(tmp_path, r
     answers, asked = responder
     answers.append({"ready": True})
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a").write_text("a")
+    unfilled(tmp_path / "data" / "a", "a")
     script = "import subprocess\nsubprocess.run(['cat', 'data/a'])\nsubprocess.run(['true', '--in=data'])\n"
     run(script, tmp_path, socket=str(tmp_path / "socket"), data_roots=[str(tmp_path / "data")])
     assert [each["ready"] for each in asked] == [f"{tmp_path}/data/a", f"{tmp_path}/data"]

@@ -40,6 +40,8 @@ class DataRoot:
     """All of them, so that empty ones are there too."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Symbolic links that stay inside: path -> where they lead, relative to their own folder."""
+    is_whole: bool = True
+    """False where only these files of the folder are shared; the others are the run's own business."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,7 +130,9 @@ def _scan(
                 omissions.append(Omission(path=entry.path, reason="no file and no folder"))
 
     visit(root, "")
-    return DataRoot(name=name, path=root, files=files, folders=folders, links=links)
+    return DataRoot(
+        name=name, path=root, files=files, folders=folders, links=links, is_whole=only is None
+    )
 
 
 class SharedRoots:

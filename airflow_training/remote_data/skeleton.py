@@ -61,6 +61,7 @@ class Skeleton:
             for file in root.files
             for each in (SkeletonFile(root, file, f"{self._places[root.name]}/{file.path}"),)
         }
+        self._above = self._folders()
         with contextlib.suppress(FileNotFoundError):
             for line in self._journal.read_text(encoding="utf-8").splitlines():
                 with contextlib.suppress(ValueError):  # cut by a kill: it is filled again
@@ -70,6 +71,16 @@ class Skeleton:
     def places(self) -> Sequence[str]:
         """Folders in which files lie whose content comes on demand."""
         return sorted(set(self._places.values()))
+
+    def _folders(self) -> frozenset[str]:
+        """All folders that hold such files, at any depth."""
+        found: set[str] = set()
+        for place in self.files:
+            folder = place.rpartition("/")[0]
+            while folder and folder not in found:
+                found.add(folder)
+                folder = folder.rpartition("/")[0]
+        return frozenset(found)
 
     def lay_out(self) -> None:
         """Make folders, links and empty-handed files; a second time changes nothing.
@@ -122,6 +133,8 @@ class Skeleton:
         """Return the files at or below an absolute path, by name; none where it is not ours."""
         if path in self.files:
             return [self.files[path]]
+        if path not in self._above:
+            return []
         return sorted(
             (each for place, each in self.files.items() if place.startswith(path + "/")),
             key=lambda each: each.place,

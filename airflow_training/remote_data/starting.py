@@ -11,10 +11,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from airflow_training.interception.protocol import hook_environment
 from airflow_training.remote_data.errors import DataError, error_of
@@ -24,6 +25,7 @@ from airflow_training.remote_data.manifest import DataManifest
 __all__ = ["RunningFetcher", "instance_environment", "start_fetcher"]
 
 _ENDS_SECONDS = 30.0
+_PAUSE_SECONDS = 0.05
 
 
 class RunningFetcher:
@@ -34,14 +36,15 @@ class RunningFetcher:
         *,
         state: Path,
         address: str,
-        places: Sequence[str],
+        paths: Sequence[str],
         guard: Guard,
         process: subprocess.Popen[str] | None,
     ) -> None:
         """`process`: where this start is the one that runs it."""
         self.state = state
         self.socket = address
-        self.places = places
+        self.paths = paths
+        """Folders, and files of folders that are shared in part, whose content comes on demand."""
         self.guard = guard
         self._process = process
 
@@ -139,15 +142,12 @@ def start_fetcher(
     address = _socket_of(state)
     laid_out = {name: os.path.realpath(each) for name, each in places.items()}
     found = guard or _weakest(manifest, laid_out)
-    lock = (state / "lock").open("a", encoding="utf-8")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
+    lock = _lock(state / "lock", address, patience_seconds=patience_seconds)
+    if lock is None:
         return RunningFetcher(
             state=state,
             address=address,
-            places=sorted(set(laid_out.values())),
+            paths=_data_paths(manifest, laid_out),
             guard=found,
             process=None,
         )
@@ -180,7 +180,7 @@ def start_fetcher(
     running = RunningFetcher(
         state=state,
         address=address,
-        places=sorted(set(laid_out.values())),
+        paths=_data_paths(manifest, laid_out),
         guard=found,
         process=process,
     )
@@ -191,6 +191,49 @@ def start_fetcher(
             f"data on demand did not start: {_last_line(state / 'fetcher.log')}"
         )
     return running
+
+
+def _data_paths(manifest: DataManifest, places: Mapping[str, str]) -> Sequence[str]:
+    found: set[str] = set()
+    for root in manifest.roots:
+        if root.is_whole:
+            found.add(places[root.name])
+        else:
+            found.update(f"{places[root.name]}/{file.path}" for file in root.files)
+    return sorted(found)
+
+
+def _lock(path: Path, address: str, *, patience_seconds: float) -> TextIO | None:
+    """Return the locked file; None where another start has it and its process answers.
+
+    One that was just killed has it a moment longer, and one that starts does not answer yet.
+    """
+    end = time.monotonic() + patience_seconds
+    lock = path.open("a", encoding="utf-8")
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        else:
+            return lock
+        if _answers(address):
+            lock.close()
+            return None
+        if time.monotonic() > end:
+            lock.close()
+            raise DataError(f"{path}: another process has it and does not answer")
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _answers(address: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            connection.connect(address)
+            connection.sendall(b'{"counts": true}\n')
+            return bool(connection.recv(1))
+        except OSError:
+            return False
 
 
 def _own_environment() -> dict[str, str]:
@@ -249,7 +292,7 @@ def instance_environment(
     return hook_environment(
         loads_file=loads_file,
         socket=fetcher.socket,
-        data_roots=fetcher.places,
+        data_roots=fetcher.paths,
         guard="leases" if fetcher.guard.leases else "",
         code_roots=code_roots,
         python_path=python_path,

@@ -38,7 +38,7 @@ class Laptop:
         dice = random.Random(16)
         self.data = folder / "laptop"
         self.data.mkdir()
-        for number in range(40):
+        for number in range(50):
             (self.data / f"{number:03}.bin").write_bytes(dice.randbytes(1000 + number))
         (self.data / "big.bin").write_bytes(dice.randbytes(10 << 20))
         self.shared = share([self.data])
@@ -90,8 +90,8 @@ def environment(fetcher, **more):
     return {**os.environ, **told, **more}
 
 
-def start_reading(fetcher, script: str, **more):
-    folder = Path(fetcher.places[0]).parent
+def start_reading(fetcher, script: str, *, cwd=None, **more):
+    folder = cwd or Path(fetcher.paths[0]).parent
     return subprocess.Popen(
         [sys.executable, "-c", script],
         cwd=folder,
@@ -127,7 +127,7 @@ def test_nothing_is_fetched_before_something_is_read(node, laptop):
         "import os, glob\nprint(len(glob.glob('data/*.bin')), sum(e.stat().st_size for e in os.scandir('data')))",
     )
     true = sum(each.stat().st_size for each in laptop.data.iterdir())
-    assert (code, out) == (0, f"41 {true}\n")
+    assert (code, out) == (0, f"51 {true}\n")
     assert fetcher.counts()["source_bytes"] == 0
 
 
@@ -178,13 +178,13 @@ def test_eighty_first_reads_at_once_are_all_right_and_each_chunk_comes_once(node
 def test_programs_that_know_nothing_of_it_get_the_same_bytes(node, laptop):
     fetcher = node()
     processes = [
-        subprocess.Popen(["sha256sum", "big.bin"], cwd=fetcher.places[0], stdout=subprocess.PIPE)
+        subprocess.Popen(["sha256sum", "big.bin"], cwd=fetcher.paths[0], stdout=subprocess.PIPE)
         for _ in range(8)
     ]
     true = digests(laptop.data)
     for each in processes:
         assert each.communicate()[0].split()[0].decode() == true["big.bin"]
-    assert digests(Path(fetcher.places[0])) == true
+    assert digests(Path(fetcher.paths[0])) == true
     assert fetcher.counts()["source_bytes"] == fetcher.counts()["bytes"]
     fetcher.finish()
 
@@ -213,7 +213,7 @@ def test_workers_of_a_data_loader_wait_for_their_data(node, laptop, kind, guard)
     import hashlib
 
     fetcher = node(guard=guard)
-    folder = Path(fetcher.places[0]).parent
+    folder = Path(fetcher.paths[0]).parent
     (folder / "train.py").write_text(LOADER)
     done = subprocess.run(
         [sys.executable, "train.py", kind],
@@ -244,6 +244,19 @@ def test_a_laptop_asleep_is_waited_for_and_says_so_in_the_progress(node, laptop,
     assert reader.communicate(timeout=100) == ("1007\n", "")
     line = json.loads(progress.read_text().splitlines()[-1])
     assert line["waiting_for_data"].endswith("/data/007.bin")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_a_laptop_that_goes_and_comes_fifty_times_fails_nothing(node, laptop):
+    fetcher = node()
+    for number in range(50):
+        laptop.sleep()
+        reader = start_reading(fetcher, f"print(len(open('data/{number:03}.bin', 'rb').read()))")
+        wait_until(lambda: fetcher.ask({"counts": True})["waiting_for"])
+        laptop.wake_up()
+        assert reader.communicate(timeout=100) == (f"{1000 + number}\n", "")
+    fetcher.finish()
 
 
 def test_ranks_that_wait_for_one_that_waits_say_so_too(node, laptop, tmp_path):
@@ -285,7 +298,7 @@ def test_a_program_that_cannot_be_told_to_wait_gets_no_byte_that_was_not_sent(no
     fetcher = node(break_seconds=1.0)
     laptop.sleep()
     done = subprocess.run(
-        ["cat", "007.bin"], cwd=fetcher.places[0], capture_output=True, check=False
+        ["cat", "007.bin"], cwd=fetcher.paths[0], capture_output=True, check=False
     )
     assert done.stdout == b""
     assert isinstance(fetcher.failure(), UnfetchedRead)
@@ -296,7 +309,7 @@ def test_a_program_that_cannot_be_told_to_wait_gets_no_byte_that_was_not_sent(no
 
 def test_a_read_that_nothing_holds_back_fails_the_run_by_its_name(node):
     fetcher = node(guard=TIMES)
-    subprocess.run(["cat", "007.bin"], cwd=fetcher.places[0], capture_output=True, check=True)
+    subprocess.run(["cat", "007.bin"], cwd=fetcher.paths[0], capture_output=True, check=True)
     wait_until(fetcher.failure)
     with pytest.raises(UnfetchedRead, match=r"007\.bin"):
         fetcher.finish()
@@ -308,7 +321,7 @@ def test_nobody_can_read_a_file_whose_modes_keep_readers_away(node, tmp_path):
     for folder in (tmp_path, *tmp_path.parents):
         if folder.owner() == "root" and folder != Path("/"):
             folder.chmod(folder.stat().st_mode | 0o555)
-    place = Path(fetcher.places[0])
+    place = Path(fetcher.paths[0])
 
     def cat():
         return subprocess.run(
@@ -343,15 +356,35 @@ def test_two_starts_on_a_node_share_one_process(node):
 def test_everything_can_be_there_before_the_start(node, laptop):
     fetcher = node(whole=True)
     laptop.sleep()
-    assert digests(Path(fetcher.places[0])) == digests(laptop.data)
+    assert digests(Path(fetcher.paths[0])) == digests(laptop.data)
     laptop.wake_up()
+
+
+def test_a_file_alone_lies_among_what_is_the_runs_own(laptop, tmp_path):
+    shared = share([laptop.data / "007.bin"])
+    server = start_server(shared)
+    place = tmp_path / "project"
+    place.mkdir()
+    (place / "own.bin").write_bytes(b"own")
+    fetcher = start_fetcher(
+        shared.manifest,
+        places={"data0": place},
+        state=tmp_path / "state",
+        source=http_address(server.url, server.token),
+        cache=str(tmp_path / "cache"),
+    )
+    assert fetcher.paths == [str(place / "007.bin")]
+    script = "print([len(open(n, 'rb').read()) for n in ('project/own.bin', 'project/007.bin')])"
+    assert read(fetcher, script, cwd=tmp_path)[1] == "[3, 1007]\n"
+    assert fetcher.finish()["files"] == 1
+    server.close()
 
 
 def test_where_nothing_would_tell_of_an_early_read_everything_is_there_before_the_start(
     node, laptop
 ):
     fetcher = node(guard=Guard(leases=False, modes=False, times=False))
-    assert digests(Path(fetcher.places[0])) == digests(laptop.data)
+    assert digests(Path(fetcher.paths[0])) == digests(laptop.data)
 
 
 def test_nodes_that_nobody_can_reach_share_what_one_of_them_asked_for(node, laptop, tmp_path):

@@ -22,6 +22,7 @@ ALL = (
     "kubernetes",
     "checkpoints",
     "environments",
+    "data_on_demand",
     "recovery_time",
     "recovery_states",
     "recovery",

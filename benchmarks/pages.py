@@ -192,7 +192,12 @@ def memory(store: Store, server: Server) -> None:
     for each in requests(200):
         server.client.get(each).raise_for_status()
     grown = (_held(process, "VmHWM") - before) / 1024
-    figure("200 requests for logs, merged logs and searches: memory at its peak", grown, "MiB", target="4 MiB")
+    figure(
+        "200 requests for logs, merged logs and searches: memory at its peak",
+        grown,
+        "MiB",
+        target="4 MiB",
+    )
 
 
 def _held(process: Path, name: str) -> int:

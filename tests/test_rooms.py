@@ -21,9 +21,9 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("documents",),
     ("frameworks",),
     ("planning", "control", "networks", "interchange", "interception"),
-    ("capture", "environments", "remote_data"),
+    ("capture", "environments"),
     ("state", "runtimes", "checkpoints", "logs", "agent"),
-    ("accounts", "execution", "alignment"),
+    ("accounts", "execution", "alignment", "remote_data"),
     ("admission",),
     ("supervise", "airflow_compat"),
     ("triggers", "operators", "sensors", "compiler"),
@@ -52,6 +52,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "capture": ("airflow", *CLIENTS, "sqlalchemy", "torch"),
     "logs": ("airflow", *CLIENTS, "sqlalchemy"),
     "checkpoints": ("airflow", *CLIENTS, "sqlalchemy"),
+    "remote_data": ("airflow", *CLIENTS, "sqlalchemy", "torch"),
     "state": ("airflow", *CLIENTS),
     "runtimes": ("airflow", "sqlalchemy"),
     "accounts": ("airflow", *CLIENTS, "sqlalchemy"),
@@ -85,6 +86,17 @@ ALONE: dict[str, frozenset[str]] = {
     "environments": BASE,
     "capture": BASE,
     "checkpoints": frozenset({"agent.progress_tail", "agent.proc", "agent.progress"}),
+    "interception": frozenset(),
+    "remote_data": frozenset(
+        {
+            "capture.model",
+            "checkpoints.errors",
+            "checkpoints.store",
+            "interception.asking",
+            "interception.classification",
+            "interception.protocol",
+        }
+    ),
 }
 """Rooms that can be read, tested and imported without the others, and all that they use of them."""
 
@@ -121,6 +133,18 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("matching", "named"),
         ("building",),
         ("storage",),
+    ),
+    "interception": (
+        ("asking", "classification", "protocol", "wraps"),
+        ("hook",),
+        ("bootstrap",),
+    ),
+    "remote_data": (
+        ("errors", "guard", "known_digests", "leases", "manifest", "order", "chunks"),
+        ("roots", "skeleton", "source_address"),
+        ("fetcher", "mailbox", "server"),
+        ("fetching",),
+        ("starting",),
     ),
     "planning": (("view",), ("reshard", "cost"), ("search", "sources"), ("answers",)),
     "interchange": (
@@ -468,3 +492,22 @@ def test_the_agent_starts_with_nothing_but_python():
 )
 def test_the_table_says_what_the_architecture_says(room, other, expected):
     assert allowed(room, other) is expected
+
+
+def test_interception_is_nothing_but_python():
+    """It runs in whatever Python a training has, and is copied or packed alone."""
+    wrong = [
+        f"{path.relative_to(PACKAGE.parent)}:{line}: {name}"
+        for path in MODULES
+        if room_of(path) == "interception"
+        for line, name in imports(path)
+        if name.split(".")[0] not in sys.stdlib_module_names
+        and not name.startswith(f"{NAME}.interception")
+    ]
+    assert wrong == []
+
+
+def test_interception_can_be_read_by_python_3_8():
+    for path in MODULES:
+        if room_of(path) == "interception":
+            ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))

@@ -1,0 +1,82 @@
+"""What a training process is told by its environment, and the lines that it writes and asks. See docs/data-on-demand.md.
+
+Python 3.8 and newer, standard library only: it runs in whatever Python the training has.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False  # `typing` costs the training's start
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "CODE_ROOTS",
+    "DATA_GUARD",
+    "DATA_ROOTS",
+    "DATA_SOCKET",
+    "LOADS_FILE",
+    "HookSettings",
+    "hook_environment",
+]
+
+LOADS_FILE = "TRAINING_LOADS_FILE"
+"""A file or FIFO: one JSON line for each path that is opened for the first time."""
+DATA_SOCKET = "TRAINING_DATA_SOCKET"
+"""A Unix socket: who listens makes files ready that are read below the data roots."""
+DATA_ROOTS = "TRAINING_DATA_ROOTS"
+"""Folders and files whose content comes on demand, separated as in PATH."""
+DATA_GUARD = "TRAINING_DATA_GUARD"
+"""`leases` where the kernel itself holds back whoever opens a file that is not there yet."""
+CODE_ROOTS = "TRAINING_CODE_ROOTS"
+"""Folders of the program, separated as in PATH; the working directory where not said."""
+
+_BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap")  # noqa: PTH100,PTH118,PTH120  # may lie in a zip
+
+
+class HookSettings:
+    """What one process is told; empty texts and lists: nothing of that kind."""
+
+    __slots__ = ("code_roots", "data_roots", "guard", "loads_file", "socket")
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """Read it from the environment of the process."""
+        self.loads_file = environment.get(LOADS_FILE, "")
+        self.socket = environment.get(DATA_SOCKET, "")
+        self.guard = environment.get(DATA_GUARD, "")
+        self.data_roots = _paths(environment.get(DATA_ROOTS, ""))
+        self.code_roots = _paths(environment.get(CODE_ROOTS, "")) or (os.getcwd(),)  # noqa: PTH109
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a hook has anything to do."""
+        return bool(self.loads_file or (self.socket and self.data_roots))
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    return tuple(os.path.realpath(each) for each in text.split(os.pathsep) if each)
+
+
+def hook_environment(
+    *,
+    loads_file: str = "",
+    socket: str = "",
+    data_roots: Sequence[str] = (),
+    guard: str = "",
+    code_roots: Sequence[str] = (),
+    python_path: str = "",
+) -> dict[str, str]:
+    """Return the variables that install the hook in every Python process which gets them.
+
+    `python_path`: the PYTHONPATH that the processes would have otherwise.
+    """
+    told = {
+        LOADS_FILE: loads_file,
+        DATA_SOCKET: socket,
+        DATA_ROOTS: os.pathsep.join(data_roots),
+        DATA_GUARD: guard,
+        CODE_ROOTS: os.pathsep.join(code_roots),
+        "PYTHONPATH": os.pathsep.join(each for each in (_BOOTSTRAP, python_path) if each),
+    }
+    return {name: value for name, value in told.items() if value}

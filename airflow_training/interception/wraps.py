@@ -1,0 +1,145 @@
+"""Readers written in C, C++ and Rust, of which no audit event tells: their functions say what they read.
+
+A finder, first in `sys.meta_path`, changes a module after it was imported. Other modules cost a look into a
+dictionary. Python 3.8 and newer, standard library only.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # `typing` costs the training's start
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+    Reads = Callable[[Any, str], None]
+
+__all__ = ["READERS", "watch_imports"]
+
+READERS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "safetensors": {"safe_open": ("filename",)},
+    "safetensors.torch": {"load_file": ("filename",)},
+    "safetensors.numpy": {"load_file": ("filename",)},
+    "pyarrow": {"memory_map": ("path",), "OSFile": ("path",), "input_stream": ("source",)},
+    "pyarrow.parquet": dict.fromkeys(("read_table", "ParquetFile", "read_metadata", "read_schema", "ParquetDataset"), ("source", "path_or_paths")),
+    "pyarrow.parquet.core": dict.fromkeys(("read_table", "ParquetFile", "read_metadata", "read_schema", "ParquetDataset"), ("source", "path_or_paths")),
+    "pyarrow.dataset": {"dataset": ("source",)},
+    "pyarrow.feather": {"read_table": ("source",), "read_feather": ("source",)},
+    "pyarrow.csv": {"read_csv": ("input_file",), "open_csv": ("input_file",)},
+    "pyarrow.json": {"read_json": ("input_file",)},
+    "pyarrow.orc": {"ORCFile": ("source",), "read_table": ("source",)},
+    "h5py": {"File": ("name",)},
+    "h5py._hl.files": {"File": ("name",)},
+    "lmdb": {"open": ("path",), "Environment": ("path",)},
+    "torch": {"from_file": ("filename",)},
+    "torch.jit": {"load": ("f",)},
+    "torch.jit._serialization": {"load": ("f",)},
+    "torchvision.io": dict.fromkeys(("read_image", "read_file", "decode_image"), ("path",)),
+    "torchvision.io.image": dict.fromkeys(("read_image", "read_file", "decode_image"), ("path",)),
+    "cv2": {"imread": ("filename",), "VideoCapture": ("filename",)},
+    "polars": dict.fromkeys(("read_csv", "read_parquet", "read_ipc", "read_ndjson", "scan_csv", "scan_parquet", "scan_ipc", "scan_ndjson"), ("source",)),
+    "soundfile": {"SoundFile": ("file",)},
+    "netCDF4": {"Dataset": ("filename",)},
+    "tokenizers": {},
+    "sentencepiece": {},
+}  # fmt: skip
+"""Module -> function or class -> by which name its first argument can be given too."""
+
+
+def watch_imports(reads: Reads) -> None:
+    """Let `reads(path, api)` be called before one of `READERS` reads, those imported already too."""
+    finder = _Finder(reads)
+    for name in READERS:
+        module = sys.modules.get(name)
+        if module is not None:
+            finder.change(module)
+    sys.meta_path.insert(0, finder)
+
+
+class _Finder:
+    def __init__(self, reads: Reads) -> None:
+        self._reads = reads
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return what the others find, with a loader that changes the module once it has run."""
+        if name not in READERS:
+            return None
+        for finder in sys.meta_path:
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = find(name, path, target) if find else None
+            if spec is not None:
+                if spec.loader is not None and hasattr(spec.loader, "exec_module"):
+                    spec.loader = _Loader(spec, self)  # type: ignore[assignment]  # by what it does, a loader
+                return spec
+        return None
+
+    def change(self, module: ModuleType) -> None:
+        """Replace the readers of a module; one that another name has replaced already stays."""
+        for name, keywords in READERS[module.__name__].items():
+            reader = getattr(module, name, None)
+            if reader is None or hasattr(reader, "_intercepted"):
+                continue
+            api = f"{module.__name__}.{name}"
+            try:
+                if isinstance(reader, type) and _has_own_init(reader):
+                    reader.__init__ = _told(reader.__init__, self._reads, api, keywords, 1)  # type: ignore[misc]
+                    reader._intercepted = True  # type: ignore[attr-defined]
+                else:
+                    setattr(module, name, _told(reader, self._reads, api, keywords, 0))
+            except (AttributeError, TypeError):  # of another kind than it used to be
+                continue
+
+
+def _has_own_init(reader: type) -> bool:
+    """Return whether a class is written in Python, so that it can stay the class it is."""
+    return "__init__" in vars(reader) and hasattr(vars(reader)["__init__"], "__code__")
+
+
+def _told(function: Any, reads: Reads, api: str, keywords: Sequence[str], position: int) -> Any:
+    """Return the function with what it is about to read told before."""
+    import functools  # when it is needed: most processes of a training import no such reader
+
+    @functools.wraps(function, updated=())
+    def reader(*args: Any, **kwargs: Any) -> Any:
+        given = args[position] if len(args) > position else next(
+            (kwargs[name] for name in keywords if name in kwargs), None
+        )  # fmt: skip
+        for path in given if isinstance(given, (list, tuple)) else (given,):
+            if path is not None:
+                reads(path, api)
+        return function(*args, **kwargs)
+
+    reader._intercepted = True  # type: ignore[attr-defined]
+    return reader
+
+
+class _Loader:
+    """A module's own loader, and one thing after it has run the module."""
+
+    def __init__(self, spec: ModuleSpec, finder: _Finder) -> None:
+        self._spec = spec
+        self._own: Any = spec.loader
+        self._finder = finder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        # the module gets the loader it would have had
+        spec.loader = self._own
+        try:
+            created: ModuleType | None = self._own.create_module(spec)
+        finally:
+            spec.loader = self  # type: ignore[assignment]
+        return created
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._spec.loader = self._own
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._own
+        module.__loader__ = self._own
+        self._own.exec_module(module)
+        self._finder.change(module)

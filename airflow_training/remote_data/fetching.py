@@ -1,0 +1,251 @@
+"""The process beside the ranks of a node: answers who asks at its socket, and whom the kernel holds back.
+
+    python -m airflow_training.remote_data.fetching CONFIG
+
+Started by `starting`, ends when its standard input does: with the process that has started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import socketserver
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
+from pathlib import Path
+from typing import Any
+
+from airflow_training.checkpoints.store import open_store
+from airflow_training.interception.asking import HEARTBEAT_SECONDS, tell_wait
+from airflow_training.remote_data.chunks import ChunkCache
+from airflow_training.remote_data.errors import DataError, UnfetchedRead
+from airflow_training.remote_data.fetcher import Fetcher
+from airflow_training.remote_data.guard import Guard
+from airflow_training.remote_data.leases import FileLeases, block_lease_signals
+from airflow_training.remote_data.mailbox import MailboxSource
+from airflow_training.remote_data.manifest import DataManifest
+from airflow_training.remote_data.server import HttpSource
+from airflow_training.remote_data.skeleton import Skeleton
+from airflow_training.remote_data.source_address import ChunkSource
+
+__all__ = ["main"]
+
+_TELL_SECONDS = 1.0
+_LOOK_SECONDS = 2.0
+
+
+class FetchingProcess:
+    """All that one node needs, put together from a configuration."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Lay out the skeleton and guard it; nobody reads before `serve`."""
+        self._state = Path(config["state"])
+        manifest = DataManifest.from_json(config["manifest"])
+        self._guard = Guard(**config["guard"])
+        self._skeleton = Skeleton(
+            manifest, places=config["places"], state=self._state, guard=self._guard
+        )
+        self._skeleton.lay_out()
+        self._leases = (
+            FileLeases(
+                opened=self._opened,
+                too_late=self._too_late,
+                break_seconds=config.get("break_seconds"),
+            )
+            if self._guard.leases
+            else None
+        )
+        source = _source(config["source"], manifest)
+        self._do_others_wait = (
+            source.has_requests if isinstance(source, MailboxSource) else lambda: False
+        )
+        self.fetcher = Fetcher(
+            self._skeleton,
+            source=source,
+            cache=ChunkCache(open_store(config["cache"])),
+            leases=self._leases,
+            patience_seconds=config["patience_seconds"],
+            failed=self.fail,
+        )
+        self._socket = config["socket"]
+        self._is_whole = bool(config["whole"])
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._progress: set[str] = set()
+        """Progress files of the processes that have asked."""
+        self._waited = "", -math.inf
+        """For which path somebody has waited last, and when."""
+        self._failed: list[str] = []
+        self._failure: dict[str, str] = {}
+
+    def prepare(self) -> None:
+        """Take the leases, and fetch all where that is wanted."""
+        self._look()
+        if self._leases is not None:
+            missed = self._leases.take(each.place for each in self._skeleton.unfetched())
+            if missed:
+                self.fail(
+                    UnfetchedRead(f"{missed[0]}: it was open before its content was there"),
+                    missed[0],
+                )
+        if self._is_whole:
+            futures = [
+                future for place in self._skeleton.places for future in self.fetcher.request(place)
+            ]
+            with contextlib.suppress(DataError):  # who reads it is told
+                for future in futures:
+                    future.result()
+
+    def serve(self) -> socketserver.ThreadingUnixStreamServer:
+        """Answer at the socket, in threads."""
+        Path(self._socket).unlink(missing_ok=True)
+        process = self
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                with contextlib.suppress(OSError, ValueError):  # who asked is gone, or asks nothing
+                    question = json.loads(self.rfile.readline(1 << 24))
+                    for answer in process.answers(question):
+                        self.wfile.write(json.dumps(answer).encode() + b"\n")
+                        self.wfile.flush()
+
+        class Server(socketserver.ThreadingUnixStreamServer):
+            daemon_threads = True
+            request_queue_size = 1024
+
+        server = Server(self._socket, Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._keep_looking, daemon=True).start()
+        threading.Thread(target=self._keep_telling, daemon=True).start()
+        return server
+
+    def answers(self, question: Mapping[str, Any]) -> Any:
+        """Yield lines: `waiting` while it takes time, and then one that says how it is."""
+        if "next" in question:
+            self.fetcher.expect([str(each) for each in question["next"]])
+            yield {"ready": True}
+        elif "read" in question:
+            self.fetcher.request(str(question["read"]))
+        elif "counts" in question:
+            yield {"counts": self.fetcher.to_json(), "waiting_for": self.fetcher.waiting}
+        else:
+            if question.get("progress"):
+                self._progress.add(str(question["progress"]))
+            yield from self._make_ready(str(question["ready"]))
+
+    def _make_ready(self, path: str) -> Any:
+        try:
+            for future in self.fetcher.request(path):
+                while not _has_come(future):
+                    self._waited = path, time.monotonic()
+                    yield {"waiting": self.fetcher.waiting or "being fetched"}
+        except DataError as error:
+            yield {"error": error.reason, "message": str(error)}
+        else:
+            yield {"ready": True}
+
+    def _opened(self, path: str) -> None:
+        self.fetcher.request(path)
+
+    def _too_late(self, path: str) -> None:
+        self.fail(
+            UnfetchedRead(
+                f"{path}: it was opened by a program that cannot be told to wait, and its content did not come in time;"
+                " the program found it empty"
+            ),
+            path,
+        )
+
+    def fail(self, error: DataError, place: str) -> None:
+        """Write down why the run cannot go on: the first reason, and all files of which something was to be told."""
+        with self._lock:
+            if place in self._failed:
+                return
+            self._failed.append(place)
+            self._failure = self._failure or {
+                "reason": error.reason,
+                "message": _naming(place, str(error)),
+            }
+            partial = self._state / "failure.partial"
+            partial.write_text(
+                json.dumps({**self._failure, "paths": self._failed}), encoding="utf-8"
+            )
+            partial.replace(self._state / "failure.json")
+
+    def _look(self) -> None:
+        for place in self._skeleton.read_before_ready():
+            self.fail(UnfetchedRead(f"{place}: it was read before its content was there"), place)
+
+    def _keep_telling(self) -> None:
+        """Say for every rank of this node that it waits as long as one does: it may wait for that one."""
+        while not self._ended.wait(HEARTBEAT_SECONDS):
+            path, when = self._waited
+            why = self.fetcher.waiting or "being fetched"
+            if time.monotonic() - when > 2 * HEARTBEAT_SECONDS:
+                path, why = "", "others wait for data"
+                if not (self._progress and self._do_others_wait()):
+                    continue
+            for progress in list(self._progress):
+                tell_wait(progress, path, why)
+
+    def _keep_looking(self) -> None:
+        pause = _LOOK_SECONDS
+        while not self._ended.wait(pause):
+            begin = time.monotonic()
+            self._look()
+            pause = max(_LOOK_SECONDS, 20 * (time.monotonic() - begin))
+
+    def close(self) -> None:
+        """Look once more, and write down what was done."""
+        self._ended.set()
+        self._look()
+        self.fetcher.close()
+        if self._leases is not None:
+            self._leases.close()
+        (self._state / "counts.json").write_text(json.dumps(self.fetcher.to_json()))
+
+
+def _naming(place: str, message: str) -> str:
+    return message if place in message else f"{place}: {message}"
+
+
+def _has_come(future: Future[None]) -> bool:
+    try:
+        future.result(timeout=_TELL_SECONDS)
+    except NotYet:
+        return False
+    return True
+
+
+def _source(address: Mapping[str, Any], manifest: DataManifest) -> ChunkSource:
+    if address["kind"] == "mailbox":
+        return MailboxSource(manifest, open_store(address["storage"]))
+    return HttpSource(address["url"], address["token"])
+
+
+def main(config: str) -> int:
+    """Serve until standard input ends."""
+    block_lease_signals()
+    process = FetchingProcess(json.loads(Path(config).read_text(encoding="utf-8")))
+    process.prepare()
+    server = process.serve()
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    while os.read(0, 4096):
+        pass
+    server.shutdown()
+    process.close()
+    Path(server.server_address if isinstance(server.server_address, str) else "").unlink(
+        missing_ok=True
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

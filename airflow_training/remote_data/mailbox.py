@@ -1,0 +1,189 @@
+"""The sharing machine answers through a storage, for laptops that nobody can reach and that may sleep.
+
+    requests/<key>.<try>.json     a node asks for a file of the manifest
+    answers/<key>.<try>.json      its digests, all chunks being in the cache by then; or an error
+
+All nodes ask under the same key, so a file travels once. Objects are only ever created and deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from airflow_training.checkpoints.errors import CheckpointError, KeyExists
+from airflow_training.checkpoints.store import ObjectStore, open_store
+from airflow_training.remote_data.chunks import ChunkCache
+from airflow_training.remote_data.errors import DataError, DataNotShared, SourceAway, error_of
+from airflow_training.remote_data.manifest import DataFile, DataManifest, DataRoot
+from airflow_training.remote_data.roots import SharedRoots
+
+__all__ = ["Mailbox", "MailboxSource", "start_mailbox"]
+
+_POLL_SECONDS = 0.2
+_SLOWEST_POLL_SECONDS = 1.0
+_ANSWER_SECONDS = 2.0
+"""So long a node looks for an answer before it says that it waits for the sharing machine."""
+
+
+def _folder(source: str) -> str:
+    return f"mailboxes/{source}"
+
+
+class Mailbox:
+    """The sharing machine's side: looks for requests and answers them."""
+
+    def __init__(self, shared: SharedRoots, store: ObjectStore) -> None:
+        """`store`: where the mailbox and the chunks lie."""
+        self._shared = shared
+        self._store = store
+        self._cache = ChunkCache(store)
+        self._folder = _folder(shared.manifest.source)
+        self._files = {
+            shared.manifest.key_of(root, file): (root, file)
+            for root in shared.manifest.roots
+            for file in root.files
+        }
+        self.sent_bytes = 0
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def poll(self) -> int:
+        """Answer what is asked by now; return how many requests that were."""
+        asked = self._store.list(f"{self._folder}/requests/")
+        for name, _ in asked:
+            letter = name.rpartition("/")[2]
+            self._create(f"{self._folder}/answers/{letter}", self._answer(letter.partition(".")[0]))
+            self._store.delete(name)
+        return len(asked)
+
+    def _answer(self, key: str) -> dict[str, Any]:
+        try:
+            found = self._files.get(key)
+            if found is None:
+                raise DataNotShared("what is asked for was not shown before submission")
+            root, file = found
+            digests = self._shared.digests(root.name, file.path)
+            for index, digest in enumerate(digests):
+                if self._cache.get(digest) is None:
+                    data = self._shared.chunk(root.name, file.path, index)
+                    self._cache.put(digest, data)
+                    self.sent_bytes += len(data)
+        except DataError as error:
+            return {"error": error.reason, "message": str(error)}
+        return {"chunks": list(digests)}
+
+    def _create(self, key: str, document: dict[str, Any]) -> None:
+        try:
+            self._store.create(key, json.dumps(document).encode())
+        except KeyExists:
+            return
+
+    def start(self) -> None:
+        """Look for requests in a thread until `close`, at least once a second."""
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        pause = _POLL_SECONDS
+        while not self._stopped.wait(pause):
+            try:
+                busy = self.poll()
+            except (OSError, CheckpointError):  # the storage is away: so are the nodes
+                busy = 0
+            pause = _POLL_SECONDS if busy else min(_SLOWEST_POLL_SECONDS, pause * 1.5)
+
+    def close(self) -> None:
+        """Stop answering; what is asked stays where it is."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+
+
+def start_mailbox(shared: SharedRoots, storage: str) -> Mailbox:
+    """Answer through the storage at an address until `close`."""
+    mailbox = Mailbox(shared, open_store(storage))
+    mailbox.start()
+    return mailbox
+
+
+class MailboxSource:
+    """A node's side."""
+
+    def __init__(
+        self,
+        manifest: DataManifest,
+        store: ObjectStore,
+        *,
+        answer_seconds: float = _ANSWER_SECONDS,
+    ) -> None:
+        """`store`: as that of the `Mailbox`; after `answer_seconds` without an answer it counts as away."""
+        self._answer_seconds = answer_seconds
+        self._manifest = manifest
+        self._store = store
+        self._cache = ChunkCache(store)
+        self._folder = _folder(manifest.source)
+        self._tries: dict[str, int] = {}
+
+    def digests(self, root: DataRoot, file: DataFile) -> Sequence[str]:
+        key = self._manifest.key_of(root, file)
+        letter = f"{key}.{self._tries.get(key, 0)}.json"
+        self._ask(letter)
+        end = time.monotonic() + self._answer_seconds
+        pause = 0.05
+        told = self._read(letter)
+        while told is None:
+            if time.monotonic() > end:
+                raise SourceAway("the sharing machine has not answered yet")
+            time.sleep(pause)
+            pause = min(0.5, pause * 1.5)
+            told = self._read(letter)
+        if "error" in told:
+            raise error_of(str(told["error"]), str(told["message"]))
+        return [str(each) for each in told["chunks"]]
+
+    def _read(self, letter: str) -> dict[str, Any] | None:
+        try:
+            answer: dict[str, Any] = json.loads(
+                self._store.read(f"{self._folder}/answers/{letter}")
+            )
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise SourceAway(f"the mailbox cannot be read: {error}") from error
+        return answer
+
+    def chunk(self, root: DataRoot, file: DataFile, index: int) -> bytes:
+        """Return a chunk that the answer has promised; where it is damaged or gone, the file is asked for anew."""
+        data = self._cache.get(self.digests(root, file)[index])
+        if data is None:
+            key = self._manifest.key_of(root, file)
+            self._tries[key] = self._tries.get(key, 0) + 1
+            data = self._cache.get(self.digests(root, file)[index])
+        if data is None:
+            raise SourceAway(f"{file.path}: a chunk is not in the storage yet")
+        return data
+
+    def has_requests(self) -> bool:
+        """Return whether a node waits for an answer; False too where that cannot be known now."""
+        try:
+            return bool(self._store.list(f"{self._folder}/requests/"))
+        except OSError:
+            return False
+
+    def _ask(self, letter: str) -> None:
+        """Ask, unless it was answered already; asking twice is asking once."""
+        try:
+            self._store.size(f"{self._folder}/answers/{letter}")
+        except FileNotFoundError:
+            try:
+                self._store.create(f"{self._folder}/requests/{letter}", b"{}")
+            except KeyExists:
+                return
+            except OSError as error:
+                raise SourceAway(f"the mailbox cannot be written: {error}") from error
+        except OSError as error:
+            raise SourceAway(f"the mailbox cannot be read: {error}") from error

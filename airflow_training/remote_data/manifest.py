@@ -1,0 +1,76 @@
+"""What is shared, as it was shown before submission: names, sizes and times; digests where they are known. Data only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from airflow_training.capture.model import Omission
+
+__all__ = ["DataFile", "DataManifest", "DataRoot"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """One file below a root."""
+
+    path: str
+    """Relative to the root, with `/`."""
+    size: int
+    """In bytes."""
+    mtime_ns: int
+    mode: int = 0o644
+    """Permission bits only."""
+    chunks: Sequence[str] = ()
+    """SHA-256 of each chunk where the sharing machine knows them already; learned at the first read else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataRoot:
+    """A folder that is shared, or of a folder the files that are shared."""
+
+    name: str
+    path: str
+    """Absolute, as the sharing machine spells it."""
+    files: Sequence[DataFile] = ()
+    folders: Sequence[str] = ()
+    """All of them, so that empty ones are there too."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Symbolic links that stay inside: path -> where they lead, relative to their own folder."""
+    is_whole: bool = True
+    """False where only these files of the folder are shared; the others are the run's own business."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataManifest:
+    """All that one submission shares."""
+
+    source: str
+    """Of this submission only: what is learned of a file under it is never taken for another's."""
+    roots: Sequence[DataRoot]
+    omissions: Sequence[Omission] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(each.size for root in self.roots for each in root.files)
+
+    def key_of(self, root: DataRoot, file: DataFile) -> str:
+        """Return the key of a file as it was shown: hexadecimal SHA-256 of what is known of it."""
+        known = [self.source, root.name, root.path, file.path, file.size, file.mtime_ns]
+        return hashlib.sha256(json.dumps(known, separators=(",", ":")).encode()).hexdigest()
+
+    def to_json(self) -> Mapping[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> DataManifest:
+        roots = [
+            DataRoot(**{**root, "files": [DataFile(**each) for each in root["files"]]})
+            for root in document["roots"]
+        ]
+        omissions = [Omission(**each) for each in document.get("omissions", ())]
+        return cls(source=document["source"], roots=roots, omissions=omissions)

@@ -1,0 +1,239 @@
+"""The sharing machine's files: what may be shown, and their chunks. Read-only.
+
+Served is what stands in the manifest and nothing else: a request names a root and a file of it, never a path of this
+machine. Each part of the way is opened without following links, so that what was replaced meanwhile leads nowhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from airflow_training.capture.model import Omission
+from airflow_training.errors import InputError
+from airflow_training.interception.classification import is_secret_like
+from airflow_training.remote_data.chunks import CHUNK_BYTES, digest_of_chunk, read_chunks
+from airflow_training.remote_data.errors import DataNotShared, SourceChanged
+from airflow_training.remote_data.known_digests import KnownDigests
+from airflow_training.remote_data.manifest import DataFile, DataManifest, DataRoot
+
+__all__ = ["SharedRoots", "share"]
+
+
+def share(
+    paths: Sequence[str | os.PathLike[str]], *, known: KnownDigests | None = None
+) -> SharedRoots:
+    """Look at what is to be shared: folders whole, files alone. No content is read.
+
+    Args:
+        paths: path arguments, observed loads, `--data`; as the user spells them.
+        known: digests of earlier runs, so that what a cache has does not travel again.
+
+    Raises:
+        InputError: a path is not there, is a secret, or is no file and no folder.
+    """
+    omissions: list[Omission] = []
+    folders: dict[str, list[str] | None] = {}
+    for each in paths:
+        path = os.path.abspath(each)  # noqa: PTH100  # as it is spelled: links above it stay
+        _check(path)
+        if os.path.isdir(path):  # noqa: PTH112
+            folders[path] = None
+        elif folders.get(os.path.dirname(path), ()) is not None:  # noqa: PTH120
+            folders.setdefault(os.path.dirname(path), []).append(os.path.basename(path))  # type: ignore[union-attr]  # noqa: PTH119,PTH120
+    roots = [
+        _scan(f"data{number}", path, only, omissions, known)
+        for number, (path, only) in enumerate(_outermost(folders).items())
+    ]
+    return SharedRoots(
+        DataManifest(source=uuid.uuid4().hex, roots=roots, omissions=omissions), known=known
+    )
+
+
+def _check(path: str) -> None:
+    if is_secret_like(path):
+        raise InputError.of(
+            code="secret_data",
+            field="data",
+            value=path,
+            message=f"{path} looks like a secret and is never shared",
+            hint="give the training an Airflow connection or a cluster secret instead",
+        )
+    if not os.path.isdir(path) and not os.path.isfile(path):  # noqa: PTH112,PTH113
+        raise InputError.of(
+            code="no_data",
+            field="data",
+            value=path,
+            message=f"{path} is no file and no folder",
+            hint="name what the training reads; several paths are allowed",
+        )
+
+
+def _outermost(folders: Mapping[str, list[str] | None]) -> dict[str, list[str] | None]:
+    """Return the folders without those that another, shared whole, holds."""
+    whole = [path + os.sep for path, only in folders.items() if only is None]
+    return {
+        path: only
+        for path, only in sorted(folders.items())
+        if not any(path.startswith(each) for each in whole)
+    }
+
+
+def _scan(
+    name: str,
+    root: str,
+    only: Sequence[str] | None,
+    omissions: list[Omission],
+    known: KnownDigests | None,
+) -> DataRoot:
+    files: list[DataFile] = []
+    folders: list[str] = []
+    links: dict[str, str] = {}
+    real = os.path.realpath(root)
+
+    def visit(folder: str, prefix: str) -> None:
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda each: each.name)
+        for entry in found:
+            if only is not None and entry.name not in only:
+                continue
+            relative = prefix + entry.name
+            if is_secret_like(entry.path):
+                omissions.append(Omission(path=entry.path, reason="looks like a secret"))
+            elif entry.is_symlink() and only is None:
+                target = os.path.realpath(entry.path)
+                if target.startswith(real + os.sep) and not is_secret_like(target):
+                    links[relative] = os.path.relpath(target, os.path.realpath(folder))
+                else:
+                    omissions.append(Omission(path=entry.path, reason="a link that leads out"))
+            elif entry.is_dir():
+                folders.append(relative)
+                visit(entry.path, relative + "/")
+            elif entry.is_file():
+                info = entry.stat()
+                files.append(
+                    DataFile(
+                        path=relative,
+                        size=info.st_size,
+                        mtime_ns=info.st_mtime_ns,
+                        mode=stat.S_IMODE(info.st_mode),
+                        chunks=known.find(entry.path, info) if known is not None else (),
+                    )
+                )
+            else:
+                omissions.append(Omission(path=entry.path, reason="no file and no folder"))
+
+    visit(root, "")
+    return DataRoot(
+        name=name, path=root, files=files, folders=folders, links=links, is_whole=only is None
+    )
+
+
+class SharedRoots:
+    """Answers for the files of one manifest, from any thread."""
+
+    def __init__(self, manifest: DataManifest, *, known: KnownDigests | None = None) -> None:
+        """`known` learns the digests that are computed here."""
+        self.manifest = manifest
+        self._files = {
+            (root.name, file.path): (root, file) for root in manifest.roots for file in root.files
+        }
+        self._known = known
+        self._digests: dict[tuple[str, str], Sequence[str]] = {}
+        self._locks: dict[tuple[str, str], threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def digests(self, root: str, path: str) -> Sequence[str]:
+        """Return the SHA-256 of every chunk of a file; the file is read for it once.
+
+        Raises:
+            DataNotShared: it is not in the manifest, or cannot be reached without following links.
+            SourceChanged: size or time are not those of the manifest.
+        """
+        key = (root, path)
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            if key not in self._digests:
+                with self._open(root, path) as (file, shown):
+                    found = [digest_of_chunk(data) for data in read_chunks(file)]
+                    self._compare(file, shown, root, path)
+                    if self._known is not None:
+                        self._known.keep(self._place(root, path), os.fstat(file.fileno()), found)
+                if shown.chunks and list(shown.chunks) != found:
+                    raise SourceChanged(
+                        f"{self._place(root, path)}: its content is not what it was when the run was submitted"
+                    )
+                self._digests[key] = found
+            return self._digests[key]
+
+    def chunk(self, root: str, path: str, index: int) -> bytes:
+        """Return one chunk of a file, as its digest says. Raises as `digests` does."""
+        digest = self.digests(root, path)[index]
+        with self._open(root, path) as (file, shown):
+            file.seek(index * CHUNK_BYTES)
+            data = file.read(CHUNK_BYTES)
+            self._compare(file, shown, root, path)
+        if digest_of_chunk(data) != digest:
+            raise SourceChanged(
+                f"{self._place(root, path)}: its content has changed during the run, at unchanged size and time"
+            )
+        return data
+
+    @contextlib.contextmanager
+    def _open(self, root: str, path: str) -> Iterator[tuple[BinaryIO, DataFile]]:
+        found = self._files.get((root, path))
+        if found is None:
+            raise DataNotShared(f"{path!r} of {root!r} was not shown before submission")
+        place = self._place(root, path)
+        try:
+            descriptor = _open_without_links(found[0].path, path)
+        except FileNotFoundError as error:
+            raise SourceChanged(f"{place}: it was there when the run was submitted") from error
+        except OSError as error:
+            raise DataNotShared(f"{place}: {error.strerror}") from error
+        with os.fdopen(descriptor, "rb") as file:
+            self._compare(file, found[1], root, path)
+            yield file, found[1]
+
+    def _compare(self, file: BinaryIO, shown: DataFile, root: str, path: str) -> None:
+        info = os.fstat(file.fileno())
+        if not stat.S_ISREG(info.st_mode) or (info.st_size, info.st_mtime_ns) != (
+            shown.size,
+            shown.mtime_ns,
+        ):
+            raise SourceChanged(
+                f"{self._place(root, path)}: it has changed since the run was submitted: {shown.size} bytes then,"
+                f" {info.st_size} now"
+            )
+
+    def _place(self, root: str, path: str) -> str:
+        return str(Path(self._files[root, path][0].path, path))
+
+
+def _open_without_links(root: str, path: str) -> int:
+    """Return a descriptor of a file below a root; a link on the way raises OSError."""
+    parts = path.split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        raise OSError(22, "no path of a file below the root")
+    nofollow = getattr(os, "O_NOFOLLOW", 0)
+    if os.open not in os.supports_dir_fd:  # Windows
+        full = os.path.join(root, *parts)  # noqa: PTH118
+        if os.path.realpath(full) != os.path.join(os.path.realpath(root), *parts):  # noqa: PTH118
+            raise OSError(40, "a link leads out of what is shared")
+        return os.open(full, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | nofollow, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        return os.open(parts[-1], os.O_RDONLY | nofollow | os.O_NONBLOCK, dir_fd=folder)
+    finally:
+        os.close(folder)

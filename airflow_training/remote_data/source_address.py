@@ -1,0 +1,33 @@
+"""Where a node gets the data of a run: an address that is written into a file, and what it becomes there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from airflow_training.remote_data.manifest import DataFile, DataRoot
+
+__all__ = ["ChunkSource", "http_address", "mailbox_address"]
+
+
+class ChunkSource(Protocol):
+    """The sharing machine, as a node sees it.
+
+    Raises SourceAway where it does not answer now, and the errors that it tells.
+    """
+
+    def digests(self, root: DataRoot, file: DataFile) -> Sequence[str]:
+        """Return the SHA-256 of each chunk."""
+
+    def chunk(self, root: DataRoot, file: DataFile, index: int) -> bytes:
+        """Return the bytes of one chunk; whether they are its own is the business of who asks."""
+
+
+def http_address(url: str, token: str) -> Mapping[str, Any]:
+    """Return the address of a `DataServer` that the node can reach."""
+    return {"kind": "http", "url": url, "token": token}
+
+
+def mailbox_address(storage: str) -> Mapping[str, Any]:
+    """Return the address of a mailbox in a storage, for sharing machines that nobody can reach."""
+    return {"kind": "mailbox", "storage": storage}

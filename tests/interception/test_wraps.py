@@ -1,0 +1,80 @@
+"""Readers that no audit event tells of are changed after their import, and nothing else is."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+from airflow_training.interception import wraps
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """A library with a reader of each kind, and the finder on it."""
+    (tmp_path / "fakereader.py").write_text(
+        "def read(source):\n    return source\n\n"
+        "class File:\n    def __init__(self, name):\n        self.name = name\n\n"
+        "class Plain(str):\n    pass\n"
+    )
+    (tmp_path / "fakeother.py").write_text("def read(source):\n    return source\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    readers = {"read": ("source",), "File": ("name",), "Plain": ("object",), "missing": ()}
+    monkeypatch.setattr(wraps, "READERS", {"fakereader": readers})
+    told: list[tuple[object, str]] = []
+    wraps.watch_imports(lambda path, api: told.append((path, api)))
+    yield told
+    for name in ("fakereader", "fakeother"):
+        sys.modules.pop(name, None)
+
+
+def test_a_reader_tells_before_it_reads(library):
+    module = importlib.import_module("fakereader")
+    assert module.read("a") == "a"
+    assert module.read(source=["b", "c"]) == ["b", "c"]
+    assert module.File("d").name == "d"
+    assert module.Plain("e") == "e"
+    assert library == [
+        ("a", "fakereader.read"),
+        ("b", "fakereader.read"),
+        ("c", "fakereader.read"),
+        ("d", "fakereader.File"),
+        ("e", "fakereader.Plain"),
+    ]
+
+
+def test_a_class_stays_the_class_it_is(library):
+    module = importlib.import_module("fakereader")
+    assert isinstance(module.File, type)
+    assert isinstance(module.File("a"), module.File)
+
+
+def test_the_module_looks_as_if_nobody_had_changed_it(library):
+    module = importlib.import_module("fakereader")
+    other = importlib.import_module("fakeother")
+    assert type(module.__loader__) is type(other.__loader__)
+    assert module.__spec__.loader is module.__loader__
+    assert module.__spec__.name == "fakereader"
+    assert module.read.__name__ == "read"
+
+
+def test_a_reload_is_changed_once_more_and_once_only(library):
+    module = importlib.import_module("fakereader")
+    importlib.reload(module)
+    module.read("a")
+    assert library == [("a", "fakereader.read")]
+
+
+def test_other_modules_are_left_alone(library):
+    importlib.import_module("fakeother").read("a")
+    assert library == []
+
+
+def test_what_is_imported_already_is_changed_too(library, monkeypatch):
+    module = importlib.import_module("fakereader")
+    monkeypatch.setattr(module, "read", module.read.__wrapped__)
+    wraps.watch_imports(lambda path, api: library.append((path, "later")))
+    module.read("a")
+    assert library == [("a", "later")]

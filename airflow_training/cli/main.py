@@ -55,6 +55,7 @@ _GROUPS = {
     "frameworks": "frameworks:app",
     "checkpoints": "checkpoints:app",
     "networks": "networks:app",
+    "cloud": "cloud:app",
     "db": "databases:app",
 }
 

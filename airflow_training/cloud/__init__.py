@@ -1,0 +1,74 @@
+"""The switch: a script that runs here runs in the cluster by one line, or by one word of the command line.
+
+>>> from airflow_training import cloud
+>>> cloud.run(mode="local", framework="pytorch", replicas=2)
+
+What stands before the line runs here. Where the mode is `cloud`, the line captures the program, submits it,
+shows what it prints and ends this process as the run ended. Anywhere else, in the run itself, in ranks and in
+workers, it returns at once. `AIRFLOW_TRAINING_MODE` goes before `mode=`.
+
+Imports nothing that a script would notice: all else is loaded where the mode is `cloud`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["MODE_VARIABLE", "run", "runs_in_cloud"]
+
+MODE_VARIABLE = "AIRFLOW_TRAINING_MODE"
+"""`cloud` or `local`. Every run sets it to `local` for its processes: what was sent is not sent on."""
+_RANK_VARIABLES = ("TRAINING_ROLE", "RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+
+def run(
+    *,
+    mode: str = "local",
+    framework: str = "",
+    replicas: int = 1,
+    resources: Mapping[str, object] | None = None,
+    returns: str = "model",
+    until: str = "",
+    target: str = "",
+    env: tuple[str, ...] = (),
+    detach: bool = False,
+) -> None:
+    """Run this program in the cloud and end this process as it ended there; elsewhere, do nothing.
+
+    `resources`: of each replica, as in a job (`{"nvidia.com/gpu": 8}`). `returns`: `none`, `address`, `model`
+    or `model=PATH`. `env`: names of variables that travel. `target`: see `airflow-training cloud targets`.
+    `detach`: print the run and end with 0. Mistakes are printed, and end the process with 2.
+    """
+    if not runs_in_cloud(mode, os.environ, main_module=sys.modules.get("__main__")):
+        return
+    from airflow_training.cloud.program import run_program
+
+    sys.exit(
+        run_program(
+            framework=framework,
+            replicas=replicas,
+            resources={} if resources is None else resources,
+            returns=returns,
+            until=until,
+            target=target,
+            env=env,
+            detach=detach,
+        )
+    )
+
+
+def runs_in_cloud(mode: str, environ: Mapping[str, str], *, main_module: object) -> bool:
+    """Whether a program with the line is to be sent away: never from a rank, or from a worker of one.
+
+    `main_module`: of this process; `multiprocessing` calls the one of a spawned worker `__mp_main__`.
+    """
+    wanted = environ.get(MODE_VARIABLE) or mode
+    if wanted != "cloud":
+        return False
+    if any(name in environ for name in _RANK_VARIABLES):
+        return False
+    return "__mp_main__" not in sys.modules and main_module is not None

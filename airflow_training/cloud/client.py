@@ -1,0 +1,282 @@
+"""The service as a client talks to it: one method for each path of the protocol."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from airflow_training.cloud.packing import Pack, header_line
+from airflow_training.cloud.protocol import (
+    PREFIX,
+    RunState,
+    SubmissionAnswer,
+    SubmissionRequest,
+    problems_from_json,
+)
+from airflow_training.cloud.targets import HERE_NAME, Target
+from airflow_training.errors import InputError, RuntimeUnavailable
+
+__all__ = ["CloudClient", "LocalService", "PrintedBytes", "connect"]
+
+_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
+_READ_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrintedBytes:
+    """A stretch of a rank's log; see the protocol."""
+
+    data: bytes
+    next_offset: int
+    attempt: int
+    next_attempt: int
+    end: bool
+
+
+class LocalService:
+    """The service of the target `here`: a process of this machine that ends with this one.
+
+    What it starts goes on.
+    """
+
+    def __init__(self) -> None:
+        self.key = secrets.token_urlsafe(32)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "airflow_training.cloud.service.serving"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+        )
+        self._input.write(f"{self.key}\n")
+        self._input.flush()
+
+    def url(self) -> str:
+        """Wait until it serves, and return its address; raises RuntimeUnavailable."""
+        line = self._process.stdout.readline() if self._process.stdout else ""
+        try:
+            return f"http://127.0.0.1:{json.loads(line)['port']}"
+        except (ValueError, KeyError):
+            code = self._process.wait()
+            raise RuntimeUnavailable(
+                f"the service of this machine has ended with exit code {code}; what it needs:"
+                " pip install 'airflow-training[ui]'"
+            ) from None
+
+    def close(self) -> None:
+        """Let it end."""
+        self._input.close()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    @property
+    def _input(self) -> Any:
+        return self._process.stdin
+
+
+class CloudClient:
+    """One service. Use it as a context manager; raises RuntimeUnavailable where nothing answers."""
+
+    def __init__(
+        self, url: str, key: str, *, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        """`transport`: what requests go through, of httpx; by default the network."""
+        self.url = url.rstrip("/")
+        self.sent = 0
+        """Bytes of all bodies."""
+        self._client = httpx.Client(
+            base_url=self.url + PREFIX,
+            timeout=_TIMEOUT,
+            headers={"Authorization": f"Bearer {key}"},
+            transport=transport,
+            trust_env=not self.url.startswith("http://127.0.0.1"),
+        )
+        self._local: LocalService | None = None
+
+    @classmethod
+    def of_local(cls, service: LocalService) -> CloudClient:
+        """The client of a service that ends with it."""
+        client = cls(service.url(), service.key)
+        client._local = service
+        return client
+
+    def __enter__(self) -> CloudClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._client.close()
+        if self._local is not None:
+            self._local.close()
+
+    def about(self) -> Mapping[str, Any]:
+        """Version and protocol of the service."""
+        return self._json("GET", "/")
+
+    def submit(self, request: SubmissionRequest) -> SubmissionAnswer:
+        """Ask to be let in, or how a submission stands; raises InputError with what is refused."""
+        body = json.dumps(request.to_json(), separators=(",", ":")).encode()
+        self.sent += len(body)
+        return SubmissionAnswer.from_json(self._json("POST", "/submissions", content=body))
+
+    def send(self, submission: str, pack: Pack, sources: Mapping[str, Path | bytes]) -> None:
+        """Send contents; `sources`: file or bytes by digest."""
+
+        def body() -> Iterator[bytes]:
+            for header in pack.headers:
+                line = header_line(header)
+                self.sent += len(line)
+                left = header.size - header.offset
+                pieces = _pieces(sources[header.sha256], header.offset)
+                first = next(pieces, b"")[:left]
+                self.sent += len(first)
+                left -= len(first)
+                yield line + first  # small files in few writes
+                for piece in pieces:
+                    piece = piece[:left]
+                    left -= len(piece)
+                    self.sent += len(piece)
+                    yield piece
+                if left:
+                    raise InputError.of(
+                        code="conflict",
+                        field=str(sources[header.sha256]),
+                        message="became shorter while it was sent",
+                        hint="the same command again captures it as it is now",
+                    )
+
+        self._json("POST", f"/submissions/{submission}/pack", content=_gathered(body()))
+
+    def start(self, submission: str) -> str:
+        """Run it, once however often this is called; returns the run's id."""
+        return str(self._json("POST", f"/submissions/{submission}/start")["run"])
+
+    def runs(self) -> Sequence[RunState]:
+        """The runs of this account."""
+        return [RunState(**row) for row in self._json("GET", "/runs")["runs"]]
+
+    def run(self, run_id: str) -> RunState:
+        """How a run stands."""
+        return RunState(**self._json("GET", f"/runs/{run_id}"))
+
+    def log(self, run_id: str, *, rank: int, attempt: int, offset: int) -> PrintedBytes:
+        """What a rank printed from a byte on."""
+        query: dict[str, Any] = {"rank": rank, "attempt": attempt, "offset": offset}
+        answer = self._call("GET", f"/runs/{run_id}/log", params=query)
+        heads = answer.headers
+        return PrintedBytes(
+            data=answer.content,
+            next_offset=int(heads["X-Next-Offset"]),
+            attempt=int(heads["X-Attempt"]),
+            next_attempt=int(heads["X-Next-Attempt"]),
+            end=heads["X-End"] == "1",
+        )
+
+    def result(self, run_id: str) -> Mapping[str, Any]:
+        """What the run wrote."""
+        return self._json("GET", f"/runs/{run_id}/result")
+
+    def download(self, run_id: str, path: str, *, to: Path) -> None:
+        """Bring a file; what is in `to` already is its beginning."""
+        have = to.stat().st_size if to.exists() else 0
+        headers = {"Range": f"bytes={have}-"} if have else {}
+        try:
+            with self._client.stream("GET", f"/runs/{run_id}/files/{path}", headers=headers) as got:
+                if got.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+                    return
+                if got.is_error:
+                    got.read()
+                    self._check(got)
+                resumed = got.status_code == httpx.codes.PARTIAL_CONTENT
+                with to.open("ab" if resumed else "wb") as file:
+                    for data in got.iter_bytes():
+                        file.write(data)
+        except httpx.TransportError as error:
+            raise RuntimeUnavailable(f"{self.url} does not answer: {error}") from error
+
+    def bill(self, run_id: str) -> Mapping[str, Any]:
+        """What the run has cost so far."""
+        return self._json("GET", f"/runs/{run_id}/bill")
+
+    def stop(self, run_id: str) -> None:
+        """Ask for its end."""
+        self._json("POST", f"/runs/{run_id}/stop")
+
+    def _json(self, method: str, path: str, **options: Any) -> Mapping[str, Any]:
+        answer = self._call(method, path, **options)
+        try:
+            document: Mapping[str, Any] = answer.json()
+        except ValueError:
+            raise InputError.of(
+                code="not_supported",
+                field="--target",
+                value=self.url,
+                message="answers, and is no service of this protocol",
+                hint="airflow-training cloud targets",
+            ) from None
+        return document
+
+    def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            answer = self._client.request(method, path, **options)
+        except httpx.TransportError as error:
+            raise RuntimeUnavailable(f"{self.url} does not answer: {error}") from error
+        self._check(answer)
+        return answer
+
+    def _check(self, answer: httpx.Response) -> None:
+        if answer.is_success:
+            return
+        try:
+            problems = problems_from_json(answer.json())
+        except ValueError:
+            problems = ()
+        if not problems or answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
+            said = "; ".join(each.message for each in problems) or answer.reason_phrase
+            raise RuntimeUnavailable(f"{self.url} answers {answer.status_code}: {said}")
+        raise InputError(problems=problems)
+
+
+def connect(target: Target) -> CloudClient:
+    """The client of a target; for this machine, of a service that is started for it."""
+    if target.name == HERE_NAME:
+        return CloudClient.of_local(LocalService())
+    return CloudClient(target.url, target.key)
+
+
+def _pieces(source: Path | bytes, offset: int) -> Iterator[bytes]:
+    if isinstance(source, bytes):
+        yield source[offset:]
+        return
+    with source.open("rb") as file:
+        file.seek(offset)
+        while data := file.read(_READ_BYTES):
+            yield data
+
+
+def _gathered(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Join small pieces: each costs a write and a chunk."""
+    held: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= _READ_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if size:
+        yield b"".join(held)

@@ -1,0 +1,278 @@
+"""What client and service say to each other, version 1. Data only: no HTTP, no files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from airflow_training.capture.model import CapturedCommand, Tree, TreeEntry
+from airflow_training.errors import InputError, Problem
+
+__all__ = [
+    "PREFIX",
+    "VERSION",
+    "DataRoot",
+    "Manifest",
+    "MissingContent",
+    "RunState",
+    "SubmissionAnswer",
+    "SubmissionRequest",
+    "key_of",
+    "problems_from_json",
+    "problems_to_json",
+    "run_id_of",
+    "submission_id_of",
+]
+
+VERSION = 1
+PREFIX = "/training/cloud/v1"
+RETURNS = ("none", "address", "model", "model=PATH")
+MOST_FILES = 200_000
+MOST_BYTES = 16 << 30
+MOST_REPLICAS = 10_000
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataRoot:
+    """A file or folder that does not travel and that the run may read."""
+
+    path: str
+    """In the tree: `project/...`."""
+    source: str
+    """Absolute, on the machine of whoever submits."""
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """All that stands in a run's folder: sent once for each content, and called by its digest from then on."""
+
+    tree: Tree
+    data: Sequence[DataRoot] = ()
+
+    def to_bytes(self) -> bytes:
+        """Equal manifests give equal bytes."""
+        rows = [
+            [each.path, each.kind, each.mode, each.size, each.sha256, each.link]
+            for each in sorted(self.tree.entries)
+        ]
+        document = {"entries": rows, "data": [asdict(each) for each in self.data]}
+        return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest:
+        """Raises InputError for what no client writes."""
+        try:
+            document = json.loads(data)
+            entries = [
+                TreeEntry(path=path, kind=kind, mode=mode, size=size, sha256=sha256, link=link)
+                for path, kind, mode, size, sha256, link in document["entries"]
+            ]
+            roots = [DataRoot(**each) for each in document["data"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise _mistake("tree.manifest", f"cannot be read: {error}") from None
+        return cls(tree=Tree(entries=entries), data=roots)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmissionRequest:
+    """What is asked for, before anything of the content moves. A few hundred bytes."""
+
+    key: str
+    """SHA-256 of the content and a number used once: a retry has the same, another run another."""
+    name: str
+    tree_digest: str
+    manifest: str
+    """SHA-256 of `Manifest.to_bytes`."""
+    files: int
+    size: int
+    """Bytes of all files together."""
+    command: CapturedCommand
+    environment: str
+    """SHA-256 of the environment's record as it is sent."""
+    replicas: int = 1
+    framework: str = ""
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    """Of each replica."""
+    returns: str = "model"
+    until: str = ""
+
+    def to_json(self) -> Mapping[str, Any]:
+        return {"protocol": VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, document: Any) -> SubmissionRequest:
+        """Raises InputError with everything that is wrong."""
+        if not isinstance(document, dict):
+            raise _mistake("", "is no JSON object")
+        values = dict(document)
+        version = values.pop("protocol", None)
+        if version != VERSION:
+            raise InputError.of(
+                code="not_supported",
+                field="protocol",
+                message="this service speaks another version of the protocol",
+                value=version,
+                allowed=[VERSION],
+                hint="install the version of airflow-training that the service has",
+            )
+        try:
+            values["command"] = CapturedCommand.from_json(values["command"])
+            request = cls(**values)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise _mistake("", f"is no submission: {error}") from None
+        if problems := list(_mistakes(request)):
+            raise InputError(problems=problems)
+        return request
+
+    @property
+    def content(self) -> str:
+        """Digest of what would run, without the number used once."""
+        document = {**self.to_json(), "key": ""}
+        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingContent:
+    """A content that the service has not, or has the beginning of."""
+
+    sha256: str
+    have: int = 0
+    """Bytes that are there: sending goes on from here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmissionAnswer:
+    """What the service says to a request that it lets in; asked again, how it stands."""
+
+    id: str
+    run_id: str
+    started: bool
+    missing: Sequence[MissingContent]
+    account: str = ""
+    reservation: Mapping[str, Any] | None = None
+    estimate: str = ""
+    environment: str = ""
+    """What it will run in, in words."""
+
+    def to_json(self) -> Mapping[str, Any]:
+        rows = [[each.sha256, each.have] for each in self.missing]
+        return {**asdict(self), "missing": rows}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> SubmissionAnswer:
+        missing = [MissingContent(sha256=sha256, have=have) for sha256, have in document["missing"]]
+        return cls(**{**document, "missing": missing})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """How a run stands, for whoever follows it."""
+
+    run_id: str
+    uid: str
+    state: str
+    over: bool
+    exit_code: int | None
+    """Of rank 0 where it failed, else of the first that did; 0 for success; None while it runs."""
+    message: str
+    instances: Sequence[Mapping[str, Any]] = ()
+    """`rank`, `name`, `state`, `progress` of each."""
+
+    def to_json(self) -> Mapping[str, Any]:
+        return asdict(self)
+
+
+def key_of(content: str, nonce: str) -> str:
+    """The key of a submission: the same for the same content and number."""
+    return hashlib.sha256(f"{content}\n{nonce}".encode()).hexdigest()
+
+
+def submission_id_of(account: str, key: str) -> str:
+    """Nobody reaches the submissions of another account, whatever key they give."""
+    return hashlib.sha256(f"{account}\n{key}".encode()).hexdigest()[:32]
+
+
+def run_id_of(name: str, submission_id: str) -> str:
+    """The same submission is the same run, however often it is started."""
+    return f"{name}-{submission_id[:10]}"
+
+
+def problems_to_json(stage: str, problems: Sequence[Problem]) -> Mapping[str, Any]:
+    """`stage`: what refuses: login, quota, environment, submission, content."""
+    rows = [
+        {
+            "code": each.code,
+            "field": each.field,
+            "message": each.message,
+            "value": each.value,
+            "allowed": list(each.allowed),
+            "hint": each.hint,
+        }
+        for each in problems
+    ]
+    return {"stage": stage, "problems": rows}
+
+
+def problems_from_json(document: Mapping[str, Any]) -> Sequence[Problem]:
+    """The problems of an answer that refuses; none where it is no such answer."""
+    try:
+        return [Problem(**each) for each in document["problems"]]
+    except (KeyError, TypeError):
+        return ()
+
+
+def _mistakes(request: SubmissionRequest) -> Sequence[Problem]:
+    found = [
+        Problem(code="wrong_type", field=name, message="is no SHA-256 in hexadecimal", value=value)
+        for name in ("key", "tree_digest", "manifest", "environment")
+        if not isinstance(value := getattr(request, name), str) or not _DIGEST.fullmatch(value)
+    ]
+    if not isinstance(request.name, str) or not _LABEL.fullmatch(request.name):
+        found.append(
+            Problem(code="not_allowed", field="name", message="is no label of at most 40 characters", value=request.name)
+        )  # fmt: skip
+    limits = (("replicas", 1, MOST_REPLICAS), ("files", 0, MOST_FILES), ("size", 0, MOST_BYTES))
+    for name, least, most in limits:
+        value = getattr(request, name)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            found.append(
+                Problem(
+                    code="out_of_range",
+                    field=name,
+                    message=f"has to be a whole number from {least} to {most}",
+                    value=value,
+                )
+            )
+    returns = request.returns
+    if not isinstance(returns, str) or (
+        returns not in RETURNS[:3] and not (returns.startswith("model=") and returns[6:])
+    ):
+        found.append(
+            Problem(
+                code="not_allowed",
+                field="returns",
+                message="says what comes back",
+                value=returns,
+                allowed=RETURNS,
+            )
+        )
+    if not isinstance(request.resources, dict):
+        found.append(Problem(code="wrong_type", field="resources", message="is no object"))
+    texts = ("framework", "until")
+    found += [
+        Problem(code="wrong_type", field=name, message="is no text")
+        for name in texts
+        if not isinstance(getattr(request, name), str)
+    ]
+    return found
+
+
+def _mistake(field: str, message: str) -> InputError:
+    return InputError.of(code="wrong_type", field=field or "submission", message=message)

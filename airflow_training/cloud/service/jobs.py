@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,7 +55,7 @@ def job_document(
     name = framework_of(request)
     sizes = role_sizes(name, find(name).framework.spec, request.replicas)
     command = request.command
-    words = ["-m", command.entry] if command.kind == "module" else [_script(request, folder)]
+    words = ["-m", command.entry] if command.kind == "module" else [_script(request)]
     spec: dict[str, Any] = {
         "framework": name,
         "runtime": {"name": runtime},
@@ -81,8 +82,10 @@ def job_document(
     }
 
 
-def _script(request: SubmissionRequest, folder: Path) -> str:
-    return str(folder / "project" / request.command.entry)
+def _script(request: SubmissionRequest) -> str:
+    """The script as its working directory sees it: what it was called by where it came from."""
+    command = request.command
+    return posixpath.relpath(f"project/{command.entry}", command.working_dir)
 
 
 def _environment(request: SubmissionRequest, folder: Path) -> Sequence[Mapping[str, str]]:

@@ -140,7 +140,11 @@ def _show(submission: Submission, *, output: OutputFormat) -> None:
         print_json(
             {
                 "command": files.command.to_json(),
-                "tree": {"digest": request.tree_digest, "files": request.files, "bytes": request.size},
+                "tree": {
+                    "digest": request.tree_digest,
+                    "files": request.files,
+                    "bytes": request.size,
+                },
                 "travels": [
                     {"path": each.path, "kind": each.kind, "size": each.size}
                     for each in files.tree.entries
@@ -149,14 +153,10 @@ def _show(submission: Submission, *, output: OutputFormat) -> None:
             }
         )
         return
-    print_table(
-        ["travels", "size"], [[each.path, each.size] for each in files.tree.entries]
-    )
+    print_table(["travels", "size"], [[each.path, each.size] for each in files.tree.entries])
     if files.omissions:
         print()
-        print_table(
-            ["stays here", "why"], [[each.path, each.reason] for each in files.omissions]
-        )
+        print_table(["stays here", "why"], [[each.path, each.reason] for each in files.omissions])
     note(f"{request.files} files, {request.size} bytes; nothing was sent")
 
 
@@ -177,7 +177,7 @@ def login(
         key = typer.prompt("key", hide_input=True, err=True)
     target = Target(name=name, url=url.rstrip("/"), key=key)
     save_target(target)
-    with CloudClient(target.url, key) as client:
+    with CloudClient.at(target.url, key) as client:
         about = client.about()
         client.runs()  # whether the key is known
     if about["version"] != __version__:
@@ -269,7 +269,9 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     token: Annotated[
         str,
-        typer.Option(envvar="AIRFLOW_TRAINING_TOKEN", help="The key of clients; made if not given."),
+        typer.Option(
+            envvar="AIRFLOW_TRAINING_TOKEN", help="The key of clients; made if not given."
+        ),
     ] = "",
 ) -> None:
     """Take runs from elsewhere and run them on this machine, until interrupted."""

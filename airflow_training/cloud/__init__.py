@@ -23,7 +23,15 @@ __all__ = ["MODE_VARIABLE", "run", "runs_in_cloud"]
 
 MODE_VARIABLE = "AIRFLOW_TRAINING_MODE"
 """`cloud` or `local`. Every run sets it to `local` for its processes: what was sent is not sent on."""
-_RANK_VARIABLES = ("TRAINING_ROLE", "RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_RANK_VARIABLES = (
+    "TRAINING_ROLE",
+    "RANK",
+    "LOCAL_RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "SLURM_PROCID",
+)
+
 
 def run(
     *,

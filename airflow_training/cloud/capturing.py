@@ -16,7 +16,9 @@ from airflow_training.errors import InputError
 __all__ = ["ProjectFiles", "capture_files", "find_root"]
 
 MOST_FILE_BYTES = 256 << 20
-_NEVER = frozenset({".git", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".ruff_cache"})
+_NEVER = frozenset(
+    {".git", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".ruff_cache"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,9 @@ def capture_files(root: Path, command: CapturedCommand) -> ProjectFiles:
             continue
         if stat.S_ISLNK(info.st_mode):
             entries.append(
-                TreeEntry(path=f"project/{name}", kind="symlink", mode=0o777, link=str(path.readlink()))
+                TreeEntry(
+                    path=f"project/{name}", kind="symlink", mode=0o777, link=str(path.readlink())
+                )
             )
         elif not stat.S_ISREG(info.st_mode):
             continue
@@ -69,7 +73,10 @@ def capture_files(root: Path, command: CapturedCommand) -> ProjectFiles:
             )
     if listed is not None:
         omissions += _ignored(root)
-    if not any(each.path == f"project/{command.entry}" for each in entries) and command.kind == "script":
+    if (
+        not any(each.path == f"project/{command.entry}" for each in entries)
+        and command.kind == "script"
+    ):
         raise InputError.of(
             code="not_found",
             field="SCRIPT",

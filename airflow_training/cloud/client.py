@@ -87,28 +87,28 @@ class LocalService:
 class CloudClient:
     """One service. Use it as a context manager; raises RuntimeUnavailable where nothing answers."""
 
-    def __init__(
-        self, url: str, key: str, *, transport: httpx.BaseTransport | None = None
-    ) -> None:
-        """`transport`: what requests go through, of httpx; by default the network."""
-        self.url = url.rstrip("/")
+    def __init__(self, http: httpx.Client, *, local: LocalService | None = None) -> None:
+        """`http`: with address and key of the service. `local`: the service, which ends with this."""
         self.sent = 0
         """Bytes of all bodies."""
-        self._client = httpx.Client(
-            base_url=self.url + PREFIX,
-            timeout=_TIMEOUT,
-            headers={"Authorization": f"Bearer {key}"},
-            transport=transport,
-            trust_env=not self.url.startswith("http://127.0.0.1"),
-        )
-        self._local: LocalService | None = None
+        self._http = http
+        self._local = local
 
     @classmethod
-    def of_local(cls, service: LocalService) -> CloudClient:
-        """The client of a service that ends with it."""
-        client = cls(service.url(), service.key)
-        client._local = service
-        return client
+    def at(cls, url: str, key: str, *, local: LocalService | None = None) -> CloudClient:
+        """The client of the service at an address."""
+        http = httpx.Client(
+            base_url=url.rstrip("/") + PREFIX,
+            timeout=_TIMEOUT,
+            headers={"Authorization": f"Bearer {key}"},
+            trust_env=local is None,  # no proxy leads to this machine
+        )
+        return cls(http, local=local)
+
+    @property
+    def url(self) -> str:
+        """The address, for messages."""
+        return str(self._http.base_url).removesuffix("/").removesuffix(PREFIX)
 
     def __enter__(self) -> CloudClient:
         return self
@@ -119,7 +119,7 @@ class CloudClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._client.close()
+        self._http.close()
         if self._local is not None:
             self._local.close()
 
@@ -195,7 +195,7 @@ class CloudClient:
         have = to.stat().st_size if to.exists() else 0
         headers = {"Range": f"bytes={have}-"} if have else {}
         try:
-            with self._client.stream("GET", f"/runs/{run_id}/files/{path}", headers=headers) as got:
+            with self._http.stream("GET", f"/runs/{run_id}/files/{path}", headers=headers) as got:
                 if got.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
                     return
                 if got.is_error:
@@ -232,7 +232,7 @@ class CloudClient:
 
     def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
-            answer = self._client.request(method, path, **options)
+            answer = self._http.request(method, path, **options)
         except httpx.TransportError as error:
             raise RuntimeUnavailable(f"{self.url} does not answer: {error}") from error
         self._check(answer)
@@ -254,8 +254,9 @@ class CloudClient:
 def connect(target: Target) -> CloudClient:
     """The client of a target; for this machine, of a service that is started for it."""
     if target.name == HERE_NAME:
-        return CloudClient.of_local(LocalService())
-    return CloudClient(target.url, target.key)
+        service = LocalService()
+        return CloudClient.at(service.url(), service.key, local=service)
+    return CloudClient.at(target.url, target.key)
 
 
 def _pieces(source: Path | bytes, offset: int) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ _AWAY_SECONDS = 600.0
 Answer = Literal["detach", "stop", "go on"]
 
 
-class Detached(Exception):  # noqa: N818 - it is no error
+class Detached(Exception):
     """Whoever follows has left; the run goes on."""
 
 
@@ -83,7 +83,9 @@ def _follow(
     while True:
         try:
             state = client.run(run_id)
-            printed = sum(_copy(client, run_id, log, several=len(logs) > 1, line=line) for log in logs)
+            printed = sum(
+                _copy(client, run_id, log, several=len(logs) > 1, line=line) for log in logs
+            )
         except RuntimeUnavailable as error:
             away = away or time.monotonic()
             if time.monotonic() - away > _AWAY_SECONDS:
@@ -131,7 +133,9 @@ def _copy(
         log.ended = found.end
         return 0
     log.attempt, log.offset = found.attempt, found.next_offset
-    text, ours, log.begun = shown_lines(log.begun + found.data, last=found.end, rank=log.rank if several else None)
+    text, ours, log.begun = shown_lines(
+        log.begun + found.data, last=found.end, rank=log.rank if several else None
+    )
     line.clear()
     for each in ours:
         line.told(each)
@@ -143,9 +147,7 @@ def _copy(
     return len(found.data)
 
 
-def shown_lines(
-    data: bytes, *, last: bool, rank: int | None
-) -> tuple[bytes, Sequence[str], bytes]:
+def shown_lines(data: bytes, *, last: bool, rank: int | None) -> tuple[bytes, Sequence[str], bytes]:
     """What goes to stdout, what our agent says, and the beginning of a line that is not complete.
 
     Without `rank`, bytes pass as they are, at once; with it, whole lines, the rank before each.

@@ -13,7 +13,14 @@ from typing import Any
 
 from airflow_training.cloud.targets import cloud_folder
 
-__all__ = ["Attempted", "SubmittedRun", "begin_submission", "end_submission", "keep_run", "known_run"]
+__all__ = [
+    "Attempted",
+    "SubmittedRun",
+    "begin_submission",
+    "end_submission",
+    "keep_run",
+    "known_run",
+]
 
 _RETRY_SECONDS = 3600.0
 """How long after its beginning the same command is taken for another try."""

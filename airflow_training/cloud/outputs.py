@@ -8,10 +8,31 @@ from collections.abc import Collection, Sequence
 __all__ = ["model_files"]
 
 MODEL_SUFFIXES = frozenset(
-    ".pt .pth .ckpt .safetensors .onnx .keras .h5 .hdf5 .pdparams .pdopt .joblib .pkl .pickle .ubj .gguf .tflite .pb .msgpack".split()
+    [
+        ".pt",
+        ".pth",
+        ".ckpt",
+        ".safetensors",
+        ".onnx",
+        ".keras",
+        ".h5",
+        ".hdf5",
+        ".pdparams",
+        ".pdopt",
+        ".joblib",
+        ".pkl",
+        ".pickle",
+        ".ubj",
+        ".gguf",
+        ".tflite",
+        ".pb",
+        ".msgpack",
+    ]
 )
 """Of torch.save, safetensors, ONNX, Keras, Paddle, scikit-learn, XGBoost and others."""
-_MODEL_NAMES = frozenset({"pytorch_model.bin", "adapter_model.bin", "model.json", "model.txt", "lightgbm.txt"})
+_MODEL_NAMES = frozenset(
+    {"pytorch_model.bin", "adapter_model.bin", "model.json", "model.txt", "lightgbm.txt"}
+)
 _BESIDE_SUFFIXES = frozenset({".json", ".model", ".txt", ".jinja", ".safetensors", ".bin"})
 """Of what `save_pretrained` writes beside a model: configuration, tokenizer, shards and their index."""
 

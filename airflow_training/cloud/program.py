@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_training.cloud.client import CloudClient, connect
 from airflow_training.cloud.following import Detached, ask_person, follow
-from airflow_training.cloud.journal import SubmittedRun, known_run
+from airflow_training.cloud.journal import known_run
 from airflow_training.cloud.protocol import RunState
 from airflow_training.cloud.returning import bring_back
 from airflow_training.cloud.submit import Program, RunOptions, prepare, submit

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from airflow_training.capture.model import CapturedCommand
 from airflow_training.cloud.capturing import ProjectFiles, capture_files, find_root
 from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.environment import record_environment
@@ -27,7 +28,6 @@ from airflow_training.cloud.protocol import (
     SubmissionRequest,
     key_of,
 )
-from airflow_training.capture.model import CapturedCommand
 from airflow_training.errors import InputError
 
 __all__ = ["Program", "RunOptions", "Submission", "Submitted", "prepare", "submit"]
@@ -131,9 +131,7 @@ def submit(client: CloudClient, submission: Submission, *, target: str) -> Submi
         raise
     _keep(submission, run_id, target=target)
     end_submission(submission.content, target=target)
-    return Submitted(
-        run_id=run_id, answer=answer, again=attempted.again, sent=client.sent - before
-    )
+    return Submitted(run_id=run_id, answer=answer, again=attempted.again, sent=client.sent - before)
 
 
 def _start(
@@ -155,7 +153,9 @@ def _start(
         except InputError as error:
             if error.problems[0].code not in ("conflict", "missing"):
                 raise
-            refused = error  # the service's copy of a content was damaged, and is gone: send it again
+            refused = (
+                error  # the service's copy of a content was damaged, and is gone: send it again
+            )
             if not client.submit(request).missing:
                 raise refused from None
     raise InputError.of(

@@ -71,7 +71,7 @@ class KeyAdmission:
     def started(self, account: str, submission: str, run_uid: str) -> None:
         """See `Admission`."""
 
-    def bill(self, account: str, run_uid: str) -> Mapping[str, Any]:
+    def bill(self, account: str, run_uid: str) -> Mapping[str, Any]:  # noqa: ARG002 - the protocol's
         """See `Admission`."""
         raise InputError.of(
             code="not_supported",

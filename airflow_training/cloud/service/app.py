@@ -237,9 +237,7 @@ def _number(request: Request, name: str, default: int | None = None, *, least: i
     except ValueError:
         number = None
     if number is None or number < least:
-        raise InputError.of(
-            code="wrong_type", field=name, message="is no whole number", value=text
-        )
+        raise InputError.of(code="wrong_type", field=name, message="is no whole number", value=text)
     return number
 
 
@@ -250,7 +248,11 @@ def _submissions(request: Request) -> Submissions:
 
 async def _refuse(request: Request, error: TrainingError) -> Response:
     del request
-    codes = ((LoginRefused, 401, "login"), (QuotaRefused, 402, "quota"), (InputError, 422, "submission"))
+    codes = (
+        (LoginRefused, 401, "login"),
+        (QuotaRefused, 402, "quota"),
+        (InputError, 422, "submission"),
+    )
     for kind, code, stage in codes:
         if isinstance(error, kind):
             return JSONResponse(problems_to_json(stage, error.problems), status_code=code)

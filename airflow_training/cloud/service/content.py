@@ -59,7 +59,9 @@ class ContentFolder:
         found = part.stat().st_size
         if found != size or digest_of(part) != sha256:
             part.unlink()
-            raise _refused(sha256, "other bytes arrived than were announced; nothing of them is kept")
+            raise _refused(
+                sha256, "other bytes arrived than were announced; nothing of them is kept"
+            )
         whole = self.path(sha256)
         whole.parent.mkdir(parents=True, exist_ok=True)
         part.replace(whole)
@@ -117,7 +119,9 @@ class PackWriter:
         part.parent.mkdir(parents=True, exist_ok=True)
         have = part.stat().st_size if part.exists() else 0
         if header.offset > have:
-            raise _refused(header.sha256, f"{have} bytes of it are here: what follows them is wanted")
+            raise _refused(
+                header.sha256, f"{have} bytes of it are here: what follows them is wanted"
+            )
         self._header = header
         self._file = part.open("r+b" if have else "wb", buffering=0)
         self._file.truncate(header.offset)
@@ -132,9 +136,7 @@ class PackWriter:
             file.close()
             self._file = None
             if not self._content.has(header.sha256):
-                self._content.accept(
-                    header.sha256, submission=self._submission, size=header.size
-                )
+                self._content.accept(header.sha256, submission=self._submission, size=header.size)
 
 
 def digest_of(path: Path) -> str:

@@ -18,11 +18,11 @@ from airflow_training.control.model import TERMINAL_JOB_STATES, Event
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.errors import InputError
 from airflow_training.settings import load_settings
-from airflow_training.state.store import RunRecord, Store
+from airflow_training.state.store import RunRecord, Store, open_store
 from airflow_training.supervise.owners import is_provably_dead
 from airflow_training.supervise.runtimes import make_runtime
 
-__all__ = ["begin_run", "check_job", "run_key"]
+__all__ = ["ProcessLauncher", "run_key"]
 
 _HOST = "host.json"
 
@@ -32,7 +32,43 @@ def run_key(run_id: str) -> RunKey:
     return RunKey(source="cli", run_id=run_id)
 
 
-def check_job(document: Mapping[str, Any], *, run_id: str, folder: Path, user: str) -> ResolvedJob:
+class ProcessLauncher:
+    """See `submissions.RunLauncher`: runs of this machine's store, each driven by a process of its own."""
+
+    def check(self, document: Mapping[str, Any], *, run_id: str, folder: Path, by: str) -> None:
+        """See `RunLauncher`."""
+        _resolved(document, run_id=run_id, folder=folder, by=by)
+
+    def begin(
+        self,
+        document: Mapping[str, Any],
+        *,
+        run_id: str,
+        folder: Path,
+        state_folder: Path,
+        by: str,
+        events: Sequence[Event],
+    ) -> str:
+        """See `RunLauncher`."""
+        key, store = run_key(run_id), open_store()
+        record = store.run(key.uid)
+        if record is None:
+            settings = load_settings()
+            job = _resolved(document, run_id=run_id, folder=folder, by=by)
+            controller = controller_id(store, settings)
+            runtime = make_runtime(job.runtime, settings, connection=job.connection)
+            asyncio.run(check_runtime(job, key=key, controller=controller, runtime=runtime))
+            record = launch(
+                job, key=key, store=store, controller=controller, activate_all=True, submitted_by=by
+            )
+        told = {each.event.reason for each in store.events(record.uid)}
+        store.add_events(record.uid, [each for each in events if each.reason not in told])
+        if record.state not in TERMINAL_JOB_STATES and not _is_driven(store, record, state_folder):
+            _drive(document, run_id=run_id, folder=folder, state_folder=state_folder)
+        return record.uid
+
+
+def _resolved(document: Mapping[str, Any], *, run_id: str, folder: Path, by: str) -> ResolvedJob:
     """The job as it will run; raises InputError with all that is wrong with it."""
     checked = check_text(
         json.dumps(document),
@@ -41,43 +77,11 @@ def check_job(document: Mapping[str, Any], *, run_id: str, folder: Path, user: s
         params={},
         variables={"run_id": run_id},
         run_uid=run_key(run_id).uid,
-        user=user,
+        user=by,
     )[0]
     if checked.resolved is None:
         raise InputError(problems=checked.problems)
     return checked.resolved
-
-
-def begin_run(
-    document: Mapping[str, Any],
-    *,
-    run_id: str,
-    folder: Path,
-    state_folder: Path,
-    store: Store,
-    by: str,
-    events: Sequence[Event],
-) -> RunRecord:
-    """Store the run and start the process that drives it, each once however often this is called.
-
-    Raises InputError for what the runtime refuses.
-    """
-    key = run_key(run_id)
-    record = store.run(key.uid)
-    if record is None:
-        settings = load_settings()
-        job = check_job(document, run_id=run_id, folder=folder, user=by)
-        controller = controller_id(store, settings)
-        runtime = make_runtime(job.runtime, settings, connection=job.connection)
-        asyncio.run(check_runtime(job, key=key, controller=controller, runtime=runtime))
-        record = launch(
-            job, key=key, store=store, controller=controller, activate_all=True, submitted_by=by
-        )
-    for event in events:
-        store.add_event_once(record.uid, event)
-    if record.state not in TERMINAL_JOB_STATES and not _is_driven(store, record, state_folder):
-        _drive(document, run_id=run_id, folder=folder, state_folder=state_folder)
-    return record
 
 
 def _is_driven(store: Store, record: RunRecord, state_folder: Path) -> bool:
@@ -92,9 +96,7 @@ def _is_driven(store: Store, record: RunRecord, state_folder: Path) -> bool:
     return False
 
 
-def _drive(
-    document: Mapping[str, Any], *, run_id: str, folder: Path, state_folder: Path
-) -> None:
+def _drive(document: Mapping[str, Any], *, run_id: str, folder: Path, state_folder: Path) -> None:
     job_file = state_folder / "job.json"
     job_file.write_text(json.dumps(document, indent=1))
     words = ["run", str(job_file), "--base-dir", str(folder), "--run-id", run_id]
@@ -105,6 +107,8 @@ def _drive(
             stdout=said,
             stderr=said,
             start_new_session=True,  # Ctrl-C of whoever serves is not for it
-            env={name: text for name, text in os.environ.items() if name != "AIRFLOW_TRAINING_MODE"},
+            env={
+                name: text for name, text in os.environ.items() if name != "AIRFLOW_TRAINING_MODE"
+            },
         )
     (state_folder / _HOST).write_text(json.dumps({"pid": process.pid}))

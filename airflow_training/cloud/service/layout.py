@@ -15,7 +15,7 @@ from airflow_training.cloud.protocol import DataRoot, Manifest
 from airflow_training.cloud.service.content import ContentFolder, digest_of
 from airflow_training.errors import InputError, Problem
 
-__all__ = ["DamagedContent", "check_tree", "changed_files", "lay_out", "scan"]
+__all__ = ["DamagedContent", "changed_files", "check_tree", "lay_out", "scan"]
 
 _MODEL_SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".onnx", ".keras", ".h5", ".bin")
 _MOST_LINKS = 20_000
@@ -55,7 +55,7 @@ def _wrong_entries(entries: Sequence[TreeEntry]) -> Iterator[tuple[str, str]]:
             yield each.path, "has no digest"
     for each in entries:
         above = each.path
-        while above := posixpath.dirname(above):
+        while (above := posixpath.dirname(above)).strip("/"):
             if seen.get(above, "folder") != "folder":
                 yield each.path, f"lies below {above}, which is no folder"
 

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from airflow_training.cloud.service.admission import Admission, KeyAdmission
 from airflow_training.cloud.service.app import cloud_app
+from airflow_training.cloud.service.launching import ProcessLauncher
 from airflow_training.cloud.service.submissions import Submissions
 from airflow_training.cloud.targets import cloud_folder
 from airflow_training.state.store import open_store
@@ -27,7 +28,7 @@ _HOST = "127.0.0.1"
 def make_service(folder: Path, admission: Admission, *, same_machine: bool) -> ASGIApp:
     """The app over the store of the settings."""
     open_store()  # says now what is wrong with it
-    submissions = Submissions(folder, admission, same_machine=same_machine)
+    submissions = Submissions(folder, admission, ProcessLauncher(), same_machine=same_machine)
     return cloud_app(submissions, admission)
 
 

@@ -6,10 +6,11 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from airflow_training.builtin_runtimes import HERE
 from airflow_training.cloud.environment import MatchedEnvironment, match_environment
@@ -24,13 +25,11 @@ from airflow_training.cloud.protocol import (
 from airflow_training.cloud.service.admission import Admission
 from airflow_training.cloud.service.content import ContentFolder, PackWriter, digest_of
 from airflow_training.cloud.service.jobs import job_document
-from airflow_training.cloud.service.launching import begin_run, check_job
 from airflow_training.cloud.service.layout import check_tree, lay_out
 from airflow_training.control.model import Event
 from airflow_training.errors import InputError
-from airflow_training.state.store import open_store
 
-__all__ = ["Submissions"]
+__all__ = ["RunLauncher", "Submissions"]
 
 _MANIFEST_BYTES = 64 << 20
 
@@ -44,13 +43,38 @@ class _KnownSubmission:
     started: bool
 
 
+class RunLauncher(Protocol):
+    """Where submissions become runs. All methods block."""
+
+    def check(self, document: Mapping[str, Any], *, run_id: str, folder: Path, by: str) -> None:
+        """Raise InputError with all that is wrong with a job whose files are not here yet."""
+
+    def begin(
+        self,
+        document: Mapping[str, Any],
+        *,
+        run_id: str,
+        folder: Path,
+        state_folder: Path,
+        by: str,
+        events: Sequence[Event],
+    ) -> str:
+        """Store the run and drive it, once however often this is called; returns its uid.
+
+        `events`: what stands at the beginning of its story. Raises InputError for what is refused.
+        """
+
+
 class Submissions:
     """All submissions of a folder. Several processes may use it at once."""
 
-    def __init__(self, folder: Path, admission: Admission, *, same_machine: bool) -> None:
+    def __init__(
+        self, folder: Path, admission: Admission, launcher: RunLauncher, *, same_machine: bool
+    ) -> None:
         """`same_machine`: only this machine's user submits, whose data and interpreters are here."""
         self._folder = folder
         self._admission = admission
+        self._launcher = launcher
         self._same_machine = same_machine
         self.content = ContentFolder(folder / "content")
         self._manifests: dict[str, Manifest] = {}
@@ -71,11 +95,11 @@ class Submissions:
         started = known is not None and known.started
         grant = None
         if not started:
-            check_job(
+            self._launcher.check(
                 self._job(request, interpreter="python", folder=self._run_folder(run_id)),
                 run_id=run_id,
                 folder=self._folder,
-                user=account,
+                by=account,
             )
             grant = self._admission.reserve(account, submission, request)
         environment = self._environment(request)
@@ -127,16 +151,15 @@ class Submissions:
             if not known.started:
                 self._verify(request, manifest)
                 lay_out(manifest, folder, self.content, link_data=self._same_machine)
-            record = begin_run(
+            uid = self._launcher.begin(
                 self._job(request, interpreter=environment.interpreter, folder=folder),
                 run_id=known.run_id,
                 folder=folder,
                 state_folder=state_folder,
-                store=open_store(),
                 by=account,
                 events=_events(known, environment),
             )
-            self._admission.started(account, submission, record.uid)
+            self._admission.started(account, submission, uid)
             self._write(
                 _KnownSubmission(
                     id=submission,
@@ -268,7 +291,7 @@ class Submissions:
 
 def _events(known: _KnownSubmission, environment: MatchedEnvironment) -> Sequence[Event]:
     """What is recorded with the run, once."""
-    request, now = known.request, open_store().now()
+    request, now = known.request, time.time()
     command = request.command
     text = " ".join(["-m"] * (command.kind == "module") + [command.entry, *command.args])
     submitted = Event(

@@ -17,7 +17,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
 __all__ = ["MODE_VARIABLE", "run", "runs_in_cloud"]
 
@@ -51,7 +51,7 @@ def run(
     or `model=PATH`. `env`: names of variables that travel. `target`: see `airflow-training cloud targets`.
     `detach`: print the run and end with 0. Mistakes are printed, and end the process with 2.
     """
-    if not runs_in_cloud(mode, os.environ, main_module=sys.modules.get("__main__")):
+    if not runs_in_cloud(mode, os.environ, sys.modules):
         return
     from airflow_training.cloud.program import run_program
 
@@ -69,14 +69,12 @@ def run(
     )
 
 
-def runs_in_cloud(mode: str, environ: Mapping[str, str], *, main_module: object) -> bool:
+def runs_in_cloud(mode: str, environ: Mapping[str, str], modules: Container[str]) -> bool:
     """Whether a program with the line is to be sent away: never from a rank, or from a worker of one.
 
-    `main_module`: of this process; `multiprocessing` calls the one of a spawned worker `__mp_main__`.
+    `modules`: of this process; in a worker that was spawned one is called `__mp_main__`.
     """
     wanted = environ.get(MODE_VARIABLE) or mode
     if wanted != "cloud":
         return False
-    if any(name in environ for name in _RANK_VARIABLES):
-        return False
-    return "__mp_main__" not in sys.modules and main_module is not None
+    return "__mp_main__" not in modules and not any(each in environ for each in _RANK_VARIABLES)

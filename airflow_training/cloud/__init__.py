@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-__all__ = ["MODE_VARIABLE", "run", "runs_in_cloud"]
+__all__ = ["CLOUD", "LOCAL", "MODE_VARIABLE", "run", "runs_in_cloud"]
 
 MODE_VARIABLE = "AIRFLOW_TRAINING_MODE"
 """`cloud` or `local`. Every run sets it to `local` for its processes: what was sent is not sent on."""
+CLOUD, LOCAL = "cloud", "local"
 _RANK_VARIABLES = (
     "TRAINING_ROLE",
     "RANK",
@@ -35,7 +36,7 @@ _RANK_VARIABLES = (
 
 def run(
     *,
-    mode: str = "local",
+    mode: str = LOCAL,
     framework: str = "",
     replicas: int = 1,
     resources: Mapping[str, object] | None = None,
@@ -75,6 +76,6 @@ def runs_in_cloud(mode: str, environ: Mapping[str, str], modules: Container[str]
     `modules`: of this process; in a worker that was spawned one is called `__mp_main__`.
     """
     wanted = environ.get(MODE_VARIABLE) or mode
-    if wanted != "cloud":
+    if wanted != CLOUD:
         return False
     return "__mp_main__" not in modules and not any(each in environ for each in _RANK_VARIABLES)

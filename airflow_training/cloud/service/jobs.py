@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_training.builtin_runtimes import HERE
-from airflow_training.cloud import MODE_VARIABLE
+from airflow_training.cloud import LOCAL, MODE_VARIABLE
 from airflow_training.cloud.protocol import SubmissionRequest
 from airflow_training.errors import InputError
 from airflow_training.frameworks.model import FrameworkSpec
@@ -96,7 +96,7 @@ def _environment(request: SubmissionRequest, folder: Path) -> Sequence[Mapping[s
         paths.append(given)
     if paths:
         values["PYTHONPATH"] = ":".join(paths)
-    values[MODE_VARIABLE] = "local"
+    values[MODE_VARIABLE] = LOCAL
     return [{"name": name, "value": _literal(text)} for name, text in values.items()]
 
 

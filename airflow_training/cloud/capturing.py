@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_training.capture.model import CapturedCommand, Omission, Tree, TreeEntry
+from airflow_training.cloud.targets import cloud_folder
 from airflow_training.errors import InputError
+from airflow_training.settings import airflow_home, load_settings
 
 __all__ = ["ProjectFiles", "capture_files", "find_root"]
 
@@ -47,7 +49,10 @@ def capture_files(root: Path, command: CapturedCommand) -> ProjectFiles:
     omissions: list[Omission] = []
     sources: dict[str, Path] = {}
     listed = _tracked(root)
+    ours = _own_folders()
     for path in _walk(root) if listed is None else listed:
+        if any(path.is_relative_to(each) for each in ours):
+            continue
         name = path.relative_to(root).as_posix()
         try:
             info = path.lstat()
@@ -72,7 +77,11 @@ def capture_files(root: Path, command: CapturedCommand) -> ProjectFiles:
                 TreeEntry(path=f"project/{name}", mode=mode, size=len(data), sha256=sha256)
             )
     if listed is not None:
-        omissions += _ignored(root)
+        omissions += [
+            each
+            for each in _ignored(root)
+            if not any((root / each.path).is_relative_to(own) for own in ours)
+        ]
     if (
         not any(each.path == f"project/{command.entry}" for each in entries)
         and command.kind == "script"
@@ -91,6 +100,17 @@ def capture_files(root: Path, command: CapturedCommand) -> ProjectFiles:
         omissions=omissions,
         sources=sources,
     )
+
+
+def _own_folders() -> Sequence[Path]:
+    """What this package keeps on this machine, where `$AIRFLOW_HOME` lies in the project: it never travels."""
+    home = airflow_home().resolve()
+    store = "airflow_training.db"
+    return [
+        cloud_folder().resolve(),
+        load_settings().local_dir.resolve(),
+        *(home / f"{store}{each}" for each in ("", "-wal", "-shm", "-journal", ".upgrade-lock")),
+    ]
 
 
 def _tracked(root: Path) -> Sequence[Path] | None:

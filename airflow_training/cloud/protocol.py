@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -34,7 +34,9 @@ RETURNS = ("none", "address", "model", "model=PATH")
 MOST_FILES = 200_000
 MOST_BYTES = 16 << 30
 MOST_REPLICAS = 10_000
+_LIMITS = (("replicas", 1, MOST_REPLICAS), ("files", 0, MOST_FILES), ("size", 0, MOST_BYTES))
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_FOLDER = re.compile(r"(?:project|imports)(?:/(?!\.\.?(?:/|$))[^/]+)*")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
@@ -228,50 +230,55 @@ def problems_from_json(document: Mapping[str, Any]) -> Sequence[Problem]:
         return ()
 
 
-def _mistakes(request: SubmissionRequest) -> Sequence[Problem]:
-    found = [
-        Problem(code="wrong_type", field=name, message="is no SHA-256 in hexadecimal", value=value)
-        for name in ("key", "tree_digest", "manifest", "environment")
-        if not isinstance(value := getattr(request, name), str) or not _DIGEST.fullmatch(value)
-    ]
-    if not isinstance(request.name, str) or not _LABEL.fullmatch(request.name):
-        found.append(
-            Problem(code="not_allowed", field="name", message="is no label of at most 40 characters", value=request.name)
-        )  # fmt: skip
-    limits = (("replicas", 1, MOST_REPLICAS), ("files", 0, MOST_FILES), ("size", 0, MOST_BYTES))
-    for name, least, most in limits:
-        value = getattr(request, name)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            found.append(
-                Problem(
-                    code="out_of_range",
-                    field=name,
-                    message=f"has to be a whole number from {least} to {most}",
-                    value=value,
-                )
-            )
-    returns = request.returns
-    if not isinstance(returns, str) or (
-        returns not in RETURNS[:3] and not (returns.startswith("model=") and returns[6:])
+def _mistakes(request: SubmissionRequest) -> Iterator[Problem]:
+    values: Mapping[str, Any] = asdict(request)
+    for name in ("key", "tree_digest", "manifest", "environment"):
+        if not _is_text(values[name]) or not _DIGEST.fullmatch(values[name]):
+            yield _problem(name, values[name], "is no SHA-256 in hexadecimal")
+    if not _is_text(values["name"]) or not _LABEL.fullmatch(values["name"]):
+        yield _problem("name", values["name"], "is no label of at most 40 characters")
+    for name, least, most in _LIMITS:
+        value = values[name]
+        if type(value) is not int or not least <= value <= most:  # True is no number here
+            yield _problem(name, value, f"has to be a whole number from {least} to {most}")
+    returns = values["returns"]
+    if not _is_text(returns) or not (
+        returns in RETURNS[:3] or (returns.startswith("model=") and len(returns) > len("model="))
     ):
-        found.append(
-            Problem(
-                code="not_allowed",
-                field="returns",
-                message="says what comes back",
-                value=returns,
-                allowed=RETURNS,
-            )
-        )
-    if not isinstance(request.resources, dict):
-        found.append(Problem(code="wrong_type", field="resources", message="is no object"))
-    texts = ("framework", "until")
-    found += [
-        Problem(code="wrong_type", field=name, message="is no text")
-        for name in texts
-        if not isinstance(getattr(request, name), str)
-    ]
-    return found
+        yield _problem("returns", returns, "says what comes back", allowed=RETURNS)
+    if not isinstance(values["resources"], dict):
+        yield _problem("resources", values["resources"], "is no object")
+    for name in ("framework", "until"):
+        if not _is_text(values[name]):
+            yield _problem(name, values[name], "is no text")
+    yield from _command_mistakes(values["command"])
+
+
+def _command_mistakes(command: Mapping[str, Any]) -> Iterator[Problem]:
+    if command["kind"] not in ("script", "module"):
+        yield _problem("command.kind", command["kind"], "is unknown", allowed=("script", "module"))
+    for name in ("entry", "working_dir"):
+        if not _is_text(command[name]) or not command[name]:
+            yield _problem(f"command.{name}", command[name], "is no text")
+    for name in ("args", "import_paths"):
+        rows = command[name]
+        if not isinstance(rows, (list, tuple)) or not all(map(_is_text, rows)):
+            yield _problem(f"command.{name}", rows, "is no list of texts")
+            return
+    for folder in (command["working_dir"], *command["import_paths"]):
+        if _is_text(folder) and not _FOLDER.fullmatch(folder):
+            yield _problem("command", folder, "is no folder below project/ or imports/")
+    env = command["env"]
+    if not isinstance(env, dict) or not all(map(_is_text, [*env, *env.values()])):
+        yield _problem("command.env", env, "is no object of texts")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _problem(field: str, value: Any, message: str, *, allowed: Sequence[str] = ()) -> Problem:
+    return Problem(code="not_allowed", field=field, value=value, message=message, allowed=allowed)
 
 
 def _mistake(field: str, message: str) -> InputError:

@@ -43,7 +43,7 @@ def find_target(name: str = "") -> Target:
     `AIRFLOW_TRAINING_KEY` goes before the key of the login. Raises InputError.
     """
     known = _read()
-    chosen = name or next(reversed(known), HERE_NAME)
+    chosen = name or [HERE_NAME, *known][-1]
     if chosen == HERE_NAME:
         return Target(name=HERE_NAME)
     if chosen not in known:

@@ -95,10 +95,19 @@ def test_a_quota_is_asked_before_content_moves(tmp_path, airflow_home, project):
         ("protocol", 2),
         ("replicas", True),
         ("resources", []),
+        ("command.args", [1]),
+        ("command.env", {"A": 1}),
+        ("command.working_dir", ""),
+        ("command", {"working_dir": "project/../.."}),
     ],
 )
 def test_what_is_no_submission_is_named(service, project, field, value):
-    document = {**captured(project).request.to_json(), field: value}
+    document = {**captured(project).request.to_json()}
+    if field.startswith("command"):
+        change = value if field == "command" else {field.partition(".")[2]: value}
+        document["command"] = {**document["command"], **change}
+    else:
+        document[field] = value
     answer = service.http().post("/submissions", content=json.dumps(document))
     assert answer.status_code == 422
     assert answer.json()["problems"][0]["field"] == field

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from airflow_training.cloud.packing import PackBytes, PackHeader, PackReader
 from airflow_training.cloud.protocol import MissingContent
@@ -90,7 +91,7 @@ class PackWriter:
         self._wanted = wanted
         self._reader = PackReader()
         self._header: PackHeader | None = None
-        self._file = None
+        self._file: BinaryIO | None = None
 
     def write(self, data: bytes) -> None:
         """Take the next piece; raises InputError."""

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from airflow_training.cloud.local_service import LocalService
 from airflow_training.cloud.packing import Pack, header_line
 from airflow_training.cloud.protocol import (
     PREFIX,
@@ -25,7 +23,7 @@ from airflow_training.cloud.protocol import (
 from airflow_training.cloud.targets import HERE_NAME, Target
 from airflow_training.errors import InputError, RuntimeUnavailable
 
-__all__ = ["CloudClient", "LocalService", "PrintedBytes", "connect"]
+__all__ = ["CloudClient", "PrintedBytes", "connect"]
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _READ_BYTES = 1 << 18
@@ -40,48 +38,6 @@ class PrintedBytes:
     attempt: int
     next_attempt: int
     end: bool
-
-
-class LocalService:
-    """The service of the target `here`: a process of this machine that ends with this one.
-
-    What it starts goes on.
-    """
-
-    def __init__(self) -> None:
-        self.key = secrets.token_urlsafe(32)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "airflow_training.cloud.service.serving"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            text=True,
-        )
-        self._input.write(f"{self.key}\n")
-        self._input.flush()
-
-    def url(self) -> str:
-        """Wait until it serves, and return its address; raises RuntimeUnavailable."""
-        line = self._process.stdout.readline() if self._process.stdout else ""
-        try:
-            return f"http://127.0.0.1:{json.loads(line)['port']}"
-        except (ValueError, KeyError):
-            code = self._process.wait()
-            raise RuntimeUnavailable(
-                f"the service of this machine has ended with exit code {code}; what it needs:"
-                " pip install 'airflow-training[ui]'"
-            ) from None
-
-    def close(self) -> None:
-        """Let it end."""
-        self._input.close()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-    @property
-    def _input(self) -> Any:
-        return self._process.stdin
 
 
 class CloudClient:
@@ -251,10 +207,10 @@ class CloudClient:
         raise InputError(problems=problems)
 
 
-def connect(target: Target) -> CloudClient:
-    """The client of a target; for this machine, of a service that is started for it."""
+def connect(target: Target, *, local: LocalService | None = None) -> CloudClient:
+    """The client of a target; for this machine, of a service that is started for it, or was: `local`."""
     if target.name == HERE_NAME:
-        service = LocalService()
+        service = local or LocalService()
         return CloudClient.at(service.url(), service.key, local=service)
     return CloudClient.at(target.url, target.key)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,10 +13,11 @@ from typing import Any
 from airflow_training.cloud.client import CloudClient, connect
 from airflow_training.cloud.following import Detached, ask_person, follow
 from airflow_training.cloud.journal import known_run
+from airflow_training.cloud.local_service import LocalService
 from airflow_training.cloud.protocol import RunState
 from airflow_training.cloud.returning import bring_back
 from airflow_training.cloud.submit import Program, RunOptions, prepare, submit
-from airflow_training.cloud.targets import find_target
+from airflow_training.cloud.targets import HERE_NAME, find_target
 from airflow_training.errors import InputError, TrainingError
 
 __all__ = ["chosen_variables", "follow_to_end", "main_program", "run_program", "send_program"]
@@ -61,13 +63,16 @@ def send_program(
 ) -> int:
     """Submit, follow, bring the model back; returns the exit code of the run. Raises TrainingError."""
     chosen = find_target(target)
-    with connect(chosen) as client:
+    with contextlib.ExitStack() as stack:
+        local = LocalService() if chosen.name == HERE_NAME else None
+        if local is not None:
+            stack.callback(local.close)
         submission = prepare(program, options, cwd=Path.cwd())
+        client = stack.enter_context(connect(chosen, local=local))
         submitted = submit(client, submission, target=chosen.name)
         again = " (goes on with the submission that was interrupted)" if submitted.again else ""
-        request = submission.request
         say(
-            f"run {submitted.run_id} on {chosen.name}: {request.files} files,"
+            f"run {submitted.run_id} on {chosen.name}: {submission.request.files} files,"
             f" {submitted.sent} bytes sent{again}"
         )
         if detach:

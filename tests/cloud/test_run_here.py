@@ -119,6 +119,31 @@ def test_an_interrupt_without_a_terminal_stops_the_run(here):
     assert record.state == "Stopped"
 
 
+def test_a_condition_ends_a_run_and_its_model_comes_back(here):
+    (here / "train.py").write_text(
+        "import json, os, pathlib, time\n"
+        "pathlib.Path('model.pt').write_text('early')\n"
+        "for step in range(1, 10_000):\n"
+        "    line = {'step': step, 'metrics': {'loss': 1 / step}, 'time': time.time()}\n"
+        "    with open(os.environ['TRAINING_PROGRESS_FILE'], 'a') as file:\n"
+        "        file.write(json.dumps(line) + chr(10))\n"
+        "    time.sleep(0.2)\n"
+    )
+    code, _, said = done(typed("run", "--until", "loss < 0.3 and step >= 5", "train.py", cwd=here))
+    assert code == 0, said
+    assert (here / "model.pt").read_text() == "early"
+    [record] = open_store().runs()
+    assert record.state == "Succeeded"
+    assert open_store().ledger(record.uid).job.reason == "StopConditionMet"
+
+
+def test_a_condition_that_is_none_is_refused_before_anything_runs(here):
+    code, _, said = done(typed("run", "--until", "loss", "train.py", cwd=here))
+    assert code == 2
+    assert "spec.stop.until: 'loss' is no comparison" in said
+    assert open_store().runs() == []
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path

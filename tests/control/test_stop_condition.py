@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.stop_condition import condition_holds
 from airflow_training.documents.stop_conditions import parse_condition
+from tests.builders import Bench, job, role
 
 
 def told(**metrics: float) -> ProgressReport:
@@ -35,3 +38,41 @@ def test_what_holds(text, over, reports, expected):
         parse_condition(text), dict(enumerate(reports)), over=over, ranks=max(2, len(reports))
     )
     assert found == expected
+
+
+def running(**fields: object) -> Bench:
+    team = [role("chief", rank_offset=0), role("worker", 2, rank_offset=1)]
+    return Bench(job(*team, stop_until="loss < 0.1", **fields)).settle()
+
+
+def report(bench: Bench, name: str, index: int, **metrics: float) -> None:
+    for uid, each in bench.objects.items():
+        if each.key == (name, index):
+            bench.objects[uid] = replace(each, progress=told(**metrics))
+
+
+def test_a_job_whose_condition_holds_has_succeeded_and_all_of_it_is_ended():
+    bench = running()
+    report(bench, "chief", 0, loss=0.5)
+    assert bench.step().new_ledger.job.state == "Running"
+    report(bench, "chief", 0, loss=0.05)
+    bench.settle()
+    ended = bench.ledger.job
+    assert (ended.state, ended.reason) == ("Succeeded", "StopConditionMet")
+    assert ended.message == "stop.until holds: loss 0.05 < 0.1"
+    assert bench.objects == {}
+
+
+def test_other_ranks_do_not_end_it_unless_they_are_named():
+    bench = running()
+    report(bench, "worker", 0, loss=0.05)
+    assert bench.step().new_ledger.job.state == "Running"
+
+
+def test_all_ranks_end_it_once_all_have_told():
+    bench = running(stop_over="max")
+    report(bench, "chief", 0, loss=0.05)
+    report(bench, "worker", 0, loss=0.06)
+    assert bench.step().new_ledger.job.state == "Running"
+    report(bench, "worker", 1, loss=0.07)
+    assert bench.step().new_ledger.job.state == "Succeeded"

@@ -42,7 +42,7 @@ RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Run id (see `cl
 class _ProgramCommand(TyperCommand):
     """Leaves all that stands behind the script, or behind `-m MODULE`, to the program."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words = [*args]
         if "-m" in words:
             place = words.index("-m") + 2
@@ -178,12 +178,12 @@ def login(
     target = Target(name=name, url=url.rstrip("/"), key=key)
     save_target(target)
     with CloudClient.at(target.url, key) as client:
-        about = client.about()
+        about = client.about_client()
         client.runs()  # whether the key is known
     if about["version"] != __version__:
         note(
             f"warning: {name} has airflow-training {about['version']}, and here is {__version__};"
-            f" next: pip install airflow-training=={about['version']}"
+            f" next: {about['install']}"
         )
     print(f"{name} is {target.url}")
     next_step("cloud", "run", "train.py")

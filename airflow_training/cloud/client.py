@@ -14,6 +14,7 @@ import httpx
 from airflow_training.cloud.local_service import LocalService
 from airflow_training.cloud.packing import Pack, header_line
 from airflow_training.cloud.protocol import (
+    CLIENT_PATH,
     PREFIX,
     RunState,
     SubmissionAnswer,
@@ -79,9 +80,9 @@ class CloudClient:
         if self._local is not None:
             self._local.close()
 
-    def about(self) -> Mapping[str, Any]:
-        """Version and protocol of the service."""
-        return self._json("GET", "/")
+    def about_client(self) -> Mapping[str, Any]:
+        """Version, digest and install command of the client that fits the service."""
+        return self._json("GET", f"{self.url}{CLIENT_PATH}")
 
     def submit(self, request: SubmissionRequest) -> SubmissionAnswer:
         """Ask to be let in, or how a submission stands; raises InputError with what is refused."""

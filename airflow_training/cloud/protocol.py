@@ -13,6 +13,7 @@ from airflow_training.capture.model import CapturedCommand, Tree, TreeEntry
 from airflow_training.errors import InputError, Problem
 
 __all__ = [
+    "CLIENT_PATH",
     "PREFIX",
     "VERSION",
     "DataRoot",
@@ -30,6 +31,8 @@ __all__ = [
 
 VERSION = 1
 PREFIX = "/training/cloud/v1"
+CLIENT_PATH = "/training/client"
+"""Where the client itself can be had."""
 RETURNS = ("none", "address", "model", "model=PATH")
 MOST_FILES = 200_000
 MOST_BYTES = 16 << 30

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_training.documents.parsing import TrainingJob
@@ -57,8 +59,9 @@ def test_what_is_no_condition_is_refused(text):
 
 
 def job(**stop: object) -> TrainingJob:
-    spec = {"framework": "custom", "command": ["true"], "roles": [{"name": "a"}], "stop": stop}
-    return TrainingJob(metadata={"name": "a"}, spec=spec)
+    spec: Any = {"framework": "custom", "command": ["true"], "roles": [{"name": "a"}], "stop": stop}
+    metadata: Any = {"name": "a"}
+    return TrainingJob(metadata=metadata, spec=spec)
 
 
 def test_a_job_has_one():

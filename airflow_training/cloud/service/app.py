@@ -14,8 +14,15 @@ from starlette.routing import Mount, Route
 
 from airflow_training import __version__
 from airflow_training.cloud.packing import PackHeader, header_line
-from airflow_training.cloud.protocol import PREFIX, VERSION, SubmissionRequest, problems_to_json
+from airflow_training.cloud.protocol import (
+    CLIENT_PATH,
+    PREFIX,
+    VERSION,
+    SubmissionRequest,
+    problems_to_json,
+)
 from airflow_training.cloud.service.admission import Admission, LoginRefused, QuotaRefused
+from airflow_training.cloud.service.client_wheel import client_wheel
 from airflow_training.cloud.service.runs import (
     output_file,
     read_log,
@@ -50,7 +57,8 @@ def cloud_app(submissions: Submissions, admission: Admission) -> Starlette:
         Route("/runs/{run}/stop", stop, methods=["POST"]),
     ]
     handlers: dict[Any, Any] = {TrainingError: _refuse, KeyError: _unknown}
-    app = Starlette(routes=[Mount(PREFIX, routes=routes)], exception_handlers=handlers)
+    client = [Route(CLIENT_PATH, describe_client), Route(f"{CLIENT_PATH}/{{name}}", send_client)]
+    app = Starlette(routes=[*client, Mount(PREFIX, routes=routes)], exception_handlers=handlers)
     app.state.submissions = submissions
     app.state.admission = admission
     return app
@@ -60,6 +68,29 @@ async def about(request: Request) -> Response:
     """Say who serves; the only answer that needs no key."""
     del request
     return JSONResponse({"protocol": VERSION, "version": __version__})
+
+
+async def describe_client(request: Request) -> Response:
+    """Version, digest and install command of the client that fits this service; needs no key."""
+    wheel = await run_in_threadpool(client_wheel)
+    address = f"{str(request.base_url).rstrip('/')}{CLIENT_PATH}/{wheel.name}"
+    return JSONResponse(
+        {
+            "version": wheel.version,
+            "sha256": wheel.sha256,
+            "size": len(wheel.data),
+            "url": address,
+            "install": f"pip install '{address}#sha256={wheel.sha256}'",
+        }
+    )
+
+
+async def send_client(request: Request) -> Response:
+    """The wheel; needs no key, as it is public code."""
+    wheel = await run_in_threadpool(client_wheel)
+    if request.path_params["name"] != wheel.name:
+        raise KeyError(request.path_params["name"])
+    return Response(wheel.data, media_type="application/zip")
 
 
 async def submit(request: Request) -> Response:

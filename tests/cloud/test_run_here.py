@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -117,6 +118,67 @@ def test_an_interrupt_without_a_terminal_stops_the_run(here):
     assert "stopping" in said
     [record] = open_store().runs()
     assert record.state == "Stopped"
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "code"),
+    [
+        pytest.param(b"d\n", "Succeeded", 0, id="detach"),
+        pytest.param(b"s\n", "Stopped", 1, id="stop"),
+        pytest.param(None, "Stopped", 1, id="a-second-interrupt-stops"),
+    ],
+)
+def test_an_interrupt_asks_whoever_sits_at_the_terminal(here, answer, state, code):
+    (here / "train.py").write_text(
+        "import pathlib, time\nprint('begun', flush=True)\n"
+        f"while not pathlib.Path({str(here / 'end')!r}).exists():\n    time.sleep(0.1)\n"
+    )
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "airflow_training.cli", "cloud", "run", "train.py"],
+        cwd=here, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    shown = _Terminal(ours)
+    try:
+        shown.until(b"begun")
+        process.send_signal(signal.SIGINT)
+        shown.until(b"[c]ontinue?")
+        if answer is None:
+            process.send_signal(signal.SIGINT)
+        else:
+            os.write(ours, answer)
+        shown.rest()
+        assert process.wait(PATIENCE) == code, shown.text
+    finally:
+        (here / "end").touch()
+        os.close(ours)
+    [record] = open_store().runs()
+    wait_until(lambda: open_store().ledger(record.uid).job.state == state)
+
+
+class _Terminal:
+    """What a program has shown on a terminal."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.text = b""
+
+    def until(self, words: bytes) -> None:
+        while words not in self.text:
+            data = self._read()
+            assert data, self.text
+            self.text += data
+
+    def rest(self) -> None:
+        while data := self._read():
+            self.text += data
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._descriptor, 4096)
+        except OSError:  # nobody writes any more
+            return b""
 
 
 def test_a_condition_ends_a_run_and_its_model_comes_back(here):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -152,7 +153,9 @@ class CloudClient:
         have = to.stat().st_size if to.exists() else 0
         headers = {"Range": f"bytes={have}-"} if have else {}
         try:
-            with self._http.stream("GET", f"/runs/{run_id}/files/{path}", headers=headers) as got:
+            with self._http.stream(
+                "GET", f"/runs/{run_id}/files/{quote(path)}", headers=headers
+            ) as got:
                 if got.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
                     return
                 if got.is_error:
@@ -163,7 +166,7 @@ class CloudClient:
                     for data in got.iter_bytes():
                         file.write(data)
         except httpx.TransportError as error:
-            raise RuntimeUnavailable(f"{self.url} does not answer: {error}") from error
+            raise self._away(error) from error
 
     def bill(self, run_id: str) -> Mapping[str, Any]:
         """What the run has cost so far."""
@@ -191,9 +194,14 @@ class CloudClient:
         try:
             answer = self._http.request(method, path, **options)
         except httpx.TransportError as error:
-            raise RuntimeUnavailable(f"{self.url} does not answer: {error}") from error
+            raise self._away(error) from error
         self._check(answer)
         return answer
+
+    def _away(self, error: Exception) -> RuntimeUnavailable:
+        return RuntimeUnavailable(
+            f"{self.url} does not answer: {error}\nnext: airflow-training cloud targets"
+        )
 
     def _check(self, answer: httpx.Response) -> None:
         if answer.is_success:

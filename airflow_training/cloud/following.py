@@ -90,7 +90,7 @@ def _follow(
             away = away or time.monotonic()
             if time.monotonic() - away > _AWAY_SECONDS:
                 raise
-            line.show(f"waiting: {error}")
+            line.show("waiting: " + str(error).partition("\n")[0])
             time.sleep(_SLOWEST_POLL_SECONDS)
             continue
         away = 0.0

@@ -14,8 +14,10 @@ import pytest
 
 from airflow_training.capture.model import Tree
 from airflow_training.cloud.client import CloudClient
+from airflow_training.cloud.journal import known_run
 from airflow_training.cloud.packing import plan_packs
 from airflow_training.cloud.protocol import SubmissionRequest, key_of
+from airflow_training.cloud.returning import bring_back
 from airflow_training.cloud.service.admission import Grant, KeyAdmission, QuotaRefused
 from airflow_training.cloud.service.layout import changed_files, scan
 from airflow_training.cloud.submit import Submission, submit
@@ -119,6 +121,84 @@ def test_another_account_does_not_reach_a_submission(service, project):
     other = LoopbackService(service.folder, KeyAdmission("other", account="eve"))
     response = other.http(key="other").post(f"/submissions/{answer.id}/start")
     assert response.status_code == 404
+
+
+def test_one_content_is_sent_in_pieces(service, project):
+    submission = captured(project)
+    http = service.http()
+    client = CloudClient(http)
+    answer = client.submit(submission.request)
+    sha256 = submission.request.manifest
+    data = submission.sources[sha256]
+    assert isinstance(data, bytes)
+    path, size = f"/submissions/{answer.id}/blobs/{sha256}", len(data)
+    half = size // 2
+    late = http.put(path, params={"size": size, "offset": half}, content=data[half:])
+    assert (late.status_code, "0 bytes of it are here" in late.text) == (422, True)
+    assert http.put(path, params={"size": size}, content=data[:half]).status_code == 422
+    [known] = [each for each in client.submit(submission.request).missing if each.sha256 == sha256]
+    assert known.have == half
+    done = http.put(path, params={"size": size, "offset": half}, content=data[half:])
+    assert done.json() == {"received": size - half}
+    assert sha256 not in [each.sha256 for each in client.submit(submission.request).missing]
+
+
+def test_what_is_no_content_of_a_submission_is_not_taken(service, project):
+    http = service.http()
+    answer = CloudClient(http).submit(captured(project).request)
+    path = f"/submissions/{answer.id}/blobs/{'a' * 64}"
+    refused = http.put(path, params={"size": 1}, content=b"x")
+    assert (refused.status_code, "no content of this submission" in refused.text) == (422, True)
+
+
+def test_the_version_of_the_protocol_needs_no_key(service):
+    assert service.http(key="nobody's").get("/").json()["protocol"] == 1
+
+
+def test_a_model_comes_back_and_goes_on_where_it_was_cut_off(service, project, tmp_path):
+    client = service.client()
+    run = submit(client, captured(project, returns="model"), target="here").run_id
+    written = service.folder / "runs" / run / "project"
+    (written / "model.pt").write_bytes(bytes(range(256)) * 100)
+    (written / "notes.txt").write_text("x")
+    result = client.result(run)
+    assert [each["path"] for each in result["files"]] == ["model.pt"]
+    assert result["others"] == ["notes.txt"]
+    part = tmp_path / "part"
+    part.write_bytes((bytes(range(256)) * 100)[:1000])
+    client.download(run, "model.pt", to=part)
+    assert part.read_bytes() == bytes(range(256)) * 100
+    with pytest.raises(InputError, match="knows no"):
+        client.download(run, "train.py", to=tmp_path / "other")
+    outside = service.http().get(f"/runs/{run}/files/..%2F..%2F{run}%2Flayout.json")
+    assert (outside.status_code, "knows no" in outside.text) == (404, True)
+
+
+def test_a_model_of_an_odd_name_comes_back(service, project, monkeypatch):
+    monkeypatch.chdir(project)
+    client = service.client()
+    run = submit(client, captured(project), target="here").run_id
+    name = "größe & #1?.pt"
+    (service.folder / "runs" / run / "project" / name).write_text("trained")
+    known = known_run(run)
+    assert known is not None
+    bring_back(client, known, told=lambda _: None)
+    assert (project / name).read_text() == "trained"
+
+
+def test_a_model_is_put_beside_a_file_that_was_changed_here(service, project, monkeypatch):
+    monkeypatch.chdir(project)
+    client, said = service.client(), []
+    (project / "model.pt").write_text("old")
+    run = submit(client, captured(project), target="here").run_id
+    (service.folder / "runs" / run / "project" / "model.pt").write_text("trained")
+    (project / "model.pt").write_text("mine")
+    known = known_run(run)
+    assert known is not None
+    bring_back(client, known, told=said.append)
+    assert (project / "model.pt").read_text() == "mine"
+    assert (project / f"model.pt.cloud-{run}").read_text() == "trained"
+    assert "was changed while the run went on" in said[0]
 
 
 # killed ---------------------------------------------------------------------------------------

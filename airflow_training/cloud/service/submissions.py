@@ -300,7 +300,7 @@ def _events(known: _KnownSubmission, environment: MatchedEnvironment) -> Sequenc
         message=f"{text}: {request.files} files, {request.size} bytes, by {known.account}",
         data={
             "tree": request.tree_digest,
-            "command": command.to_json(),
+            "command": {**command.to_json(), "env": sorted(command.env)},  # names: values stay out
             "environment": request.environment,
             "by": known.account,
             "submission": known.id,

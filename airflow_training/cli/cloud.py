@@ -171,15 +171,16 @@ def login(
     """Keep address and key of a target; it is the default from then on."""
     from airflow_training import __version__
     from airflow_training.cloud.client import CloudClient
-    from airflow_training.cloud.targets import Target, save_target
+    from airflow_training.cloud.targets import Target, check_target, save_target
 
     if not key and sys.stdin.isatty():
         key = typer.prompt("key", hide_input=True, err=True)
     target = Target(name=name, url=url.rstrip("/"), key=key)
-    save_target(target)
+    check_target(target)
     with CloudClient.at(target.url, key) as client:
         about = client.about_client()
         client.runs()  # whether the key is known
+    save_target(target)
     if about["version"] != __version__:
         note(
             f"warning: {name} has airflow-training {about['version']}, and here is {__version__};"

@@ -90,7 +90,7 @@ def capture_files(root: Path, command: CapturedCommand) -> ProjectFiles:
             code="not_found",
             field="SCRIPT",
             value=command.entry,
-            message="does not travel: git ignores it, or it is too large",
+            message=f"{command.entry} does not travel: git ignores it, or it is too large",
             hint=f"git -C {root} check-ignore -v {command.entry}",
         )
     return ProjectFiles(

@@ -80,6 +80,7 @@ def _follow(
     asked: Callable[[], Answer] | None,
 ) -> RunState:
     stopped, away, wait = False, 0.0, _POLL_SECONDS
+    client.run(run_id)  # says now that it does not answer; what goes away later is waited for
     while True:
         try:
             state = client.run(run_id)

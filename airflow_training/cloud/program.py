@@ -132,7 +132,7 @@ def chosen_variables(names: Sequence[str], environ: Mapping[str, str]) -> Mappin
         raise InputError.of(
             code="missing",
             field="--env",
-            message="is not set here",
+            message=f"{', '.join(missing)}: not set here",
             value=", ".join(missing),
             hint=f"export {missing[0]}=...",
         )

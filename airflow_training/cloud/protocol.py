@@ -248,7 +248,12 @@ def _mistakes(request: SubmissionRequest) -> Iterator[Problem]:
     if not _is_text(returns) or not (
         returns in RETURNS[:3] or (returns.startswith("model=") and len(returns) > len("model="))
     ):
-        yield _problem("returns", returns, "says what comes back", allowed=RETURNS)
+        yield _problem(
+            "returns",
+            returns,
+            f"{returns!r} is not known: it says what comes back",
+            allowed=RETURNS,
+        )
     if not isinstance(values["resources"], dict):
         yield _problem("resources", values["resources"], "is no object")
     for name in ("framework", "until"):

@@ -196,7 +196,7 @@ def _command(program: Program, options: RunOptions, cwd: Path) -> tuple[Path, Ca
                 code="not_supported",
                 field="SCRIPT",
                 value=program.entry,
-                message="is a notebook",
+                message=f"{program.entry} is a notebook",
                 hint=f"jupyter nbconvert --to script {program.entry}",
             )
         if not script.is_file():
@@ -204,7 +204,7 @@ def _command(program: Program, options: RunOptions, cwd: Path) -> tuple[Path, Ca
                 code="not_found",
                 field="SCRIPT",
                 value=program.entry,
-                message="there is no such file",
+                message=f"there is no file {program.entry}",
                 hint="options come before the script, its own arguments after it",
             )
         root = find_root(script.parent if script.parent != cwd.resolve() else cwd.resolve())

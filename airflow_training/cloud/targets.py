@@ -13,7 +13,15 @@ from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError
 from airflow_training.settings import airflow_home
 
-__all__ = ["HERE_NAME", "Target", "cloud_folder", "find_target", "list_targets", "save_target"]
+__all__ = [
+    "HERE_NAME",
+    "Target",
+    "check_target",
+    "cloud_folder",
+    "find_target",
+    "list_targets",
+    "save_target",
+]
 
 HERE_NAME = "here"
 KEY_VARIABLE = "AIRFLOW_TRAINING_KEY"
@@ -50,7 +58,7 @@ def find_target(name: str = "") -> Target:
         raise InputError.of(
             code="not_found",
             field="--target",
-            message="no target is called so",
+            message=f"no target is called {chosen!r}",
             value=chosen,
             allowed=[HERE_NAME, *known],
             hint=did_you_mean(chosen, [HERE_NAME, *known])
@@ -61,14 +69,14 @@ def find_target(name: str = "") -> Target:
     return Target(name=found.name, url=found.url, key=key)
 
 
-def save_target(target: Target) -> None:
-    """Keep a target, the newest last; raises InputError for what is no name or address."""
+def check_target(target: Target) -> None:
+    """Raise InputError for what is no name or address."""
     parts = urlsplit(target.url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError.of(
             code="not_allowed",
             field="URL",
-            message="is no address of a service",
+            message=f"{target.url!r} is no address of a service",
             value=target.url,
             allowed=["http://...", "https://..."],
         )
@@ -76,6 +84,10 @@ def save_target(target: Target) -> None:
         raise InputError.of(
             code="conflict", field="NAME", message="is this machine's own name", value=target.name
         )
+
+
+def save_target(target: Target) -> None:
+    """Keep a target, the newest last."""
     known = {**_read()}
     known.pop(target.name, None)
     known[target.name] = target

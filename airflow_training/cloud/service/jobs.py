@@ -35,7 +35,7 @@ def role_sizes(name: str, spec: FrameworkSpec, replicas: int) -> Mapping[str, in
             code="not_supported",
             field="framework",
             value=name,
-            message="its roles run different programs",
+            message=f"the roles of {name} run different programs",
             hint="write a job file: airflow-training init",
         )
     if replicas == 1:

@@ -188,7 +188,8 @@ def test_a_model_of_an_odd_name_comes_back(service, project, monkeypatch):
 
 def test_a_model_is_put_beside_a_file_that_was_changed_here(service, project, monkeypatch):
     monkeypatch.chdir(project)
-    client, said = service.client(), []
+    client = service.client()
+    said: list[str] = []
     (project / "model.pt").write_text("old")
     run = submit(client, captured(project), target="here").run_id
     (service.folder / "runs" / run / "project" / "model.pt").write_text("trained")

@@ -22,7 +22,7 @@ from airflow_training.cli.output import (
 
 if TYPE_CHECKING:
     from airflow_training.cloud.client import CloudClient
-    from airflow_training.cloud.submit import Program, Submission
+    from airflow_training.cloud.submit import LocalProgram, Submission
 
 __all__ = ["app"]
 
@@ -114,14 +114,14 @@ def run_script(
     sys.exit(send_program(program, options, target=target, detach=detach, ranks=[*ranks]))
 
 
-def _program(words: list[str], *, module: str) -> Program:
-    from airflow_training.cloud.submit import Program
+def _program(words: list[str], *, module: str) -> LocalProgram:
+    from airflow_training.cloud.submit import LocalProgram
 
     if module:
-        return Program(kind="module", entry=module, args=words)
+        return LocalProgram(kind="module", entry=module, args=words)
     if not words:
         raise fail("SCRIPT", "name one", code="missing", allowed=["SCRIPT", "-m MODULE"])
-    return Program(kind="script", entry=words[0], args=words[1:])
+    return LocalProgram(kind="script", entry=words[0], args=words[1:])
 
 
 def _pairs(rows: list[str]) -> Mapping[str, str]:

@@ -17,7 +17,7 @@ from airflow_training.cloud.packing import Pack, header_line
 from airflow_training.cloud.protocol import (
     CLIENT_PATH,
     PREFIX,
-    RunState,
+    CloudRunState,
     SubmissionAnswer,
     SubmissionRequest,
     problems_from_json,
@@ -123,13 +123,13 @@ class CloudClient:
         """Run it, once however often this is called; returns the run's id."""
         return str(self._json("POST", f"/submissions/{submission}/start")["run"])
 
-    def runs(self) -> Sequence[RunState]:
+    def runs(self) -> Sequence[CloudRunState]:
         """The runs of this account."""
-        return [RunState(**row) for row in self._json("GET", "/runs")["runs"]]
+        return [CloudRunState(**row) for row in self._json("GET", "/runs")["runs"]]
 
-    def run(self, run_id: str) -> RunState:
+    def run(self, run_id: str) -> CloudRunState:
         """How a run stands."""
-        return RunState(**self._json("GET", f"/runs/{run_id}"))
+        return CloudRunState(**self._json("GET", f"/runs/{run_id}"))
 
     def log(self, run_id: str, *, rank: int, attempt: int, offset: int) -> PrintedBytes:
         """What a rank printed from a byte on."""

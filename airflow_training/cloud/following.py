@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal
 
 from airflow_training.cloud.client import CloudClient
-from airflow_training.cloud.protocol import RunState
+from airflow_training.cloud.protocol import CloudRunState
 from airflow_training.errors import InputError, RuntimeUnavailable
 
-__all__ = ["Detached", "ask_person", "follow", "progress_text", "shown_lines"]
+__all__ = ["DetachError", "ask_person", "follow", "progress_text", "shown_lines"]
 
 _POLL_SECONDS = 0.2
 _SLOWEST_POLL_SECONDS = 2.0
@@ -24,7 +24,7 @@ _AWAY_SECONDS = 600.0
 Answer = Literal["detach", "stop", "go on"]
 
 
-class Detached(Exception):
+class DetachError(Exception):
     """Whoever follows has left; the run goes on."""
 
 
@@ -56,11 +56,11 @@ def follow(
     ranks: Sequence[int] = (0,),
     told: Callable[[str], None],
     asked: Callable[[], Answer] | None = None,
-) -> RunState:
+) -> CloudRunState:
     """Copy what the ranks print to stdout until the run is over; returns how it ended.
 
     Several ranks have their names before their lines. `asked`: what an interrupt asks a person; None: nobody
-    is there, and the run is stopped. A second interrupt stops it. Raises Detached.
+    is there, and the run is stopped. A second interrupt stops it. Raises DetachError.
     """
     logs = [_RankLog(rank) for rank in ranks]
     interrupt = _Interrupt()
@@ -78,7 +78,7 @@ def _follow(
     *,
     told: Callable[[str], None],
     asked: Callable[[], Answer] | None,
-) -> RunState:
+) -> CloudRunState:
     stopped, away, wait = False, 0.0, _POLL_SECONDS
     client.run(run_id)  # says now that it does not answer; what goes away later is waited for
     while True:
@@ -108,7 +108,7 @@ def _follow(
             if interrupt.count > 1:
                 answer = "stop"
             if answer == "detach":
-                raise Detached
+                raise DetachError
             if answer == "stop":
                 client.stop(run_id)
                 told(f"stopping {run_id}")
@@ -167,7 +167,7 @@ def shown_lines(data: bytes, *, last: bool, rank: int | None) -> tuple[bytes, Se
 _AGENT = b"airflow-training: "
 
 
-def progress_text(state: RunState) -> str:
+def progress_text(state: CloudRunState) -> str:
     """Where a run stands, on one line."""
     for each in sorted(state.instances, key=lambda row: (row["rank"] is None, row["rank"] or 0)):
         progress = each["progress"] or {}

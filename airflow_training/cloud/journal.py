@@ -14,7 +14,7 @@ from typing import Any
 from airflow_training.cloud.targets import cloud_folder
 
 __all__ = [
-    "Attempted",
+    "SubmissionAttempt",
     "SubmittedRun",
     "begin_submission",
     "end_submission",
@@ -27,7 +27,7 @@ _RETRY_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempted:
+class SubmissionAttempt:
     """A submission whose end this client has not seen."""
 
     nonce: str
@@ -52,13 +52,13 @@ class SubmittedRun:
     returned: bool = False
 
 
-def begin_submission(content: str, *, target: str) -> Attempted:
+def begin_submission(content: str, *, target: str) -> SubmissionAttempt:
     """The number of this submission: that of an interrupted one of the same content, else a new one."""
     path = _attempt_path(content, target)
     again = False
-    found: Attempted | None = None
+    found: SubmissionAttempt | None = None
     try:
-        found = Attempted(**json.loads(path.read_text()))
+        found = SubmissionAttempt(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
         found = None
     now = time.time()
@@ -66,7 +66,7 @@ def begin_submission(content: str, *, target: str) -> Attempted:
         nonce, at, again = found.nonce, found.at, True
     else:
         nonce, at = secrets.token_hex(16), now
-    attempted = Attempted(nonce=nonce, at=at, pid=os.getpid(), again=again)
+    attempted = SubmissionAttempt(nonce=nonce, at=at, pid=os.getpid(), again=again)
     _write(path, {"nonce": nonce, "at": at, "pid": os.getpid()})
     return attempted
 

@@ -11,12 +11,12 @@ from types import ModuleType
 from typing import Any
 
 from airflow_training.cloud.client import CloudClient, connect
-from airflow_training.cloud.following import Detached, ask_person, follow
+from airflow_training.cloud.following import DetachError, ask_person, follow
 from airflow_training.cloud.journal import known_run
 from airflow_training.cloud.local_service import LocalService
-from airflow_training.cloud.protocol import RunState
+from airflow_training.cloud.protocol import CloudRunState
 from airflow_training.cloud.returning import bring_back
-from airflow_training.cloud.submit import Program, RunOptions, prepare, submit
+from airflow_training.cloud.submit import LocalProgram, RunOptions, prepare, submit
 from airflow_training.cloud.targets import HERE_NAME, find_target
 from airflow_training.errors import InputError, TrainingError
 
@@ -59,7 +59,7 @@ def run_program(
 
 
 def send_program(
-    program: Program, options: RunOptions, *, target: str, detach: bool, ranks: Sequence[int]
+    program: LocalProgram, options: RunOptions, *, target: str, detach: bool, ranks: Sequence[int]
 ) -> int:
     """Submit, follow, bring the model back; returns the exit code of the run. Raises TrainingError."""
     chosen = find_target(target)
@@ -87,7 +87,7 @@ def follow_to_end(client: CloudClient, run_id: str, *, ranks: Sequence[int]) -> 
     asks = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     try:
         state = follow(client, run_id, ranks=ranks, told=say, asked=ask_person if asks else None)
-    except Detached:
+    except DetachError:
         say(f"run {run_id} goes on; airflow-training cloud logs {run_id} follows it")
         return 0
     if state.state == "Succeeded":
@@ -100,7 +100,7 @@ def follow_to_end(client: CloudClient, run_id: str, *, ranks: Sequence[int]) -> 
     return _EXIT_FAILED if state.exit_code is None else state.exit_code
 
 
-def _end_text(state: RunState) -> str:
+def _end_text(state: CloudRunState) -> str:
     why = f": {state.message}" if state.message else ""
     return (
         f"run {state.run_id} ended as {state.state}{why}\n"
@@ -108,12 +108,12 @@ def _end_text(state: RunState) -> str:
     )
 
 
-def main_program(main: ModuleType, argv: Sequence[str]) -> Program:
+def main_program(main: ModuleType, argv: Sequence[str]) -> LocalProgram:
     """What this process was started with; raises InputError where nothing of it is a file."""
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name:
         name = spec.name.removesuffix(".__main__")
-        return Program(kind="module", entry=name, args=argv[1:])
+        return LocalProgram(kind="module", entry=name, args=argv[1:])
     path = getattr(main, "__file__", None)
     if not path:
         raise InputError.of(
@@ -122,7 +122,7 @@ def main_program(main: ModuleType, argv: Sequence[str]) -> Program:
             message="this is a notebook or an interactive session: there is no script that could be sent",
             hint="write the cells to a file (jupyter nbconvert --to script NOTEBOOK) and run that",
         )
-    return Program(kind="script", entry=str(path), args=argv[1:])
+    return LocalProgram(kind="script", entry=str(path), args=argv[1:])
 
 
 def chosen_variables(names: Sequence[str], environ: Mapping[str, str]) -> Mapping[str, str]:

@@ -16,12 +16,12 @@ __all__ = [
     "CLIENT_PATH",
     "PREFIX",
     "VERSION",
+    "CloudRunState",
     "DataRoot",
-    "Manifest",
     "MissingContent",
-    "RunState",
     "SubmissionAnswer",
     "SubmissionRequest",
+    "TreeManifest",
     "key_of",
     "problems_from_json",
     "problems_to_json",
@@ -55,7 +55,7 @@ class DataRoot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class TreeManifest:
     """All that stands in a run's folder: sent once for each content, and called by its digest from then on."""
 
     tree: Tree
@@ -71,7 +71,7 @@ class Manifest:
         return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Manifest:
+    def from_bytes(cls, data: bytes) -> TreeManifest:
         """Raises InputError for what no client writes."""
         try:
             document = json.loads(data)
@@ -94,7 +94,7 @@ class SubmissionRequest:
     name: str
     tree_digest: str
     manifest: str
-    """SHA-256 of `Manifest.to_bytes`."""
+    """SHA-256 of `TreeManifest.to_bytes`."""
     files: int
     size: int
     """Bytes of all files together."""
@@ -177,7 +177,7 @@ class SubmissionAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunState:
+class CloudRunState:
     """How a run stands, for whoever follows it."""
 
     run_id: str

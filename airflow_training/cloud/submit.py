@@ -23,21 +23,21 @@ from airflow_training.cloud.journal import (
 from airflow_training.cloud.packing import plan_packs
 from airflow_training.cloud.protocol import (
     DataRoot,
-    Manifest,
     SubmissionAnswer,
     SubmissionRequest,
+    TreeManifest,
     key_of,
 )
 from airflow_training.errors import InputError
 
-__all__ = ["Program", "RunOptions", "Submission", "Submitted", "prepare", "submit"]
+__all__ = ["LocalProgram", "RunOptions", "Submission", "SubmissionResult", "prepare", "submit"]
 
 _ROUNDS = 5
 """Of asking what is missing and sending it: documents, content, content that was found damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class LocalProgram:
     """What was typed: a script or a module, with its arguments."""
 
     kind: str
@@ -73,7 +73,7 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Submitted:
+class SubmissionResult:
     run_id: str
     answer: SubmissionAnswer
     again: bool
@@ -82,7 +82,7 @@ class Submitted:
     """Bytes of all bodies."""
 
 
-def prepare(program: Program, options: RunOptions, *, cwd: Path) -> Submission:
+def prepare(program: LocalProgram, options: RunOptions, *, cwd: Path) -> Submission:
     """Capture a program; nothing of it is executed. Raises InputError."""
     at_ns = time.time_ns()
     root, command = _command(program, options, cwd)
@@ -91,7 +91,7 @@ def prepare(program: Program, options: RunOptions, *, cwd: Path) -> Submission:
         DataRoot(path=f"project/{each.path}", source=str(root / each.path), size=each.size)
         for each in files.omissions
     ]
-    manifest = Manifest(tree=files.tree, data=data).to_bytes()
+    manifest = TreeManifest(tree=files.tree, data=data).to_bytes()
     record = record_environment()
     sources: dict[str, Path | bytes] = {**files.sources}
     digests = {}
@@ -116,7 +116,7 @@ def prepare(program: Program, options: RunOptions, *, cwd: Path) -> Submission:
     return Submission(files=files, request=request, sources=sources, at_ns=at_ns)
 
 
-def submit(client: CloudClient, submission: Submission, *, target: str) -> Submitted:
+def submit(client: CloudClient, submission: Submission, *, target: str) -> SubmissionResult:
     """Start a submission, exactly once: interrupted anywhere and called again, it goes on.
 
     Raises InputError with what the service refuses, before any content has moved.
@@ -131,7 +131,9 @@ def submit(client: CloudClient, submission: Submission, *, target: str) -> Submi
         raise
     _keep(submission, run_id, target=target)
     end_submission(submission.content, target=target)
-    return Submitted(run_id=run_id, answer=answer, again=attempted.again, sent=client.sent - before)
+    return SubmissionResult(
+        run_id=run_id, answer=answer, again=attempted.again, sent=client.sent - before
+    )
 
 
 def _start(
@@ -184,7 +186,7 @@ def _keep(submission: Submission, run_id: str, *, target: str) -> None:
     )
 
 
-def _command(program: Program, options: RunOptions, cwd: Path) -> tuple[Path, CapturedCommand]:
+def _command(program: LocalProgram, options: RunOptions, cwd: Path) -> tuple[Path, CapturedCommand]:
     if program.kind == "module":
         root = find_root(cwd)
         entry = program.entry

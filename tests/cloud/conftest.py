@@ -14,7 +14,7 @@ from airflow_training.cloud.protocol import PREFIX
 from airflow_training.cloud.service.admission import Admission, KeyAdmission
 from airflow_training.cloud.service.app import cloud_app
 from airflow_training.cloud.service.submissions import Submissions
-from airflow_training.cloud.submit import Program, RunOptions, Submission, prepare
+from airflow_training.cloud.submit import LocalProgram, RunOptions, Submission, prepare
 from airflow_training.control.model import Event
 from airflow_training.errors import InputError
 
@@ -88,5 +88,5 @@ def project(tmp_path: Path) -> Path:
 def captured(project: Path, *args: str, **options: Any) -> Submission:
     given = {"resources": {}, "env": {}, **options}
     return prepare(
-        Program(kind="script", entry="train.py", args=args), RunOptions(**given), cwd=project
+        LocalProgram(kind="script", entry="train.py", args=args), RunOptions(**given), cwd=project
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_training.cloud.following import progress_text, shown_lines
-from airflow_training.cloud.protocol import RunState
+from airflow_training.cloud.protocol import CloudRunState
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_progress_is_rank_0s():
             "progress": {"step": 3, "total_steps": 9, "epoch": 1.0, "metrics": {"loss": 0.123456}},
         },
     ]
-    state = RunState(
+    state = CloudRunState(
         run_id="r", uid="u", state="Running", over=False, exit_code=None, message="", instances=rows
     )
     assert progress_text(state) == "Running: step 3/9, epoch 1, loss 0.1235"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_training.capture.model import Tree, TreeEntry
-from airflow_training.cloud.protocol import DataRoot, Manifest
+from airflow_training.cloud.protocol import DataRoot, TreeManifest
 from airflow_training.cloud.service.content import ContentFolder
 from airflow_training.cloud.service.layout import changed_files, check_tree, lay_out
 from airflow_training.errors import InputError
@@ -50,7 +50,7 @@ def laid_out(tmp_path: Path) -> Path:
     roots = [DataRoot(path="project/data", source=str(data))]
     folder = tmp_path / "run"
     content = ContentFolder(tmp_path / "content")
-    lay_out(Manifest(tree=Tree(entries=[]), data=roots), folder, content, link_data=True)
+    lay_out(TreeManifest(tree=Tree(entries=[]), data=roots), folder, content, link_data=True)
     return folder
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from airflow_training.capture.model import Tree, TreeEntry
-from airflow_training.cloud.protocol import DataRoot, Manifest
+from airflow_training.cloud.protocol import DataRoot, TreeManifest
 from airflow_training.cloud.service.content import ContentFolder, digest_of
 from airflow_training.errors import InputError, Problem
 
@@ -60,7 +60,9 @@ def _wrong_entries(entries: Sequence[TreeEntry]) -> Iterator[tuple[str, str]]:
                 yield each.path, f"lies below {above}, which is no folder"
 
 
-def lay_out(manifest: Manifest, folder: Path, content: ContentFolder, *, link_data: bool) -> None:
+def lay_out(
+    manifest: TreeManifest, folder: Path, content: ContentFolder, *, link_data: bool
+) -> None:
     """Make the folder of a run; raises DamagedContent, and leaves none, where one byte differs.
 
     `link_data`: the data lies on this machine, where the run reads it in place.

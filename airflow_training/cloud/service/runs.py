@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_training.cloud.outputs import model_files
-from airflow_training.cloud.protocol import RunState, SubmissionRequest
+from airflow_training.cloud.protocol import CloudRunState, SubmissionRequest
 from airflow_training.cloud.service.content import digest_of
 from airflow_training.cloud.service.launching import run_key
 from airflow_training.cloud.service.layout import changed_files
@@ -37,7 +37,7 @@ class LogStretch:
     name: str = ""
 
 
-def run_state(run_id: str) -> RunState:
+def run_state(run_id: str) -> CloudRunState:
     """How a run stands; raises KeyError for one that has not begun."""
     record = _record(run_id)
     store = open_store()
@@ -55,7 +55,7 @@ def run_state(run_id: str) -> RunState:
         }
         for each in status["instances"]
     ]
-    return RunState(
+    return CloudRunState(
         run_id=run_id,
         uid=record.uid,
         state=status["state"],

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 from airflow_training.builtin_runtimes import HERE
 from airflow_training.cloud.environment import MatchedEnvironment, match_environment
 from airflow_training.cloud.protocol import (
-    Manifest,
     MissingContent,
     SubmissionAnswer,
     SubmissionRequest,
+    TreeManifest,
     run_id_of,
     submission_id_of,
 )
@@ -77,7 +77,7 @@ class Submissions:
         self._launcher = launcher
         self._same_machine = same_machine
         self.content = ContentFolder(folder / "content")
-        self._manifests: dict[str, Manifest] = {}
+        self._manifests: dict[str, TreeManifest] = {}
 
     def submit(self, account: str, request: SubmissionRequest) -> SubmissionAnswer:
         """Let a submission in, or say how it stands; raises InputError before anything of it is kept."""
@@ -189,7 +189,7 @@ class Submissions:
                 found.append(known.run_id)
         return found
 
-    def _verify(self, request: SubmissionRequest, manifest: Manifest) -> None:
+    def _verify(self, request: SubmissionRequest, manifest: TreeManifest) -> None:
         check_tree(manifest.tree)
         if manifest.tree.digest != request.tree_digest:
             raise InputError.of(
@@ -221,13 +221,13 @@ class Submissions:
             return missing
         return self.content.missing(manifest.tree.blobs, submission=submission)
 
-    def _manifest(self, request: SubmissionRequest) -> Manifest | None:
+    def _manifest(self, request: SubmissionRequest) -> TreeManifest | None:
         known = self._manifests.get(request.manifest)
         if known is None:
             data = self._document(request.manifest)
             if data is None:
                 return None
-            known = Manifest.from_bytes(data)
+            known = TreeManifest.from_bytes(data)
             self._manifests = {request.manifest: known}
         return known
 

@@ -11,6 +11,7 @@ ALL = (
     "decide",
     "replacement",
     "run_overhead",
+    "cloud",
     "dag_parsing",
     "idle",
     "dag_latency",

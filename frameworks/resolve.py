@@ -203,6 +203,8 @@ def _assemble(
             spread=spread.model_dump(by_alias=True) if spread else None,
         ),
         active_deadline_seconds=spec.active_deadline_seconds,
+        stop_until=spec.stop.until if spec.stop else "",
+        stop_over=spec.stop.over if spec.stop else "rank 0",
         ttl_seconds_after_finished=spec.ttl_seconds_after_finished,
         clean_pod_policy=spec.clean_pod_policy,
         reconcile_seconds=spec.reconcile_seconds,

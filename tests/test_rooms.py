@@ -103,7 +103,7 @@ ALONE: dict[str, frozenset[str]] = {
 PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "documents": (
         ("core_schema", "graph", "instances", "merge", "paths", "quantities", "shapes", "spelling"),
-        ("resolved_blocks", "times", "text"),
+        ("resolved_blocks", "stop_conditions", "times", "text"),
         ("dates", "loading", "resolved", "schedules"),
         ("problems", "templates"),
         ("base", "draft", "overrides", "podmodel"),

@@ -21,6 +21,8 @@ __all__ = ["agent_program", "portable_agent", "remote_shell_script"]
 _NOT_PACKED = frozenset({"agent/package.py", "agent/front_door.py"})
 _FRONT_DOOR = "agent/front_door.py"
 _PACKAGES = ("agent", "checkpoints")
+_SINGLE_FILES = ("errors.py", "cloud/__init__.py")
+"""The line that sends a script away stands in the script that arrives, where it does nothing."""
 _ENTRY = "agent/__main__.py"
 _LONG_AGO = (2000, 1, 1, 0, 0, 0)
 
@@ -37,7 +39,7 @@ def _sources() -> tuple[str, list[tuple[str, bytes]]]:
     }
     files = {name: content for name, content in found.items() if name not in _NOT_PACKED}
     files["__init__.py"] = found[_FRONT_DOOR]
-    files["errors.py"] = root.joinpath("errors.py").read_bytes()
+    files |= {name: root.joinpath(name).read_bytes() for name in _SINGLE_FILES}
     sources = [
         ("__main__.py", found[_ENTRY]),
         *sorted((f"airflow_training/{name}", content) for name, content in files.items()),

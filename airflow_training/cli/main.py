@@ -56,6 +56,7 @@ _GROUPS = {
     "checkpoints": "checkpoints:app",
     "networks": "networks:app",
     "environments": "environments:app",
+    "cloud": "cloud:app",
     "db": "databases:app",
     "accounts": "accounts:app",
 }

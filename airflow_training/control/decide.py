@@ -54,6 +54,7 @@ from airflow_training.control.running_time import (
     record_lifetimes,
 )
 from airflow_training.control.statuses import update_statuses
+from airflow_training.control.stop_condition import check_stop_condition
 from airflow_training.control.unfit_nodes import leave_unfit_nodes
 from airflow_training.control.waits import tell_waits
 from airflow_training.documents.instances import InstanceKey
@@ -170,6 +171,8 @@ def decide(
         exclude_unreachable(draft, observations)
     if _continues(draft) and (moves := leave_unfit_nodes(draft)):
         apply_failures(draft, moves)
+    if _continues(draft) and observations is not None:
+        check_stop_condition(draft, observations)
     if _continues(draft):
         check_deadline(draft)
     if _continues(draft) and observations is not None and observations.reachable:

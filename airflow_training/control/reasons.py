@@ -69,6 +69,7 @@ SCHEDULE_TIMEOUT = "ScheduleTimeout"
 MAX_RESTARTS_EXCEEDED = "MaxRestartsExceeded"
 FAILED_BY_RULE = "FailedByRule"
 COMPLETED_BY_RULE = "CompletedByRule"
+STOP_CONDITION_MET = "StopConditionMet"
 CANNOT_BE_PREPARED = "CannotBePrepared"
 FRESH_JOB = "FreshJob"
 

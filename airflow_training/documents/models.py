@@ -27,6 +27,7 @@ from airflow_training.documents.logs import Logs
 from airflow_training.documents.plan import Plan
 from airflow_training.documents.policies import FailurePolicy, Restart, SuccessPolicy
 from airflow_training.documents.roles import Role, Shorthand
+from airflow_training.documents.stop_conditions import Over, parse_condition
 
 __all__ = [
     "Checkpoint",
@@ -39,6 +40,7 @@ __all__ = [
     "RuntimeChoice",
     "SchedulingPolicy",
     "Spread",
+    "Stop",
     "TrainingJobSpec",
 ]
 
@@ -51,6 +53,28 @@ def _digest(value: str) -> str:
             "not_allowed", "must be 'sha256:' and 64 lower-case hexadecimal digits"
         )
     return value
+
+
+def _condition(value: str) -> str:
+    try:
+        parse_condition(value)
+    except ValueError as error:
+        raise PydanticCustomError("not_allowed", "{why}", {"why": str(error)}) from None
+    return value
+
+
+class Stop(Model):
+    """When a training has done enough, without a line of its script."""
+
+    until: Annotated[str, Field(min_length=1), AfterValidator(_condition)]
+    """`loss < 0.1`, `epoch >= 20 or mean(accuracy) > 0.9`; see `stop_conditions`."""
+    rank: Literal[0, "mean", "max", "min"] = 0
+    """Whose report counts where `until` does not say: rank 0's, or that of all ranks."""
+
+    @property
+    def over(self) -> Over:
+        """Whose values count, as control calls it."""
+        return "rank 0" if self.rank == 0 else self.rank
 
 
 class Metadata(Model):
@@ -194,6 +218,8 @@ class TrainingJobSpec(Shorthand):
     scheduling_policy: SchedulingPolicy = Field(default_factory=SchedulingPolicy)
     active_deadline_seconds: Annotated[Number, Field(gt=0)] | None = None
     """How long its instances may run: time in which at least one trains, without queue, place, image and back-off."""
+    stop: Stop | None = None
+    """None: it ends when its instances have ended."""
     ttl_seconds_after_finished: Annotated[Number, Field(ge=0)] | None = None
     clean_pod_policy: Literal["Running", "All", "None"] = "Running"
     reconcile_seconds: Annotated[Number, Field(ge=1)] = 10.0

@@ -19,6 +19,7 @@ from airflow_training.documents.resolved_blocks import (
     ResolvedLogPattern,
     ResolvedPlan,
 )
+from airflow_training.documents.stop_conditions import Over
 from airflow_training.errors import InputError, Problem
 
 DependencyStatus = Literal["Running", "AddressKnown", "PortOpen", "Ready", "Complete"]
@@ -265,6 +266,10 @@ class ResolvedJob:
     restart: RestartRules = field(default_factory=RestartRules)
     scheduling: Scheduling = field(default_factory=Scheduling)
     active_deadline_seconds: float | None = None
+    stop_until: str = ""
+    """A condition under which it has done enough; empty: none."""
+    stop_over: Over = "rank 0"
+    """Whose values count where the condition does not say."""
     ttl_seconds_after_finished: float | None = None
     clean_pod_policy: Literal["Running", "All", "None"] = "Running"
     reconcile_seconds: float = 10.0

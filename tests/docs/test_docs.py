@@ -157,7 +157,9 @@ def _scripts_of(job: str) -> list[str]:
 def test_a_python_example_uses_what_is_there(text: str) -> None:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("airflow_training"):
-            offered = _names_in(_source_of(node.module or ""))
+            source = _source_of(node.module or "")
+            beside = {each.stem for each in source.parent.iterdir()}
+            offered = _names_in(source) | (beside if source.name == "__init__.py" else set())
             assert {each.name for each in node.names} <= offered
         match node:
             case ast.Call(func=ast.Name(id=name)) if name in airflow_training.__all__:
@@ -231,6 +233,9 @@ def test_a_command_of_an_example_exists_with_its_options(words: list[str]) -> No
         command, words = command.commands[words[0]], words[1:]
     known = {opt for param in command.params for opt in (*param.opts, *param.secondary_opts)}
     known |= {"--help", "--install-completion", "--show-completion"}
+    if not command.context_settings.get("allow_interspersed_args", True):  # the rest is a program's
+        program = [number for number, word in enumerate(words) if word.endswith(".py")]
+        words = words[: min(program, default=len(words))]
     for word in words[: words.index("--")] if "--" in words else words:
         if re.match(r"--?[a-z]", word):
             assert word.partition("=")[0] in known

@@ -208,6 +208,13 @@ FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
         ["Wait"],
     ),
     ("spec.activeDeadlineSeconds", [1, None], [TEXT], [0], []),
+    (
+        "spec.stop",
+        [{"until": "loss < 0.1"}, {"until": "step > 3", "rank": "mean"}, None],
+        [TEXT],
+        [],
+        [],
+    ),
     ("spec.ttlSecondsAfterFinished", [0, 1, None], [TEXT], [-1], []),
     ("spec.cleanPodPolicy", ["Running", "All", "None"], [NUMBER, None], [], ["Never"]),
     ("spec.reconcileSeconds", [1, 10.5], [TEXT], [0.5], []),

@@ -1,0 +1,326 @@
+"""`cloud`: a local script runs elsewhere as if it ran here. What is done is in `airflow_training.cloud`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from airflow_training.cli.documents import OutputOption
+from airflow_training.cli.output import (
+    OutputFormat,
+    fail,
+    next_step,
+    note,
+    print_json,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from airflow_training.cloud.client import CloudClient
+    from airflow_training.cloud.submit import LocalProgram, Submission
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="cloud",
+    help="Run a local script elsewhere: its code, arguments and environment travel with it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+TargetOption = Annotated[
+    str, typer.Option(help="Where, of `cloud targets`; by default the newest login, else here.")
+]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Run id (see `cloud list`).")]
+
+
+class _ProgramCommand(TyperCommand):
+    """Leaves all that stands behind the script, or behind `-m MODULE`, to the program."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = [*args]
+        if "-m" in words:
+            place = words.index("-m") + 2
+            if words[place : place + 1] != ["--"]:
+                words.insert(place, "--")
+        return super().parse_args(ctx, words)
+
+
+@app.command(
+    name="run",
+    cls=_ProgramCommand,
+    context_settings={"allow_interspersed_args": False},
+    no_args_is_help=True,
+)
+def run_script(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SCRIPT ARGS...", help="All behind the script belongs to it."),
+    ] = None,
+    module: Annotated[
+        str, typer.Option("-m", metavar="MODULE", help="A module instead of a script.")
+    ] = "",
+    target: TargetOption = "",
+    replicas: Annotated[int, typer.Option(min=1, help="How many run the script.")] = 1,
+    framework: Annotated[
+        str, typer.Option(help="By default custom for one replica, pytorch for several.")
+    ] = "",
+    resources: Annotated[
+        list[str] | None,
+        typer.Option(metavar="K=V", help="Of each replica, as cpu=4 or nvidia.com/gpu=1."),
+    ] = None,
+    returns: Annotated[
+        str, typer.Option(metavar="none|address|model[=PATH]", help="What comes back.")
+    ] = "model",
+    until: Annotated[
+        str, typer.Option(metavar="CONDITION", help="End it where this holds: 'loss < 0.1'.")
+    ] = "",
+    env: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A variable that travels.")
+    ] = None,
+    detach: Annotated[bool, typer.Option(help="Print the run's id and leave it.")] = False,
+    all_ranks: Annotated[bool, typer.Option("--all", help="Show all ranks, not only 0.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Say what would travel, and send nothing.")] = False,
+    output: OutputOption = OutputFormat.table,
+) -> None:
+    """Run a script elsewhere; nothing of it is executed here, and nothing in it changes.
+
+    Shows what rank 0 prints, ends with its exit code, and puts the model where the script would have.
+    Ctrl-C asks: detach or stop; a second one stops.
+    """
+    import os
+
+    from airflow_training.cloud.program import chosen_variables, send_program
+    from airflow_training.cloud.submit import RunOptions, prepare
+
+    options = RunOptions(
+        framework=framework,
+        replicas=replicas,
+        resources=_pairs(resources or []),
+        returns=returns,
+        until=until,
+        env=chosen_variables(env or [], os.environ),
+    )
+    program = _program(words or [], module=module)
+    if dry_run:
+        _show(prepare(program, options, cwd=Path.cwd()), output=output)
+        return
+    ranks = range(replicas) if all_ranks else (0,)
+    sys.exit(send_program(program, options, target=target, detach=detach, ranks=[*ranks]))
+
+
+def _program(words: list[str], *, module: str) -> LocalProgram:
+    from airflow_training.cloud.submit import LocalProgram
+
+    if module:
+        return LocalProgram(kind="module", entry=module, args=words)
+    if not words:
+        raise fail("SCRIPT", "name one", code="missing", allowed=["SCRIPT", "-m MODULE"])
+    return LocalProgram(kind="script", entry=words[0], args=words[1:])
+
+
+def _pairs(rows: list[str]) -> Mapping[str, str]:
+    pairs = {}
+    for row in rows:
+        name, equals, value = row.partition("=")
+        if not equals or not name or not value:
+            raise fail("--resources", "is no NAME=VALUE", value=row, hint="--resources cpu=4")
+        pairs[name] = value
+    return pairs
+
+
+def _show(submission: Submission, *, output: OutputFormat) -> None:
+    files, request = submission.files, submission.request
+    if output is OutputFormat.json:
+        print_json(
+            {
+                "command": files.command.to_json(),
+                "tree": {
+                    "digest": request.tree_digest,
+                    "files": request.files,
+                    "bytes": request.size,
+                },
+                "travels": [
+                    {"path": each.path, "kind": each.kind, "size": each.size}
+                    for each in files.tree.entries
+                ],
+                "stays": [each.to_json() for each in files.omissions],
+            }
+        )
+        return
+    print_table(["travels", "size"], [[each.path, each.size] for each in files.tree.entries])
+    if files.omissions:
+        print()
+        print_table(["stays here", "why"], [[each.path, each.reason] for each in files.omissions])
+    note(f"{request.files} files, {request.size} bytes; nothing was sent")
+
+
+@app.command()
+def login(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Address of the service.")],
+    key: Annotated[
+        str, typer.Option(envvar="AIRFLOW_TRAINING_KEY", help="Without it, you are asked.")
+    ] = "",
+) -> None:
+    """Keep address and key of a target; it is the default from then on."""
+    from airflow_training import __version__
+    from airflow_training.cloud.client import CloudClient
+    from airflow_training.cloud.targets import Target, check_target, save_target
+
+    if not key and sys.stdin.isatty():
+        key = typer.prompt("key", hide_input=True, err=True)
+    target = Target(name=name, url=url.rstrip("/"), key=key)
+    check_target(target)
+    with CloudClient.at(target.url, key) as client:
+        about = client.about_client()
+        client.runs()  # whether the key is known
+    save_target(target)
+    if about["version"] != __version__:
+        note(
+            f"warning: {name} has airflow-training {about['version']}, and here is {__version__};"
+            f" next: {about['install']}"
+        )
+    print(f"{name} is {target.url}")
+    next_step("cloud", "run", "train.py")
+
+
+@app.command()
+def targets(output: OutputOption = OutputFormat.table) -> None:
+    """List where runs can go; keys are not shown."""
+    from airflow_training.cloud.targets import find_target, list_targets
+
+    chosen = find_target().name
+    known = list_targets()
+    if output is OutputFormat.json:
+        rows = [{"name": t.name, "url": t.url, "default": t.name == chosen} for t in known]
+        print_json({"targets": rows})
+        return
+    print_table(
+        ["target", "address", "default"],
+        [[t.name, t.url or "this machine", "*" * (t.name == chosen)] for t in known],
+    )
+
+
+@app.command(name="list")
+def list_runs(target: TargetOption = "", output: OutputOption = OutputFormat.table) -> None:
+    """List the runs of a target that were sent with your key."""
+    with _client(target) as client:
+        runs = client.runs()
+    if output is OutputFormat.json:
+        print_json({"runs": [each.to_json() for each in runs]})
+        return
+    print_table(
+        ["run", "state", "exit code"],
+        [[each.run_id, each.state, each.exit_code] for each in runs],
+    )
+
+
+@app.command()
+def logs(
+    run: RunArgument,
+    target: TargetOption = "",
+    all_ranks: Annotated[bool, typer.Option("--all", help="Of all ranks, not only 0.")] = False,
+) -> None:
+    """Follow a run to its end, from the beginning of its log, and bring its model back.
+
+    Ends with the exit code of the run.
+    """
+    from airflow_training.cloud.program import follow_to_end
+
+    with _client(target, run=run) as client:
+        ranks = [0]
+        if all_ranks:
+            known = [each["rank"] for each in client.run(run).instances]
+            ranks = sorted(each for each in known if each is not None)
+        code = follow_to_end(client, run, ranks=ranks)
+    sys.exit(code)
+
+
+@app.command()
+def stop(run: RunArgument, target: TargetOption = "") -> None:
+    """End a run."""
+    with _client(target, run=run) as client:
+        client.stop(run)
+    print(f"{run} is asked to end")
+    next_step("cloud", "logs", run)
+
+
+@app.command()
+def bill(
+    run: RunArgument, target: TargetOption = "", output: OutputOption = OutputFormat.table
+) -> None:
+    """Say what a run has cost so far."""
+    with _client(target, run=run) as client:
+        document = client.bill(run)
+    if output is OutputFormat.json:
+        print_json(document)
+        return
+    print_table(["what", "value"], [[name, _text(value)] for name, value in document.items()])
+
+
+@app.command()
+def serve(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8740,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    token: Annotated[
+        str,
+        typer.Option(
+            envvar="AIRFLOW_TRAINING_TOKEN", help="The key of clients; made if not given."
+        ),
+    ] = "",
+) -> None:
+    """Take runs from elsewhere and run them on this machine, until interrupted."""
+    import secrets
+    import socket
+
+    try:
+        from airflow_training.cloud.service.admission import KeyAdmission
+        from airflow_training.cloud.service.serving import make_server, make_service
+    except ModuleNotFoundError as error:
+        raise fail(
+            "cloud serve",
+            f"a service needs {error.name}, which is not installed",
+            code="not_supported",
+            hint="pip install 'airflow-training[ui]'",
+        ) from None
+    from airflow_training.cloud.targets import cloud_folder
+
+    key = token or secrets.token_urlsafe(32)
+    admission = KeyAdmission(key, account="service")
+    service = make_service(cloud_folder() / "served", admission, same_machine=False)
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise fail("--port", f"port {port} cannot be used: {error.strerror}", value=port) from None
+    print(f"http://{host}:{listener.getsockname()[1]}", flush=True)
+    if not token:
+        note(f"key: {key}")
+    note("next, where the scripts are: airflow-training cloud login NAME URL --key KEY")
+    try:
+        make_server(service).run(sockets=[listener])
+    finally:
+        listener.close()
+
+
+def _client(target: str, *, run: str = "") -> CloudClient:
+    """The client of a target; without one, of where the run was sent."""
+    from airflow_training.cloud.client import connect
+    from airflow_training.cloud.journal import known_run
+    from airflow_training.cloud.targets import find_target
+
+    known = known_run(run) if run and not target else None
+    return connect(find_target(target or (known.target if known else "")))
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,248 @@
+"""The service as a client talks to it: one method for each path of the protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from airflow_training.cloud.local_service import LocalService
+from airflow_training.cloud.packing import Pack, header_line
+from airflow_training.cloud.protocol import (
+    CLIENT_PATH,
+    PREFIX,
+    CloudRunState,
+    SubmissionAnswer,
+    SubmissionRequest,
+    problems_from_json,
+)
+from airflow_training.cloud.targets import HERE_NAME, Target
+from airflow_training.errors import InputError, RuntimeUnavailable
+
+__all__ = ["CloudClient", "PrintedBytes", "connect"]
+
+_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
+_READ_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrintedBytes:
+    """A stretch of a rank's log; see the protocol."""
+
+    data: bytes
+    next_offset: int
+    attempt: int
+    next_attempt: int
+    end: bool
+
+
+class CloudClient:
+    """One service. Use it as a context manager; raises RuntimeUnavailable where nothing answers."""
+
+    def __init__(self, http: httpx.Client, *, local: LocalService | None = None) -> None:
+        """`http`: with address and key of the service. `local`: the service, which ends with this."""
+        self.sent = 0
+        """Bytes of all bodies."""
+        self._http = http
+        self._local = local
+
+    @classmethod
+    def at(cls, url: str, key: str, *, local: LocalService | None = None) -> CloudClient:
+        """The client of the service at an address."""
+        http = httpx.Client(
+            base_url=url.rstrip("/") + PREFIX,
+            timeout=_TIMEOUT,
+            headers={"Authorization": f"Bearer {key}"},
+            trust_env=local is None,  # no proxy leads to this machine
+        )
+        return cls(http, local=local)
+
+    @property
+    def url(self) -> str:
+        """The address, for messages."""
+        return str(self._http.base_url).removesuffix("/").removesuffix(PREFIX)
+
+    def __enter__(self) -> CloudClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.close()
+        if self._local is not None:
+            self._local.close()
+
+    def about_client(self) -> Mapping[str, Any]:
+        """Version, digest and install command of the client that fits the service."""
+        return self._json("GET", f"{self.url}{CLIENT_PATH}")
+
+    def submit(self, request: SubmissionRequest) -> SubmissionAnswer:
+        """Ask to be let in, or how a submission stands; raises InputError with what is refused."""
+        body = json.dumps(request.to_json(), separators=(",", ":")).encode()
+        self.sent += len(body)
+        return SubmissionAnswer.from_json(self._json("POST", "/submissions", content=body))
+
+    def send(self, submission: str, pack: Pack, sources: Mapping[str, Path | bytes]) -> None:
+        """Send contents; `sources`: file or bytes by digest."""
+
+        def body() -> Iterator[bytes]:
+            for header in pack.headers:
+                line = header_line(header)
+                self.sent += len(line)
+                left = header.size - header.offset
+                pieces = _pieces(sources[header.sha256], header.offset)
+                first = next(pieces, b"")[:left]
+                self.sent += len(first)
+                left -= len(first)
+                yield line + first  # small files in few writes
+                for piece in pieces:
+                    piece = piece[:left]
+                    left -= len(piece)
+                    self.sent += len(piece)
+                    yield piece
+                if left:
+                    raise InputError.of(
+                        code="conflict",
+                        field=str(sources[header.sha256]),
+                        message="became shorter while it was sent",
+                        hint="the same command again captures it as it is now",
+                    )
+
+        self._json("POST", f"/submissions/{submission}/pack", content=_gathered(body()))
+
+    def start(self, submission: str) -> str:
+        """Run it, once however often this is called; returns the run's id."""
+        return str(self._json("POST", f"/submissions/{submission}/start")["run"])
+
+    def runs(self) -> Sequence[CloudRunState]:
+        """The runs of this account."""
+        return [CloudRunState(**row) for row in self._json("GET", "/runs")["runs"]]
+
+    def run(self, run_id: str) -> CloudRunState:
+        """How a run stands."""
+        return CloudRunState(**self._json("GET", f"/runs/{run_id}"))
+
+    def log(self, run_id: str, *, rank: int, attempt: int, offset: int) -> PrintedBytes:
+        """What a rank printed from a byte on."""
+        query: dict[str, Any] = {"rank": rank, "attempt": attempt, "offset": offset}
+        answer = self._call("GET", f"/runs/{run_id}/log", params=query)
+        heads = answer.headers
+        return PrintedBytes(
+            data=answer.content,
+            next_offset=int(heads["X-Next-Offset"]),
+            attempt=int(heads["X-Attempt"]),
+            next_attempt=int(heads["X-Next-Attempt"]),
+            end=heads["X-End"] == "1",
+        )
+
+    def result(self, run_id: str) -> Mapping[str, Any]:
+        """What the run wrote."""
+        return self._json("GET", f"/runs/{run_id}/result")
+
+    def download(self, run_id: str, path: str, *, to: Path) -> None:
+        """Bring a file; what is in `to` already is its beginning."""
+        have = to.stat().st_size if to.exists() else 0
+        headers = {"Range": f"bytes={have}-"} if have else {}
+        try:
+            with self._http.stream(
+                "GET", f"/runs/{run_id}/files/{quote(path)}", headers=headers
+            ) as got:
+                if got.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+                    return
+                if got.is_error:
+                    got.read()
+                    self._check(got)
+                resumed = got.status_code == httpx.codes.PARTIAL_CONTENT
+                with to.open("ab" if resumed else "wb") as file:
+                    for data in got.iter_bytes():
+                        file.write(data)
+        except httpx.TransportError as error:
+            raise self._away(error) from error
+
+    def bill(self, run_id: str) -> Mapping[str, Any]:
+        """What the run has cost so far."""
+        return self._json("GET", f"/runs/{run_id}/bill")
+
+    def stop(self, run_id: str) -> None:
+        """Ask for its end."""
+        self._json("POST", f"/runs/{run_id}/stop")
+
+    def _json(self, method: str, path: str, **options: Any) -> Mapping[str, Any]:
+        answer = self._call(method, path, **options)
+        try:
+            document: Mapping[str, Any] = answer.json()
+        except ValueError:
+            raise InputError.of(
+                code="not_supported",
+                field="--target",
+                value=self.url,
+                message="answers, and is no service of this protocol",
+                hint="airflow-training cloud targets",
+            ) from None
+        return document
+
+    def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            answer = self._http.request(method, path, **options)
+        except httpx.TransportError as error:
+            raise self._away(error) from error
+        self._check(answer)
+        return answer
+
+    def _away(self, error: Exception) -> RuntimeUnavailable:
+        return RuntimeUnavailable(
+            f"{self.url} does not answer: {error}\nnext: airflow-training cloud targets"
+        )
+
+    def _check(self, answer: httpx.Response) -> None:
+        if answer.is_success:
+            return
+        try:
+            problems = problems_from_json(answer.json())
+        except ValueError:
+            problems = ()
+        if not problems or answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
+            said = "; ".join(each.message for each in problems) or answer.reason_phrase
+            raise RuntimeUnavailable(f"{self.url} answers {answer.status_code}: {said}")
+        raise InputError(problems=problems)
+
+
+def connect(target: Target, *, local: LocalService | None = None) -> CloudClient:
+    """The client of a target; for this machine, of a service that is started for it, or was: `local`."""
+    if target.name == HERE_NAME:
+        service = local or LocalService()
+        return CloudClient.at(service.url(), service.key, local=service)
+    return CloudClient.at(target.url, target.key)
+
+
+def _pieces(source: Path | bytes, offset: int) -> Iterator[bytes]:
+    if isinstance(source, bytes):
+        yield source[offset:]
+        return
+    with source.open("rb") as file:
+        file.seek(offset)
+        while data := file.read(_READ_BYTES):
+            yield data
+
+
+def _gathered(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Join small pieces: each costs a write and a chunk."""
+    held: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= _READ_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if size:
+        yield b"".join(held)

@@ -1,0 +1,58 @@
+"""The service of the target `here`: a process that is started first, so that it imports while the client captures."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import sys
+from typing import Any
+
+from airflow_training.errors import RuntimeUnavailable
+
+__all__ = ["LocalService"]
+
+
+class LocalService:
+    """The service of the target `here`: a process of this machine that ends with this one.
+
+    What it starts goes on.
+    """
+
+    def __init__(self) -> None:
+        self.key = secrets.token_urlsafe(32)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "airflow_training.cloud.service.serving"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+        )
+        self._input.write(f"{self.key}\n")
+        self._input.flush()
+
+    def url(self) -> str:
+        """Wait until it serves, and return its address; raises RuntimeUnavailable."""
+        line = self._process.stdout.readline() if self._process.stdout else ""
+        try:
+            return f"http://127.0.0.1:{json.loads(line)['port']}"
+        except (ValueError, KeyError):
+            self._input.close()
+            code = self._process.wait()
+            raise RuntimeUnavailable(
+                f"the service of this machine has ended with exit code {code}; what it needs:"
+                " pip install 'airflow-training[ui]'"
+            ) from None
+
+    def close(self) -> None:
+        """Let it end; nothing happens where it has."""
+        if self._process.returncode is not None:
+            return
+        self._input.close()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    @property
+    def _input(self) -> Any:
+        return self._process.stdin

@@ -1,0 +1,145 @@
+"""Sends a program away, follows it and ends as it ended: for the line in a script and for `cloud run`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from airflow_training.cloud.client import CloudClient, connect
+from airflow_training.cloud.following import DetachError, ask_person, follow
+from airflow_training.cloud.journal import known_run
+from airflow_training.cloud.local_service import LocalService
+from airflow_training.cloud.protocol import CloudRunState
+from airflow_training.cloud.returning import bring_back
+from airflow_training.cloud.submit import LocalProgram, RunOptions, prepare, submit
+from airflow_training.cloud.targets import HERE_NAME, find_target
+from airflow_training.errors import InputError, TrainingError
+
+__all__ = ["chosen_variables", "follow_to_end", "main_program", "run_program", "send_program"]
+
+_EXIT_FAILED = 1
+_EXIT_BAD_INPUT = 2
+
+
+def run_program(
+    *,
+    framework: str,
+    replicas: int,
+    resources: Mapping[str, Any],
+    returns: str,
+    until: str,
+    target: str,
+    env: Sequence[str],
+    detach: bool,
+) -> int:
+    """Send the program that this process runs; returns the exit code to end with. Raises nothing of ours."""
+    try:
+        program = main_program(sys.modules["__main__"], sys.argv)
+        options = RunOptions(
+            framework=framework,
+            replicas=replicas,
+            resources=resources,
+            returns=returns,
+            until=until,
+            env=chosen_variables(env, os.environ),
+        )
+        return send_program(program, options, target=target, detach=detach, ranks=(0,))
+    except InputError as error:
+        for problem in error.problems:
+            say(f"error: {problem}")
+        return _EXIT_BAD_INPUT
+    except TrainingError as error:
+        say(f"error: {error}")
+        return _EXIT_FAILED
+
+
+def send_program(
+    program: LocalProgram, options: RunOptions, *, target: str, detach: bool, ranks: Sequence[int]
+) -> int:
+    """Submit, follow, bring the model back; returns the exit code of the run. Raises TrainingError."""
+    chosen = find_target(target)
+    with contextlib.ExitStack() as stack:
+        local = LocalService() if chosen.name == HERE_NAME else None
+        if local is not None:
+            stack.callback(local.close)
+        submission = prepare(program, options, cwd=Path.cwd())
+        client = stack.enter_context(connect(chosen, local=local))
+        submitted = submit(client, submission, target=chosen.name)
+        again = " (goes on with the submission that was interrupted)" if submitted.again else ""
+        say(
+            f"run {submitted.run_id} on {chosen.name}: {submission.request.files} files,"
+            f" {submitted.sent} bytes sent{again}"
+        )
+        if detach:
+            print(submitted.run_id)  # noqa: T201 - the result
+            say(f"next: airflow-training cloud logs {submitted.run_id}")
+            return 0
+        return follow_to_end(client, submitted.run_id, ranks=ranks)
+
+
+def follow_to_end(client: CloudClient, run_id: str, *, ranks: Sequence[int]) -> int:
+    """Show a run until it is over, and bring its model to where it was submitted from; returns its exit code."""
+    asks = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+    try:
+        state = follow(client, run_id, ranks=ranks, told=say, asked=ask_person if asks else None)
+    except DetachError:
+        say(f"run {run_id} goes on; airflow-training cloud logs {run_id} follows it")
+        return 0
+    if state.state == "Succeeded":
+        known = known_run(run_id)
+        if known is not None:
+            bring_back(client, known, told=say)
+            return 0
+    else:
+        say(_end_text(state))
+    return _EXIT_FAILED if state.exit_code is None else state.exit_code
+
+
+def _end_text(state: CloudRunState) -> str:
+    why = f": {state.message}" if state.message else ""
+    return (
+        f"run {state.run_id} ended as {state.state}{why}\n"
+        f"next: airflow-training status {state.run_id}"
+    )
+
+
+def main_program(main: ModuleType, argv: Sequence[str]) -> LocalProgram:
+    """What this process was started with; raises InputError where nothing of it is a file."""
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name:
+        name = spec.name.removesuffix(".__main__")
+        return LocalProgram(kind="module", entry=name, args=argv[1:])
+    path = getattr(main, "__file__", None)
+    if not path:
+        raise InputError.of(
+            code="not_supported",
+            field="cloud.run",
+            message="this is a notebook or an interactive session: there is no script that could be sent",
+            hint="write the cells to a file (jupyter nbconvert --to script NOTEBOOK) and run that",
+        )
+    return LocalProgram(kind="script", entry=str(path), args=argv[1:])
+
+
+def chosen_variables(names: Sequence[str], environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The variables that travel; raises InputError for one that is not set."""
+    missing = [name for name in names if name not in environ]
+    if missing:
+        raise InputError.of(
+            code="missing",
+            field="--env",
+            message=f"{', '.join(missing)}: not set here",
+            value=", ".join(missing),
+            hint=f"export {missing[0]}=...",
+        )
+    return {name: environ[name] for name in names}
+
+
+def say(text: str) -> None:
+    """A message for people, on stderr."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,81 @@
+"""Who is let in, and for how much: what the service asks before it takes a byte. Accounts stand behind it."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from airflow_training.cloud.protocol import SubmissionRequest
+from airflow_training.errors import InputError
+
+__all__ = ["Admission", "Grant", "KeyAdmission", "LoginRefused", "QuotaRefused"]
+
+
+class LoginRefused(InputError):
+    """Nobody with this key is known."""
+
+
+class QuotaRefused(InputError):
+    """The account may not have that much, or has not the money."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What an account gets for a submission."""
+
+    reservation: Mapping[str, Any] | None = None
+    estimate: str = ""
+    """What it will cost, in words."""
+
+
+class Admission(Protocol):
+    """Knows the accounts. All methods block."""
+
+    def login(self, key: str) -> str:
+        """The name of the account; raises LoginRefused."""
+
+    def reserve(self, account: str, submission: str, request: SubmissionRequest) -> Grant:
+        """Set aside what is asked for, once for a submission; raises QuotaRefused."""
+
+    def started(self, account: str, submission: str, run_uid: str) -> None:
+        """The reservation is that run's from now on."""
+
+    def bill(self, account: str, run_uid: str) -> Mapping[str, Any]:
+        """What a run has cost so far; raises InputError where nobody counts."""
+
+
+class KeyAdmission:
+    """One account that has one key, without limits and bills: whoever started the service."""
+
+    def __init__(self, key: str, *, account: str) -> None:
+        self._key = key.encode()
+        self._account = account
+
+    def login(self, key: str) -> str:
+        """See `Admission`."""
+        if not hmac.compare_digest(key.encode(), self._key):
+            raise LoginRefused.of(
+                code="not_allowed",
+                field="key",
+                message="this service knows no such key",
+                hint="airflow-training cloud login NAME URL --key KEY",
+            )
+        return self._account
+
+    def reserve(self, account: str, submission: str, request: SubmissionRequest) -> Grant:  # noqa: ARG002 - the protocol's
+        """See `Admission`."""
+        return Grant()
+
+    def started(self, account: str, submission: str, run_uid: str) -> None:
+        """See `Admission`."""
+
+    def bill(self, account: str, run_uid: str) -> Mapping[str, Any]:  # noqa: ARG002 - the protocol's
+        """See `Admission`."""
+        raise InputError.of(
+            code="not_supported",
+            field="bill",
+            message="this target keeps no accounts",
+            hint=f"what run {run_uid} has used: airflow-training status {run_uid} -o json",
+        )

@@ -1,0 +1,155 @@
+"""Contents by their SHA-256 in a folder: verified when they arrive, kept until they are asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from airflow_training.cloud.packing import PackBytes, PackHeader, PackReader
+from airflow_training.cloud.protocol import MissingContent
+from airflow_training.errors import InputError
+
+__all__ = ["ContentFolder", "PackWriter"]
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_READ_BYTES = 1 << 20
+
+
+class ContentFolder:
+    """A folder of contents. What is half there belongs to one submission, so that no two write the same file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: set[str] = set()
+
+    def path(self, sha256: str) -> Path:
+        """Where a content lies once it is whole."""
+        return self._folder / "whole" / sha256[:2] / sha256
+
+    def has(self, sha256: str) -> bool:
+        """Whether it has arrived whole; what lies there is verified again where it is used."""
+        if sha256 in self._known:
+            return True
+        if self.path(sha256).is_file():
+            self._known.add(sha256)
+            return True
+        return False
+
+    def missing(self, wanted: Iterable[str], *, submission: str) -> Sequence[MissingContent]:
+        """Those that are not there, with how much of each is."""
+        parts = self._folder / "parts" / submission
+        begun = {each.name: each.stat().st_size for each in parts.glob("*")}
+        return [
+            MissingContent(sha256=each, have=begun.get(each, 0))
+            for each in wanted
+            if not self.has(each)
+        ]
+
+    def part(self, sha256: str, *, submission: str) -> Path:
+        """Where a content lies until it is whole; raises InputError for what is no digest."""
+        if not _DIGEST.fullmatch(sha256):
+            raise _refused(sha256, "is no SHA-256 in hexadecimal")
+        return self._folder / "parts" / submission / sha256
+
+    def accept(self, sha256: str, *, submission: str, size: int) -> None:
+        """Take a part that is complete; raises InputError, and forgets it, where it is something else."""
+        part = self.part(sha256, submission=submission)
+        found = part.stat().st_size
+        if found != size or digest_of(part) != sha256:
+            part.unlink()
+            raise _refused(
+                sha256, "other bytes arrived than were announced; nothing of them is kept"
+            )
+        whole = self.path(sha256)
+        whole.parent.mkdir(parents=True, exist_ok=True)
+        part.replace(whole)
+
+    def forget(self, sha256: str) -> None:
+        """Remove a content that was found damaged: it is asked for again."""
+        self._known.discard(sha256)
+        self.path(sha256).unlink(missing_ok=True)
+
+    def end_submission(self, submission: str) -> None:
+        """Remove what is left of its parts."""
+        folder = self._folder / "parts" / submission
+        for each in folder.glob("*"):
+            each.unlink(missing_ok=True)
+        if folder.is_dir():
+            folder.rmdir()
+
+
+class PackWriter:
+    """Writes a pack as it arrives: what was written stays, should the rest never come."""
+
+    def __init__(self, content: ContentFolder, *, submission: str, wanted: set[str]) -> None:
+        """`wanted`: what the submission is made of; nothing else is taken."""
+        self._content = content
+        self._submission = submission
+        self._wanted = wanted
+        self._reader = PackReader()
+        self._header: PackHeader | None = None
+        self._file: BinaryIO | None = None
+
+    def write(self, data: bytes) -> None:
+        """Take the next piece; raises InputError."""
+        for each in self._reader.feed(data):
+            if isinstance(each, PackHeader):
+                self._begin(each)
+            else:
+                self._add(each)
+
+    def close(self) -> None:
+        """Raise InputError where the end is missing."""
+        self.abandon()
+        if not self._reader.complete:
+            raise InputError.of(code="wrong_type", field="pack", message="ends in the middle")
+
+    def abandon(self) -> None:
+        """Keep what there is."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _begin(self, header: PackHeader) -> None:
+        if header.sha256 not in self._wanted:
+            raise _refused(header.sha256, "is no content of this submission")
+        part = self._content.part(header.sha256, submission=self._submission)
+        part.parent.mkdir(parents=True, exist_ok=True)
+        have = part.stat().st_size if part.exists() else 0
+        if header.offset > have:
+            raise _refused(
+                header.sha256, f"{have} bytes of it are here: what follows them is wanted"
+            )
+        self._header = header
+        self._file = part.open("r+b" if have else "wb", buffering=0)
+        self._file.truncate(header.offset)
+        self._file.seek(header.offset)
+
+    def _add(self, piece: PackBytes) -> None:
+        header, file = self._header, self._file
+        if header is None or file is None:  # the reader yields a header first
+            raise _refused("", "comes before its header")
+        file.write(piece.data)
+        if piece.last:
+            file.close()
+            self._file = None
+            if not self._content.has(header.sha256):
+                self._content.accept(header.sha256, submission=self._submission, size=header.size)
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        if path.stat().st_size <= _READ_BYTES:
+            return hashlib.sha256(file.read()).hexdigest()
+        found = hashlib.sha256()
+        while data := file.read(_READ_BYTES):
+            found.update(data)
+        return found.hexdigest()
+
+
+def _refused(sha256: str, message: str) -> InputError:
+    return InputError.of(code="not_allowed", field="content", value=sha256, message=message)

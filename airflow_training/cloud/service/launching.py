@@ -1,0 +1,114 @@
+"""A submission that is laid out becomes a run of the store, driven by a process that outlives the service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_training.admission.check import check_text
+from airflow_training.admission.launch import check_runtime, controller_id, launch
+from airflow_training.control.model import TERMINAL_JOB_STATES, Event
+from airflow_training.documents.resolved import ResolvedJob, RunKey
+from airflow_training.errors import InputError
+from airflow_training.settings import load_settings
+from airflow_training.state.store import RunRecord, Store, open_store
+from airflow_training.supervise.owners import is_provably_dead
+from airflow_training.supervise.runtimes import make_runtime
+
+__all__ = ["ProcessLauncher", "run_key"]
+
+_HOST = "host.json"
+
+
+def run_key(run_id: str) -> RunKey:
+    """Runs of the cloud are runs of the command line: `list`, `status` and `ui` show them."""
+    return RunKey(source="cli", run_id=run_id)
+
+
+class ProcessLauncher:
+    """See `submissions.RunLauncher`: runs of this machine's store, each driven by a process of its own."""
+
+    def check(self, document: Mapping[str, Any], *, run_id: str, folder: Path, by: str) -> None:
+        """See `RunLauncher`."""
+        _resolved(document, run_id=run_id, folder=folder, by=by)
+
+    def begin(
+        self,
+        document: Mapping[str, Any],
+        *,
+        run_id: str,
+        folder: Path,
+        state_folder: Path,
+        by: str,
+        events: Sequence[Event],
+    ) -> str:
+        """See `RunLauncher`."""
+        key, store = run_key(run_id), open_store()
+        record = store.run(key.uid)
+        if record is None:
+            settings = load_settings()
+            job = _resolved(document, run_id=run_id, folder=folder, by=by)
+            controller = controller_id(store, settings)
+            runtime = make_runtime(job.runtime, settings, connection=job.connection)
+            asyncio.run(check_runtime(job, key=key, controller=controller, runtime=runtime))
+            record = launch(
+                job, key=key, store=store, controller=controller, activate_all=True, submitted_by=by
+            )
+        told = {each.event.reason for each in store.events(record.uid)}
+        store.add_events(record.uid, [each for each in events if each.reason not in told])
+        if record.state not in TERMINAL_JOB_STATES and not _is_driven(store, record, state_folder):
+            _drive(document, run_id=run_id, folder=folder, state_folder=state_folder)
+        return record.uid
+
+
+def _resolved(document: Mapping[str, Any], *, run_id: str, folder: Path, by: str) -> ResolvedJob:
+    """The job as it will run; raises InputError with all that is wrong with it."""
+    checked = check_text(
+        json.dumps(document),
+        path="submission",
+        base_dir=str(folder),
+        params={},
+        variables={"run_id": run_id},
+        run_uid=run_key(run_id).uid,
+        user=by,
+    )[0]
+    if checked.resolved is None:
+        raise InputError(problems=checked.problems)
+    return checked.resolved
+
+
+def _is_driven(store: Store, record: RunRecord, state_folder: Path) -> bool:
+    """Whether a process holds the run, or one that was started for it is about to."""
+    held = store.lease(record.uid)
+    if held is not None and not is_provably_dead(held.owner):
+        return True
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        known = json.loads((state_folder / _HOST).read_text())
+        words = Path(f"/proc/{known['pid']}/cmdline").read_bytes().split(b"\0")
+        return record.key.run_id.encode() in words
+    return False
+
+
+def _drive(document: Mapping[str, Any], *, run_id: str, folder: Path, state_folder: Path) -> None:
+    job_file = state_folder / "job.json"
+    job_file.write_text(json.dumps(document, indent=1))
+    words = ["run", str(job_file), "--base-dir", str(folder), "--run-id", run_id]
+    with (state_folder / "host.log").open("ab") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "airflow_training.cli", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,  # Ctrl-C of whoever serves is not for it
+            env={
+                name: text for name, text in os.environ.items() if name != "AIRFLOW_TRAINING_MODE"
+            },
+        )
+    (state_folder / _HOST).write_text(json.dumps({"pid": process.pid}))

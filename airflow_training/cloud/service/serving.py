@@ -1,0 +1,74 @@
+"""Serves the app on a socket: in the foreground, or for one client of this machine until that ends."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from airflow_training.cloud.service.admission import Admission, KeyAdmission
+from airflow_training.cloud.service.app import cloud_app
+from airflow_training.cloud.service.launching import ProcessLauncher
+from airflow_training.cloud.service.submissions import Submissions
+from airflow_training.cloud.targets import cloud_folder
+from airflow_training.state.store import open_store
+
+__all__ = ["main", "make_server", "make_service"]
+
+_HOST = "127.0.0.1"
+
+
+def make_service(folder: Path, admission: Admission, *, same_machine: bool) -> ASGIApp:
+    """The app over the store of the settings."""
+    open_store()  # says now what is wrong with it
+    submissions = Submissions(folder, admission, ProcessLauncher(), same_machine=same_machine)
+    return cloud_app(submissions, admission)
+
+
+def make_server(app: ASGIApp, *, grace_seconds: int = 5) -> uvicorn.Server:
+    """A server of the app that prints nothing but warnings."""
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, timeout_graceful_shutdown=grace_seconds
+    )
+    return uvicorn.Server(config)
+
+
+def main() -> None:
+    """Serve whoever has started this process, until its end of our standard input closes.
+
+    It says the port on standard output, and gives the key in the first line of the input.
+    """
+    key = sys.stdin.readline().strip()
+    admission = KeyAdmission(key, account=_user())
+    app = make_service(cloud_folder() / "service", admission, same_machine=True)
+    server = make_server(app, grace_seconds=1)
+    listener = socket.socket()
+    listener.bind((_HOST, 0))
+    listener.listen(64)
+    sys.stdout.write(json.dumps({"port": listener.getsockname()[1]}) + "\n")
+    sys.stdout.flush()
+
+    def wait() -> None:
+        sys.stdin.read()
+        server.should_exit = True
+
+    threading.Thread(target=wait, daemon=True).start()
+    server.run(sockets=[listener])
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without a name for its user
+        return f"uid {os.getuid()}"
+
+
+if __name__ == "__main__":
+    main()

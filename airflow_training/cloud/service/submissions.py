@@ -1,0 +1,328 @@
+"""Submissions: let in, completed with their content, started. Blocks; knows no HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from airflow_training.builtin_runtimes import HERE
+from airflow_training.cloud.environment import MatchedEnvironment, match_environment
+from airflow_training.cloud.protocol import (
+    MissingContent,
+    SubmissionAnswer,
+    SubmissionRequest,
+    TreeManifest,
+    run_id_of,
+    submission_id_of,
+)
+from airflow_training.cloud.service.admission import Admission
+from airflow_training.cloud.service.content import ContentFolder, PackWriter, digest_of
+from airflow_training.cloud.service.jobs import job_document
+from airflow_training.cloud.service.layout import check_tree, lay_out
+from airflow_training.control.model import Event
+from airflow_training.errors import InputError
+
+__all__ = ["RunLauncher", "Submissions"]
+
+_MANIFEST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KnownSubmission:
+    id: str
+    account: str
+    request: SubmissionRequest
+    run_id: str
+    started: bool
+
+
+class RunLauncher(Protocol):
+    """Where submissions become runs. All methods block."""
+
+    def check(self, document: Mapping[str, Any], *, run_id: str, folder: Path, by: str) -> None:
+        """Raise InputError with all that is wrong with a job whose files are not here yet."""
+
+    def begin(
+        self,
+        document: Mapping[str, Any],
+        *,
+        run_id: str,
+        folder: Path,
+        state_folder: Path,
+        by: str,
+        events: Sequence[Event],
+    ) -> str:
+        """Store the run and drive it, once however often this is called; returns its uid.
+
+        `events`: what stands at the beginning of its story. Raises InputError for what is refused.
+        """
+
+
+class Submissions:
+    """All submissions of a folder. Several processes may use it at once."""
+
+    def __init__(
+        self, folder: Path, admission: Admission, launcher: RunLauncher, *, same_machine: bool
+    ) -> None:
+        """`same_machine`: only this machine's user submits, whose data and interpreters are here."""
+        self._folder = folder
+        self._admission = admission
+        self._launcher = launcher
+        self._same_machine = same_machine
+        self.content = ContentFolder(folder / "content")
+        self._manifests: dict[str, TreeManifest] = {}
+
+    def submit(self, account: str, request: SubmissionRequest) -> SubmissionAnswer:
+        """Let a submission in, or say how it stands; raises InputError before anything of it is kept."""
+        submission = submission_id_of(account, request.key)
+        run_id = run_id_of(request.name, submission)
+        known = self._read(submission)
+        if known is not None and known.request != request:
+            raise InputError.of(
+                code="conflict",
+                field="key",
+                message="another submission has this key",
+                value=request.key,
+                hint="a key is made of what is submitted: see the protocol",
+            )
+        started = known is not None and known.started
+        grant = None
+        if not started:
+            self._launcher.check(
+                self._job(request, interpreter="python", folder=self._run_folder(run_id)),
+                run_id=run_id,
+                folder=self._folder,
+                by=account,
+            )
+            grant = self._admission.reserve(account, submission, request)
+        environment = self._environment(request)
+        missing = () if started else self._missing(submission, request)
+        if known is None:
+            self._write(
+                _KnownSubmission(
+                    id=submission, account=account, request=request, run_id=run_id, started=False
+                )
+            )
+        return SubmissionAnswer(
+            id=submission,
+            run_id=run_id,
+            started=started,
+            missing=missing,
+            account=account,
+            reservation=None if grant is None else grant.reservation,
+            estimate="" if grant is None else grant.estimate,
+            environment="" if environment is None else environment.description,
+        )
+
+    def writer(self, account: str, submission: str) -> PackWriter:
+        """Take the content that a submission is made of; raises InputError, KeyError for none such."""
+        known = self._known(account, submission)
+        wanted = {known.request.manifest, known.request.environment}
+        manifest = self._manifest(known.request)
+        if manifest is not None:
+            wanted |= {*manifest.tree.blobs}
+        return PackWriter(self.content, submission=submission, wanted=wanted)
+
+    def start(self, account: str, submission: str) -> str:
+        """Run it, once however often this is called, and return the run's id.
+
+        Raises InputError where something is missing or was changed: then nothing was executed.
+        """
+        known = self._known(account, submission)
+        request = known.request
+        folder = self._run_folder(known.run_id)
+        state_folder = self._state_folder(submission)
+        with _locked(state_folder / "lock"):
+            manifest, environment = self._manifest(request), self._environment(request)
+            if manifest is None or environment is None or self._missing(submission, request):
+                raise InputError.of(
+                    code="missing",
+                    field="content",
+                    message="not all of it has arrived",
+                    hint="the same command again sends what is missing",
+                )
+            if not known.started:
+                self._verify(request, manifest)
+                lay_out(manifest, folder, self.content, link_data=self._same_machine)
+            uid = self._launcher.begin(
+                self._job(request, interpreter=environment.interpreter, folder=folder),
+                run_id=known.run_id,
+                folder=folder,
+                state_folder=state_folder,
+                by=account,
+                events=_events(known, environment),
+            )
+            self._admission.started(account, submission, uid)
+            self._write(
+                _KnownSubmission(
+                    id=submission,
+                    account=account,
+                    request=request,
+                    run_id=known.run_id,
+                    started=True,
+                )
+            )
+            self.content.end_submission(submission)
+        return known.run_id
+
+    def of_run(self, account: str, run_id: str) -> tuple[SubmissionRequest, Path]:
+        """What was submitted as a run, and its folder; raises KeyError for what is not this account's."""
+        index = self._folder / "runs" / f"{run_id}.json"
+        if "/" in run_id or not index.is_file():
+            raise KeyError(run_id)
+        known = self._known(account, json.loads(index.read_text())["submission"])
+        return known.request, self._run_folder(run_id)
+
+    def run_ids(self, account: str) -> Sequence[str]:
+        """The runs of an account that were started here."""
+        found = []
+        for index in sorted((self._folder / "runs").glob("*.json")):
+            known = self._read(json.loads(index.read_text())["submission"])
+            if known is not None and known.account == account:
+                found.append(known.run_id)
+        return found
+
+    def _verify(self, request: SubmissionRequest, manifest: TreeManifest) -> None:
+        check_tree(manifest.tree)
+        if manifest.tree.digest != request.tree_digest:
+            raise InputError.of(
+                code="conflict",
+                field="tree",
+                message="the manifest is not that of the tree that was submitted; nothing was executed",
+                value=manifest.tree.digest,
+                allowed=[request.tree_digest],
+            )
+
+    def _job(
+        self, request: SubmissionRequest, *, interpreter: str, folder: Path
+    ) -> Mapping[str, Any]:
+        return job_document(request, interpreter=interpreter, folder=folder, runtime=HERE)
+
+    def _environment(self, request: SubmissionRequest) -> MatchedEnvironment | None:
+        """What it runs in; None while its record is missing. Raises InputError with the difference."""
+        record = self._document(request.environment)
+        if record is None:
+            return None
+        return match_environment(record, same_machine=self._same_machine)
+
+    def _missing(self, submission: str, request: SubmissionRequest) -> Sequence[MissingContent]:
+        """What has to come next: first what describes the content, then the content."""
+        documents = (request.environment, request.manifest)
+        missing = self.content.missing(documents, submission=submission)
+        manifest = self._manifest(request)
+        if missing or manifest is None:
+            return missing
+        return self.content.missing(manifest.tree.blobs, submission=submission)
+
+    def _manifest(self, request: SubmissionRequest) -> TreeManifest | None:
+        known = self._manifests.get(request.manifest)
+        if known is None:
+            data = self._document(request.manifest)
+            if data is None:
+                return None
+            known = TreeManifest.from_bytes(data)
+            self._manifests = {request.manifest: known}
+        return known
+
+    def _document(self, sha256: str) -> bytes | None:
+        """A content that the service itself reads; None where it has not come, or is damaged."""
+        if not self.content.has(sha256):
+            return None
+        path = self.content.path(sha256)
+        if path.stat().st_size > _MANIFEST_BYTES:
+            raise InputError.of(
+                code="out_of_range",
+                field="tree.manifest",
+                message=f"is larger than {_MANIFEST_BYTES >> 20} MiB",
+                hint="leave folders out that the program does not need: .gitignore",
+            )
+        if digest_of(path) != sha256:
+            self.content.forget(sha256)
+            return None
+        return path.read_bytes()
+
+    def _run_folder(self, run_id: str) -> Path:
+        return self._folder / "runs" / run_id
+
+    def _state_folder(self, submission: str) -> Path:
+        return self._folder / "submissions" / submission
+
+    def _known(self, account: str, submission: str) -> _KnownSubmission:
+        known = self._read(submission) if submission.isalnum() else None
+        if known is None or known.account != account:
+            raise KeyError(submission)
+        return known
+
+    def _read(self, submission: str) -> _KnownSubmission | None:
+        try:
+            document = json.loads((self._state_folder(submission) / "submission.json").read_text())
+        except FileNotFoundError:
+            return None
+        return _KnownSubmission(
+            id=submission,
+            account=document["account"],
+            request=SubmissionRequest.from_json(document["request"]),
+            run_id=document["run_id"],
+            started=document["started"],
+        )
+
+    def _write(self, known: _KnownSubmission) -> None:
+        folder = self._state_folder(known.id)
+        folder.mkdir(parents=True, exist_ok=True)
+        document = {
+            "account": known.account,
+            "request": known.request.to_json(),
+            "run_id": known.run_id,
+            "started": known.started,
+        }
+        _replace(folder / "submission.json", document)
+        index = self._folder / "runs" / f"{known.run_id}.json"
+        if known.started and not index.exists():
+            index.parent.mkdir(parents=True, exist_ok=True)
+            _replace(index, {"submission": known.id})
+
+
+def _events(known: _KnownSubmission, environment: MatchedEnvironment) -> Sequence[Event]:
+    """What is recorded with the run, once."""
+    request, now = known.request, time.time()
+    command = request.command
+    text = " ".join(["-m"] * (command.kind == "module") + [command.entry, *command.args])
+    submitted = Event(
+        at=now,
+        reason="Submitted",
+        message=f"{text}: {request.files} files, {request.size} bytes, by {known.account}",
+        data={
+            "tree": request.tree_digest,
+            "command": {**command.to_json(), "env": sorted(command.env)},  # names: values stay out
+            "environment": request.environment,
+            "by": known.account,
+            "submission": known.id,
+        },
+    )
+    ready = Event(
+        at=now,
+        reason="EnvironmentReady",
+        message=environment.description,
+        data={"interpreter": environment.interpreter},
+    )
+    return [submitted, ready]
+
+
+def _replace(path: Path, document: Mapping[str, Any]) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    draft.write_text(json.dumps(document))
+    draft.replace(path)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

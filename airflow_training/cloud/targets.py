@@ -1,0 +1,118 @@
+"""Where runs go: targets by name with their addresses and keys, in a file that only this user reads."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from airflow_training.documents.spelling import did_you_mean
+from airflow_training.errors import InputError
+from airflow_training.settings import airflow_home
+
+__all__ = [
+    "HERE_NAME",
+    "Target",
+    "check_target",
+    "cloud_folder",
+    "find_target",
+    "list_targets",
+    "save_target",
+]
+
+HERE_NAME = "here"
+KEY_VARIABLE = "AIRFLOW_TRAINING_KEY"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    name: str
+    url: str = ""
+    """Empty: this machine."""
+    key: str = ""
+
+
+def cloud_folder() -> Path:
+    """What client and service of this machine keep: `$AIRFLOW_HOME/training-cloud`."""
+    return airflow_home() / "training-cloud"
+
+
+def list_targets() -> Sequence[Target]:
+    """All targets, this machine first."""
+    return [Target(name=HERE_NAME), *_read().values()]
+
+
+def find_target(name: str = "") -> Target:
+    """The target called so; without a name the one of the newest login, else this machine.
+
+    `AIRFLOW_TRAINING_KEY` goes before the key of the login. Raises InputError.
+    """
+    known = _read()
+    chosen = name or [HERE_NAME, *known][-1]
+    if chosen == HERE_NAME:
+        return Target(name=HERE_NAME)
+    if chosen not in known:
+        raise InputError.of(
+            code="not_found",
+            field="--target",
+            message=f"no target is called {chosen!r}",
+            value=chosen,
+            allowed=[HERE_NAME, *known],
+            hint=did_you_mean(chosen, [HERE_NAME, *known])
+            or "airflow-training cloud login NAME URL --key KEY",
+        )
+    found = known[chosen]
+    key = os.environ.get(KEY_VARIABLE) or found.key
+    return Target(name=found.name, url=found.url, key=key)
+
+
+def check_target(target: Target) -> None:
+    """Raise InputError for what is no name or address."""
+    parts = urlsplit(target.url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError.of(
+            code="not_allowed",
+            field="URL",
+            message=f"{target.url!r} is no address of a service",
+            value=target.url,
+            allowed=["http://...", "https://..."],
+        )
+    if target.name == HERE_NAME or not target.name:
+        raise InputError.of(
+            code="conflict", field="NAME", message="is this machine's own name", value=target.name
+        )
+
+
+def save_target(target: Target) -> None:
+    """Keep a target, the newest last."""
+    known = {**_read()}
+    known.pop(target.name, None)
+    known[target.name] = target
+    path = _path()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = path.with_suffix(".draft")
+    with os.fdopen(os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:
+        json.dump([asdict(each) for each in known.values()], file)
+    draft.replace(path)
+
+
+def _path() -> Path:
+    return cloud_folder() / "targets.json"
+
+
+def _read() -> Mapping[str, Target]:
+    try:
+        rows = json.loads(_path().read_text())
+        return {row["name"]: Target(**row) for row in rows}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError.of(
+            code="wrong_type",
+            field=str(_path()),
+            message=f"cannot be read: {error}",
+            hint="remove it and log in again",
+        ) from None

@@ -1,0 +1,44 @@
+"""What a person sees of a run: lines as they are, and where it stands."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_training.cloud.following import progress_text, shown_lines
+from airflow_training.cloud.protocol import CloudRunState
+
+
+@pytest.mark.parametrize(
+    ("data", "last", "rank", "expected"),
+    [
+        pytest.param(b"a\nb", False, None, (b"a\nb", [], b""), id="at-once"),
+        pytest.param(b"50%\r60%\r", False, None, (b"50%\r60%\r", [], b""), id="bars-move"),
+        pytest.param(b"\xff\n", True, None, (b"\xff\n", [], b""), id="bytes-stay-bytes"),
+        pytest.param(b"a\nb", False, 1, (b"[1] a\n", [], b"b"), id="whole-lines-of-several"),
+        pytest.param(b"a\nb", True, 1, (b"[1] a\n[1] b\n", [], b""), id="the-last-line-too"),
+        pytest.param(
+            b"airflow-training: limit\nx\n", False, None, (b"x\n", ["airflow-training: limit"], b""),
+            id="ours-apart",
+        ),
+        pytest.param(b"airfl", False, None, (b"", [], b"airfl"), id="maybe-ours"),
+        pytest.param(b"airfl", True, None, (b"airfl", [], b""), id="not-ours"),
+    ],
+)  # fmt: skip
+def test_lines(data, last, rank, expected):
+    assert shown_lines(data, last=last, rank=rank) == expected
+
+
+def test_progress_is_rank_0s():
+    rows = [
+        {"rank": 1, "name": "worker-1", "state": "running", "progress": {"step": 9}},
+        {
+            "rank": 0,
+            "name": "worker-0",
+            "state": "running",
+            "progress": {"step": 3, "total_steps": 9, "epoch": 1.0, "metrics": {"loss": 0.123456}},
+        },
+    ]
+    state = CloudRunState(
+        run_id="r", uid="u", state="Running", over=False, exit_code=None, message="", instances=rows
+    )
+    assert progress_text(state) == "Running: step 3/9, epoch 1, loss 0.1235"

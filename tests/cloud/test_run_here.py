@@ -1,0 +1,287 @@
+"""`cloud run` against this machine, with real processes: logs, exit code, model, kills."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from airflow_training.state.store import open_store
+from tests.waiting import PATIENCE, wait_until
+
+SCRIPT = """
+import os, pathlib, sys
+from pkg import width
+rank = os.environ["TRAINING_RANK"]
+print("rank", rank, "of", os.environ["TRAINING_WORLD_SIZE"], "width", width, sys.argv, flush=True)
+if rank == "0":
+    pathlib.Path("out").mkdir(exist_ok=True)
+    pathlib.Path("out/model.pt").write_bytes(b"weights")
+    pathlib.Path("notes.txt").write_text("not a model")
+if "--fail" in sys.argv:
+    sys.exit(3)
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, airflow_home: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / "pkg.py").write_text("width = 3\n")
+    return folder
+
+
+def typed(*words: str, cwd: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "airflow_training.cli", "cloud", *words],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def done(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, said = process.communicate(timeout=PATIENCE)
+    return process.returncode, out, said
+
+
+def test_two_replicas_run_and_the_model_lies_where_the_script_saves_it(here):
+    code, out, said = done(
+        typed("run", "--replicas", "2", "--all", "train.py", "--lr", "0.1", cwd=here)
+    )
+    assert code == 0, said
+    lines = sorted(out.splitlines())
+    assert lines == [
+        f"[{rank}] rank {rank} of 2 width 3 ['train.py', '--lr', '0.1']" for rank in (0, 1)
+    ]
+    assert (here / "out/model.pt").read_bytes() == b"weights"
+    assert "model: out/model.pt (7 bytes)" in said
+    assert not (here / "notes.txt").exists()
+    [record] = open_store().runs()
+    assert (record.state, record.job) == ("Succeeded", "train")
+    story = {each.event.reason: each.event for each in open_store().events(record.uid)}
+    assert story["Submitted"].data["command"]["args"] == ["--lr", "0.1"]
+    assert {"EnvironmentReady", "JobSucceeded"} <= story.keys()
+
+
+def test_the_process_ends_as_the_run_ended(here):
+    code, out, said = done(typed("run", "train.py", "--fail", cwd=here))
+    assert code == 3, said
+    assert out.startswith("rank 0 of 1")
+    assert "next: airflow-training status" in said
+
+
+def test_a_run_that_was_left_is_followed_later(here):
+    code, out, said = done(typed("run", "--detach", "train.py", cwd=here))
+    assert code == 0, said
+    run = out.strip()
+    code, out, said = done(typed("logs", run, cwd=here))
+    assert (code, out.startswith("rank 0")) == (0, True), said
+    assert (here / "out/model.pt").exists()
+
+
+def test_the_line_in_a_script_sends_it_away(here):
+    (here / "line.py").write_text(
+        "import os\nfrom airflow_training import cloud\ncloud.run(mode='cloud')\n"
+        "print('there', 'TRAINING_ROLE' in os.environ)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.run(
+        [sys.executable, "line.py"],
+        cwd=here,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (process.returncode, process.stdout) == (0, "there True\n"), process.stderr
+
+
+def test_an_interrupt_without_a_terminal_stops_the_run(here):
+    (here / "train.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
+    process = typed("run", "train.py", cwd=here)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGINT)
+    code, _, said = done(process)
+    assert code != 0
+    assert "stopping" in said
+    [record] = open_store().runs()
+    assert record.state == "Stopped"
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "code"),
+    [
+        pytest.param(b"d\n", "Succeeded", 0, id="detach"),
+        pytest.param(b"s\n", "Stopped", 1, id="stop"),
+        pytest.param(None, "Stopped", 1, id="a-second-interrupt-stops"),
+    ],
+)
+def test_an_interrupt_asks_whoever_sits_at_the_terminal(here, answer, state, code):
+    (here / "train.py").write_text(
+        "import pathlib, time\nprint('begun', flush=True)\n"
+        f"while not pathlib.Path({str(here / 'end')!r}).exists():\n    time.sleep(0.1)\n"
+    )
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "airflow_training.cli", "cloud", "run", "train.py"],
+        cwd=here, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    shown = _Terminal(ours)
+    try:
+        shown.until(b"begun")
+        process.send_signal(signal.SIGINT)
+        shown.until(b"[c]ontinue?")
+        if answer is None:
+            process.send_signal(signal.SIGINT)
+        else:
+            os.write(ours, answer)
+        shown.rest()
+        assert process.wait(PATIENCE) == code, shown.text
+    finally:
+        (here / "end").touch()
+        os.close(ours)
+    [record] = open_store().runs()
+    wait_until(lambda: open_store().ledger(record.uid).job.state == state)
+
+
+class _Terminal:
+    """What a program has shown on a terminal."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.text = b""
+
+    def until(self, words: bytes) -> None:
+        while words not in self.text:
+            data = self._read()
+            assert data, self.text
+            self.text += data
+
+    def rest(self) -> None:
+        while data := self._read():
+            self.text += data
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._descriptor, 4096)
+        except OSError:  # nobody writes any more
+            return b""
+
+
+def test_a_condition_ends_a_run_and_its_model_comes_back(here):
+    (here / "train.py").write_text(
+        "import json, os, pathlib, time\n"
+        "pathlib.Path('model.pt').write_text('early')\n"
+        "for step in range(1, 10_000):\n"
+        "    line = {'step': step, 'metrics': {'loss': 1 / step}, 'time': time.time()}\n"
+        "    with open(os.environ['TRAINING_PROGRESS_FILE'], 'a') as file:\n"
+        "        file.write(json.dumps(line) + chr(10))\n"
+        "    time.sleep(0.2)\n"
+    )
+    code, _, said = done(typed("run", "--until", "loss < 0.3 and step >= 5", "train.py", cwd=here))
+    assert code == 0, said
+    assert (here / "model.pt").read_text() == "early"
+    [record] = open_store().runs()
+    assert record.state == "Succeeded"
+    assert open_store().ledger(record.uid).job.reason == "StopConditionMet"
+
+
+def test_a_condition_that_is_none_is_refused_before_anything_runs(here):
+    code, _, said = done(typed("run", "--until", "loss", "train.py", cwd=here))
+    assert code == 2
+    assert "spec.stop.until: 'loss' is no comparison" in said
+    assert open_store().runs() == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import httpx
+from airflow_training.cloud.client import connect
+from airflow_training.cloud.submit import LocalProgram, RunOptions, prepare, submit
+from airflow_training.cloud.targets import find_target
+
+point, count = int(sys.argv[1]), 0
+plain = httpx.Client.request
+
+def request(self, *args, **options):
+    def here():
+        global count
+        count += 1
+        if count - 1 == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+    here()
+    answer = plain(self, *args, **options)
+    here()
+    return answer
+
+httpx.Client.request = request
+with connect(find_target("here")) as client:
+    program = LocalProgram(kind="script", entry="train.py")
+    submission = prepare(program, RunOptions(resources={}, env={}), cwd=Path.cwd())
+    print(submit(client, submission, target="here").run_id)
+"""
+
+
+def killed_at(point: int, here: Path) -> None:
+    """Kill the client at a point and submit again: there is one run, and it succeeds."""
+    (here.parent / "killed.py").write_text(KILLED)
+    words = [sys.executable, str(here.parent / "killed.py"), str(point)]
+    process = subprocess.run(words, cwd=here, capture_output=True, timeout=PATIENCE, check=False)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    assert len(open_store().runs()) <= 1
+    code, _, said = done(typed("run", "train.py", cwd=here))
+    assert code == 0, said
+    [record] = open_store().runs()
+    assert record.state == "Succeeded"
+
+
+@pytest.mark.parametrize("point", [0, 5, 10, 11])
+def test_a_client_that_was_killed_and_tries_again_has_one_run(here, point):
+    killed_at(point, here)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("point", range(12))
+def test_a_client_that_was_killed_at_any_point_has_one_run(here, point):
+    killed_at(point, here)
+
+
+def test_a_service_elsewhere_is_a_target(here, tmp_path):
+    process = typed("serve", "--port", "0", "--token", "secret", cwd=here)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        wait_until(lambda: _answers(url), alive=lambda: process.poll() is None)
+        code, _, said = done(typed("login", "office", url, "--key", "wrong", cwd=here))
+        assert (code, "no such key" in said) == (2, True), said
+        code, _, said = done(typed("login", "office", url, "--key", "secret", cwd=here))
+        assert code == 0, said
+        code, out, said = done(typed("run", "train.py", cwd=here))
+        assert (code, out.startswith("rank 0")) == (0, True), said
+        assert " on office: " in said
+        assert (here / "out/model.pt").exists()
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/training/cloud/v1/").is_success
+    except httpx.TransportError:
+        return False

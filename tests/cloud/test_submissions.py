@@ -1,0 +1,367 @@
+"""Submissions over the real app: let in or refused, completed, verified, started once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from airflow_training.capture.model import Tree
+from airflow_training.cloud.client import CloudClient
+from airflow_training.cloud.journal import known_run
+from airflow_training.cloud.packing import plan_packs
+from airflow_training.cloud.protocol import SubmissionRequest, key_of
+from airflow_training.cloud.returning import bring_back
+from airflow_training.cloud.service.admission import Grant, KeyAdmission, QuotaRefused
+from airflow_training.cloud.service.layout import changed_files, scan
+from airflow_training.cloud.submit import Submission, submit
+from airflow_training.errors import InputError
+from tests.cloud.conftest import KEY, LoopbackService, captured
+
+LEAST = 4096
+"""Bytes that a repetition may send."""
+
+
+def test_a_submission_becomes_a_run_whose_files_are_those_of_here(service, project):
+    submission = captured(project, "--lr", "0.1", replicas=2)
+    done = submit(service.client(), submission, target="here")
+    assert [*service.runs.begun] == [done.run_id]
+    folder = service.folder / "runs" / done.run_id
+    assert scan(folder, Tree(entries=[])).digest == submission.request.tree_digest
+    assert (folder / "project" / "run.sh").stat().st_mode & 0o777 == 0o755
+    assert str((folder / "project" / "link").readlink()) == "train.py"
+    [job] = service.runs.begun.values()
+    assert job["spec"]["command"][1:] == ["train.py", "--lr", "0.1"]
+    assert [each["replicas"] for each in job["spec"]["roles"]] == [1, 1]
+    assert changed_files(folder) == []
+
+
+def test_the_same_again_sends_next_to_nothing_and_is_another_run(service, project):
+    first = submit(service.client(), captured(project), target="here")
+    again = submit(service.client(), captured(project), target="here")
+    assert first.sent > 50_000
+    assert again.sent <= LEAST
+    assert len(service.runs.begun) == 2
+
+
+def test_one_changed_file_is_sent_alone(service, project):
+    submit(service.client(), captured(project), target="here")
+    (project / "train.py").write_text("print(1)\n" * 100)
+    again = submit(service.client(), captured(project), target="here")
+    assert again.sent <= 900 + LEAST
+
+
+def test_a_stranger_is_refused_before_anything_moves(service, project):
+    client = service.client(key="of somebody else")
+    with pytest.raises(InputError, match="cloud login"):
+        submit(client, captured(project), target="here")
+    assert not (service.folder / "content").exists()
+
+
+def test_a_job_that_cannot_run_is_refused_before_content_moves(service, project):
+    service.runs.refused = InputError.of(code="never_fits", field="resources", message="too many")
+    client = service.client()
+    with pytest.raises(InputError, match="too many"):
+        submit(client, captured(project), target="here")
+    assert client.sent <= LEAST
+    assert not (service.folder / "content").exists()
+
+
+class _Poor(KeyAdmission):
+    def reserve(self, account: str, submission: str, request: SubmissionRequest) -> Grant:
+        raise QuotaRefused.of(code="quota", field="gpu-hours", message="none is left", hint="ask")
+
+
+def test_a_quota_is_asked_before_content_moves(tmp_path, airflow_home, project):
+    service = LoopbackService(tmp_path / "poor", _Poor(KEY, account="ada"))
+    client = service.client()
+    with pytest.raises(InputError, match="gpu-hours: none is left"):
+        submit(client, captured(project), target="here")
+    assert client.sent <= LEAST
+    assert not (service.folder / "content").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("replicas", 0),
+        ("returns", "everything"),
+        ("name", "Not A Label"),
+        ("manifest", "xyz"),
+        ("protocol", 2),
+        ("replicas", True),
+        ("resources", []),
+        ("command.args", [1]),
+        ("command.env", {"A": 1}),
+        ("command.working_dir", ""),
+        ("command", {"working_dir": "project/../.."}),
+    ],
+)
+def test_what_is_no_submission_is_named(service, project, field, value):
+    document = {**captured(project).request.to_json()}
+    if field.startswith("command"):
+        change = value if field == "command" else {field.partition(".")[2]: value}
+        document["command"] = {**document["command"], **change}
+    else:
+        document[field] = value
+    answer = service.http().post("/submissions", content=json.dumps(document))
+    assert answer.status_code == 422
+    assert answer.json()["problems"][0]["field"] == field
+
+
+def test_another_account_does_not_reach_a_submission(service, project):
+    submission = captured(project)
+    answer = service.client().submit(submission.request)
+    other = LoopbackService(service.folder, KeyAdmission("other", account="eve"))
+    response = other.http(key="other").post(f"/submissions/{answer.id}/start")
+    assert response.status_code == 404
+
+
+def test_one_content_is_sent_in_pieces(service, project):
+    submission = captured(project)
+    http = service.http()
+    client = CloudClient(http)
+    answer = client.submit(submission.request)
+    sha256 = submission.request.manifest
+    data = submission.sources[sha256]
+    assert isinstance(data, bytes)
+    path, size = f"/submissions/{answer.id}/blobs/{sha256}", len(data)
+    half = size // 2
+    late = http.put(path, params={"size": size, "offset": half}, content=data[half:])
+    assert (late.status_code, "0 bytes of it are here" in late.text) == (422, True)
+    assert http.put(path, params={"size": size}, content=data[:half]).status_code == 422
+    [known] = [each for each in client.submit(submission.request).missing if each.sha256 == sha256]
+    assert known.have == half
+    done = http.put(path, params={"size": size, "offset": half}, content=data[half:])
+    assert done.json() == {"received": size - half}
+    assert sha256 not in [each.sha256 for each in client.submit(submission.request).missing]
+
+
+def test_what_is_no_content_of_a_submission_is_not_taken(service, project):
+    http = service.http()
+    answer = CloudClient(http).submit(captured(project).request)
+    path = f"/submissions/{answer.id}/blobs/{'a' * 64}"
+    refused = http.put(path, params={"size": 1}, content=b"x")
+    assert (refused.status_code, "no content of this submission" in refused.text) == (422, True)
+
+
+def test_the_version_of_the_protocol_needs_no_key(service):
+    assert service.http(key="nobody's").get("/").json()["protocol"] == 1
+
+
+def test_a_model_comes_back_and_goes_on_where_it_was_cut_off(service, project, tmp_path):
+    client = service.client()
+    run = submit(client, captured(project, returns="model"), target="here").run_id
+    written = service.folder / "runs" / run / "project"
+    (written / "model.pt").write_bytes(bytes(range(256)) * 100)
+    (written / "notes.txt").write_text("x")
+    result = client.result(run)
+    assert [each["path"] for each in result["files"]] == ["model.pt"]
+    assert result["others"] == ["notes.txt"]
+    part = tmp_path / "part"
+    part.write_bytes((bytes(range(256)) * 100)[:1000])
+    client.download(run, "model.pt", to=part)
+    assert part.read_bytes() == bytes(range(256)) * 100
+    with pytest.raises(InputError, match="knows no"):
+        client.download(run, "train.py", to=tmp_path / "other")
+    outside = service.http().get(f"/runs/{run}/files/..%2F..%2F{run}%2Flayout.json")
+    assert (outside.status_code, "knows no" in outside.text) == (404, True)
+
+
+def test_a_model_of_an_odd_name_comes_back(service, project, monkeypatch):
+    monkeypatch.chdir(project)
+    client = service.client()
+    run = submit(client, captured(project), target="here").run_id
+    name = "größe & #1?.pt"
+    (service.folder / "runs" / run / "project" / name).write_text("trained")
+    known = known_run(run)
+    assert known is not None
+    bring_back(client, known, told=lambda _: None)
+    assert (project / name).read_text() == "trained"
+
+
+def test_a_model_is_put_beside_a_file_that_was_changed_here(service, project, monkeypatch):
+    monkeypatch.chdir(project)
+    client = service.client()
+    said: list[str] = []
+    (project / "model.pt").write_text("old")
+    run = submit(client, captured(project), target="here").run_id
+    (service.folder / "runs" / run / "project" / "model.pt").write_text("trained")
+    (project / "model.pt").write_text("mine")
+    known = known_run(run)
+    assert known is not None
+    bring_back(client, known, told=said.append)
+    assert (project / "model.pt").read_text() == "mine"
+    assert (project / f"model.pt.cloud-{run}").read_text() == "trained"
+    assert "was changed while the run went on" in said[0]
+
+
+# killed ---------------------------------------------------------------------------------------
+
+
+class _Killed(BaseException):
+    """The client is gone; what the service has, it keeps."""
+
+
+POINTS = 16
+
+
+class _KilledClient:
+    """A client that dies at a point: before a request, in the middle of its body, or before its answer."""
+
+    def __init__(self, http: Any, point: int) -> None:
+        self._http = http
+        self._points = itertools.count()
+        self._point = point
+        self.received = 0
+        self.base_url = http.base_url
+
+    def _is_here(self) -> bool:
+        return next(self._points) == self._point
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        body = options.pop("content", b"")
+        data = body if isinstance(body, bytes) else b"".join(body)
+        if self._is_here():
+            raise _Killed
+        if path.endswith("/pack") and self._is_here():
+            self._send(method, path, data[: len(data) * 2 // 3])
+            raise _Killed
+        answer = self._send(method, path, data)
+        if self._is_here():
+            raise _Killed
+        return answer
+
+    def _send(self, method: str, path: str, data: bytes) -> httpx.Response:
+        self.received += len(data)
+        answer: httpx.Response = self._http.request(method, path, content=data)
+        return answer
+
+
+def killed_and_tried_again(service: LoopbackService, project: Path, point: int) -> bool:
+    """Kill a submission at a point and submit again; return whether it was killed. Asserts all that must hold."""
+    submission = captured(project)
+    whole = sum(submission.files.tree.blobs.values())
+    killed = _KilledClient(service.http(), point)
+    try:
+        submit(CloudClient(killed), submission, target="here")  # type: ignore[arg-type]
+    except _Killed:
+        died = True
+    else:
+        died = False
+    assert len(service.runs.begun) <= 1
+    after = _KilledClient(service.http(), -1)
+    if died:
+        _forget_process()
+        submit(CloudClient(after), captured(project), target="here")  # type: ignore[arg-type]
+    assert len(service.runs.begun) == 1, point
+    manifests = sum(len(each) for each in submission.sources.values() if isinstance(each, bytes))
+    lines = 150 * (len(submission.sources) + 2)
+    requests = 8 * len(json.dumps(submission.request.to_json()))
+    assert killed.received + after.received <= whole + manifests + lines + requests
+    return died
+
+
+def _forget_process() -> None:
+    """Let what the journal says be of a process that is gone."""
+    from airflow_training.cloud.targets import cloud_folder
+
+    for path in (cloud_folder() / "client" / "submissions").glob("*.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "pid": 2**22 + 1}))
+
+
+@pytest.mark.parametrize("point", range(POINTS))
+def test_killed_anywhere_and_tried_again_there_is_one_run_and_nothing_is_sent_twice(
+    service, project, point
+):
+    died = killed_and_tried_again(service, project, point)
+    assert died is (point < 14), "the points are all that there are"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(200))
+def test_killed_at_any_point_of_a_random_project(service, tmp_path, seed):
+    dice = random.Random(seed)
+    project = tmp_path / "random"
+    project.mkdir()
+    (project / "train.py").write_text("print()\n")
+    for number in range(dice.randint(1, 30)):
+        (project / f"{number}.bin").write_bytes(
+            dice.randbytes(dice.choice((0, 10, 5_000, 200_000)))
+        )
+    killed_and_tried_again(service, project, dice.randrange(14))
+
+
+# tampered with --------------------------------------------------------------------------------
+
+
+def tamper(service: LoopbackService, submission: Submission, dice: random.Random) -> None:
+    """Send a submission with one thing that is not what was announced; asserts that nothing runs."""
+    http = service.http()
+    client = CloudClient(http)
+    request = replace(submission.request, key=key_of(str(dice.random()), ""))
+    kind = dice.choice(("in transit", "in the store", "in the manifest", "another tree"))
+    sources = dict(submission.sources)
+    if kind == "another tree":
+        request = replace(request, tree_digest="f" * 64)
+    if kind == "in the manifest":
+        sources[request.manifest] = flip(sources[request.manifest], dice)
+    sizes = {
+        sha256: len(each) if isinstance(each, bytes) else each.stat().st_size
+        for sha256, each in sources.items()
+    }
+    victim = dice.choice([*submission.files.tree.blobs])
+    if kind == "in transit":
+        sources[victim] = flip(sources[victim], dice)
+    refused = False
+    try:
+        answer = client.submit(request)
+        for _ in range(2):
+            for pack in plan_packs(answer.missing, sizes):
+                client.send(answer.id, pack, sources)
+            answer = client.submit(request)
+        if kind == "in the store":
+            path = service.submissions.content.path(victim)
+            path.write_bytes(flip(path, dice))
+        client.start(answer.id)
+    except InputError:
+        refused = True
+    assert refused, kind
+    assert service.runs.begun == {}, kind
+
+
+def flip(source: Path | bytes, dice: random.Random) -> bytes:
+    data = bytearray(source if isinstance(source, bytes) else source.read_bytes())
+    place = dice.randrange(len(data))
+    data[place] ^= 1 << dice.randrange(8)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_was_tampered_with_is_never_executed(service, project, seed):
+    tamper(service, captured(project), random.Random(seed))
+
+
+@pytest.mark.soak
+def test_a_thousand_that_were_tampered_with_are_never_executed(tmp_path, airflow_home, project):
+    dice = random.Random(1)
+    for number in range(1000):
+        service = LoopbackService(tmp_path / f"service-{number}")
+        tamper(service, captured(project), dice)
+
+
+def test_a_content_that_is_damaged_in_the_store_is_sent_again(service, project):
+    submission = captured(project)
+    submit(service.client(), submission, target="here")
+    victim = next(iter(submission.files.tree.blobs))
+    path = service.submissions.content.path(victim)
+    path.write_bytes(b"damaged")
+    again = submit(service.client(), captured(project), target="here")
+    folder = service.folder / "runs" / again.run_id
+    assert scan(folder, Tree(entries=[])).digest == submission.request.tree_digest

@@ -1,0 +1,78 @@
+"""When a training has done enough: whose values count, and what is not known yet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_training.control.reports import ProgressReport
+from airflow_training.control.stop_condition import condition_holds
+from airflow_training.documents.stop_conditions import parse_condition
+from tests.builders import Bench, job, role
+
+
+def told(**metrics: float) -> ProgressReport:
+    return ProgressReport(step=5, epoch=2.0, samples=100, metrics=metrics)
+
+
+@pytest.mark.parametrize(
+    ("text", "over", "reports", "expected"),
+    [
+        pytest.param("loss < 0.1", "rank 0", [told(loss=0.05)], "loss 0.05 < 0.1", id="holds"),
+        pytest.param("loss < 0.1", "rank 0", [told(loss=0.1)], "", id="not-yet"),
+        pytest.param("loss < 0.1", "rank 0", [told()], "", id="not-told"),
+        pytest.param("loss < 0.1", "rank 0", [told(loss=float("nan"))], "", id="no-number"),
+        pytest.param("step >= 5 and epoch >= 2", "rank 0", [told()], "step 5 >= 5 and epoch 2 >= 2", id="and"),
+        pytest.param("step >= 6 or samples > 99", "rank 0", [told()], "samples 100 > 99", id="or"),
+        pytest.param("loss < 1", "rank 0", [told(loss=3), told(loss=0)], "", id="rank-0-alone"),
+        pytest.param("loss < 2", "mean", [told(loss=3), told(loss=0)], "loss 1.5 < 2", id="mean"),
+        pytest.param("max(loss) < 2", "rank 0", [told(loss=1), told(loss=3)], "", id="max"),
+        pytest.param("min(loss) < 2", "rank 0", [told(loss=3), told(loss=1)], "loss 1 < 2", id="min"),
+        pytest.param("loss < 2", "mean", [told(loss=1), told()], "", id="a-rank-that-has-not-told"),
+        pytest.param("loss < 2", "mean", [told(loss=1)], "", id="a-rank-that-is-not-there"),
+    ],
+)  # fmt: skip
+def test_what_holds(text, over, reports, expected):
+    found = condition_holds(
+        parse_condition(text), dict(enumerate(reports)), over=over, ranks=max(2, len(reports))
+    )
+    assert found == expected
+
+
+def running(**fields: object) -> Bench:
+    team = [role("chief", rank_offset=0), role("worker", 2, rank_offset=1)]
+    return Bench(job(*team, stop_until="loss < 0.1", **fields)).settle()
+
+
+def report(bench: Bench, name: str, index: int, **metrics: float) -> None:
+    for uid, each in bench.objects.items():
+        if each.key == (name, index):
+            bench.objects[uid] = replace(each, progress=told(**metrics))
+
+
+def test_a_job_whose_condition_holds_has_succeeded_and_all_of_it_is_ended():
+    bench = running()
+    report(bench, "chief", 0, loss=0.5)
+    assert bench.step().new_ledger.job.state == "Running"
+    report(bench, "chief", 0, loss=0.05)
+    bench.settle()
+    ended = bench.ledger.job
+    assert (ended.state, ended.reason) == ("Succeeded", "StopConditionMet")
+    assert ended.message == "stop.until holds: loss 0.05 < 0.1"
+    assert bench.objects == {}
+
+
+def test_other_ranks_do_not_end_it_unless_they_are_named():
+    bench = running()
+    report(bench, "worker", 0, loss=0.05)
+    assert bench.step().new_ledger.job.state == "Running"
+
+
+def test_all_ranks_end_it_once_all_have_told():
+    bench = running(stop_over="max")
+    report(bench, "chief", 0, loss=0.05)
+    report(bench, "worker", 0, loss=0.06)
+    assert bench.step().new_ledger.job.state == "Running"
+    report(bench, "worker", 1, loss=0.07)
+    assert bench.step().new_ledger.job.state == "Succeeded"

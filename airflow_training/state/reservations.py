@@ -283,11 +283,7 @@ def _charged(connection: Connection, wanted: ColumnElement[bool]) -> ChargedAmou
 
 def _by_month(connection: Connection, wanted: ColumnElement[bool]) -> Mapping[str, ChargedAmounts]:
     rows = connection.execute(
-        select(ChargeRow.month, *_sums())
-        .where(wanted)
-        .group_by(ChargeRow.month)
-        .order_by(ChargeRow.month.desc())
-        .limit(2)
+        select(ChargeRow.month, *_sums()).where(wanted).group_by(ChargeRow.month)
     )
     return {row[0]: _amounts(row[1:]) for row in rows}
 

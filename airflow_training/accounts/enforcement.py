@@ -2,7 +2,7 @@
 
 A limit is reached when it is used up, which stops every run that uses of it; or when what is used
 and what is held for others do not fit into it together, which stops those that go on beyond what
-was reserved for them.
+was reserved for them. Of GPUs at a time those give way first, as theirs are free for others at once.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ def _of_account(facts: AccountFacts) -> Iterable[LimitAction]:
             team_pays = facts.account.kind == "user" and bool(run.live.reservation.team)
             if uid is None or (standing.kind == "balance" and team_pays):
                 continue
-            if not _is_stopped_by(standing, run) or _is_asked(run, at_limit):
+            if not _is_stopped_by(standing, run, within=_used_within(standing, runs)) or _is_asked(
+                run, at_limit
+            ):
                 continue
             yield LimitAction(
                 run=uid,
@@ -83,13 +85,22 @@ def _of_account(facts: AccountFacts) -> Iterable[LimitAction]:
             )
 
 
-def _is_stopped_by(standing: LimitStanding, run: RunStanding) -> bool:
+def _used_within(standing: LimitStanding, runs: Iterable[RunStanding]) -> Decimal:
+    """Return what runs use that keep to their reservations."""
+    used = (
+        amount_of(each.used, standing.kind) for each in runs if not each.goes_beyond(standing.kind)
+    )
+    return sum(used, Decimal(0))
+
+
+def _is_stopped_by(standing: LimitStanding, run: RunStanding, *, within: Decimal) -> bool:
     if not amount_of(run.used, standing.kind):
         return False
-    at_once = standing.kind == "concurrent_gpus"
-    spent = standing.used > standing.amount if at_once else standing.used >= standing.amount
-    crowded = standing.used + standing.reserved > standing.amount
-    return spent if not run.goes_beyond(standing.kind) else spent or crowded
+    crowded = not standing.has_room_for(Decimal(0))
+    if standing.kind == "concurrent_gpus":
+        return crowded if run.goes_beyond(standing.kind) else within > standing.amount
+    spent = standing.used >= standing.amount
+    return spent or (crowded and run.goes_beyond(standing.kind))
 
 
 def _is_asked(run: RunStanding, at_limit: AtLimit) -> bool:

@@ -35,6 +35,8 @@ __all__ = [
 ]
 
 _HOUR = Decimal(3600)
+_ROUNDING = Decimal("1e-9")
+"""Hours that are thirds of seconds do not add up exactly; this is less than a millisecond of one."""
 _NOTHING = ReservedAmounts()
 
 
@@ -55,6 +57,10 @@ class LimitStanding:
     def free(self) -> Decimal:
         """Return what nobody uses or holds; never below zero."""
         return max(Decimal(0), self.amount - self.used - self.reserved)
+
+    def has_room_for(self, wanted: Decimal) -> bool:
+        """Return whether as much fits beside what is used and held."""
+        return self.used + self.reserved + wanted <= self.amount + _ROUNDING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +145,8 @@ def _holds(live: LiveReservation, *, now: float) -> bool:
     if reservation.ended_at is not None or live.over:
         return False
     begun = min((each.started_at for each in live.attempts), default=None)
-    if begun is None:
+    if begun is None or begun >= reservation.expires_at:
+        # it waited for too long: what it held may be others' by now
         return now < reservation.expires_at
     return now < begun + float(reservation.hours * _HOUR)
 

@@ -47,6 +47,7 @@ __all__ = [
 ]
 
 _EARLIER_RUNS = 5
+_MOST_HOURS = 100_000
 _BY = "accounts"
 
 
@@ -122,17 +123,25 @@ def reserve(
     """Hold resources for a run that is to come; raises AccountRefused where a limit or the balance says no.
 
     `team`: who it is for; None: the only team of the user, if there is one. The same `key` of the
-    same account again returns the same reservation. Tell its run to `store.reservations.attach` before
+    same account again returns the same reservation, InputError where it asks for something else. Tell its run to `store.reservations.attach` before
     that is started, or give it up with `release`; a run that does not begin holds it for `wait_hours`.
     """
-    if hours <= 0 or not roles:
+    if not (roles and hours.is_finite() and 0 < hours <= _MOST_HOURS):
         raise InputError.of(
             code="out_of_range",
             field="hours" if roles else "roles",
-            message="reserves nothing",
+            message=f"reserves more than nothing, for at most {_MOST_HOURS} hours",
             value=str(hours) if roles else None,
         )
-    if store.accounts.get(account) is None:
+    if not 1 <= len(key) <= 128:
+        raise InputError.of(
+            code="out_of_range", field="key", message="has 1 to 128 characters", value=key
+        )
+    known = store.accounts.get(account)
+    if known is not None and known.kind != "user":
+        refusal = AccountRefusal.of_login(f"{account} is a team; users submit", account=account)
+        raise AccountRefused(refusal)
+    if known is None:
         command = f"airflow-training accounts add {account}"
         refusal = AccountRefusal.of_login(
             f"{account} has no account here", account=account, next_command=command
@@ -155,6 +164,14 @@ def reserve(
     )
     if isinstance(answer, AccountRefusal):
         raise AccountRefused(answer)
+    if (answer.roles, answer.hours, answer.team) != (request.roles, hours, request.team):
+        raise InputError.of(
+            code="conflict",
+            field="key",
+            message=f"{key!r} holds something else already",
+            value=key,
+            hint="another key for another submission; or release reservation " + answer.id,
+        )
     return answer
 
 
@@ -215,6 +232,7 @@ def enforce(store: Store, *, runs: Collection[str] | None = None) -> Sequence[Li
     else:
         held = [found for each in runs if (found := store.reservations.of_run(each)) is not None]
     names = {name for each in held if each.run for name in (each.account, each.team) if name}
+    names = {name for name in names if store.accounts.is_limited(name)}
     actions = limit_actions(store.reservations.facts(name) for name in sorted(names))
     wanted = [each for each in actions if runs is None or each.run in runs]
     for each in wanted:

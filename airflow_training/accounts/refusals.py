@@ -93,7 +93,7 @@ class AccountRefusal:
         elif limit == "concurrent_gpus" and free:
             message += f"; with at most {number_text(free)} GPUs it would fit now"
         command = (
-            f"airflow-training accounts pay {account} {number_text(asked - free)}"
+            f"airflow-training accounts pay {account} {number_text(used + reserved + asked - amount)}"
             if limit == "balance"
             else f"airflow-training accounts usage {account}"
         )

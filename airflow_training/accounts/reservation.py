@@ -49,7 +49,7 @@ def decide_reservation(
                 continue  # the team pays
             wanted = amount_of(asked, standing.kind)
             # what needs none of it is not refused for a limit that is used up already
-            if wanted and standing.used + standing.reserved + wanted > standing.amount:
+            if wanted and not standing.has_room_for(wanted):
                 return AccountRefusal.of_limit(
                     each.account.name,
                     limit=standing.kind,

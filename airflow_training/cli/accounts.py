@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from enum import Enum
 from typing import Annotated, Any
@@ -69,6 +70,8 @@ class _Period(str, Enum):
     month = "month"
 
 
+_LONGEST_KEY_SECONDS = 36_500 * 86_400.0
+_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 AccountArgument = Annotated[str, typer.Argument(metavar="ACCOUNT", help="Name of a user or team.")]
 
 
@@ -166,6 +169,10 @@ def key(
     from airflow_training.accounts.operations import add_key
 
     seconds = age_seconds(expires, option="--expires") if expires else None
+    if seconds is not None and not 0 < seconds <= _LONGEST_KEY_SECONDS:
+        raise fail(
+            "--expires", "more than nothing, at most 36500d", code="out_of_range", value=expires
+        )
     days = None if seconds is None else seconds / 86_400.0
     text, kept = add_key(open_store(), account, scope=scope.value, days=days)
     if output is OutputFormat.json:
@@ -289,7 +296,7 @@ def price(
         print_table(["resource", "node label", "from", "an hour"], rows)
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True})  # "-5" is no option
 def pay(
     account: AccountArgument,
     money: Annotated[str, typer.Argument(metavar="MONEY", help="Below zero: paid back.")],
@@ -332,6 +339,8 @@ def usage(
     from airflow_training.accounts.bills import charges_csv
     from airflow_training.accounts.operations import charges, settle
 
+    if month and not _MONTH.fullmatch(month):
+        raise fail("--month", "is no month", value=month, hint="for example 2026-11")
     store = open_store()
     settle(store)
     rows = charges(store, account, month=month)

@@ -28,7 +28,7 @@ def parse_moment(text: str, *, option: str, now: float) -> float:
     """
     age = _age(text)
     if age is not None:
-        return now - age
+        return max(0.0, now - age)
     try:
         written = parse_time(text)
     except ValueError:

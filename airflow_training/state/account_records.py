@@ -195,7 +195,7 @@ class AccountFacts:
     charged: ChargedAmounts = field(default_factory=ChargedAmounts)
     """Of settled runs."""
     charged_by_month: Mapping[str, ChargedAmounts] = field(default_factory=dict)
-    """Month (`2026-11`) -> its part of them; the two newest are enough."""
+    """Month (`2026-11`) -> its part of them."""
     charged_to_balance: Decimal = Decimal(0)
     """What of it this account paid: a user's runs for a team are the team's."""
     live: tuple[LiveReservation, ...] = ()

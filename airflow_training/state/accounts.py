@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from decimal import Decimal
 from typing import cast
 
@@ -15,8 +16,10 @@ from airflow_training.state.account_models import (
     AccountLimitRow,
     AccountMemberRow,
     AccountRow,
+    ChargeRow,
     PaymentRow,
     PriceRow,
+    ReservationRow,
 )
 from airflow_training.state.account_records import (
     Account,
@@ -302,14 +305,39 @@ class Accounts(StorePart):
                 )
             )
 
+    def is_limited(self, account: str) -> bool:
+        """Return whether anything can stop its runs: a limit, or a balance."""
+        limit = select(AccountLimitRow.account).where(AccountLimitRow.account == account).limit(1)
+        prepaid = select(AccountRow.name).where(AccountRow.name == account, AccountRow.prepaid)
+        with self._db.read() as connection:
+            return any(connection.execute(each).first() for each in (limit, prepaid))
+
     def limits(self, account: str) -> tuple[AccountLimit, ...]:
         """Return the limits of an account."""
         with self._db.read() as connection:
             return limits_of(connection, account)
 
     def set_price(self, price: Price) -> None:
-        """Add a price; one of the same resource, node label and time is replaced."""
+        """Add a price; one of the same resource, node label and time is replaced.
+
+        Raises InputError where runs were charged already for what they used after that time.
+        """
+        charged = select(func.max(ReservationRow.ended_at)).join(
+            ChargeRow, ChargeRow.run == ReservationRow.run
+        )
         with self._db.write() as connection:
+            last: float | None = connection.execute(charged).scalar()
+            # "from now on" is a moment old when it comes here, and a simulation ends in the future
+            last = None if last is None else min(last, self._db.now(connection) - 60.0)
+            if last is not None and price.valid_from < last:
+                until = datetime.fromtimestamp(last, tz=timezone.utc)
+                raise InputError.of(
+                    code="conflict",
+                    field="--from",
+                    message=f"runs were charged until {until:%Y-%m-%dT%H:%M:%SZ}, which stays",
+                    value=price.resource,
+                    hint="without --from it is valid from now on",
+                )
             row = {
                 "resource": clean(price.resource),
                 "node_label": clean(price.node_label),
@@ -347,11 +375,19 @@ class Accounts(StorePart):
     def pay(self, account: str, amount: Decimal, *, reference: str = "", by: str = "") -> Payment:
         """Add a payment; one with a reference that the account has seen comes back as it is.
 
-        Raises InputError where there is no such account.
+        Raises InputError where there is no such account, or the payment of that reference was another one.
         """
+        reference = clean(reference)
+        if len(reference) > 128:
+            raise InputError.of(
+                code="out_of_range",
+                field="--reference",
+                message="has at most 128 characters",
+                value=reference,
+            )
         with self._db.write() as connection:
+            lock(connection, [account])  # before anything is read: what is read is what others left
             find(connection, account)
-            lock(connection, [account])
             mine = PaymentRow.account == account
             known = select(PaymentRow.id).where(mine, PaymentRow.reference == reference)
             number = connection.execute(known).scalar() if reference else None
@@ -363,11 +399,19 @@ class Accounts(StorePart):
                     "id": number,
                     "amount": amount,
                     "at": self._db.now(connection),
-                    "reference": clean(reference)[:128] or None,
+                    "reference": reference or None,
                     "by": clean(by),
                 }
                 connection.execute(insert(PaymentRow), row)
             (found,) = [each for each in _payments(connection, account) if each.id == number]
+            if found.amount != amount:
+                raise InputError.of(
+                    code="conflict",
+                    field="MONEY",
+                    message=f"{reference!r} was paid already, with {found.amount:f}",
+                    value=f"{amount:f}",
+                    hint="another payment has another reference",
+                )
             return found
 
     def payments(self, account: str) -> Sequence[Payment]:

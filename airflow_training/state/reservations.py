@@ -31,13 +31,13 @@ from airflow_training.state.account_records import (
 from airflow_training.state.database import StorePart, clean
 from airflow_training.state.models import RequestRow, RunRow
 
-__all__ = ["Reservations", "unsettled_runs"]
+__all__ = ["Reservations", "forget_runs", "unsettled_runs"]
 
 Refusal = TypeVar("Refusal")
 
 _STARTED_AGAIN = or_(
     and_(RunRow.finished_at.is_(None), RunRow.tombstone.is_(False)),
-    RunRow.finished_at > ReservationRow.ended_at,
+    RunRow.finished_at != ReservationRow.ended_at,  # clocks of hosts differ, so neither comes first
 )
 _LIVE = or_(ReservationRow.ended_at.is_(None), _STARTED_AGAIN)
 _COLUMNS = [getattr(ReservationRow, name) for name in Reservation.__dataclass_fields__]
@@ -49,6 +49,13 @@ def unsettled_runs() -> Any:
         select(ReservationRow.run)
         .join(RunRow, RunRow.uid == ReservationRow.run)
         .where(_LIVE, ReservationRow.run.is_not(None))
+    )
+
+
+def forget_runs(connection: Connection, uids: Collection[str]) -> None:
+    """Let no reservation speak of runs that are deleted: another run of the same name has none of them."""
+    connection.execute(
+        update(ReservationRow).where(ReservationRow.run.in_(list(uids))).values(run=None)
     )
 
 
@@ -70,18 +77,20 @@ class Reservations(StorePart):
         """
         names = [account, team] if team else [account]
         with self._db.write() as connection:
+            accounts.lock(
+                connection, names
+            )  # before anything is read: what is read is what others left
             for name in names:
                 accounts.find(connection, name)
-            accounts.lock(connection, names)
             known = _reservations(
                 connection, ReservationRow.account == account, ReservationRow.key == key
             )
             now = self._db.now(connection)
-            if known and (known[0].run is not None or _waits(known[0], now=now)):
+            if known and (_waits(known[0], now=now) or _was_used(connection, known[0])):
                 return known[0]
             answer = decide([_facts(connection, name, now=now) for name in names])
             if isinstance(answer, Reservation):
-                for gone in known:  # it ended before it had a run: somebody asks again
+                for gone in known:  # it ended before its run was there: somebody asks again
                     connection.execute(delete(ReservationRow).where(ReservationRow.id == gone.id))
                 connection.execute(insert(ReservationRow), _row(answer))
             return answer
@@ -127,21 +136,36 @@ class Reservations(StorePart):
                 raise _unusable(number, "it has ended")
             if _reservations(connection, ReservationRow.run == uid):
                 raise _unusable(number, f"run {uid} has another one")
-            connection.execute(
+            if connection.execute(select(ChargeRow.run).where(ChargeRow.run == uid)).first():
+                raise _unusable(
+                    number,
+                    f"run {uid} was charged before it was pruned, which stays",
+                    hint="take another run id",
+                )
+            changed = connection.execute(
                 update(ReservationRow)
-                .where(ReservationRow.id == number, ReservationRow.run.is_(None))
+                .where(
+                    ReservationRow.id == number,
+                    ReservationRow.run.is_(None),
+                    ReservationRow.ended_at.is_(None),
+                )
                 .values(run=uid)
             )
+            if not changed.rowcount:
+                raise _unusable(number, "somebody else was faster")
             return dataclasses.replace(mine, run=uid)
 
     def release(self, number: str) -> None:
-        """Give up what waits for its run; silent where it has one, or is gone."""
+        """Give up what waits for its run; silent where that is there already, or all is gone."""
         with self._db.write() as connection:
             connection.execute(
                 update(ReservationRow)
                 .where(
                     ReservationRow.id == number,
-                    ReservationRow.run.is_(None),
+                    or_(
+                        ReservationRow.run.is_(None),
+                        ReservationRow.run.not_in(select(RunRow.uid)),
+                    ),
                     ReservationRow.ended_at.is_(None),
                 )
                 .values(ended_at=self._db.now(connection))
@@ -179,7 +203,7 @@ class Reservations(StorePart):
                 if rows:
                     connection.execute(insert(ChargeRow), rows)
                 finished = select(RunRow.finished_at).where(RunRow.uid == uid)
-                ended_at = max(now, connection.execute(finished).scalar() or now)
+                ended_at = connection.execute(finished).scalar() or now
             connection.execute(
                 update(ReservationRow).where(ReservationRow.id == number).values(ended_at=ended_at)
             )
@@ -204,13 +228,21 @@ def _waits(reservation: Reservation, *, now: float) -> bool:
     return here and now < reservation.expires_at
 
 
-def _unusable(number: str, message: str) -> InputError:
+def _was_used(connection: Connection, reservation: Reservation) -> bool:
+    """Return whether it has a run that may come or is there."""
+    if reservation.run is None or reservation.ended_at is None:
+        return reservation.run is not None
+    here = select(RunRow.uid).where(RunRow.uid == reservation.run)
+    return connection.execute(here).first() is not None
+
+
+def _unusable(number: str, message: str, *, hint: str = "reserve again") -> InputError:
     return InputError.of(
         code="bad_reference",
         field="reservation",
         message=message,
         value=number,
-        hint="reserve again",
+        hint=hint,
     )
 
 
@@ -251,11 +283,7 @@ def _charged(connection: Connection, wanted: ColumnElement[bool]) -> ChargedAmou
 
 def _by_month(connection: Connection, wanted: ColumnElement[bool]) -> Mapping[str, ChargedAmounts]:
     rows = connection.execute(
-        select(ChargeRow.month, *_sums())
-        .where(wanted)
-        .group_by(ChargeRow.month)
-        .order_by(ChargeRow.month.desc())
-        .limit(2)
+        select(ChargeRow.month, *_sums()).where(wanted).group_by(ChargeRow.month)
     )
     return {row[0]: _amounts(row[1:]) for row in rows}
 

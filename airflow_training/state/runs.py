@@ -28,7 +28,7 @@ from airflow_training.state.codec import canonical, to_json
 from airflow_training.state.database import clean
 from airflow_training.state.models import JobRow, LeaseRow, QueueRow, RunRow
 from airflow_training.state.records import RunRecord, Version, listed_state
-from airflow_training.state.reservations import unsettled_runs
+from airflow_training.state.reservations import forget_runs, unsettled_runs
 from airflow_training.state.run_lookup import get, record_of, select_runs
 
 if TYPE_CHECKING:
@@ -286,7 +286,9 @@ def prune(connection: Connection, *, before: float, now: float) -> int:
         .limit(_PRUNED_AT_ONCE)
     ).scalars()
     uids = list(old)
-    if uids:  # everything that belongs to a run goes with it (ON DELETE CASCADE)
+    if uids:
+        forget_runs(connection, uids)
+        # everything that belongs to a run goes with it (ON DELETE CASCADE)
         connection.execute(delete(RunRow).where(RunRow.uid.in_(uids)))
     return len(uids)
 

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_training.accounts.limits import standings
 from airflow_training.accounts.refusals import AccountRefused
+from airflow_training.errors import InputError
 from airflow_training.state.store import Store
 from tests.accounts.samples import add_account, reserve_for, set_limit
 from tests.waiting import PATIENCE
@@ -99,6 +100,22 @@ def test_processes_at_once_fill_a_limit_and_no_more(store: Store, url: str) -> N
     assert reserved(store, "research") == [40, 40]
     assert reserved(store, "alice")[0] + reserved(store, "zoe")[0] == 40
     assert max(reserved(store, "alice")[0], reserved(store, "zoe")[0]) <= 25
+
+
+def test_runs_at_once_do_not_share_a_reservation(store: Store) -> None:
+    add_account(store)
+    for number in range(20):
+        held = reserve_for(store, f"key-{number}")
+
+        def attach(run: int, held_id: str = held.id) -> int:
+            try:
+                store.reservations.attach(held_id, f"{held_id[:18]}{run:02}")
+            except InputError:
+                return 0
+            return 1
+
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(attach, range(8))) == 1
 
 
 def test_the_same_submission_at_once_is_one_reservation(store: Store) -> None:

@@ -69,6 +69,24 @@ def test_a_payment_with_a_reference_counts_once(typed):
     assert typed("accounts", "usage", "alice", "-o", "json").json["balance"] == "12.5"
 
 
+def test_money_is_paid_back(typed):
+    typed("accounts", "add", "alice")
+    typed("accounts", "pay", "alice", "12.50")
+    assert "the balance of alice is 10" in typed("accounts", "pay", "alice", "-2.5").stdout
+
+
+def test_a_reference_is_of_one_payment(typed):
+    typed("accounts", "add", "alice")
+    typed("accounts", "pay", "alice", "5", "--reference", "invoice 7")
+    done = typed("accounts", "pay", "alice", "6", "--reference", "invoice 7")
+    assert (done.code, "'invoice 7' was paid already, with 5" in done.stderr) == (2, True)
+
+
+def test_a_price_from_before_all_times_is_from_the_first_on(typed):
+    done = typed("accounts", "price", "cpu", "1", "--from", "99999999d", "-o", "json").json
+    assert [each["valid_from"] for each in done["prices"]] == ["1970-01-01T00:00:00.000Z"]
+
+
 def test_the_bill_of_a_run(typed):
     Path("job.yaml").write_text(JOB)
     typed("accounts", "add", "alice")
@@ -147,6 +165,10 @@ spec:
         (["add", "bob", "--member-of", "alice"], "alice is a user, no team"),
         (["bill", "friday"], "no run is called 'friday'"),
         (["key", "alice", "--expires", "soon"], "'soon' is no age"),
+        (["key", "alice", "--expires", "99999999d"], "at most 36500d"),
+        (["key", "alice", "--expires", "0d"], "more than nothing"),
+        (["usage", "alice", "--month", "2026-1"], "is no month"),
+        (["pay", "alice", "5", "--reference", "x" * 129], "has at most 128 characters"),
     ],
 )
 def test_a_mistake_is_named_with_the_way_out(typed, words, message):

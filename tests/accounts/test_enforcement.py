@@ -100,6 +100,17 @@ def test_a_limit_that_is_lowered_stops_what_runs(store, clock):
     assert [each.limit for each in enforce(store)] == ["concurrent_gpus"]
 
 
+def test_who_keeps_to_its_reservation_is_not_stopped_for_who_does_not(store, clock):
+    add_account(store)
+    set_limit(store, "2", "concurrent_gpus")
+    late = reserved_training(store, "late", roles=[workers(2)], wait_hours=Decimal(1))
+    clock.advance(HOUR)
+    in_time = [reserved_training(store, name) for name in ("one", "two")]
+    for training in (*in_time, late):
+        training.start()
+    assert [each.run for each in enforce(store)] == [late.uid]
+
+
 def test_the_strictest_of_user_and_team_counts(store, clock):
     add_account(store, at_limit="finish")
     add_account(store, "research", "team", at_limit="kill")

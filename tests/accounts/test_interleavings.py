@@ -73,7 +73,8 @@ class Play:
         hours = self.dice.choice([0.25, 0.5, 1.0])
         # whoever goes on beyond its hours is not what this is about: `test_enforcement`
         for each in self.runs:
-            if each.runs and each.used + hours > each.hours:
+            left = each.hours - (self.clock.now - (each.began or 0.0)) / HOUR
+            if each.runs and hours > min(left, each.hours - each.used):
                 self.end(each)
         self.clock.advance(hours * HOUR)
         for each in self.runs:

@@ -93,6 +93,45 @@ def test_a_prepaid_account_is_refused_by_balance_and_threshold(store):
     assert refused(store, hours="1").free == 0
 
 
+def test_whoever_owes_is_told_to_pay_what_it_owes_too(store):
+    add_account(store, prepaid=True, threshold=Decimal(5))
+    store.accounts.set_price(a_price("2"))
+    assert refused(store).next_command == "airflow-training accounts pay alice 7"
+    store.accounts.pay("alice", Decimal(7))
+    reserve_for(store, "one more")
+
+
+def test_what_fits_exactly_is_not_refused_for_a_rounding(store, clock):
+    add_account(store)
+    set_limit(store, "8")
+    for number, seconds in enumerate((2568.0, 1502.0)):  # of which the hours are rounded up
+        training = reserved_training(store, f"run-{number}", hours="2")
+        training.start()
+        clock.advance(seconds)
+        training.finish()
+    reserve_for(store, "the rest", hours="4")
+    assert refused(store, hours="0.00001").free < Decimal("1e-9")
+
+
+def test_a_team_submits_nothing_itself(store):
+    add_account(store, "research", "team")
+    set_limit(store, "0", account="research")
+    refusal = refused(store, account="research")
+    assert (refusal.names, refusal.message) == ("login", "research is a team; users submit")
+
+
+def test_a_reservation_that_waited_too_long_holds_nothing_when_its_run_begins(store, clock):
+    add_account(store)
+    set_limit(store, "2", "concurrent_gpus")
+    training = reserved_training(
+        store, "first", hours="9", roles=[workers(gpus=2)], wait_hours=Decimal(1)
+    )
+    clock.advance(HOUR)
+    reserve_for(store, "second")
+    training.start()
+    assert standing_of(store) == (1, 1)
+
+
 def test_a_team_pays_for_its_users_and_limits_them_together(store):
     for user in ("alice", "bob"):
         add_account(store, user, prepaid=True)
@@ -136,6 +175,50 @@ def test_the_same_key_is_the_same_reservation(store):
     training = Training(store, "first")
     store.reservations.attach(first.id, training.uid)
     assert reserve_for(store, "first").run == training.uid
+
+
+@pytest.mark.parametrize("other", [{"hours": "2"}, {"roles": [workers(2)]}])
+def test_the_same_key_holds_nothing_else(store, other):
+    add_account(store)
+    reserve_for(store, "first")
+    with pytest.raises(InputError, match="'first' holds something else already"):
+        reserve_for(store, "first", **other)
+
+
+@pytest.mark.parametrize(
+    ("key", "hours"), [("", "1"), ("k" * 129, "1"), ("k", "NaN"), ("k", "Infinity"), ("k", "0")]
+)
+def test_a_reservation_without_a_name_or_an_end_is_a_mistake(store, key, hours):
+    add_account(store)
+    with pytest.raises(InputError, match=r"1 to 128 characters|more than nothing"):
+        reserve_for(store, key, hours=hours)
+
+
+def test_what_was_for_a_run_that_never_came_is_given_up_and_held_again(store, clock):
+    add_account(store)
+    set_limit(store, "1")
+    uid = "never" * 4
+    held = reserve_for(store, "first")
+    store.reservations.attach(held.id, uid)
+    assert standing_of(store) == (0, 1)
+    store.reservations.release(held.id)
+    assert standing_of(store) == (0, 0)
+    assert reserve_for(store, "first").run is None
+    assert standing_of(store) == (0, 1)
+    store.reservations.attach(held.id, uid)
+    clock.advance(24 * HOUR)
+    assert standing_of(store) == (0, 0)
+    reserve_for(store, "first")
+    assert standing_of(store) == (0, 1)
+
+
+def test_what_has_its_run_is_not_given_up(store):
+    add_account(store)
+    set_limit(store, "1")
+    held = reserve_for(store, "first")
+    store.reservations.attach(held.id, Training(store, "first").uid)
+    store.reservations.release(held.id)
+    assert standing_of(store) == (0, 1)
 
 
 def test_what_waits_for_no_run_ends(store, clock):
@@ -230,6 +313,69 @@ def test_a_run_that_is_started_again_is_charged_for_all_that_it_used(store, cloc
     assert standing_of(store) == (2, 0)
     (charge,) = operations.charges(store, "alice")
     assert charge.money == 4
+
+
+def test_a_host_whose_clock_is_behind_is_charged_too(store, clock):
+    add_account(store)
+    store.accounts.set_price(a_price("2"))
+    training = reserved_training(store, "first", hours="4")
+    training.start()
+    clock.advance(HOUR)
+    training.finish(state="succeeded")
+    training.end()
+    clock.advance(HOUR)
+    operations.settle(store)
+    clock.advance(-HOUR)  # as another host sees it
+    store.requeue(training.uid)
+    training.restart()
+    clock.advance(HOUR / 2)
+    training.finish(state="succeeded")
+    training.end()
+    clock.advance(HOUR)
+    assert operations.settle(store) == 1
+    assert [each.money for each in store.reservations.charges("alice")] == [3]
+
+
+def test_a_pruned_run_stays_charged_when_another_has_its_name(store, clock):
+    add_account(store)
+    store.accounts.set_price(a_price("2"))
+
+    def train(training, seconds):
+        training.start()
+        clock.advance(seconds)
+        training.finish(state="succeeded")
+        training.end()
+        clock.advance(1.0)
+        operations.settle(store)
+
+    train(reserved_training(store, "first"), HOUR)
+    assert store.prune(older_than_seconds=0) == 1
+    again = Training(store, "first")
+    train(again, HOUR / 2)
+    assert [each.money for each in store.reservations.charges("alice")] == [2]
+    held = reserve_for(store, "first")
+    with pytest.raises(InputError, match="was charged before it was pruned"):
+        store.reservations.attach(held.id, again.uid)
+
+
+def test_no_later_price_changes_what_was_charged(store, clock):
+    add_account(store)
+    store.accounts.set_price(a_price("2"))
+    began = store.now()
+    training = reserved_training(store, "first")
+    training.start()
+    clock.advance(HOUR)
+    training.finish(state="succeeded")
+    training.end()
+    store.accounts.set_price(a_price("3", since=began + HOUR / 2))  # nothing is charged yet
+    operations.settle(store)
+    clock.advance(HOUR)
+    for since in (0.0, began):
+        with pytest.raises(InputError, match="runs were charged until 2023-11-14T23:13:20Z"):
+            store.accounts.set_price(a_price("9", since=since))
+    store.accounts.set_price(a_price("9", since=store.now()))
+    (charge,) = operations.charges(store, "alice")
+    assert operations.bill(store, training.uid).total == charge.money == Decimal("2.5")
 
 
 def test_charges_outlive_the_run(store, clock):

@@ -47,4 +47,4 @@ async def test_a_run_at_its_limit(stage, monkeypatch, at_limit, state):
         await until(lambda: "AccountAtLimit" in stage.reasons(uid))
         await until(lambda: store.run(uid).state == state)
         assert stage.reasons(uid).count("AccountAtLimit") == 1
-        assert len(stage.live(uid)) == (2 if at_limit == "finish" else 0)
+        await until(lambda: len(stage.live(uid)) == (2 if at_limit == "finish" else 0))

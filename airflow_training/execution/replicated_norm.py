@@ -1,0 +1,54 @@
+"""Batch norm over the micro-batch of all replicas, on any backend: torch's own wants CUDA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.nn.functional import all_reduce
+
+__all__ = ["ReplicatedBatchNorm", "replicate_batch_norms"]
+
+
+class ReplicatedBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
+    """A batch norm whose statistics are those of all ranks of a group, each with as many samples."""
+
+    group: Any
+
+    def _check_input_dim(self, input: torch.Tensor) -> None:  # noqa: A002 - torch's name
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2 dimensions, got {input.dim()}")
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - torch's name
+        if not self.training:
+            return super().forward(input)
+        dims = [0, *range(2, input.dim())]
+        shape = [1, -1, *[1] * (input.dim() - 2)]
+        count = input.numel() // input.shape[1] * dist.get_world_size(self.group)
+        mean = all_reduce(input.sum(dims), group=self.group) / count
+        centred = input - mean.view(shape)
+        variance = all_reduce(centred.square().sum(dims), group=self.group) / count
+        if self.track_running_stats:
+            self._follow(mean.detach(), variance.detach() * count / (count - 1))
+        result = centred / torch.sqrt(variance + self.eps).view(shape)
+        if self.affine:
+            result = result * self.weight.view(shape) + self.bias.view(shape)
+        return result
+
+    def _follow(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
+        with torch.no_grad():
+            self.num_batches_tracked.add_(1)
+            share = (
+                1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+            )
+            self.running_mean.lerp_(mean, share)
+            self.running_var.lerp_(variance, share)
+
+
+def replicate_batch_norms(module: torch.nn.Module, group: dist.ProcessGroup) -> None:
+    """Let every batch norm of a module see the replicas of `group`; parameters, buffers and names stay."""
+    for inner in module.modules():
+        if isinstance(inner, torch.nn.modules.batchnorm._BatchNorm):
+            inner.__class__ = ReplicatedBatchNorm
+            inner.group = group

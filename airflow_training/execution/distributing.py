@@ -17,7 +17,11 @@ from airflow_training.execution.precision import autocast_forward, set_precision
 from airflow_training.execution.recomputation import recompute_activations
 from airflow_training.execution.replicas import blocks, replicate_module
 from airflow_training.execution.screening import screen_module
-from airflow_training.execution.tensor_parallel import distribute_parameters, whole_at_the_edges
+from airflow_training.execution.tensor_parallel import (
+    distribute_parameters,
+    tensor_rules,
+    whole_at_the_edges,
+)
 from airflow_training.execution.training import DistributedTraining, StageModule
 from airflow_training.execution.trial_run import try_passes
 
@@ -186,7 +190,6 @@ def _pipelined(
     group = mesh["pp"].get_group()
     rank = mesh.get_local_rank("pp")
     device = next(model.parameters()).device
-    examples = _stage_inputs(pipe)
     stages: list[StageModule] = []
     runtimes: list[Any] = []
     for index in range(rank, plan.stages, plan.pp):
@@ -212,12 +215,10 @@ def _pipelined(
 
     def passes() -> None:
         for stage in stages:
-            _pass_once(stage.run, examples[stage.index])
+            _pass_once(stage.run, _stage_inputs(stage.bare))
 
     if plan.tp > 1:
-        from torch.distributed.tensor.experimental import implicit_replication
-
-        with implicit_replication():
+        with tensor_rules():
             try_passes([stage.bare for stage in stages], passes, plan)
     return DistributedTraining(
         plan=plan,
@@ -232,24 +233,15 @@ def _pipelined(
     )
 
 
-def _stage_inputs(pipe: Any) -> list[tuple[Any, ...]]:
-    """Return for each stage tensors like those it will be given."""
+def _stage_inputs(stage: torch.fx.GraphModule) -> tuple[Any, ...]:
+    """Return tensors like those a stage will be given."""
     import torch
 
-    found: list[tuple[Any, ...]] = []
-    for node in pipe.split_gm.graph.nodes:
-        if node.op == "call_module":
-            found.append(
-                tuple(
-                    torch.zeros(
-                        value.meta["val"].shape,
-                        dtype=value.meta["val"].dtype,
-                        requires_grad=value.meta["val"].is_floating_point(),
-                    )
-                    for value in node.args
-                )
-            )
-    return found
+    metas = [node.meta["val"] for node in stage.graph.nodes if node.op == "placeholder"]
+    return tuple(
+        torch.zeros(meta.shape, dtype=meta.dtype, requires_grad=meta.is_floating_point())
+        for meta in metas
+    )
 
 
 def _pass_once(module: Any, inputs: tuple[Any, ...]) -> None:

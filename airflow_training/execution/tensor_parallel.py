@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,16 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed.device_mesh import DeviceMesh
 
-__all__ = ["distribute_parameters", "register_attention", "whole_at_the_edges"]
+__all__ = ["distribute_parameters", "tensor_rules", "whole_at_the_edges"]
+
+WHOLE = frozenset(
+    {
+        *(f"conv{dims}d" for dims in (1, 2, 3)),
+        *(f"conv_transpose{dims}d" for dims in (1, 2, 3)),
+        *("lstm", "gru", "rnn_tanh", "rnn_relu", "batch_norm", "group_norm"),
+    }
+)
+"""Functions that DTensor has no rule for, or none that splits channels: each rank runs all of it."""
 
 
 def distribute_parameters(
@@ -51,9 +61,7 @@ def whole_at_the_edges(
     """
     import torch
     from torch.distributed.tensor import DTensor, Replicate, Shard
-    from torch.distributed.tensor.experimental import implicit_replication
 
-    register_attention()
     def enter(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or isinstance(value, DTensor):
             return value
@@ -69,17 +77,68 @@ def whole_at_the_edges(
 
     def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with implicit_replication():
-                args, kwargs = torch.utils._pytree.tree_map(enter, (args, kwargs))
-                return torch.utils._pytree.tree_map(leave, forward(*args, **kwargs))
+            args, kwargs = torch.utils._pytree.tree_map(enter, (args, kwargs))
+            return torch.utils._pytree.tree_map(leave, forward(*args, **kwargs))
 
         return wrapped
 
     wrap_forward(module, wrap)
 
 
+@contextmanager
+def tensor_rules() -> Iterator[None]:
+    """Hold what DTensor lacks, around whole steps: the backward pass and what it runs again need it too.
+
+    Tensors that the module makes itself are taken to be the same on all tensor parallel ranks.
+    """
+    from torch.distributed.tensor.experimental import implicit_replication
+
+    _register_attention()
+    with implicit_replication(), _function_rules():
+        yield
+
+
+def _function_rules() -> AbstractContextManager[Any]:
+    """Run functions of `WHOLE` on whole tensors, and sum what a part of a table has looked up at once."""
+    import torch
+    from torch.distributed.tensor import DTensor, Replicate
+    from torch.overrides import TorchFunctionMode
+
+    class FunctionRules(TorchFunctionMode):
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            name = getattr(function, "__name__", "").partition(".")[0]
+            if name not in WHOLE and name != "embedding":
+                return function(*args, **kwargs)
+            leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+            mesh = next((leaf.device_mesh for leaf in leaves if isinstance(leaf, DTensor)), None)
+            if mesh is None:
+                return function(*args, **kwargs)
+
+            def gathered(value: Any) -> Any:
+                return value.redistribute(mesh, [Replicate()]) if isinstance(value, DTensor) else value
+
+            def local(value: Any) -> Any:
+                return gathered(value).to_local() if isinstance(value, DTensor) else value
+
+            def spread(value: Any) -> Any:
+                if not isinstance(value, torch.Tensor):
+                    return value
+                return DTensor.from_local(value, mesh, [Replicate()], run_check=False)
+
+            tree_map = torch.utils._pytree.tree_map
+            if name == "embedding":
+                return tree_map(gathered, function(*args, **kwargs))
+            args, kwargs = tree_map(local, (args, kwargs))
+            return tree_map(spread, function(*args, **kwargs))
+
+    return FunctionRules()
+
+
 @cache
-def register_attention() -> None:
+def _register_attention() -> None:
     """Give DTensor the rule of fused attention on CPUs, which it has for CUDA only: by batch and by heads."""
     import torch
     from torch.distributed.tensor import Replicate, Shard

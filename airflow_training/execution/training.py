@@ -15,6 +15,7 @@ from airflow_training.execution.microbatches import micro_batch_rows, split_batc
 from airflow_training.execution.pipeline_stages import SharedParameter, sum_shared_gradients
 from airflow_training.execution.replicas import sync_gradients
 from airflow_training.execution.saved_state import capture_state, restore_state
+from airflow_training.execution.tensor_parallel import tensor_rules
 
 if TYPE_CHECKING:
     import torch
@@ -231,12 +232,9 @@ class DistributedTraining:
         return sync_gradients(module, self.plan, last=last)  # type: ignore[no-any-return]
 
     def _rules(self) -> AbstractContextManager[Any]:
-        """Tensors that the module makes itself are the same on all tensor parallel ranks, backward too."""
         if self.plan is None or self.plan.tp == 1:
             return nullcontext()
-        from torch.distributed.tensor.experimental import implicit_replication
-
-        return implicit_replication()
+        return tensor_rules()
 
 
 def _joined(parts: Sequence[Any]) -> Any:

@@ -152,9 +152,28 @@ def _insert_cuts(
         if source.op == "get_attr" and str(source.target) in canonical
     ]
     names = [name for _, name in reads]
+    _take_in_first_stage(traced)
     for place in find_stage_starts(
         view, names, stages=plan.stages, stage_layers=plan.stage_layers
     ):
         with traced.graph.inserting_before(reads[place][0]):
             traced.graph.call_function(torch.ops.pippy._pipe_split.default)
     traced.recompile()
+
+
+def _take_in_first_stage(traced: torch.fx.GraphModule) -> None:
+    """Let the first stage read every input: torch's runtime gives inputs to no other, and sends on what they need."""
+    import torch
+
+    inputs = [node for node in traced.graph.nodes if node.op == "placeholder"]
+    stack = next(
+        node.meta["nn_module_stack"]
+        for node in traced.graph.nodes
+        if node.meta.get("nn_module_stack")
+    )
+    root = dict(list(stack.items())[:1])
+    for node in inputs:
+        with traced.graph.inserting_after(inputs[-1]):
+            copy = traced.graph.call_function(torch.ops.aten.clone.default, (node,))
+        copy.meta = {**node.meta, "nn_module_stack": root}
+        node.replace_all_uses_with(copy, lambda user, copy=copy: user is not copy)

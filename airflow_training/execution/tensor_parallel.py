@@ -130,11 +130,39 @@ def _function_rules() -> AbstractContextManager[Any]:
 
             tree_map = torch.utils._pytree.tree_map
             if name == "embedding":
-                return tree_map(gathered, function(*args, **kwargs))
+                return _look_up(function, mesh, args, kwargs)
             args, kwargs = tree_map(local, (args, kwargs))
             return tree_map(spread, function(*args, **kwargs))
 
     return FunctionRules()
+
+
+def _look_up(function: Any, mesh: DeviceMesh, args: tuple[Any, ...], kwargs: Any) -> Any:
+    """Look up rows of a table; of one that is split by rows, each rank has those it holds, and zeros."""
+    import torch
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+    whole = (Replicate(),)
+    named = function is torch.nn.functional.embedding
+    indices, weight = (args[0], args[1]) if named else (args[1], args[0])
+    special = any(value is not None and value not in (-1, 2.0) for value in args[2:] if value)
+    if not isinstance(weight, DTensor) or weight.placements != (Shard(0),):
+        return function(*args, **kwargs).redistribute(mesh, whole)
+    if special or 0 in args[2:3]:  # padding and norms go by the place in the whole table
+        weight = weight.redistribute(mesh, whole)
+        pair = (indices, weight) if named else (weight, indices)
+        return function(*pair, *args[2:], **kwargs).redistribute(mesh, whole)
+    if isinstance(indices, DTensor):
+        indices = indices.redistribute(mesh, whole).to_local()
+    rows = weight.to_local()
+    start = weight.__create_chunk_list__()[0].offsets[0] if len(rows) else 0
+    inside = (indices >= start) & (indices < start + len(rows))
+    if len(rows):
+        found = torch.nn.functional.embedding((indices - start).masked_fill(~inside, 0), rows)
+    else:
+        found = rows.new_zeros((*indices.shape, rows.shape[1])) + rows.sum()
+    found = found * inside.unsqueeze(-1)
+    return DTensor.from_local(found, mesh, [Partial()], run_check=False).redistribute(mesh, whole)
 
 
 @cache

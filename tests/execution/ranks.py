@@ -111,7 +111,7 @@ def call_ranks(world: int, function: Callable[..., Any], *args: Any) -> list[Any
     """Call a function on each of `world` ranks of a gloo group; return what they return."""
     context = multiprocessing.get_context("forkserver")
     port = free_port()
-    answers: Any = context.SimpleQueue()
+    answers: Any = context.Queue()
     processes = [
         context.Process(target=_call, args=(rank, world, port, answers, function, args))
         for rank in range(world)
@@ -119,12 +119,15 @@ def call_ranks(world: int, function: Callable[..., Any], *args: Any) -> list[Any
     try:
         for process in processes:
             process.start()
-        for process in processes:
-            process.join(PATIENCE)
         found: dict[int, Any] = {}
-        while not answers.empty():
-            rank, answer = answers.get()
-            found[rank] = answer
+        for _ in processes:  # the first that fails ends the wait: the others wait for it
+            rank, found_there = answers.get(timeout=PATIENCE)
+            found[rank] = found_there
+            if isinstance(found_there, BaseException):
+                break
+        else:
+            for process in processes:
+                process.join(PATIENCE)
         wrong = {rank: each for rank, each in found.items() if isinstance(each, BaseException)}
         assert not wrong, wrong
         assert [process.exitcode for process in processes] == [0] * world

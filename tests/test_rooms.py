@@ -51,6 +51,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "interchange": ("airflow", *CLIENTS, "sqlalchemy"),
     "logs": ("airflow", *CLIENTS, "sqlalchemy"),
     "checkpoints": ("airflow", *CLIENTS, "sqlalchemy"),
+    "execution": ("airflow", *CLIENTS, "sqlalchemy"),
     "state": ("airflow", *CLIENTS),
     "runtimes": ("airflow", "sqlalchemy"),
     "admission": ("airflow", *CLIENTS, "sqlalchemy"),
@@ -80,6 +81,18 @@ ALONE: dict[str, frozenset[str]] = {
     "logs": BASE,
     "interchange": BASE,
     "checkpoints": frozenset({"agent.progress_tail", "agent.proc", "agent.progress"}),
+    "execution": frozenset(
+        {
+            "checkpoints.checkpointer",
+            "checkpoints.errors",
+            "checkpoints.resharding",
+            "checkpoints.saver",
+            "checkpoints.torch_state",
+            "checkpoints.tree",
+            "planning.sources",
+            "planning.view",
+        }
+    ),
 }
 """Rooms that can be read, tested and imported without the others, and all that they use of them."""
 
@@ -108,6 +121,13 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("diagram",),
     ),
     "planning": (("view",), ("reshard", "cost"), ("search", "sources"), ("answers",)),
+    "execution": (
+        ("execution_plan", "forwarding", "parameter_splits", "replicated_norm", "stage_cuts"),
+        ("mesh", "microbatches", "pipeline_stages", "precision", "replicas"),
+        ("recomputation", "saved_state", "screening", "tensor_parallel", "trial_run"),
+        ("training",),
+        ("distributing",),
+    ),
     "interchange": (
         ("report",),
         ("accounts", "comments"),

@@ -71,8 +71,7 @@ def distribute(
     set_precision(model, chosen.precision, device_type)
     model.train()
     small = _like(model, repeat_rows(inputs, chosen.micro_batch))
-    if randomness == "refuse":
-        screen_module(model, small, chosen)
+    screen_module(model, small, chosen, random_allowed=randomness == "independent")
     view = _view(model, small) if chosen.tp > 1 or chosen.pp > 1 else None
     if mesh is None:
         stages = [_stage(model, chosen, None, {})]

@@ -41,7 +41,13 @@ def capture_state(
             }
             for parameter, entry in optimizer.state.items()
         },
-        "execution": {"step": step},
+        "execution": {
+            "step": step,
+            "groups": [
+                {key: value for key, value in group.items() if key != "params"}
+                for group in optimizer.param_groups
+            ],
+        },
         "rng": torch_state.random_state(),
     }
 
@@ -112,6 +118,10 @@ def restore_state(
     document = found.state()
     if found.mine:
         torch_state.apply_random(document["rng"])
+    groups = document["execution"]["groups"]
+    if len(groups) == len(optimizer.param_groups):
+        for group, saved in zip(optimizer.param_groups, groups, strict=True):
+            group.update(saved)
     return int(document["execution"]["step"])
 
 

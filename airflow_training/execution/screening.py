@@ -7,7 +7,7 @@ halves depends on the batch; one that moves the generator of random numbers draw
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError, Problem
@@ -19,8 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["screen_module"]
 
 
-def screen_module(module: torch.nn.Module, inputs: tuple[Any, ...], plan: ExecutionPlan) -> None:
+def screen_module(
+    module: torch.nn.Module,
+    inputs: tuple[Any, ...],
+    plan: ExecutionPlan,
+    *,
+    random_allowed: bool = False,
+) -> None:
     """Check that the module, trained as the plan says, can equal its serial training.
+
+    `random_allowed` lets modules draw random numbers.
 
     Raises:
         InputError: names each module that draws random numbers, or whose result depends on the other samples of
@@ -29,11 +37,12 @@ def screen_module(module: torch.nn.Module, inputs: tuple[Any, ...], plan: Execut
     """
     if plan.devices == 1:
         return
-    problems = [_random(name, kind) for name, kind in _random_modules(module, inputs)]
+    drawing = dict(_random_modules(module, inputs))
+    problems = [] if random_allowed else [_random(*each) for each in drawing.items()]
     if plan.dp > 1:
         problems += [
             _batched(name, kind, plan)
-            for name, kind in _batch_modules(module, inputs)
+            for name, kind in _batch_modules(module, inputs, quiet=drawing)
             if not (kind.startswith("BatchNorm") and plan.pp == 1)
         ]
     if problems:
@@ -89,14 +98,17 @@ def _random_modules(
 
 
 def _batch_modules(
-    module: torch.nn.Module, inputs: tuple[Any, ...]
+    module: torch.nn.Module, inputs: tuple[Any, ...], *, quiet: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
+    """Yield the first module that depends on the batch; `quiet` modules run as in evaluation."""
     import torch
 
     size = next(value.shape[0] for value in inputs if isinstance(value, torch.Tensor))
     if size < 2:
         return
     trial = copy.deepcopy(module)
+    for name in quiet:
+        trial.get_submodule(name).eval()
     names = {
         inner: name for name, inner in trial.named_modules() if not list(inner.children())
     } | {trial: ""}

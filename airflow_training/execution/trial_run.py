@@ -36,8 +36,6 @@ def try_passes(
         try:
             passes()
         except Exception as error:  # noqa: BLE001 - whatever torch and the user's code raise
-            import os, traceback
-            if os.environ.get("EXEC_DEBUG"): traceback.print_exc()
             failure = _told(error, visited, plan)
     with torch.no_grad():
         for buffer, value in kept:

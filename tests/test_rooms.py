@@ -122,9 +122,9 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "planning": (("view",), ("reshard", "cost"), ("search", "sources"), ("answers",)),
     "execution": (
-        ("execution_plan", "forwarding", "parameter_splits", "replicated_norm", "stage_cuts"),
-        ("mesh", "microbatches", "pipeline_stages", "precision", "replicas"),
-        ("recomputation", "saved_state", "screening", "tensor_parallel", "trial_run"),
+        ("execution_plan", "forwarding", "parameter_splits", "replicated_norm", "saved_state", "stage_cuts"),
+        ("mesh", "microbatches", "precision", "recomputation", "replicas", "stage_inputs"),
+        ("pipeline_stages", "screening", "tensor_parallel", "trial_run"),
         ("training",),
         ("distributing",),
     ),

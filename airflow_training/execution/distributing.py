@@ -17,6 +17,7 @@ from airflow_training.execution.precision import autocast_forward, set_precision
 from airflow_training.execution.recomputation import recompute_activations
 from airflow_training.execution.replicas import blocks, replicate_module
 from airflow_training.execution.screening import screen_module
+from airflow_training.execution.stage_inputs import InputFeed, read_given
 from airflow_training.execution.tensor_parallel import (
     distribute_parameters,
     tensor_rules,
@@ -185,12 +186,13 @@ def _pipelined(
     every: Any,
 ) -> DistributedTraining:
     names = _names(model)
-    pipe, shared = cut_module(model, inputs, view, plan)
+    pipe, shared, places = cut_module(model, inputs, view, plan)
     group = mesh["pp"].get_group()
     rank = mesh.get_local_rank("pp")
     device = next(model.parameters()).device
     stages: list[StageModule] = []
     runtimes: list[Any] = []
+    feed = InputFeed()
     for index in range(rank, plan.stages, plan.pp):
         module = pipe.get_stage_module(index)
         here = {
@@ -206,13 +208,16 @@ def _pipelined(
                 message=f"stage {index} of {plan.stages} would hold no parameter",
                 value=plan.pp,
             )
+        read_given(module)
         recompute_activations(module, plan.recompute)
         own = {name: splits.get(first) for name, first in here.items()}
         run = _dressed(module, plan, mesh, own)
+        feed.attach(module, index)
         stages.append(StageModule(index=index, run=run, bare=module, names=here))
         runtimes.append(pipe.build_stage(index, device, group))
 
     def passes() -> None:
+        feed.begin([inputs])
         for stage in stages:
             _pass_once(stage.run, _stage_inputs(stage.bare))
 
@@ -227,6 +232,8 @@ def _pipelined(
         optimizer=optimizer([p for stage in stages for p in stage.bare.parameters()]),
         schedule=make_schedule(plan, runtimes, loss),
         shared=shared,
+        feed=feed,
+        first_inputs=places,
         root=root,
         every=every,
     )

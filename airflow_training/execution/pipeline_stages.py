@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_training.errors import InputError
 from airflow_training.execution.execution_plan import ExecutionPlan
 from airflow_training.execution.stage_cuts import find_stage_starts
+from airflow_training.execution.stage_inputs import feed_later_stages, first_stage_places
 
 if TYPE_CHECKING:
     import torch
@@ -35,8 +36,10 @@ def cut_module(
     inputs: tuple[Any, ...],
     view: ComputationView,
     plan: ExecutionPlan,
-) -> tuple[Pipe, list[SharedParameter]]:
+) -> tuple[Pipe, list[SharedParameter], list[int]]:
     """Trace a module on the inputs of one micro-batch and cut it where the plan says.
+
+    Returns what torch makes of it, the parameters of several stages, and which inputs the first stage takes.
 
     Raises:
         InputError: the module cannot be traced, or its stages cannot be those of the plan.
@@ -46,8 +49,11 @@ def cut_module(
 
     canonical = _first_names(module)
 
+    places: list[int] = []
+
     def cut(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
         _insert_cuts(graph, canonical, view, plan)
+        places.extend(first_stage_places(graph))
         return graph
 
     try:
@@ -71,7 +77,14 @@ def cut_module(
         )
         for mapping in pipe.replicated_params
     ]
-    return pipe, shared
+    if not places:
+        raise InputError.of(
+            code="NoStages",
+            field="strategy.pp",
+            message="the first stage would read no input",
+            value=plan.pp,
+        )
+    return pipe, shared, places
 
 
 def make_schedule(
@@ -152,28 +165,9 @@ def _insert_cuts(
         if source.op == "get_attr" and str(source.target) in canonical
     ]
     names = [name for _, name in reads]
-    _take_in_first_stage(traced)
-    for place in find_stage_starts(
-        view, names, stages=plan.stages, stage_layers=plan.stage_layers
-    ):
+    starts = find_stage_starts(view, names, stages=plan.stages, stage_layers=plan.stage_layers)
+    feed_later_stages(traced, reads[starts[0]][0])
+    for place in starts:
         with traced.graph.inserting_before(reads[place][0]):
             traced.graph.call_function(torch.ops.pippy._pipe_split.default)
     traced.recompile()
-
-
-def _take_in_first_stage(traced: torch.fx.GraphModule) -> None:
-    """Let the first stage read every input: torch's runtime gives inputs to no other, and sends on what they need."""
-    import torch
-
-    inputs = [node for node in traced.graph.nodes if node.op == "placeholder"]
-    stack = next(
-        node.meta["nn_module_stack"]
-        for node in traced.graph.nodes
-        if node.meta.get("nn_module_stack")
-    )
-    root = dict(list(stack.items())[:1])
-    for node in inputs:
-        with traced.graph.inserting_after(inputs[-1]):
-            copy = traced.graph.call_function(torch.ops.aten.clone.default, (node,))
-        copy.meta = {**node.meta, "nn_module_stack": root}
-        node.replace_all_uses_with(copy, lambda user, copy=copy: user is not copy)

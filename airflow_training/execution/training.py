@@ -15,6 +15,7 @@ from airflow_training.execution.microbatches import micro_batch_rows, split_batc
 from airflow_training.execution.pipeline_stages import SharedParameter, sum_shared_gradients
 from airflow_training.execution.replicas import sync_gradients
 from airflow_training.execution.saved_state import capture_state, restore_state
+from airflow_training.execution.stage_inputs import InputFeed
 from airflow_training.execution.tensor_parallel import tensor_rules
 
 if TYPE_CHECKING:
@@ -50,10 +51,12 @@ class DistributedTraining:
         optimizer: torch.optim.Optimizer,
         schedule: Any = None,
         shared: Sequence[SharedParameter] = (),
+        feed: InputFeed | None = None,
+        first_inputs: Sequence[int] = (),
         root: Any = None,
         every: Any = None,
     ) -> None:
-        """Take the parts that `distribute` made; `schedule` and `shared` are those of a pipeline."""
+        """Take the parts that `distribute` made; those from `schedule` to `first_inputs` are a pipeline's."""
         self.plan = plan
         self.mesh = mesh
         self.optimizer = optimizer
@@ -63,6 +66,8 @@ class DistributedTraining:
         self._loss = loss
         self._schedule = schedule
         self._shared = shared
+        self._feed = feed
+        self._first_inputs = first_inputs
         place, agreement = distributed()
         self._saver = Saver(root=root, every=every, place=place, agreement=agreement)
         self._saves = False
@@ -163,16 +168,18 @@ class DistributedTraining:
         import torch
         import torch.distributed as dist
 
-        assert self.mesh is not None and self.plan is not None
+        assert self.mesh is not None and self.plan is not None and self._feed is not None
         rows = self._rows(target)
         stage = self._stages[0]
         own = {each.index: each.bare for each in self._stages}
         losses: list[torch.Tensor] = []
         given: tuple[Any, ...] = ()
         expected: Any = None
+        parts = [self._moved(take_rows(inputs, part), stage) for part in rows]
+        self._feed.begin(parts)
         if 0 in own:
-            parts = [take_rows(inputs, part) for part in rows]
-            given = self._moved(tuple(_joined(column) for column in zip(*parts)), stage)
+            columns = list(zip(*parts, strict=True))
+            given = tuple(_joined(columns[place]) for place in self._first_inputs)
         if self.plan.stages - 1 in own:
             (expected,) = self._moved((_joined([target[part] for part in rows]),), stage)
         self._schedule.step(*given, target=expected, losses=losses, return_outputs=False)

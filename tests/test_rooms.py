@@ -122,7 +122,14 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "planning": (("view",), ("reshard", "cost"), ("search", "sources"), ("answers",)),
     "execution": (
-        ("execution_plan", "forwarding", "parameter_splits", "replicated_norm", "saved_state", "stage_cuts"),
+        (
+            "execution_plan",
+            "forwarding",
+            "parameter_splits",
+            "replicated_norm",
+            "saved_state",
+            "stage_cuts",
+        ),
         ("mesh", "microbatches", "precision", "recomputation", "replicas", "stage_inputs"),
         ("pipeline_stages", "screening", "tensor_parallel", "trial_run"),
         ("training",),

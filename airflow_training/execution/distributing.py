@@ -89,9 +89,7 @@ def distribute(
     splits = _splits(model, view, chosen)
     if chosen.pp > 1:
         assert view is not None
-        return _pipelined(
-            model, small, view, chosen, mesh, splits, loss, optimizer, root, every
-        )
+        return _pipelined(model, small, view, chosen, mesh, splits, loss, optimizer, root, every)
     if chosen.dp > 1:
         from airflow_training.execution.replicated_norm import replicate_batch_norms
 
@@ -221,10 +219,7 @@ def _pipelined(
         for stage in stages:
             _pass_once(stage.run, _stage_inputs(stage.bare))
 
-    if plan.tp > 1:
-        with tensor_rules():
-            try_passes([stage.bare for stage in stages], passes, plan)
-    return DistributedTraining(
+    training = DistributedTraining(
         plan=plan,
         mesh=mesh,
         stages=stages,
@@ -237,6 +232,10 @@ def _pipelined(
         root=root,
         every=every,
     )
+    if plan.tp > 1:
+        with tensor_rules():
+            try_passes([stage.bare for stage in stages], passes, plan)
+    return training
 
 
 def _stage_inputs(stage: torch.fx.GraphModule) -> tuple[Any, ...]:

@@ -112,7 +112,9 @@ def plan_of(document: Any, *, path: str = "") -> ExecutionPlan:
     if not isinstance(strategy, dict):
         message = "a plan has a mapping `strategy`"
         raise InputError.of(code="BadPlan", field="strategy", message=message, path=path)
-    given = {each.name: strategy[each.name] for each in fields(ExecutionPlan) if each.name in strategy}
+    given = {
+        each.name: strategy[each.name] for each in fields(ExecutionPlan) if each.name in strategy
+    }
     problems = list(_mistakes(given))
     if not problems:
         layers = given.get("stage_layers")

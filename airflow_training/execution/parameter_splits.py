@@ -47,8 +47,6 @@ def match_splits(
     for name, (shape, dim) in known.items():
         alike.setdefault((_NUMBER.sub("*", name), tuple(shape)), dim)
     return {
-        name: known[name][1]
-        if name in known
-        else alike.get((_NUMBER.sub("*", name), tuple(shape)))
+        name: known[name][1] if name in known else alike.get((_NUMBER.sub("*", name), tuple(shape)))
         for name, shape in shapes.items()
     }

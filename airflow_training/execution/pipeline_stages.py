@@ -72,8 +72,10 @@ def cut_module(
         ) from error
     shared = [
         SharedParameter(
-            names={int(name.removeprefix("submod_pp_").removeprefix("submod_")): key
-                   for name, key in mapping.items()}
+            names={
+                int(name.removeprefix("submod_pp_").removeprefix("submod_")): key
+                for name, key in mapping.items()
+            }
         )
         for mapping in pipe.replicated_params
     ]
@@ -87,9 +89,7 @@ def cut_module(
     return pipe, shared, places
 
 
-def make_schedule(
-    plan: ExecutionPlan, stages: Sequence[Any], loss: Callable[..., Any]
-) -> Any:
+def make_schedule(plan: ExecutionPlan, stages: Sequence[Any], loss: Callable[..., Any]) -> Any:
     """Make the schedule of the plan's name over this rank's stages."""
     from torch.distributed.pipelining.schedules import (
         PipelineScheduleSingle,

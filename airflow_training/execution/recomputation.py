@@ -38,6 +38,4 @@ def recompute_activations(module: torch.nn.Module, mode: str) -> None:
     given: dict[str, Any] = {}
     if mode == "selective":
         given["context_fn"] = lambda: create_selective_checkpoint_contexts(policy)
-    wrap_forward(
-        module, lambda forward: partial(checkpoint, forward, use_reentrant=False, **given)
-    )
+    wrap_forward(module, lambda forward: partial(checkpoint, forward, use_reentrant=False, **given))

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.nn.functional import all_reduce
+from torch.distributed.tensor import DTensor, Replicate
 
 __all__ = ["ReplicatedBatchNorm", "replicate_batch_norms"]
 
@@ -23,17 +24,29 @@ class ReplicatedBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - torch's name
         if not self.training:
             return super().forward(input)
-        dims = [0, *range(2, input.dim())]
-        shape = [1, -1, *[1] * (input.dim() - 2)]
-        count = input.numel() // input.shape[1] * dist.get_world_size(self.group)
-        mean = all_reduce(input.sum(dims), group=self.group) / count
-        centred = input - mean.view(shape)
+        if not isinstance(input, DTensor):
+            return self._normalize(input, self.weight, self.bias)
+        mesh, whole = input.device_mesh, [Replicate()]  # tensor parallel: each rank does all of it
+        local = [
+            value.redistribute(mesh, whole).to_local() if isinstance(value, DTensor) else value
+            for value in (input, self.weight, self.bias)
+        ]
+        return DTensor.from_local(self._normalize(*local), mesh, whole, run_check=False)
+
+    def _normalize(
+        self, values: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        dims = [0, *range(2, values.dim())]
+        shape = [1, -1, *[1] * (values.dim() - 2)]
+        count = values.numel() // values.shape[1] * dist.get_world_size(self.group)
+        mean = all_reduce(values.sum(dims), group=self.group) / count
+        centred = values - mean.view(shape)
         variance = all_reduce(centred.square().sum(dims), group=self.group) / count
         if self.track_running_stats:
             self._follow(mean.detach(), variance.detach() * count / (count - 1))
         result = centred / torch.sqrt(variance + self.eps).view(shape)
-        if self.affine:
-            result = result * self.weight.view(shape) + self.bias.view(shape)
+        if weight is not None and bias is not None:
+            result = result * weight.view(shape) + bias.view(shape)
         return result
 
     def _follow(self, mean: torch.Tensor, variance: torch.Tensor) -> None:

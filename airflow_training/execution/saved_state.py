@@ -6,11 +6,10 @@ what it needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.checkpoints import resharding, torch_state, tree
-from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.saver import ResumePoint
 from airflow_training.checkpoints.tree import Shard
 
@@ -21,19 +20,19 @@ __all__ = ["capture_state", "restore_state"]
 
 
 def capture_state(
-    modules: Mapping[str, Any], optimizer: torch.optim.Optimizer, *, step: int
+    held: Sequence[tuple[str, Any]], optimizer: torch.optim.Optimizer, *, step: int
 ) -> dict[str, Any]:
     """Return a tree of this rank's part: parameters, buffers, optimizer state, random numbers.
 
     Args:
-        modules: parameters and buffers by name.
+        held: parameters and buffers, each with its name; copies of one have the same.
         optimizer: whose parameters are among them.
         step: steps that are done.
 
     """
-    names = {id(tensor): name for name, tensor in modules.items()}
+    names = {id(tensor): name for name, tensor in held}
     return {
-        "model": {name: _part(tensor) for name, tensor in modules.items()},
+        "model": {name: _part(tensor) for name, tensor in held},
         "optimizer": {
             names[id(parameter)]: {
                 key: _part(value) if hasattr(value, "shape") else value
@@ -53,7 +52,7 @@ def capture_state(
 
 
 def restore_state(
-    found: ResumePoint, modules: Mapping[str, Any], optimizer: torch.optim.Optimizer
+    found: ResumePoint, held: Sequence[tuple[str, Any]], optimizer: torch.optim.Optimizer
 ) -> int:
     """Fill parameters, buffers and optimizer from a checkpoint of any split; return the steps that were done.
 
@@ -63,6 +62,7 @@ def restore_state(
     """
     import torch
 
+    modules = dict(held)
     state: dict[str, Any] = {"model": {}, "optimizer": {}}
     templates: dict[tuple[Any, ...], Any] = {}
     plain: dict[tuple[str, str], Any] = {}
@@ -102,19 +102,18 @@ def restore_state(
 
     resharding.fill_state(wanted, parts())
     with torch.no_grad():
-        for name, tensor in modules.items():
+        for name, tensor in held:
             value = state["model"][name]
             local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
             local.copy_(value.tensor if isinstance(value, Shard) else value)
+    updated = {id(each) for group in optimizer.param_groups for each in group["params"]}
     optimizer.state.clear()
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    for name, entry in state["optimizer"].items():
-        parameter = modules[name]
-        if id(parameter) not in held:
-            raise CheckpointError(f"{name}: the optimizer of this script does not hold it")
-        optimizer.state[parameter] = {
-            key: torch_state._as_living(value, parameter) for key, value in entry.items()
-        } | {key: value for (owner, key), value in plain.items() if owner == name}
+    for name, tensor in held:
+        if id(tensor) in updated and name in state["optimizer"]:
+            optimizer.state[tensor] = {
+                key: torch_state._as_living(value, tensor)
+                for key, value in state["optimizer"][name].items()
+            } | {key: value for (owner, key), value in plain.items() if owner == name}
     document = found.state()
     if found.mine:
         torch_state.apply_random(document["rng"])

@@ -70,9 +70,7 @@ def _batched(name: str, kind: str, plan: ExecutionPlan) -> Problem:
     )
 
 
-def _random_modules(
-    module: torch.nn.Module, inputs: tuple[Any, ...]
-) -> Iterator[tuple[str, str]]:
+def _random_modules(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Iterator[tuple[str, str]]:
     import torch
 
     found: dict[str, str] = {}
@@ -109,9 +107,9 @@ def _batch_modules(
     trial = copy.deepcopy(module)
     for name in quiet:
         trial.get_submodule(name).eval()
-    names = {
-        inner: name for name, inner in trial.named_modules() if not list(inner.children())
-    } | {trial: ""}
+    names = {inner: name for name, inner in trial.named_modules() if not list(inner.children())} | {
+        trial: ""
+    }
     outputs: list[dict[str, Any]] = []
 
     def leave(inner: torch.nn.Module, _: Any, output: Any) -> None:

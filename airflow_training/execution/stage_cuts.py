@@ -104,11 +104,7 @@ def _unit_starts(units: Sequence[UnitParameters], reads: Sequence[str]) -> list[
             taken += unit.own
         elif unit.shared:
             start = next(
-                (
-                    place
-                    for place in range(here + 1, len(reads))
-                    if reads[place] in unit.shared
-                ),
+                (place for place in range(here + 1, len(reads)) if reads[place] in unit.shared),
                 None,
             )
         starts.append(start)

@@ -118,7 +118,9 @@ def _function_rules() -> AbstractContextManager[Any]:
                 return function(*args, **kwargs)
 
             def gathered(value: Any) -> Any:
-                return value.redistribute(mesh, [Replicate()]) if isinstance(value, DTensor) else value
+                return (
+                    value.redistribute(mesh, [Replicate()]) if isinstance(value, DTensor) else value
+                )
 
             def local(value: Any) -> Any:
                 return gathered(value).to_local() if isinstance(value, DTensor) else value

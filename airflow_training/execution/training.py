@@ -71,6 +71,14 @@ class DistributedTraining:
         place, agreement = distributed()
         self._saver = Saver(root=root, every=every, place=place, agreement=agreement)
         self._saves = False
+        self._held = [
+            (stage.names[name], tensor)
+            for stage in stages
+            for named in (stage.bare.named_parameters(), stage.bare.named_buffers())
+            for name, tensor in named
+            if name in stage.names
+        ]
+        """What this rank holds a part of, split as the optimizer has it: `fully_shard` puts others there in a step."""
 
     def step(self, batch: Any) -> torch.Tensor:
         """Train on one batch, the whole one on every rank; return the mean loss, equal on all ranks.
@@ -124,23 +132,13 @@ class DistributedTraining:
         """
         found = self._saver.restore()
         if found is not None:
-            self.steps = restore_state(found, self.tensors(), self.optimizer)
+            self.steps = restore_state(found, self._held, self.optimizer)
         self._saves = self._saver.enabled
         return self.steps
 
     def close(self) -> None:
         """Save the last step where it is not, and wait for it."""
         self._saver.close(self._capture if self._saves else None)
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the parameters and buffers that this rank holds a part of, by their name in the user's module."""
-        return {
-            stage.names[name]: tensor
-            for stage in self._stages
-            for named in (stage.bare.named_parameters(), stage.bare.named_buffers())
-            for name, tensor in named
-            if name in stage.names
-        }
 
     def gather(self) -> dict[str, torch.Tensor]:
         """Return all parameters and buffers whole, on every rank; all ranks call it."""
@@ -152,7 +150,7 @@ class DistributedTraining:
                 name: (
                     tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor.detach()
                 ).clone()
-                for name, tensor in self.tensors().items()
+                for name, tensor in self._held
             }
         if self.mesh is None or self.plan is None or self.plan.pp == 1:
             return mine
@@ -162,7 +160,7 @@ class DistributedTraining:
         return {name: tensor for part in parts for name, tensor in part.items()}
 
     def _capture(self) -> dict[str, Any]:
-        return capture_state(self.tensors(), self.optimizer, step=self.steps)
+        return capture_state(self._held, self.optimizer, step=self.steps)
 
     def _run_schedule(self, inputs: tuple[Any, ...], target: Any) -> torch.Tensor:
         import torch

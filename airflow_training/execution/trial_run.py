@@ -61,9 +61,7 @@ def _visited(modules: Sequence[torch.nn.Module]) -> Iterator[list[str]]:
             handles.append(
                 inner.register_forward_pre_hook(lambda _, __, name=name: running.append(name))
             )
-            handles.append(
-                inner.register_forward_hook(lambda _, __, ___: running.__delitem__(-1))
-            )
+            handles.append(inner.register_forward_hook(lambda _, __, ___: running.__delitem__(-1)))
     try:
         yield running
     finally:

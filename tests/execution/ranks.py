@@ -40,7 +40,9 @@ def make(name: str) -> torch.nn.Module:
     return ZOO[name].make().double()
 
 
-def train(name: str, plan: ExecutionPlan, steps: int = STEPS) -> tuple[torch.Tensor, dict[str, Any]]:
+def train(
+    name: str, plan: ExecutionPlan, steps: int = STEPS
+) -> tuple[torch.Tensor, dict[str, Any]]:
     """Train a model of the zoo by a plan; return losses and whole parameters."""
     training = distribute(
         make(name),

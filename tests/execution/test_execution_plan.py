@@ -21,7 +21,14 @@ def fields_of(document):
 
 def test_what_the_planner_writes_is_read(tmp_path):
     strategy = Strategy(
-        global_batch=32, micro_batch=2, tp=2, pp=2, dp=2, zero=1, stage_layers=(3, 1), precision="fp32"
+        global_batch=32,
+        micro_batch=2,
+        tp=2,
+        pp=2,
+        dp=2,
+        zero=1,
+        stage_layers=(3, 1),
+        precision="fp32",
     )
     file = tmp_path / "plan.json"
     file.write_text(json.dumps({"strategy": strategy_document(strategy), "devices": 8}))

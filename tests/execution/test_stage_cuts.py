@@ -18,10 +18,13 @@ def chain(*units, repeats=None):
     names = dict.fromkeys(name for unit in units for name in unit)
     tensors = {name: Tensor(name=name, shape=(2,), axes=("",), kind="parameter") for name in names}
     tensors |= {
-        f"x{place}": Tensor(name=f"x{place}", shape=(2,), axes=("",)) for place in range(len(units) + 1)
+        f"x{place}": Tensor(name=f"x{place}", shape=(2,), axes=("",))
+        for place in range(len(units) + 1)
     }
     operators = [
-        Operator(name=f"o{place}", kind="any", inputs=(f"x{place}", *unit), outputs=(f"x{place + 1}",))
+        Operator(
+            name=f"o{place}", kind="any", inputs=(f"x{place}", *unit), outputs=(f"x{place + 1}",)
+        )
         for place, unit in enumerate(units)
     ]
     return ComputationView(

@@ -135,7 +135,9 @@ class Attention(nn.Module):
         super().__init__()
         self.causal = causal
         self.query = nn.Linear(WIDTH, WIDTH)
-        self.key = nn.Linear(WIDTH, WIDTH, bias=False)  # softmax is blind to it: rounding alone would move it
+        self.key = nn.Linear(
+            WIDTH, WIDTH, bias=False
+        )  # softmax is blind to it: rounding alone would move it
         self.value = nn.Linear(WIDTH, WIDTH)
         self.out = nn.Linear(WIDTH, WIDTH)
 

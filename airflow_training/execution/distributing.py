@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,15 +12,14 @@ from airflow_training.execution.execution_plan import ExecutionPlan, read_plan
 from airflow_training.execution.mesh import make_mesh, world_size
 from airflow_training.execution.microbatches import repeat_rows, split_batch
 from airflow_training.execution.parameter_splits import split_dimensions
-from airflow_training.execution.pipeline_stages import cut_module, make_schedule
+from airflow_training.execution.pipeline_stages import PipelineRun, cut_module, make_schedule
 from airflow_training.execution.precision import autocast_forward, set_precision
 from airflow_training.execution.recomputation import recompute_activations
-from airflow_training.execution.replicas import blocks, replicate_module
+from airflow_training.execution.replicas import blocks, replica_axis, replicate_module
 from airflow_training.execution.screening import screen_module
 from airflow_training.execution.stage_inputs import InputFeed, read_given
 from airflow_training.execution.tensor_parallel import (
     distribute_parameters,
-    tensor_rules,
     whole_at_the_edges,
 )
 from airflow_training.execution.training import DistributedTraining, StageModule
@@ -66,52 +65,52 @@ def distribute(
     chosen = _chosen(plan)
     inputs, target = split_batch(example)
     if chosen is None:
-        return _serial(model, loss, optimizer, root, every)
+        stage = StageModule(index=0, run=model, bare=model, names=_names(model))
+        return DistributedTraining(
+            plan=None,
+            mesh=None,
+            stages=[stage],
+            loss=loss,
+            optimizer=optimizer(model.parameters()),
+            root=root,
+            every=every,
+        )
     device_type = next(model.parameters()).device.type
     mesh = make_mesh(chosen, device_type)
     set_precision(model, chosen.precision, device_type)
     model.train()
     small = _like(model, repeat_rows(inputs, chosen.micro_batch))
     screen_module(model, small, chosen, random_allowed=randomness == "independent")
+    if mesh is not None:
+        _broadcast(model)
     view = _view(model, small) if chosen.tp > 1 or chosen.pp > 1 else None
-    if mesh is None:
-        stages = [_stage(model, chosen, None, {})]
-        return DistributedTraining(
-            plan=chosen,
-            mesh=None,
-            stages=stages,
-            loss=loss,
-            optimizer=optimizer(model.parameters()),
-            root=root,
-            every=every,
-        )
-    _broadcast(model)
     splits = _splits(model, view, chosen)
-    if chosen.pp > 1:
-        assert view is not None
-        return _pipelined(model, small, view, chosen, mesh, splits, loss, optimizer, root, every)
-    if chosen.dp > 1:
-        from airflow_training.execution.replicated_norm import replicate_batch_norms
-
-        axis = "shards" if chosen.zero else "replicas"
-        replicate_batch_norms(model, mesh[axis].get_group())
-    stages = [_stage(model, chosen, mesh, splits)]
+    pipeline: PipelineRun | None = None
+    if view is not None and mesh is not None and chosen.pp > 1:
+        stages, pipeline = _pipelined(model, small, view, chosen, mesh, splits, loss)
+    else:
+        stages = [_stage(model, chosen, mesh, splits)]
     training = DistributedTraining(
         plan=chosen,
         mesh=mesh,
         stages=stages,
         loss=loss,
-        optimizer=optimizer(model.parameters()),
+        optimizer=optimizer([each for stage in stages for each in stage.bare.parameters()]),
+        pipeline=pipeline,
         root=root,
         every=every,
     )
-    whole = repeat_rows((*inputs, target), chosen.global_batch)
 
     def passes() -> None:
-        with training._rules():
-            training.accumulate(whole[:-1], whole[-1])
+        with training.rules():
+            if pipeline is not None:
+                _pass_stages(stages, pipeline, small)
+            else:
+                whole = repeat_rows((*inputs, target), chosen.global_batch)
+                training.accumulate(whole[:-1], whole[-1])
 
-    try_passes([model], passes, chosen)
+    if pipeline is None or chosen.tp > 1:
+        try_passes([stage.bare for stage in stages], passes, chosen)
     return training
 
 
@@ -131,16 +130,6 @@ def _chosen(plan: ExecutionPlan | str | os.PathLike[str] | None) -> ExecutionPla
     return None
 
 
-def _serial(
-    model: torch.nn.Module, loss: Any, optimizer: Any, root: Any, every: Any
-) -> DistributedTraining:
-    stage = StageModule(index=0, run=model, bare=model, names=_names(model))
-    made = optimizer(model.parameters())
-    return DistributedTraining(
-        plan=None, mesh=None, stages=[stage], loss=loss, optimizer=made, root=root, every=every
-    )
-
-
 def _stage(
     model: torch.nn.Module,
     plan: ExecutionPlan,
@@ -149,6 +138,10 @@ def _stage(
 ) -> StageModule:
     """Make the only stage of a training without a pipeline."""
     names = _names(model)
+    if mesh is not None and plan.dp > 1:
+        from airflow_training.execution.replicated_norm import replicate_batch_norms
+
+        replicate_batch_norms(model, mesh[replica_axis(plan)].get_group())
     for block in list(blocks(model)) or [model]:
         recompute_activations(block, plan.recompute)
     run: Any = _dressed(model, plan, mesh, splits)
@@ -179,10 +172,8 @@ def _pipelined(
     mesh: DeviceMesh,
     splits: dict[str, int | None],
     loss: Any,
-    optimizer: Any,
-    root: Any,
-    every: Any,
-) -> DistributedTraining:
+) -> tuple[list[StageModule], PipelineRun]:
+    """Make this rank's stages, and what runs them."""
     names = _names(model)
     pipe, shared, places = cut_module(model, inputs, view, plan)
     group = mesh["pp"].get_group()
@@ -199,43 +190,31 @@ def _pipelined(
             for name, _ in named
             if name in names
         }
-        if not list(module.parameters()):
-            raise InputError.of(
-                code="EmptyStage",
-                field="strategy.pp",
-                message=f"stage {index} of {plan.stages} would hold no parameter",
-                value=plan.pp,
-            )
         read_given(module)
         recompute_activations(module, plan.recompute)
         own = {name: splits.get(first) for name, first in here.items()}
-        run = _dressed(module, plan, mesh, own)
+        dressed = _dressed(module, plan, mesh, own)
         feed.attach(module, index)
-        stages.append(StageModule(index=index, run=run, bare=module, names=here))
+        stages.append(StageModule(index=index, run=dressed, bare=module, names=here))
         runtimes.append(pipe.build_stage(index, device, group))
 
-    def passes() -> None:
-        feed.begin([inputs])
-        for stage in stages:
-            _pass_once(stage.run, _stage_inputs(stage.bare))
-
-    training = DistributedTraining(
-        plan=plan,
-        mesh=mesh,
-        stages=stages,
-        loss=loss,
-        optimizer=optimizer([p for stage in stages for p in stage.bare.parameters()]),
+    run = PipelineRun(
         schedule=make_schedule(plan, runtimes, loss),
         shared=shared,
         feed=feed,
         first_inputs=places,
-        root=root,
-        every=every,
+        group=group,
     )
-    if plan.tp > 1:
-        with tensor_rules():
-            try_passes([stage.bare for stage in stages], passes, plan)
-    return training
+    return stages, run
+
+
+def _pass_stages(
+    stages: Sequence[StageModule], pipeline: PipelineRun, inputs: tuple[Any, ...]
+) -> None:
+    """Run each stage by itself: no other stage waits for one that cannot."""
+    pipeline.feed.begin([inputs])
+    for stage in stages:
+        _pass_once(stage.run, _stage_inputs(stage.bare))
 
 
 def _stage_inputs(stage: torch.fx.GraphModule) -> tuple[Any, ...]:
@@ -244,7 +223,12 @@ def _stage_inputs(stage: torch.fx.GraphModule) -> tuple[Any, ...]:
 
     metas = [node.meta["val"] for node in stage.graph.nodes if node.op == "placeholder"]
     return tuple(
-        torch.zeros(meta.shape, dtype=meta.dtype, requires_grad=meta.is_floating_point())
+        torch.zeros(
+            meta.shape,
+            dtype=meta.dtype,
+            device=meta.device,
+            requires_grad=meta.is_floating_point(),
+        )
         for meta in metas
     )
 

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 from airflow_training.errors import InputError
 from airflow_training.execution.execution_plan import ExecutionPlan
 from airflow_training.execution.stage_cuts import find_stage_starts
-from airflow_training.execution.stage_inputs import feed_later_stages, first_stage_places
+from airflow_training.execution.stage_inputs import (
+    InputFeed,
+    feed_later_stages,
+    first_stage_places,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_training.planning.view.computation import ComputationView
 
-__all__ = ["SharedParameter", "cut_module", "make_schedule", "sum_shared_gradients"]
+__all__ = ["PipelineRun", "SharedParameter", "cut_module", "make_schedule", "sum_shared_gradients"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,19 @@ class SharedParameter:
 
     names: dict[int, str]
     """Stage -> its name there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineRun:
+    """What a step of a pipeline needs beside its stages."""
+
+    schedule: Any
+    shared: Sequence[SharedParameter]
+    feed: InputFeed
+    first_inputs: Sequence[int]
+    """Which inputs of the module the first stage takes."""
+    group: ProcessGroup
+    """The ranks that hold the stages of one replica."""
 
 
 def cut_module(

@@ -30,7 +30,7 @@ def recompute_activations(module: torch.nn.Module, mode: str) -> None:
     aten = torch.ops.aten
     kept = {getattr(aten, name).default for name in _KEPT}
 
-    def policy(context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    def policy(_: Any, operator: Any, *__: Any, **___: Any) -> CheckpointPolicy:
         if operator in kept:
             return CheckpointPolicy.MUST_SAVE
         return CheckpointPolicy.PREFER_RECOMPUTE

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed.device_mesh import DeviceMesh
 
-__all__ = ["blocks", "replicate_module", "sync_gradients"]
+__all__ = ["blocks", "replica_axis", "replicate_module", "sync_gradients"]
 
 
 def blocks(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
@@ -37,6 +37,11 @@ def blocks(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
                 yield from found(child)
 
     yield from found(module)
+
+
+def replica_axis(plan: ExecutionPlan) -> str:
+    """Return the axis of the mesh along which replicas lie."""
+    return "shards" if plan.zero else "replicas"
 
 
 def replicate_module(

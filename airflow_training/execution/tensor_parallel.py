@@ -177,7 +177,7 @@ def _register_attention() -> None:
     aten = torch.ops.aten
 
     def rows(tensors: int, outputs: int) -> Callable[..., Any]:
-        def rule(*args: Any, **kwargs: Any) -> Any:
+        def rule(*args: Any, **_: Any) -> Any:
             others = len(args) - tensors
             return [
                 ([place] * outputs, [place] * tensors + [None] * others)

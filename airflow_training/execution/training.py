@@ -12,10 +12,9 @@ from airflow_training.checkpoints.saver import Saver
 from airflow_training.errors import InputError
 from airflow_training.execution.execution_plan import ExecutionPlan
 from airflow_training.execution.microbatches import micro_batch_rows, split_batch, take_rows
-from airflow_training.execution.pipeline_stages import SharedParameter, sum_shared_gradients
-from airflow_training.execution.replicas import sync_gradients
+from airflow_training.execution.pipeline_stages import PipelineRun, sum_shared_gradients
+from airflow_training.execution.replicas import replica_axis, sync_gradients
 from airflow_training.execution.saved_state import capture_state, restore_state
-from airflow_training.execution.stage_inputs import InputFeed
 from airflow_training.execution.tensor_parallel import tensor_rules
 
 if TYPE_CHECKING:
@@ -49,14 +48,11 @@ class DistributedTraining:
         stages: Sequence[StageModule],
         loss: Callable[..., Any],
         optimizer: torch.optim.Optimizer,
-        schedule: Any = None,
-        shared: Sequence[SharedParameter] = (),
-        feed: InputFeed | None = None,
-        first_inputs: Sequence[int] = (),
+        pipeline: PipelineRun | None = None,
         root: Any = None,
         every: Any = None,
     ) -> None:
-        """Take the parts that `distribute` made; those from `schedule` to `first_inputs` are a pipeline's."""
+        """Take the parts that `distribute` made."""
         self.plan = plan
         self.mesh = mesh
         self.optimizer = optimizer
@@ -64,10 +60,13 @@ class DistributedTraining:
         """Steps that are done."""
         self._stages = stages
         self._loss = loss
-        self._schedule = schedule
-        self._shared = shared
-        self._feed = feed
-        self._first_inputs = first_inputs
+        self._pipeline = pipeline
+        self._replica = 0
+        self._replicas: Any = None
+        if plan is not None and mesh is not None and plan.dp > 1:
+            axis = replica_axis(plan)
+            self._replica = mesh.get_local_rank(axis)
+            self._replicas = mesh[axis].get_group()
         place, agreement = distributed()
         self._saver = Saver(root=root, every=every, place=place, agreement=agreement)
         self._saves = False
@@ -91,11 +90,11 @@ class DistributedTraining:
         """
         inputs, target = split_batch(batch)
         self.optimizer.zero_grad()
-        with self._rules():
-            if self._schedule is None:
+        with self.rules():
+            if self._pipeline is None:
                 loss = self.accumulate(inputs, target)
             else:
-                loss = self._run_schedule(inputs, target)
+                loss = self._run_schedule(self._pipeline, inputs, target)
             self.optimizer.step()
         self.steps += 1
         if self._saves:
@@ -152,56 +151,47 @@ class DistributedTraining:
                 ).clone()
                 for name, tensor in self._held
             }
-        if self.mesh is None or self.plan is None or self.plan.pp == 1:
+        if self._pipeline is None:
             return mine
-        group = self.mesh["pp"].get_group()
-        parts: list[Any] = [None] * self.plan.pp
-        dist.all_gather_object(parts, mine, group=group)
+        parts: list[Any] = [None] * dist.get_world_size(self._pipeline.group)
+        dist.all_gather_object(parts, mine, group=self._pipeline.group)
         return {name: tensor for part in parts for name, tensor in part.items()}
 
     def _capture(self) -> dict[str, Any]:
         return capture_state(self._held, self.optimizer, step=self.steps)
 
-    def _run_schedule(self, inputs: tuple[Any, ...], target: Any) -> torch.Tensor:
+    def _run_schedule(
+        self, pipeline: PipelineRun, inputs: tuple[Any, ...], target: Any
+    ) -> torch.Tensor:
         import torch
         import torch.distributed as dist
 
-        assert self.mesh is not None and self.plan is not None and self._feed is not None
         rows = self._rows(target)
-        stage = self._stages[0]
+        like = next(self._stages[0].bare.parameters())
         own = {each.index: each.bare for each in self._stages}
-        losses: list[torch.Tensor] = []
+        parts = [self._moved(take_rows(inputs, part), self._stages[0]) for part in rows]
+        pipeline.feed.begin(parts)
         given: tuple[Any, ...] = ()
-        expected: Any = None
-        parts = [self._moved(take_rows(inputs, part), stage) for part in rows]
-        self._feed.begin(parts)
         if 0 in own:
             columns = list(zip(*parts, strict=True))
-            given = tuple(_joined(columns[place]) for place in self._first_inputs)
-        if self.plan.stages - 1 in own:
-            (expected,) = self._moved((_joined([target[part] for part in rows]),), stage)
-        self._schedule.step(*given, target=expected, losses=losses, return_outputs=False)
-        group = self.mesh["pp"].get_group()
-        sum_shared_gradients(self._shared, own, group)
-        device = next(stage.bare.parameters()).device
-        dtype = next(stage.bare.parameters()).dtype
-        total = torch.stack(losses).mean().detach() if losses else torch.zeros((), device=device)
-        total = total.to(dtype)
-        last = dist.get_global_rank(group, (self.plan.stages - 1) % self.plan.pp)
-        dist.broadcast(total, last, group=group)
+            given = tuple(torch.cat(columns[place]) for place in pipeline.first_inputs)
+        (expected,) = self._moved((torch.cat([target[part] for part in rows]),), self._stages[0])
+        losses: list[torch.Tensor] = []
+        pipeline.schedule.step(*given, target=expected, losses=losses, return_outputs=False)
+        sum_shared_gradients(pipeline.shared, own, pipeline.group)
+        total = torch.zeros((), device=like.device, dtype=like.dtype)
+        if losses:  # the rank of the last stage has them
+            total += torch.stack(losses).mean().detach()
+        dist.all_reduce(total, group=pipeline.group)
         return self._mean(total)
 
     def _mean(self, loss: Any) -> torch.Tensor:
         import torch.distributed as dist
 
-        if self.mesh is not None and self.plan is not None and self.plan.dp > 1:
-            dist.all_reduce(loss, group=self._replica_group())
-            loss = loss / self.plan.dp
+        if self._replicas is not None:
+            dist.all_reduce(loss, group=self._replicas)
+            loss = loss / dist.get_world_size(self._replicas)
         return loss  # type: ignore[no-any-return]
-
-    def _replica_group(self) -> Any:
-        assert self.mesh is not None and self.plan is not None
-        return self.mesh["shards" if self.plan.zero else "replicas"].get_group()
 
     def _rows(self, target: Any) -> list[slice]:
         if self.plan is None:
@@ -215,10 +205,7 @@ class DistributedTraining:
                 allowed=(self.plan.global_batch,),
                 hint="every rank gives the whole batch; the plan says which part it trains on",
             )
-        replica = 0
-        if self.mesh is not None:
-            replica = self.mesh.get_local_rank("shards" if self.plan.zero else "replicas")
-        return micro_batch_rows(self.plan, replica)
+        return micro_batch_rows(self.plan, self._replica)
 
     def _moved(self, values: Sequence[Any], stage: StageModule) -> tuple[Any, ...]:
         """Bring tensors to the device, and floats into the type, of the parameters."""
@@ -236,13 +223,8 @@ class DistributedTraining:
             return nullcontext()
         return sync_gradients(module, self.plan, last=last)  # type: ignore[no-any-return]
 
-    def _rules(self) -> AbstractContextManager[Any]:
+    def rules(self) -> AbstractContextManager[Any]:
+        """Hold what tensor parallel passes need of torch, around a whole step."""
         if self.plan is None or self.plan.tp == 1:
             return nullcontext()
         return tensor_rules()
-
-
-def _joined(parts: Sequence[Any]) -> Any:
-    import torch
-
-    return torch.cat(list(parts)) if isinstance(parts[0], torch.Tensor) else parts[0]

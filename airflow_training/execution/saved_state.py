@@ -91,9 +91,9 @@ def restore_state(
             for path, entry in tree.shards(document):
                 if path[0] == "optimizer" and path[1] in modules and path not in templates:
                     template = modules[path[1]]
-                    like = tuple(entry["shape"]) == tuple(template.shape)
+                    like = tuple(entry["whole"]) == tuple(template.shape)
                     dtype = tree.decode({"$shard": entry}, blobs).tensor.dtype
-                    want(path, dtype, template if like else torch.empty(tuple(entry["shape"])))
+                    want(path, dtype, template if like else torch.empty(tuple(entry["whole"])))
             for name, values in tree.decode(document, blobs)["optimizer"].items():
                 for key, value in values.items():
                     if not isinstance(value, Shard):

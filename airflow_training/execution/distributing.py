@@ -12,7 +12,12 @@ from airflow_training.execution.execution_plan import ExecutionPlan, read_plan
 from airflow_training.execution.mesh import make_mesh, world_size
 from airflow_training.execution.microbatches import repeat_rows, split_batch
 from airflow_training.execution.parameter_splits import split_dimensions
-from airflow_training.execution.pipeline_stages import PipelineRun, cut_module, make_schedule
+from airflow_training.execution.pipeline_stages import (
+    PipelineRun,
+    cut_module,
+    drop_unread,
+    make_schedule,
+)
 from airflow_training.execution.precision import autocast_forward, set_precision
 from airflow_training.execution.recomputation import recompute_activations
 from airflow_training.execution.replicas import blocks, replica_axis, replicate_module
@@ -184,6 +189,7 @@ def _pipelined(
     feed = InputFeed()
     for index in range(rank, plan.stages, plan.pp):
         module = pipe.get_stage_module(index)
+        drop_unread(module)
         here = {
             name: names[name]
             for named in (module.named_parameters(), module.named_buffers())

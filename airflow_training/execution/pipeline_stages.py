@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
+from functools import reduce
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,14 @@ if TYPE_CHECKING:
 
     from airflow_training.planning.view.computation import ComputationView
 
-__all__ = ["PipelineRun", "SharedParameter", "cut_module", "make_schedule", "sum_shared_gradients"]
+__all__ = [
+    "PipelineRun",
+    "SharedParameter",
+    "cut_module",
+    "drop_unread",
+    "make_schedule",
+    "sum_shared_gradients",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +112,21 @@ def cut_module(
             value=plan.pp,
         )
     return pipe, shared, places
+
+
+def drop_unread(stage: torch.nn.Module) -> None:
+    """Take from a stage the parameters that it never reads: stale copies of those that stages share."""
+    read = {
+        id(reduce(getattr, str(node.target).split("."), inner))
+        for inner in stage.modules()
+        if hasattr(inner, "graph")
+        for node in inner.graph.nodes
+        if node.op == "get_attr"
+    }
+    for inner in stage.modules():
+        for key, parameter in list(inner._parameters.items()):
+            if parameter is not None and id(parameter) not in read:
+                del inner._parameters[key]
 
 
 def make_schedule(plan: ExecutionPlan, stages: Sequence[Any], loss: Callable[..., Any]) -> Any:

@@ -119,8 +119,7 @@ def drop_unread(stage: torch.nn.Module) -> None:
     read = {
         id(reduce(getattr, str(node.target).split("."), inner))
         for inner in stage.modules()
-        if hasattr(inner, "graph")
-        for node in inner.graph.nodes
+        for node in getattr(getattr(inner, "graph", None), "nodes", ())
         if node.op == "get_attr"
     }
     for inner in stage.modules():

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.nn.functional import all_reduce
+from torch.distributed.nn import functional
 from torch.distributed.tensor import DTensor, Replicate
 
 __all__ = ["ReplicatedBatchNorm", "replicate_batch_norms"]
@@ -39,24 +39,28 @@ class ReplicatedBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         dims = [0, *range(2, values.dim())]
         shape = [1, -1, *[1] * (values.dim() - 2)]
         count = values.numel() // values.shape[1] * dist.get_world_size(self.group)
-        mean = all_reduce(values.sum(dims), group=self.group) / count
+        mean: Any = self._sum(values.sum(dims)) / count
         centred = values - mean.view(shape)
-        variance = all_reduce(centred.square().sum(dims), group=self.group) / count
+        variance: Any = self._sum(centred.square().sum(dims)) / count
         if self.track_running_stats:
             self._follow(mean.detach(), variance.detach() * count / (count - 1))
-        result = centred / torch.sqrt(variance + self.eps).view(shape)
+        result: torch.Tensor = centred / torch.sqrt(variance + self.eps).view(shape)
         if weight is not None and bias is not None:
             result = result * weight.view(shape) + bias.view(shape)
         return result
 
+    def _sum(self, values: torch.Tensor) -> Any:
+        return functional.all_reduce(values, group=self.group)  # type: ignore[no-untyped-call]
+
     def _follow(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
+        norm: Any = self
         with torch.no_grad():
-            self.num_batches_tracked.add_(1)
+            norm.num_batches_tracked.add_(1)
             share = (
-                1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+                1.0 / float(norm.num_batches_tracked) if self.momentum is None else self.momentum
             )
-            self.running_mean.lerp_(mean, share)
-            self.running_var.lerp_(variance, share)
+            norm.running_mean.lerp_(mean, share)
+            norm.running_var.lerp_(variance, share)
 
 
 def replicate_batch_norms(module: torch.nn.Module, group: dist.ProcessGroup) -> None:
@@ -64,4 +68,4 @@ def replicate_batch_norms(module: torch.nn.Module, group: dist.ProcessGroup) -> 
     for inner in module.modules():
         if isinstance(inner, torch.nn.modules.batchnorm._BatchNorm):
             inner.__class__ = ReplicatedBatchNorm
-            inner.group = group
+            inner.group = group  # type: ignore[assignment]

@@ -59,6 +59,7 @@ def test_ranks_without_a_plan_are_refused(monkeypatch):
         distribute(module, loss=nn.MSELoss(), optimizer=torch.optim.SGD, example=(1, 2))
 
 
+@pytest.mark.e2e
 def test_a_batch_of_another_size_than_the_plans_is_refused():
     plan = ExecutionPlan(global_batch=8, micro_batch=4)
     example = torch.ones(4, 4), torch.ones(4, 4)

@@ -247,7 +247,7 @@ def _pass_once(module: Any, inputs: tuple[Any, ...]) -> None:
         value.sum() for value in outputs if isinstance(value, torch.Tensor) and value.requires_grad
     )
     if isinstance(total, torch.Tensor):
-        total.backward()
+        total.backward()  # type: ignore[no-untyped-call]
 
 
 def _splits(

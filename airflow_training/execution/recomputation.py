@@ -37,5 +37,5 @@ def recompute_activations(module: torch.nn.Module, mode: str) -> None:
 
     given: dict[str, Any] = {}
     if mode == "selective":
-        given["context_fn"] = lambda: create_selective_checkpoint_contexts(policy)
+        given["context_fn"] = lambda: create_selective_checkpoint_contexts(policy)  # type: ignore[no-untyped-call]
     wrap_forward(module, lambda forward: partial(checkpoint, forward, use_reentrant=False, **given))

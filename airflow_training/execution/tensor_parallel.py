@@ -157,7 +157,7 @@ def _look_up(function: Any, mesh: DeviceMesh, args: tuple[Any, ...], kwargs: Any
     if isinstance(indices, DTensor):
         indices = indices.redistribute(mesh, whole).to_local()
     rows = weight.to_local()
-    start = weight.__create_chunk_list__()[0].offsets[0] if len(rows) else 0
+    start = weight.__create_chunk_list__()[0].offsets[0] if len(rows) else 0  # type: ignore[no-untyped-call]
     inside = (indices >= start) & (indices < start + len(rows))
     if len(rows):
         found = torch.nn.functional.embedding((indices - start).masked_fill(~inside, 0), rows)

@@ -53,6 +53,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "logs": ("airflow", *CLIENTS, "sqlalchemy"),
     "checkpoints": ("airflow", *CLIENTS, "sqlalchemy"),
     "remote_data": ("airflow", *CLIENTS, "sqlalchemy", "torch"),
+    "execution": ("airflow", *CLIENTS, "sqlalchemy"),
     "state": ("airflow", *CLIENTS),
     "runtimes": ("airflow", "sqlalchemy"),
     "accounts": ("airflow", *CLIENTS, "sqlalchemy"),
@@ -95,6 +96,18 @@ ALONE: dict[str, frozenset[str]] = {
             "interception.asking",
             "interception.classification",
             "interception.protocol",
+        }
+    ),
+    "execution": frozenset(
+        {
+            "checkpoints.checkpointer",
+            "checkpoints.errors",
+            "checkpoints.resharding",
+            "checkpoints.saver",
+            "checkpoints.torch_state",
+            "checkpoints.tree",
+            "planning.sources",
+            "planning.view",
         }
     ),
 }
@@ -147,6 +160,20 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("starting",),
     ),
     "planning": (("view",), ("reshard", "cost"), ("search", "sources"), ("answers",)),
+    "execution": (
+        (
+            "execution_plan",
+            "forwarding",
+            "parameter_splits",
+            "replicated_norm",
+            "saved_state",
+            "stage_cuts",
+        ),
+        ("mesh", "microbatches", "precision", "recomputation", "replicas", "stage_inputs"),
+        ("pipeline_stages", "screening", "tensor_parallel", "trial_run"),
+        ("training",),
+        ("distributing",),
+    ),
     "interchange": (
         ("report",),
         ("accounts", "comments"),

@@ -1,0 +1,298 @@
+"""`distribute`: a module, a loss and an optimizer become a training that its plan splits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_training.errors import InputError
+from airflow_training.execution.execution_plan import ExecutionPlan, read_plan
+from airflow_training.execution.mesh import make_mesh, world_size
+from airflow_training.execution.microbatches import repeat_rows, split_batch
+from airflow_training.execution.parameter_splits import split_dimensions
+from airflow_training.execution.pipeline_stages import (
+    PipelineRun,
+    cut_module,
+    drop_unread,
+    make_schedule,
+)
+from airflow_training.execution.precision import autocast_forward, set_precision
+from airflow_training.execution.recomputation import recompute_activations
+from airflow_training.execution.replicas import blocks, replica_axis, replicate_module
+from airflow_training.execution.screening import screen_module
+from airflow_training.execution.stage_inputs import InputFeed, read_given
+from airflow_training.execution.tensor_parallel import (
+    distribute_parameters,
+    whole_at_the_edges,
+)
+from airflow_training.execution.training import DistributedTraining, StageModule
+from airflow_training.execution.trial_run import try_passes
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from airflow_training.planning.view.computation import ComputationView
+
+__all__ = ["distribute"]
+
+
+def distribute(
+    model: torch.nn.Module,
+    *,
+    loss: Callable[[Any, Any], torch.Tensor],
+    optimizer: Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer],
+    example: Any,
+    plan: ExecutionPlan | str | os.PathLike[str] | None = None,
+    randomness: Literal["refuse", "independent"] = "refuse",
+    root: str | os.PathLike[str] | None = None,
+    every: Any = None,
+) -> DistributedTraining:
+    """Split a training as a plan says; its steps equal those of the serial one with the same micro-batches.
+
+    Args:
+        model: as for one device; it is changed in place. Rank 0's weights count.
+        loss: of the module's output and the target: a scalar, a mean over samples.
+        optimizer: makes the optimizer of the parameters it is given: those that this rank holds a part of.
+        example: a batch, a pair of inputs and target; it is looked at and not trained on. Dimension 0 is the batch.
+        plan: a plan or its file; None takes the file that `PLAN_FILE` names, and without that there is no split.
+        randomness: `independent` lets modules draw random numbers that differ from those of the serial training.
+        root: folder or address of checkpoints, where no job says one.
+        every: as of `Checkpointer`.
+
+    Raises:
+        InputError: plan, ranks and module do not go together; names field, operator or module, on every rank,
+            before any step.
+
+    """
+    chosen = _chosen(plan)
+    inputs, target = split_batch(example)
+    if chosen is None:
+        stage = StageModule(index=0, run=model, bare=model, names=_names(model))
+        return DistributedTraining(
+            plan=None,
+            mesh=None,
+            stages=[stage],
+            loss=loss,
+            optimizer=optimizer(model.parameters()),
+            root=root,
+            every=every,
+        )
+    device_type = next(model.parameters()).device.type
+    mesh = make_mesh(chosen, device_type)
+    set_precision(model, chosen.precision, device_type)
+    model.train()
+    small = _like(model, repeat_rows(inputs, chosen.micro_batch))
+    screen_module(model, small, chosen, random_allowed=randomness == "independent")
+    if mesh is not None:
+        _broadcast(model)
+    view = _view(model, small) if chosen.tp > 1 or chosen.pp > 1 else None
+    splits = _splits(model, view, chosen)
+    pipeline: PipelineRun | None = None
+    if view is not None and mesh is not None and chosen.pp > 1:
+        stages, pipeline = _pipelined(model, small, view, chosen, mesh, splits, loss)
+    else:
+        stages = [_stage(model, chosen, mesh, splits)]
+    training = DistributedTraining(
+        plan=chosen,
+        mesh=mesh,
+        stages=stages,
+        loss=loss,
+        optimizer=optimizer([each for stage in stages for each in stage.bare.parameters()]),
+        pipeline=pipeline,
+        root=root,
+        every=every,
+    )
+
+    def passes() -> None:
+        with training.rules():
+            if pipeline is not None:
+                _pass_stages(stages, pipeline, small)
+            else:
+                whole = repeat_rows((*inputs, target), chosen.global_batch)
+                training.accumulate(whole[:-1], whole[-1])
+
+    if pipeline is None or chosen.tp > 1:
+        try_passes([stage.bare for stage in stages], passes, chosen)
+    return training
+
+
+def _chosen(plan: ExecutionPlan | str | os.PathLike[str] | None) -> ExecutionPlan | None:
+    if isinstance(plan, ExecutionPlan):
+        return plan
+    path = plan if plan is not None else os.environ.get("PLAN_FILE")
+    if path is not None:
+        return read_plan(Path(path))
+    if world_size() > 1:
+        raise InputError.of(
+            code="NoPlan",
+            field="PLAN_FILE",
+            message=f"{world_size()} ranks were started, and no plan says how to split the training",
+            hint="give the job a plan with `apply: [replicas, env, microBatch]`, or `plan=` here",
+        )
+    return None
+
+
+def _stage(
+    model: torch.nn.Module,
+    plan: ExecutionPlan,
+    mesh: DeviceMesh | None,
+    splits: dict[str, int | None],
+) -> StageModule:
+    """Make the only stage of a training without a pipeline."""
+    names = _names(model)
+    if mesh is not None and plan.dp > 1:
+        from airflow_training.execution.replicated_norm import replicate_batch_norms
+
+        replicate_batch_norms(model, mesh[replica_axis(plan)].get_group())
+    for block in list(blocks(model)) or [model]:
+        recompute_activations(block, plan.recompute)
+    run: Any = _dressed(model, plan, mesh, splits)
+    return StageModule(index=0, run=run, bare=model, names=names)
+
+
+def _dressed(
+    module: torch.nn.Module,
+    plan: ExecutionPlan,
+    mesh: DeviceMesh | None,
+    splits: dict[str, int | None],
+) -> Any:
+    if mesh is not None and plan.tp > 1:
+        distribute_parameters(module, mesh["tp"], splits)
+    autocast_forward(module, plan.precision, next(module.parameters()).device.type)
+    if mesh is None:
+        return module
+    if plan.tp > 1:
+        whole_at_the_edges(module, mesh["tp"], sequence_parallel=plan.sequence_parallel)
+    return replicate_module(module, plan, mesh)
+
+
+def _pipelined(
+    model: torch.nn.Module,
+    inputs: tuple[Any, ...],
+    view: ComputationView,
+    plan: ExecutionPlan,
+    mesh: DeviceMesh,
+    splits: dict[str, int | None],
+    loss: Any,
+) -> tuple[list[StageModule], PipelineRun]:
+    """Make this rank's stages, and what runs them."""
+    names = _names(model)
+    pipe, shared, places = cut_module(model, inputs, view, plan)
+    group = mesh["pp"].get_group()
+    rank = mesh.get_local_rank("pp")
+    device = next(model.parameters()).device
+    stages: list[StageModule] = []
+    runtimes: list[Any] = []
+    feed = InputFeed()
+    for index in range(rank, plan.stages, plan.pp):
+        module = pipe.get_stage_module(index)
+        drop_unread(module)
+        here = {
+            name: names[name]
+            for named in (module.named_parameters(), module.named_buffers())
+            for name, _ in named
+            if name in names
+        }
+        read_given(module)
+        recompute_activations(module, plan.recompute)
+        own = {name: splits.get(first) for name, first in here.items()}
+        dressed = _dressed(module, plan, mesh, own)
+        feed.attach(module, index)
+        stages.append(StageModule(index=index, run=dressed, bare=module, names=here))
+        runtimes.append(pipe.build_stage(index, device, group))
+
+    run = PipelineRun(
+        schedule=make_schedule(plan, runtimes, loss),
+        shared=shared,
+        feed=feed,
+        first_inputs=places,
+        group=group,
+    )
+    return stages, run
+
+
+def _pass_stages(
+    stages: Sequence[StageModule], pipeline: PipelineRun, inputs: tuple[Any, ...]
+) -> None:
+    """Run each stage by itself: no other stage waits for one that cannot."""
+    pipeline.feed.begin([inputs])
+    for stage in stages:
+        _pass_once(stage.run, _stage_inputs(stage.bare))
+
+
+def _stage_inputs(stage: torch.fx.GraphModule) -> tuple[Any, ...]:
+    """Return tensors like those a stage will be given."""
+    import torch
+
+    metas = [node.meta["val"] for node in stage.graph.nodes if node.op == "placeholder"]
+    return tuple(
+        torch.zeros(
+            meta.shape,
+            dtype=meta.dtype,
+            device=meta.device,
+            requires_grad=meta.is_floating_point(),
+        )
+        for meta in metas
+    )
+
+
+def _pass_once(module: Any, inputs: tuple[Any, ...]) -> None:
+    import torch
+
+    outputs = torch.utils._pytree.tree_leaves(module(*inputs))
+    total = sum(
+        value.sum() for value in outputs if isinstance(value, torch.Tensor) and value.requires_grad
+    )
+    if isinstance(total, torch.Tensor):
+        total.backward()  # type: ignore[no-untyped-call]
+
+
+def _splits(
+    model: torch.nn.Module, view: ComputationView | None, plan: ExecutionPlan
+) -> dict[str, int | None]:
+    if view is None or plan.tp == 1:
+        return {}
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    return split_dimensions(view, shapes, sequence_parallel=plan.sequence_parallel)
+
+
+def _view(model: torch.nn.Module, inputs: tuple[Any, ...]) -> ComputationView:
+    from airflow_training.planning.sources.torch import trace
+
+    return trace(model, inputs)
+
+
+def _names(model: torch.nn.Module) -> dict[str, str]:
+    """Map every name of a parameter or buffer to its first one."""
+    first: dict[int, str] = {}
+    return {
+        name: first.setdefault(id(tensor), name)
+        for named in (
+            model.named_parameters(remove_duplicate=False),
+            model.named_buffers(remove_duplicate=False),
+        )
+        for name, tensor in named
+    }
+
+
+def _like(model: torch.nn.Module, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    like = next(model.parameters())
+    return tuple(
+        value.to(like.device, like.dtype if value.is_floating_point() else None)
+        if hasattr(value, "is_floating_point")
+        else value
+        for value in values
+    )
+
+
+def _broadcast(model: torch.nn.Module) -> None:
+    """Give all ranks the weights of rank 0."""
+    import torch
+    import torch.distributed as dist
+
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            dist.broadcast(tensor.data, 0)

@@ -1,0 +1,41 @@
+"""Recomputation of activations in the backward pass, by `torch.utils.checkpoint`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_training.execution.forwarding import wrap_forward
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["recompute_activations"]
+
+_KEPT = ("mm", "addmm", "convolution", "linear", "embedding")
+"""Operators whose results `selective` keeps: costly to run again. Attention, norms and activations run again."""
+
+
+def recompute_activations(module: torch.nn.Module, mode: str) -> None:
+    """Let a module keep its inputs only (`full`), or what products return (`selective`); names stay."""
+    import torch
+    from torch.utils.checkpoint import (
+        CheckpointPolicy,
+        checkpoint,
+        create_selective_checkpoint_contexts,
+    )
+
+    if mode == "none":
+        return
+    aten = torch.ops.aten
+    kept = {getattr(aten, name).default for name in _KEPT}
+
+    def policy(_: Any, operator: Any, *__: Any, **___: Any) -> CheckpointPolicy:
+        if operator in kept:
+            return CheckpointPolicy.MUST_SAVE
+        return CheckpointPolicy.PREFER_RECOMPUTE
+
+    given: dict[str, Any] = {}
+    if mode == "selective":
+        given["context_fn"] = lambda: create_selective_checkpoint_contexts(policy)  # type: ignore[no-untyped-call]
+    wrap_forward(module, lambda forward: partial(checkpoint, forward, use_reentrant=False, **given))

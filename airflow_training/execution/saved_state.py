@@ -1,0 +1,131 @@
+"""The state of a split training by the names of parameters, each rank's part a box of the whole tensor.
+
+So a checkpoint says nothing of the split that wrote it: another number of ranks in another split takes from it
+what it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_training.checkpoints import resharding, torch_state, tree
+from airflow_training.checkpoints.saver import ResumePoint
+from airflow_training.checkpoints.tree import Shard
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["capture_state", "restore_state"]
+
+
+def capture_state(
+    held: Sequence[tuple[str, Any]], optimizer: torch.optim.Optimizer, *, step: int
+) -> dict[str, Any]:
+    """Return a tree of this rank's part: parameters, buffers, optimizer state, random numbers.
+
+    Args:
+        held: parameters and buffers, each with its name; copies of one have the same.
+        optimizer: whose parameters are among them.
+        step: steps that are done.
+
+    """
+    names = {id(tensor): name for name, tensor in held}
+    return {
+        "model": {name: _part(tensor) for name, tensor in held},
+        "optimizer": {
+            names[id(parameter)]: {
+                key: _part(value) if hasattr(value, "shape") else value
+                for key, value in entry.items()
+            }
+            for parameter, entry in optimizer.state.items()
+        },
+        "execution": {
+            "step": step,
+            "groups": [
+                {key: value for key, value in group.items() if key != "params"}
+                for group in optimizer.param_groups
+            ],
+        },
+        "rng": torch_state.random_state(),
+    }
+
+
+def restore_state(
+    found: ResumePoint, held: Sequence[tuple[str, Any]], optimizer: torch.optim.Optimizer
+) -> int:
+    """Fill parameters, buffers and optimizer from a checkpoint of any split; return the steps that were done.
+
+    Raises:
+        CheckpointError: it lacks a part, or a shape is another.
+
+    """
+    import torch
+
+    modules = dict(held)
+    state: dict[str, Any] = {"model": {}, "optimizer": {}}
+    templates: dict[tuple[Any, ...], Any] = {}
+    plain: dict[tuple[str, str], Any] = {}
+    wanted: dict[tuple[Any, ...], Any] = {}
+
+    def want(path: tuple[Any, ...], dtype: torch.dtype, template: Any) -> None:
+        shape = tuple(template.shape)
+        empty = torch.empty((0,) * max(len(shape), 1), dtype=dtype)
+        section: Any = {}
+        holder = section
+        for key in path[:-1]:
+            holder = holder.setdefault(key, {})
+        holder[path[-1]] = Shard(empty, shape, (-1,) * len(shape))
+        templates[path] = template
+        wanted.update(resharding.fit_state(section, {path: template}))
+        target = state
+        for key in path[:-1]:
+            section, target = section[key], target.setdefault(key, {})
+        target[path[-1]] = section[path[-1]]
+
+    for name, tensor in modules.items():
+        want(("model", name), tensor.dtype, tensor)
+
+    def parts() -> Iterator[Any]:
+        for document, blobs in found.parts():
+            for path, entry in tree.shards(document):
+                if path[0] == "optimizer" and path[1] in modules and path not in templates:
+                    template = modules[path[1]]
+                    like = tuple(entry["whole"]) == tuple(template.shape)
+                    dtype = tree.decode({"$shard": entry}, blobs).tensor.dtype
+                    want(path, dtype, template if like else torch.empty(tuple(entry["whole"])))
+            for name, values in tree.decode(document, blobs)["optimizer"].items():
+                for key, value in values.items():
+                    if not isinstance(value, Shard):
+                        plain[name, key] = value
+            yield document, blobs
+
+    resharding.fill_state(wanted, parts())
+    with torch.no_grad():
+        for name, tensor in held:
+            value = state["model"][name]
+            local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+            local.copy_(value.tensor if isinstance(value, Shard) else value)
+    updated = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    optimizer.state.clear()
+    for name, tensor in held:
+        if id(tensor) in updated and name in state["optimizer"]:
+            optimizer.state[tensor] = {
+                key: torch_state._as_living(value, tensor)
+                for key, value in state["optimizer"][name].items()
+            } | {key: value for (owner, key), value in plain.items() if owner == name}
+    document = found.state()
+    if found.mine:
+        torch_state.apply_random(document["rng"])
+    groups = document["execution"]["groups"]
+    if len(groups) == len(optimizer.param_groups):
+        for group, saved in zip(optimizer.param_groups, groups, strict=True):
+            group.update(saved)
+    return int(document["execution"]["step"])
+
+
+def _part(tensor: Any) -> Shard:
+    if hasattr(tensor, "device_mesh"):
+        return torch_state.shard_of(tensor)
+    value = tensor.detach()
+    return Shard(value, tuple(value.shape), (0,) * value.dim())

@@ -1,0 +1,190 @@
+"""Tensor parallel modules: parameters become DTensors, and torch's rules say what each operator moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from airflow_training.execution.forwarding import wrap_forward
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed.device_mesh import DeviceMesh
+
+__all__ = ["distribute_parameters", "tensor_rules", "whole_at_the_edges"]
+
+WHOLE = frozenset(
+    {
+        *(f"conv{dims}d" for dims in (1, 2, 3)),
+        *(f"conv_transpose{dims}d" for dims in (1, 2, 3)),
+        *("lstm", "gru", "rnn_tanh", "rnn_relu", "batch_norm", "group_norm"),
+    }
+)
+"""Functions that DTensor has no rule for, or none that splits channels: each rank runs all of it."""
+
+
+def distribute_parameters(
+    module: torch.nn.Module, mesh: DeviceMesh, splits: Mapping[str, int | None]
+) -> None:
+    """Make every parameter a DTensor over `mesh`, in place: split along the dimension given, else whole.
+
+    A parameter that several modules share stays shared.
+    """
+    import torch
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    made: dict[int, torch.nn.Parameter] = {}
+    for inner in module.modules():
+        for key, parameter in list(inner._parameters.items()):
+            if parameter is None:
+                continue
+            if id(parameter) not in made:
+                dim = splits.get(names[id(parameter)])
+                placements = [Replicate() if dim is None else Shard(dim)]
+                made[id(parameter)] = torch.nn.Parameter(
+                    distribute_tensor(parameter.detach(), mesh, placements),
+                    requires_grad=parameter.requires_grad,
+                )
+            setattr(inner, key, made[id(parameter)])
+
+
+def whole_at_the_edges(
+    module: torch.nn.Module, mesh: DeviceMesh, *, sequence_parallel: bool
+) -> None:
+    """Let a module of DTensors take and return plain tensors, equal on all ranks of `mesh`.
+
+    With `sequence_parallel` what comes in is split along dimension 1, where that divides: norms and dropout
+    between products then work on a part of the sequence (Korthikanti et al. 2022, arXiv:2205.05198).
+    """
+    import torch
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    def enter(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or isinstance(value, DTensor):
+            return value
+        whole = DTensor.from_local(value, mesh, [Replicate()], run_check=False)
+        if sequence_parallel and value.dim() == 3 and value.shape[1] % mesh.size() == 0:
+            return whole.redistribute(mesh, [Shard(1)])
+        return whole
+
+    def leave(value: Any) -> Any:
+        if not isinstance(value, DTensor):
+            return value
+        return value.redistribute(mesh, [Replicate()]).to_local()
+
+    def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = torch.utils._pytree.tree_map(enter, (args, kwargs))
+            return torch.utils._pytree.tree_map(leave, forward(*args, **kwargs))
+
+        return wrapped
+
+    wrap_forward(module, wrap)
+
+
+@contextmanager
+def tensor_rules() -> Iterator[None]:
+    """Hold what DTensor lacks, around whole steps: the backward pass and what it runs again need it too.
+
+    Tensors that the module makes itself are taken to be the same on all tensor parallel ranks.
+    """
+    from torch.distributed.tensor.experimental import implicit_replication
+
+    _register_attention()
+    with implicit_replication(), _function_rules():
+        yield
+
+
+def _function_rules() -> AbstractContextManager[Any]:
+    """Run functions of `WHOLE` on whole tensors, and sum what a part of a table has looked up at once."""
+    import torch
+    from torch.distributed.tensor import DTensor, Replicate
+    from torch.overrides import TorchFunctionMode
+
+    class FunctionRules(TorchFunctionMode):
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            name = getattr(function, "__name__", "").partition(".")[0]
+            if name not in WHOLE and name != "embedding":
+                return function(*args, **kwargs)
+            leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+            mesh = next((leaf.device_mesh for leaf in leaves if isinstance(leaf, DTensor)), None)
+            if mesh is None:
+                return function(*args, **kwargs)
+
+            def gathered(value: Any) -> Any:
+                return (
+                    value.redistribute(mesh, [Replicate()]) if isinstance(value, DTensor) else value
+                )
+
+            def local(value: Any) -> Any:
+                return gathered(value).to_local() if isinstance(value, DTensor) else value
+
+            def spread(value: Any) -> Any:
+                if not isinstance(value, torch.Tensor):
+                    return value
+                return DTensor.from_local(value, mesh, [Replicate()], run_check=False)
+
+            tree_map = torch.utils._pytree.tree_map
+            if name == "embedding":
+                return _look_up(function, mesh, args, kwargs)
+            args, kwargs = tree_map(local, (args, kwargs))
+            return tree_map(spread, function(*args, **kwargs))
+
+    return FunctionRules()
+
+
+def _look_up(function: Any, mesh: DeviceMesh, args: tuple[Any, ...], kwargs: Any) -> Any:
+    """Look up rows of a table; of one that is split by rows, each rank has those it holds, and zeros."""
+    import torch
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+    whole = (Replicate(),)
+    named = function is torch.nn.functional.embedding
+    indices, weight = (args[0], args[1]) if named else (args[1], args[0])
+    special = any(value is not None and value not in (-1, 2.0) for value in args[2:] if value)
+    if not isinstance(weight, DTensor) or weight.placements != (Shard(0),):
+        return function(*args, **kwargs).redistribute(mesh, whole)
+    if special or 0 in args[2:3]:  # padding and norms go by the place in the whole table
+        weight = weight.redistribute(mesh, whole)
+        pair = (indices, weight) if named else (weight, indices)
+        return function(*pair, *args[2:], **kwargs).redistribute(mesh, whole)
+    if isinstance(indices, DTensor):
+        indices = indices.redistribute(mesh, whole).to_local()
+    rows = weight.to_local()
+    start = weight.__create_chunk_list__()[0].offsets[0] if len(rows) else 0  # type: ignore[no-untyped-call]
+    inside = (indices >= start) & (indices < start + len(rows))
+    if len(rows):
+        found = torch.nn.functional.embedding((indices - start).masked_fill(~inside, 0), rows)
+    else:
+        found = rows.new_zeros((*indices.shape, rows.shape[1])) + rows.sum()
+    found = found * inside.unsqueeze(-1)
+    return DTensor.from_local(found, mesh, [Partial()], run_check=False).redistribute(mesh, whole)
+
+
+@cache
+def _register_attention() -> None:
+    """Give DTensor the rule of fused attention on CPUs, which it has for CUDA only: by batch and by heads."""
+    import torch
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.experimental import register_sharding
+
+    aten = torch.ops.aten
+
+    def rows(tensors: int, outputs: int) -> Callable[..., Any]:
+        def rule(*args: Any, **_: Any) -> Any:
+            others = len(args) - tensors
+            return [
+                ([place] * outputs, [place] * tensors + [None] * others)
+                for place in (Replicate(), Shard(0), Shard(1))
+            ]
+
+        return rule
+
+    register_sharding(aten._scaled_dot_product_flash_attention_for_cpu.default)(rows(3, 2))
+    register_sharding(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)(rows(6, 3))

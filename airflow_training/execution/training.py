@@ -1,0 +1,230 @@
+"""A training step as its plan says: passes, exchange of gradients, update; and its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_training.checkpoints.checkpointer import distributed
+from airflow_training.checkpoints.saver import Saver
+from airflow_training.errors import InputError
+from airflow_training.execution.execution_plan import ExecutionPlan
+from airflow_training.execution.microbatches import micro_batch_rows, split_batch, take_rows
+from airflow_training.execution.pipeline_stages import PipelineRun, sum_shared_gradients
+from airflow_training.execution.replicas import replica_axis, sync_gradients
+from airflow_training.execution.saved_state import capture_state, restore_state
+from airflow_training.execution.tensor_parallel import tensor_rules
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed.device_mesh import DeviceMesh
+
+__all__ = ["DistributedTraining", "StageModule"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageModule:
+    """One stage that this rank holds; without a pipeline there is one, the whole module."""
+
+    index: int
+    run: Any
+    """The module that is called: with DistributedDataParallel around it, where there is one."""
+    bare: Any
+    """The module itself, with the parameters' own names."""
+    names: Mapping[str, str]
+    """Name of a parameter or buffer here -> its first name in the user's module."""
+
+
+class DistributedTraining:
+    """What `distribute` returns."""
+
+    def __init__(
+        self,
+        *,
+        plan: ExecutionPlan | None,
+        mesh: DeviceMesh | None,
+        stages: Sequence[StageModule],
+        loss: Callable[..., Any],
+        optimizer: torch.optim.Optimizer,
+        pipeline: PipelineRun | None = None,
+        root: Any = None,
+        every: Any = None,
+    ) -> None:
+        """Take the parts that `distribute` made."""
+        self.plan = plan
+        self.mesh = mesh
+        self.optimizer = optimizer
+        self.steps = 0
+        """Steps that are done."""
+        self._stages = stages
+        self._loss = loss
+        self._pipeline = pipeline
+        self._replica = 0
+        self._replicas: Any = None
+        if plan is not None and mesh is not None and plan.dp > 1:
+            axis = replica_axis(plan)
+            self._replica = mesh.get_local_rank(axis)
+            self._replicas = mesh[axis].get_group()
+        place, agreement = distributed()
+        self._saver = Saver(root=root, every=every, place=place, agreement=agreement)
+        self._saves = False
+        self._held = [
+            (stage.names[name], tensor)
+            for stage in stages
+            for named in (stage.bare.named_parameters(), stage.bare.named_buffers())
+            for name, tensor in named
+            if name in stage.names
+        ]
+        """What this rank holds a part of, split as the optimizer has it: `fully_shard` puts others there in a step."""
+
+    def step(self, batch: Any) -> torch.Tensor:
+        """Train on one batch, the whole one on every rank; return the mean loss, equal on all ranks.
+
+        The loss has to be a mean over samples. A job's checkpoint is saved when it is due, once `restore` was called.
+
+        Raises:
+            InputError: the batch is no pair, or has not as many samples as the plan says.
+
+        """
+        inputs, target = split_batch(batch)
+        self.optimizer.zero_grad()
+        with self.rules():
+            if self._pipeline is None:
+                loss = self.accumulate(inputs, target)
+            else:
+                loss = self._run_schedule(self._pipeline, inputs, target)
+            self.optimizer.step()
+        self.steps += 1
+        if self._saves:
+            self._saver.boundary(self.steps, self._capture)
+        return loss
+
+    def accumulate(self, inputs: tuple[Any, ...], target: Any) -> torch.Tensor:
+        """Run the passes of a step without a pipeline: gradients are those of the mean over micro-batches."""
+        stage = self._stages[0]
+        rows = self._rows(target)
+        total = 0.0
+        for number, part in enumerate(rows):
+            last = number == len(rows) - 1
+            with self._sync(stage.run, last=last):
+                output = stage.run(*self._moved(take_rows(inputs, part), stage))
+                (expected,) = self._moved(take_rows((target,), part), stage)
+                loss = self._loss(output, expected)
+                (loss / len(rows)).backward()
+            total = total + loss.detach() / len(rows)
+        return self._mean(total)
+
+    def save(self) -> None:
+        """Save now and wait; all ranks call it. Without a place to save to it does nothing."""
+        self._saver.save(self.steps, self._capture)
+
+    def restore(self) -> int:
+        """Put back the newest whole checkpoint, whatever split wrote it; return the steps that were done.
+
+        From then on `step` saves when it is time.
+
+        Raises:
+            CheckpointError: it does not fit this module or optimizer.
+
+        """
+        found = self._saver.restore()
+        if found is not None:
+            self.steps = restore_state(found, self._held, self.optimizer)
+        self._saves = self._saver.enabled
+        return self.steps
+
+    def close(self) -> None:
+        """Save the last step where it is not, and wait for it."""
+        self._saver.close(self._capture if self._saves else None)
+
+    def gather(self) -> dict[str, torch.Tensor]:
+        """Return all parameters and buffers whole, on every rank; all ranks call it."""
+        import torch
+        import torch.distributed as dist
+
+        with torch.no_grad():
+            mine = {
+                name: (
+                    tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor.detach()
+                ).clone()
+                for name, tensor in self._held
+            }
+        if self._pipeline is None:
+            return mine
+        parts: list[Any] = [None] * dist.get_world_size(self._pipeline.group)
+        dist.all_gather_object(parts, mine, group=self._pipeline.group)
+        return {name: tensor for part in parts for name, tensor in part.items()}
+
+    def _capture(self) -> dict[str, Any]:
+        return capture_state(self._held, self.optimizer, step=self.steps)
+
+    def _run_schedule(
+        self, pipeline: PipelineRun, inputs: tuple[Any, ...], target: Any
+    ) -> torch.Tensor:
+        import torch
+        import torch.distributed as dist
+
+        rows = self._rows(target)
+        like = next(self._stages[0].bare.parameters())
+        own = {each.index: each.bare for each in self._stages}
+        parts = [self._moved(take_rows(inputs, part), self._stages[0]) for part in rows]
+        pipeline.feed.begin(parts)
+        given: tuple[Any, ...] = ()
+        if 0 in own:
+            columns = list(zip(*parts, strict=True))
+            given = tuple(torch.cat(columns[place]) for place in pipeline.first_inputs)
+        (expected,) = self._moved((torch.cat([target[part] for part in rows]),), self._stages[0])
+        losses: list[torch.Tensor] = []
+        pipeline.schedule.step(*given, target=expected, losses=losses, return_outputs=False)
+        sum_shared_gradients(pipeline.shared, own, pipeline.group)
+        total = torch.zeros((), device=like.device, dtype=like.dtype)
+        if losses:  # the rank of the last stage has them
+            total += torch.stack(losses).mean().detach()
+        dist.all_reduce(total, group=pipeline.group)
+        return self._mean(total)
+
+    def _mean(self, loss: Any) -> torch.Tensor:
+        import torch.distributed as dist
+
+        if self._replicas is not None:
+            dist.all_reduce(loss, group=self._replicas)
+            loss = loss / dist.get_world_size(self._replicas)
+        return loss  # type: ignore[no-any-return]
+
+    def _rows(self, target: Any) -> list[slice]:
+        if self.plan is None:
+            return [slice(None)]
+        if len(target) != self.plan.global_batch:
+            raise InputError.of(
+                code="BadBatch",
+                field="batch",
+                message=f"{len(target)} samples, and a step of the plan has {self.plan.global_batch}",
+                value=len(target),
+                allowed=(self.plan.global_batch,),
+                hint="every rank gives the whole batch; the plan says which part it trains on",
+            )
+        return micro_batch_rows(self.plan, self._replica)
+
+    def _moved(self, values: Sequence[Any], stage: StageModule) -> tuple[Any, ...]:
+        """Bring tensors to the device, and floats into the type, of the parameters."""
+        like = next(stage.bare.parameters())
+
+        def moved(value: Any) -> Any:
+            if not hasattr(value, "to"):
+                return value
+            return value.to(like.device, like.dtype if value.is_floating_point() else None)
+
+        return tuple(moved(value) for value in values)
+
+    def _sync(self, module: Any, *, last: bool) -> AbstractContextManager[Any]:
+        if self.plan is None:
+            return nullcontext()
+        return sync_gradients(module, self.plan, last=last)  # type: ignore[no-any-return]
+
+    def rules(self) -> AbstractContextManager[Any]:
+        """Hold what tensor parallel passes need of torch, around a whole step."""
+        if self.plan is None or self.plan.tp == 1:
+            return nullcontext()
+        return tensor_rules()

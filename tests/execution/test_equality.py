@@ -1,0 +1,94 @@
+"""Models trained by a split equal their serial training, written by hand; what cannot is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_training.execution import ExecutionPlan
+from tests.execution.ranks import Outcome, call_ranks, compare_all
+from tests.execution.zoo import BATCH, ZOO
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+LIMITS = {"fp64": 1e-10, "fp32": 1e-5}
+
+
+def plan(**split):
+    return ExecutionPlan(**{"global_batch": BATCH, "micro_batch": 4, "precision": "fp64", **split})
+
+
+def check(world, cases):
+    outcomes = call_ranks(world, compare_all, cases)
+    far = {
+        f"{name} {case}": outcome
+        for (name, case), outcome in zip(cases, outcomes[0], strict=True)
+        if outcome.refused or not outcome.distance <= LIMITS[case.precision]
+    }
+    assert far == {}
+    assert all(each == outcomes[0] for each in outcomes)
+
+
+def test_two_ranks_train_as_one():
+    check(
+        2,
+        [
+            ("gpt", plan(dp=2)),
+            ("resnet-batch", plan(dp=2)),
+            ("cnn", plan(dp=2, zero=3, precision="fp32")),
+            ("gpt", plan(pp=2)),
+            ("u-net", plan(pp=2, schedule="gpipe")),
+            ("gpt", plan(tp=2)),
+            ("two-tower", plan(tp=2)),
+        ],
+    )
+
+
+def test_four_ranks_train_as_one_on_two_axes():
+    check(
+        4,
+        [
+            ("gpt", plan(tp=2, dp=2, micro_batch=2)),
+            ("gpt", plan(pp=2, dp=2, zero=1, micro_batch=2)),
+            ("gpt", plan(pp=2, tp=2)),
+        ],
+    )
+
+
+TWO = {
+    "dp": {"dp": 2},
+    "zero 1": {"dp": 2, "zero": 1},
+    "zero 2": {"dp": 2, "zero": 2},
+    "zero 3": {"dp": 2, "zero": 3},
+    "fp32": {"dp": 2, "precision": "fp32"},
+    "gpipe": {"pp": 2, "schedule": "gpipe"},
+    "1f1b": {"pp": 2},
+    "zero-bubble": {"pp": 2, "schedule": "zero-bubble"},
+    "full": {"pp": 2, "recompute": "full"},
+    "tp": {"tp": 2},
+    "selective": {"tp": 2, "recompute": "selective"},
+}
+FOUR = {
+    "dp": {"dp": 4, "micro_batch": 2},
+    "zero 3": {"dp": 4, "zero": 3, "micro_batch": 2},
+    "tp": {"tp": 4},
+    "tp dp": {"tp": 2, "dp": 2, "micro_batch": 2},
+    "tp zero 1": {"tp": 2, "dp": 2, "zero": 1, "micro_batch": 2},
+    "tp zero 3": {"tp": 2, "dp": 2, "zero": 3, "micro_batch": 2},
+    "pp dp": {"pp": 2, "dp": 2, "micro_batch": 2},
+    "pp zero 2": {"pp": 2, "dp": 2, "zero": 2, "micro_batch": 2},
+    "pp tp": {"pp": 2, "tp": 2},
+}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", sorted(ZOO))
+@pytest.mark.parametrize(("world", "splits"), [(2, TWO), (4, FOUR)])
+def test_the_whole_zoo_trains_as_one_or_is_refused(world, splits, name):
+    cases = [(name, plan(**split)) for split in splits.values()]
+    for split, outcome in zip(splits, call_ranks(world, compare_all, cases)[0], strict=True):
+        if outcome.refused:
+            print(name, world, split, outcome.refused)
+            assert "strategy." in outcome.refused or outcome.refused.count(":") > 1
+        else:
+            limit = LIMITS["fp32" if split == "fp32" else "fp64"]
+            assert outcome == Outcome(distance=pytest.approx(0, abs=limit)), (name, world, split)

@@ -83,6 +83,8 @@ class NamedEnvironment:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> NamedEnvironment:
         """Raises InputError for what is no such document, or is not what its digest says."""
+        if not isinstance(document, Mapping):
+            raise _broken(f"is no document of kind {_KIND}")
         if (document.get("apiVersion"), document.get("kind")) != (_API_VERSION, _KIND):
             raise _broken(f"is no document of kind {_KIND}")
         metadata: Any = document.get("metadata")
@@ -120,6 +122,8 @@ def _file(row: Mapping[str, Any]) -> PackageFile:
     file = PackageFile(**row)
     if not re.fullmatch(r"[0-9a-f]{64}", file.sha256):
         raise ValueError(f"{file.sha256!r:.80} is no digest")
+    if type(file.size) is not int or file.size < 0:
+        raise ValueError(f"{file.size!r:.80} is no size")
     if "/" in file.name:
         raise ValueError(f"{file.name!r:.80} is no name of a file")
     try:

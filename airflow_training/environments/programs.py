@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["find_uv", "pip_config", "uv_is_configured", "uv_settings"]
+__all__ = ["find_uv", "pip_config", "pip_hint", "uv_is_configured", "uv_settings"]
 
 
 def find_uv() -> str | None:
@@ -29,11 +30,14 @@ def uv_settings(environ: Mapping[str, str], pip_config: str) -> Mapping[str, str
     if any(environ.get(name) for name in _INDEX_VARIABLES):
         return {}
     values: dict[str, str] = {}
-    for line in pip_config.splitlines():
-        key, _, value = line.partition("=")
-        name = key.rpartition(".")[2]
-        if name in _PIP_OPTIONS:
-            values[_PIP_OPTIONS[name]] = " ".join(value.strip("'\"").split())
+    lines = pip_config.splitlines()
+    for section in ("global", "install", ":env:"):  # the last that says something counts
+        for line in lines:
+            key, _, value = line.partition("=")
+            place, _, name = key.rpartition(".")
+            if place == section and name in _PIP_OPTIONS:
+                # printed as Python writes a text: a list on several lines has `\n` in it
+                values[_PIP_OPTIONS[name]] = " ".join(str(ast.literal_eval(value)).split())
     if "UV_FIND_LINKS" in values:
         values["UV_FIND_LINKS"] = ",".join(values["UV_FIND_LINKS"].split())
     if "UV_INDEX" in values:
@@ -48,10 +52,19 @@ def uv_is_configured() -> bool:
     return any("index" in path.read_text("utf-8") for path in files if path.is_file())
 
 
+def pip_hint(python: str, said: str) -> str:
+    """Return what gives an interpreter its pip, where that is what it lacks; else nothing."""
+    return f"{python} -m ensurepip" if "No module named pip" in said else ""
+
+
 def pip_config(python: str) -> str:
     """Return what pip has been told on this machine; empty where there is no pip."""
     done = subprocess.run(
-        [python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+        [python, "-m", "pip", "config", "list"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.stdout if done.returncode == 0 else ""
 

@@ -176,3 +176,9 @@ def test_other_interpreters_are_asked(version: str):
 def test_what_is_no_python_is_named(tmp_path: Path):
     with pytest.raises(InputError, match="does not say what it has installed"):
         record(tmp_path / "python")
+
+
+def test_a_document_of_another_name_is_refused(store: LocalStore):
+    store.create("other/1.json", store.read("tiny/1.json"))
+    with pytest.raises(InputError, match=r"its document is that of tiny@1"):
+        load(store, "other@1")

@@ -55,10 +55,7 @@ AtOption = Annotated[
 ]
 DeleteAtOption = Annotated[
     str,
-    typer.Option(
-        metavar="URI",
-        help="Where named environments are deleted; only when typed, whatever the variable says.",
-    ),
+    typer.Option(metavar="URI", help="Where named ones are deleted; no variable stands for it."),
 ]
 TitleArgument = Annotated[
     str, typer.Argument(metavar="NAME@VERSION", help="A named environment: torch-cpu@1.")
@@ -359,23 +356,18 @@ def _store(at: str) -> PackageStore:
 
 
 def _cached(which: str) -> CachedEnvironment:
-    from airflow_training.environments.cache import (
-        cached_digests,
-        cached_environments,
-        default_folder,
-    )
+    from airflow_training.environments import cache
 
-    folder = default_folder()
-    all_here = cached_environments(folder)
+    folder = cache.default_folder()
+    all_here = cache.cached_environments(folder)
     found = [each for each in all_here if each.name == which or each.digest.startswith(which)]
     if not which or len({each.digest for each in found}) != 1:
         message = "fits several environments" if found and which else "is not on this machine"
         names = [each.name or each.digest[:12] for each in all_here]
-        hint = ""
-        whole = {each.digest for each in all_here}
-        if which and any(each.startswith(which) for each in cached_digests(folder) - whole):
+        hint, damaged = "", cache.cached_digests(folder) - {each.digest for each in all_here}
+        if which and any(each.startswith(which) for each in damaged):
             message = "is damaged: the lists of its files are not those of the installation"
-            hint = "it is built again by the next who needs it; `environments gc` removes it"
+            hint = "`environments gc` removes it, and whoever needs it builds it again"
         raise fail("WHICH", message, code="bad_reference", value=which, allowed=names, hint=hint)
     return found[0]
 

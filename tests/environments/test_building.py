@@ -135,14 +135,15 @@ def test_another_version_than_the_recorded_one_is_refused(
 
 
 def test_paths_may_be_relative(tmp_path: Path, installer: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "bin").symlink_to(Path(sys.executable).parent)
+    monkeypatch.chdir(sys.prefix)
+    cache = Path(os.path.relpath(tmp_path / "cache"))
     there = environments.catalogue_here("bin/python")
     asked = environments.match(with_dist(THIS, dist("tinyone", "1.0")), there)
-    found = environments.prepare(asked, Path("cache"))
+    found = environments.prepare(asked, cache)
     assert python(found, "import tinyone; print(tinyone.__version__)") == "1.0", installer
-    assert found.python.is_relative_to(tmp_path / "cache" / asked.digest)
-    assert environments.prepare(asked, Path("cache")).cached
+    assert found.python.resolve() == Path(sys.executable).resolve()
+    assert os.path.samefile(found.python.parents[1], tmp_path / "cache" / asked.digest)
+    assert environments.prepare(asked, cache).cached
 
 
 def test_a_file_with_other_bytes_than_the_locked_ones_is_not_installed(

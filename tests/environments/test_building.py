@@ -142,7 +142,7 @@ def test_paths_may_be_relative(tmp_path: Path, installer: str, monkeypatch: pyte
     found = environments.prepare(asked, cache)
     assert python(found, "import tinyone; print(tinyone.__version__)") == "1.0", installer
     assert found.python.resolve() == Path(sys.executable).resolve()
-    assert os.path.samefile(found.python.parents[1], tmp_path / "cache" / asked.digest)
+    assert found.python.parents[1].samefile(tmp_path / "cache" / asked.digest)
     assert environments.prepare(asked, cache).cached
 
 

@@ -212,7 +212,8 @@ class _Builder:
         if self.packages:
             sources += ["--no-index", "--find-links", str(self.packages)]
         elif not uv_is_configured():
-            settings = uv_settings(os.environ, pip_config(self.match.image.python))
+            settings, options = uv_settings(os.environ, pip_config(self.match.image.python))
+            sources += options
         self._run([*command, *sources], settings)
         if not self.packages:  # of a named one its document is the lock
             self._lock_with_uv(uv, python, sources, settings)

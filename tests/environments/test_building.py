@@ -173,6 +173,24 @@ def test_a_package_that_cannot_be_had_is_named(tmp_path: Path, installer: str):
     assert cached_digests(tmp_path / "cache") == frozenset()
 
 
+@pytest.mark.parametrize("closed", ["0", "1"])
+def test_where_pip_may_ask_no_index_none_is_asked(
+    tmp_path: Path, installer: str, monkeypatch: pytest.MonkeyPatch, closed: str
+):
+    folder = tmp_path / "index" / "tinyfive"
+    write_wheel(folder, "tinyfive", "5.0")
+    (wheel,) = folder.iterdir()
+    (folder / "index.html").write_text(f'<a href="{wheel.name}">{wheel.name}</a>')
+    monkeypatch.setenv("PIP_INDEX_URL", (tmp_path / "index").as_uri())
+    monkeypatch.setenv("PIP_NO_INDEX", closed)
+    if closed == "0":
+        found = environments.prepare(on_top("tinyfive==5.0"), tmp_path / "cache")
+        assert list(found.installed) == ["tinyfive==5.0"], installer
+        return
+    with pytest.raises(InputError, match="tinyfive: cannot be installed"):
+        environments.prepare(on_top("tinyfive==5.0"), tmp_path / "cache")
+
+
 def test_twenty_that_ask_at_once_build_once(tmp_path: Path):
     asked = on_top("tinyone==1.0")
     with ThreadPoolExecutor(20) as pool:

@@ -176,14 +176,27 @@ def test_variables_of_pip_count_more_than_its_file():
         "global.index-url='https://two.example.com/simple'\n"
         "install.extra-index-url='https://three.example.com/simple'\n"
     )
-    found = uv_settings({}, config)
+    found, _ = uv_settings({}, config)
     assert found["UV_DEFAULT_INDEX"] == "https://one.example.com/simple"
     assert found["UV_INDEX"] == "https://three.example.com/simple"
 
 
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("global.no-index='true'", ["--no-index"]),
+        (":env:.no-index='1'", ["--no-index"]),
+        (":env:.no-index='0'", []),
+        ("global.timeout='1'", []),
+    ],
+)
+def test_uv_asks_no_index_where_pip_may_not(line: str, options: list[str]):
+    assert uv_settings({}, line)[1] == options
+
+
 def test_a_list_on_several_lines_of_the_file_of_pip_is_read():
     config = "global.extra-index-url=" + repr("\nhttps://a.example.com\nhttps://b.example.com")
-    assert uv_settings({}, config)["UV_INDEX"] == "https://a.example.com https://b.example.com"
+    assert uv_settings({}, config)[0]["UV_INDEX"] == "https://a.example.com https://b.example.com"
 
 
 def test_what_conda_has_installed_is_of_conda_wherever_it_was_built(tmp_path: Path):
@@ -206,10 +219,10 @@ def test_uv_looks_where_pip_does():
         "global.extra-index-url='file:///srv/one file:///srv/two'\n"
         "global.timeout='60'\n"
     )
-    assert uv_settings({}, config) == {
+    assert uv_settings({}, config)[0] == {
         "UV_FIND_LINKS": "/opt/wheels",
         "UV_DEFAULT_INDEX": "https://pypi.example.com/simple",
         "UV_INDEX": "file:///srv/one file:///srv/two",
         "UV_INDEX_STRATEGY": "unsafe-best-match",
     }
-    assert uv_settings({"UV_DEFAULT_INDEX": "https://other.example.com"}, config) == {}
+    assert uv_settings({"UV_DEFAULT_INDEX": "https://other.example.com"}, config) == ({}, [])

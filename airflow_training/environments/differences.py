@@ -227,7 +227,7 @@ def _of_a_folder(
     path = unquote(each.url.removeprefix("file://").partition("#")[0]) or each.name
     editable = each.origin == "editable"
     fix = f"pip install -e {shlex.quote(path)}"
-    if path.endswith((".whl", ".gz", ".zip", ".bz2", ".xz")):
+    if "://" in path or path.endswith((".whl", ".gz", ".zip", ".bz2", ".xz")):
         fix = f"pip install --force-reinstall {each.name}=={each.version}"
     return EnvironmentMismatch(
         name=each.name,

@@ -104,7 +104,7 @@ def _pylock(document: Mapping[str, Any]) -> Iterable[LockedPackage]:
         vcs, archive, directory = (row.get(key) or {} for key in ("vcs", "archive", "directory"))
         origin: PackageOrigin = "index"
         if vcs:
-            origin = "git"
+            origin = "git" if vcs.get("type") == "git" else "folder"
         elif archive:
             origin = "archive"
         elif directory:
@@ -115,7 +115,7 @@ def _pylock(document: Mapping[str, Any]) -> Iterable[LockedPackage]:
             marker=row.get("marker", ""),
             origin=origin,
             url=public_url(vcs.get("url") or archive.get("url") or directory.get("path") or ""),
-            commit=vcs.get("commit-id", ""),
+            commit=vcs.get("commit-id", "") if origin == "git" else "",
             hashes=tuple(
                 f"{kind}:{value}"
                 for file in files

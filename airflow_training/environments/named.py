@@ -22,7 +22,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from airflow_training.environments.model import PythonEnvironment
 from airflow_training.errors import InputError
 
-__all__ = ["NamedEnvironment", "PackageFile", "split_name"]
+__all__ = ["NamedEnvironment", "PackageFile", "is_package_key", "split_name"]
 
 _API_VERSION = "airflow-training/v1"
 _KIND = "Environment"
@@ -102,6 +102,11 @@ class NamedEnvironment:
         if found.digest != metadata.get("digest"):
             raise _broken("is not what its digest says: it was changed after it was added")
         return found
+
+
+def is_package_key(key: str) -> bool:
+    """Say whether a key of a store is one that `PackageFile.key` gives; a folder `files` can be another's too."""
+    return re.fullmatch(r"files/[0-9a-f]{64}/[^/]+\.whl", key) is not None
 
 
 def split_name(text: str) -> tuple[str, str]:

@@ -125,7 +125,8 @@ def _distribution(row: Mapping[str, Any]) -> InstalledDistribution:
     url = public_url(direct.get("url", ""))
     vcs, archive = direct.get("vcs_info", {}), direct.get("archive_info", {})
     if vcs:
-        origin = "git"
+        # of Mercurial and the like no target has the program: as if it lay here
+        origin = "git" if vcs.get("vcs") == "git" else "folder"
     elif "dir_info" in direct:
         origin = "editable" if direct["dir_info"].get("editable") else "folder"
     elif direct:
@@ -140,7 +141,7 @@ def _distribution(row: Mapping[str, Any]) -> InstalledDistribution:
         version=row["version"],
         origin=origin,
         url=url,
-        commit=vcs.get("commit_id", ""),
+        commit=vcs.get("commit_id", "") if origin == "git" else "",
         build=row.get("build", ""),
         marker=" or ".join(f"({each})" for each in row.get("markers", ())),
         hashes=(f"sha256:{digest}",) if digest and origin == "archive" else (),

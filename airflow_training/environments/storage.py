@@ -18,7 +18,12 @@ from airflow_training.environments.contents import sha256_of
 from airflow_training.environments.differences import compare, is_needed
 from airflow_training.environments.matching import Match
 from airflow_training.environments.model import InstalledDistribution, PythonEnvironment
-from airflow_training.environments.named import NamedEnvironment, PackageFile, split_name
+from airflow_training.environments.named import (
+    NamedEnvironment,
+    PackageFile,
+    is_package_key,
+    split_name,
+)
 from airflow_training.environments.programs import pip_hint
 from airflow_training.errors import InputError, Problem, TrainingError
 
@@ -166,7 +171,8 @@ def remove_named(store: PackageStore, title: str) -> None:
 def delete_unused_files(store: PackageStore) -> Mapping[str, int]:
     """Delete files that no named environment has; returns their sizes. Nothing may be added meanwhile."""
     used = {file.key for named in list_all(store) for file in named.files}
-    unused = {key: size for key, size in store.list("files") if key not in used}
+    there = ((key, size) for key, size in store.list("files") if is_package_key(key))
+    unused = {key: size for key, size in there if key not in used}
     for key in unused:
         store.delete(key)
     return unused

@@ -243,6 +243,7 @@ def test_a_distribution_is_left_out_however_its_name_is_spelled():
     ("url", "fix"),
     [
         ("file:///home/user/my%20code", "pip install -e '/home/user/my code'"),
+        ("https://hg.example.com/mine", "pip install --force-reinstall mine==0.1"),
         ("file:///tmp/mine-0.1-py3-none-any.whl", "pip install --force-reinstall mine==0.1"),
     ],
 )

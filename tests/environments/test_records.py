@@ -68,6 +68,11 @@ SCANNED = {
             id="git",
         ),
         pytest.param(
+            {"direct_url": {"url": "https://e.com/a", "vcs_info": {"vcs": "hg", "commit_id": "a"}}},
+            dist("a", "1", origin="folder", url="https://e.com/a"),
+            id="mercurial",
+        ),
+        pytest.param(
             {"direct_url": {"url": "file:///home/user/a", "dir_info": {"editable": True}}},
             dist("a", "1", origin="editable", url="file:///home/user/a"),
             id="editable",

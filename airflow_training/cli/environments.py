@@ -53,6 +53,10 @@ AtOption = Annotated[
         help="Where named environments are kept: s3://bucket/folder, ./folder.",
     ),
 ]
+DeleteAtOption = Annotated[
+    str,
+    typer.Option(metavar="URI", help="Where named ones are deleted; no variable stands for it."),
+]
 TitleArgument = Annotated[
     str, typer.Argument(metavar="NAME@VERSION", help="A named environment: torch-cpu@1.")
 ]
@@ -292,7 +296,7 @@ def verify(which: WhichArgument, output: OutputOption = OutputFormat.table) -> N
 
 
 @app.command()
-def remove(which: WhichArgument, at: AtOption = "") -> None:
+def remove(which: WhichArgument, at: DeleteAtOption = "") -> None:
     """Remove an environment of this machine, or with `--at` a version of a named one there."""
     from airflow_training.environments import cache
 
@@ -309,7 +313,7 @@ def remove(which: WhichArgument, at: AtOption = "") -> None:
 
 @app.command()
 def gc(
-    at: AtOption = "",
+    at: DeleteAtOption = "",
     unused_days: Annotated[
         float, typer.Option(min=0, help="Remove what nobody has used for so many days.")
     ] = 30,
@@ -352,14 +356,19 @@ def _store(at: str) -> PackageStore:
 
 
 def _cached(which: str) -> CachedEnvironment:
-    from airflow_training.environments.cache import cached_environments, default_folder
+    from airflow_training.environments import cache
 
-    all_here = cached_environments(default_folder())
+    folder = cache.default_folder()
+    all_here = cache.cached_environments(folder)
     found = [each for each in all_here if each.name == which or each.digest.startswith(which)]
     if not which or len({each.digest for each in found}) != 1:
         message = "fits several environments" if found and which else "is not on this machine"
         names = [each.name or each.digest[:12] for each in all_here]
-        raise fail("WHICH", message, code="bad_reference", value=which, allowed=names)
+        hint, damaged = "", cache.cached_digests(folder) - {each.digest for each in all_here}
+        if which and any(each.startswith(which) for each in damaged):
+            message = "is damaged: the lists of its files are not those of the installation"
+            hint = "`environments gc` removes it, and whoever needs it builds it again"
+        raise fail("WHICH", message, code="bad_reference", value=which, allowed=names, hint=hint)
     return found[0]
 
 

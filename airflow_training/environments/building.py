@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 import time
@@ -19,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from airflow_training.environments.addresses import public_url
 from airflow_training.environments.cache import (
     CachedEnvironment,
+    clear,
     find_cached,
     locked,
     touch,
@@ -34,6 +35,7 @@ from airflow_training.environments.matching import Match
 from airflow_training.environments.programs import (
     find_uv,
     pip_config,
+    pip_hint,
     uv_is_configured,
     uv_settings,
 )
@@ -82,6 +84,7 @@ def prepare(
     it is used. What a killed build left is removed first. Raises InputError where a package cannot be installed.
     """
     began = time.monotonic()
+    cache_dir = cache_dir.absolute()  # installers run in another folder
     if match.kind == "image":
         return PreparedEnvironment(
             python=Path(match.image.python), installed=(), seconds=0.0, cached=True
@@ -121,19 +124,18 @@ def _build(
     place = cache_dir / match.digest
     # what it replaces was damaged: its files may be links into the installer's cache, which has the same bytes then
     damaged = (place / "environment.json").exists()
-    if place.exists():
-        aside = Path(tempfile.mkdtemp(dir=cache_dir, prefix=".old-"))
-        place.rename(aside / match.digest)
-        shutil.rmtree(aside, ignore_errors=True)
+    clear(place)
     began = time.monotonic()
     _Builder(match, place, lock, packages).build(without_cache=damaged)
+    installed = _installed(place)
+    _check_pins(match, installed)
     body = {
         "digest": match.digest,
         "name": name,
         "base": match.image.name,
         "kind": match.kind,
         "requirements": [*match.requirements],
-        "installed": _installed(place),
+        "installed": installed,
         "built_at": time.time(),
         "build_seconds": round(time.monotonic() - began, 3),
     }
@@ -210,7 +212,8 @@ class _Builder:
         if self.packages:
             sources += ["--no-index", "--find-links", str(self.packages)]
         elif not uv_is_configured():
-            settings = uv_settings(os.environ, pip_config(self.match.image.python))
+            settings, options = uv_settings(os.environ, pip_config(self.match.image.python))
+            sources += options
         self._run([*command, *sources], settings)
         if not self.packages:  # of a named one its document is the lock
             self._lock_with_uv(uv, python, sources, settings)
@@ -240,6 +243,7 @@ class _Builder:
     def _run(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
         done = subprocess.run(
             command,
+            stdin=subprocess.DEVNULL,  # nobody is there to be asked for a password
             capture_output=True,
             text=True,
             check=False,
@@ -261,11 +265,40 @@ class _Builder:
                 code="not_installed",
                 field=name or "environment",
                 message=f"cannot be installed for {self.match.image.name}: {words}",
-                hint="install a version that the target's index has, and try it here first",
+                hint=pip_hint(self.match.image.python, said)
+                or "install a version that the target's index has, and try it here first",
             )
             for name in blamed[:1]
         ]
         return InputError(problems=problems)
+
+
+def _check_pins(match: Match, installed: Sequence[str]) -> None:
+    """Raise InputError where an installer took another version than the recorded one, as pip does for a dependency."""
+    there = dict(row.split("==") for row in installed)
+    pins = [line.split()[0].split("==") for line in match.requirements if " @ " not in line]
+    problems = [
+        Problem(
+            code="not_installed",
+            field=name,
+            message=f"{there.get(name, 'nothing')} was installed for {match.image.name}",
+            value=version,
+            hint="install uv on the target: it keeps the recorded versions, whatever packages ask of each other",
+        )
+        for name, version in pins
+        if not _is_version(there.get(name, ""), version)
+    ]
+    if problems:
+        raise InputError(problems=problems)
+
+
+def _is_version(found: str, pin: str) -> bool:
+    """Say whether a version fits `==pin` (PEP 440): a pin without a local label takes any."""
+    found = found if "+" in pin else found.partition("+")[0]
+    try:
+        return Version(found) == Version(pin)
+    except InvalidVersion:
+        return found == pin.replace("-", "_")
 
 
 def _installed(place: Path) -> list[str]:

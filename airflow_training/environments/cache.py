@@ -14,7 +14,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ __all__ = [
     "CachedEnvironment",
     "cached_digests",
     "cached_environments",
+    "clear",
     "collect",
     "default_folder",
     "find_cached",
@@ -177,7 +178,7 @@ def remove(folder: Path, digest: str) -> int:
         raise ValueError(digest)
     with locked(folder, digest):
         _pin_file(folder, digest).unlink(missing_ok=True)
-        return _clear(folder / digest)
+        return clear(folder / digest)
 
 
 def collect(folder: Path, *, before: float) -> Mapping[str, int]:
@@ -187,23 +188,23 @@ def collect(folder: Path, *, before: float) -> Mapping[str, int]:
     """
     removed: dict[str, int] = {}
     for place in sorted(folder.iterdir() if folder.is_dir() else ()):
-        if place.name.startswith(".old-"):
-            _clear(place)
         if not _DIGEST.fullmatch(place.name) or not place.is_dir():
             continue
         with locked(folder, place.name):
             found = find_cached(folder, place.name)
             if found is None or (found.used_at < before and not found.pinned):
-                removed[place.name] = _clear(place)
-    for path in (folder / "files").glob(
-        "*/*"
-    ):  # wheels of named ones, kept for others that share them
-        if path.stat().st_mtime < before:
-            path.unlink()
+                removed[place.name] = clear(place)
+    for path in (folder / "files").glob("*/*"):  # wheels of named ones, for others that share them
+        with suppress(
+            FileNotFoundError
+        ):  # who fetches has replaced it, or another `collect` was faster
+            if path.stat().st_mtime < before:
+                path.unlink()
     return removed
 
 
-def _clear(place: Path) -> int:
+def clear(place: Path) -> int:
+    """Remove a folder, its mark first: a kill in between leaves nothing that counts. The caller holds its lock."""
     (place / _MARK).unlink(missing_ok=True)  # first: from now on it does not count
     size = sum(path.lstat().st_size for path in place.rglob("*") if not path.is_dir())
     shutil.rmtree(place, ignore_errors=True)

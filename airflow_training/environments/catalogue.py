@@ -15,6 +15,7 @@ spec:
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,9 +61,9 @@ class EnvironmentCatalogue:
 
 def catalogue_here(python: str | Path | None = None) -> EnvironmentCatalogue:
     """Return the catalogue of this machine: one interpreter, by default the running one."""
-    path = str(python or sys.executable)
+    path = Path(shutil.which(python or sys.executable) or python or sys.executable).absolute()
     return EnvironmentCatalogue(
-        images=[CatalogueImage(name="here", python=path, record=record(python))]
+        images=[CatalogueImage(name="here", python=str(path), record=record(python))]
     )
 
 

@@ -23,31 +23,31 @@ def listed_digest(place: Path) -> str:
 
 
 def other_files(place: Path) -> Mapping[str, str]:
-    """Return the digest by path of each file that no RECORD has one of; compiled files are left out."""
-    listed = _listed(place)
+    """Return the digest by path of each file and link that no RECORD has one of; compiled files are left out."""
+    listed, records = _listed(place), _records(place)
     return {
-        name: sha256_of(place / name).hex()
+        name: _digest_of(place / name).hex()
         for name in _files(place)
-        if name not in listed and not name.endswith("RECORD")
+        if name not in listed and place / name not in records
     }
 
 
 def damaged_files(place: Path, others: Mapping[str, str]) -> list[str]:
     """Return the files that are missing, changed, or were not there when it was built; by reading all bytes."""
-    expected = {**_listed(place), **{name: bytes.fromhex(text) for name, text in others.items()}}
-    found = set(_files(place))
-    new = {name for name in found - {*expected} if not name.endswith("RECORD")}
-    changed = {name for name, digest in expected.items() if not _is(place / name, digest)}
+    listed, records = _listed(place), {str(path.relative_to(place)) for path in _records(place)}
+    new = {*_files(place)} - {*listed, *others, *records}
+    changed = {name for name, digest in listed.items() if not _is(place / name, digest)}
+    changed |= {name for name, text in others.items() if not _is_other(place / name, text)}
     return sorted(new | changed)
 
 
 def _files(place: Path) -> Iterator[str]:
     for folder, folders, names in os.walk(place):
         folders[:] = [name for name in folders if name != "__pycache__"]
-        for name in names:
-            path = Path(folder, name)
-            relative = str(path.relative_to(place))
-            if not relative.startswith(_LEFT_OUT) and not path.is_symlink():
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        for name in (*names, *links):
+            relative = str(Path(folder, name).relative_to(place))
+            if not relative.startswith(_LEFT_OUT):
                 yield relative
 
 
@@ -73,6 +73,20 @@ def _is(path: Path, digest: bytes) -> bool:
         return sha256_of(path) == digest
     except OSError:
         return False
+
+
+def _is_other(path: Path, digest: str) -> bool:
+    try:
+        return _digest_of(path).hex() == digest
+    except OSError:
+        return False
+
+
+def _digest_of(path: Path) -> bytes:
+    """SHA-256 of a file, of a link itself: where it points to is not in the environment."""
+    if path.is_symlink():
+        return hashlib.sha256(b"link\0" + os.fsencode(path.readlink())).digest()
+    return sha256_of(path)
 
 
 def sha256_of(path: Path) -> bytes:

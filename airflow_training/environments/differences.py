@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from packaging.version import InvalidVersion, Version
 
@@ -17,7 +19,7 @@ from airflow_training.environments.framework_builds import (
 from airflow_training.environments.markers import holds
 from airflow_training.environments.model import InstalledDistribution, PythonEnvironment
 
-__all__ = ["DifferenceOutcome", "EnvironmentMismatch", "compare", "is_needed"]
+__all__ = ["DifferenceOutcome", "EnvironmentMismatch", "check_available", "compare", "is_needed"]
 
 DifferenceOutcome = Literal["told", "installed", "rebuilt", "refused"]
 """Told: the script runs with it. Installed: on top of the image. Rebuilt: in an environment without the
@@ -132,18 +134,9 @@ def _distribution(
         if framework:
             yield from _build(each, local, there, target)
         return
-    if each.origin in ("folder", "editable") or each.url.startswith(("file:", "/")):
-        yield _of_a_folder(each, there)
-        return
-    if not is_index_version(each) and each.origin in ("index", "conda"):
-        yield EnvironmentMismatch(
-            name=each.name,
-            kind="own_build",
-            local=each.version,
-            target=there.version if there else "",
-            outcome="refused",
-            fix=f"pip install {each.name}=={each.public_version}",
-        )
+    found = check_available(each, there)
+    if found:
+        yield found
         return
     if there is None:
         yield EnvironmentMismatch(
@@ -166,6 +159,24 @@ def _distribution(
         yield _version(each, there, "installed")
     elif each.version != there.version:
         yield _version(each, there, "told")
+
+
+def check_available(
+    each: InstalledDistribution, there: InstalledDistribution | None
+) -> EnvironmentMismatch | None:
+    """Return the difference of what no index has: it lies in a folder, or somebody built it. `there` is the image's."""
+    if each.origin in ("folder", "editable") or each.url.startswith(("file:", "/")):
+        return _of_a_folder(each, there)
+    if is_index_version(each) or each.origin not in ("index", "conda"):
+        return None
+    return EnvironmentMismatch(
+        name=each.name,
+        kind="own_build",
+        local=each.version,
+        target=there.version if there else "",
+        outcome="refused",
+        fix=f"pip install {each.name}=={each.public_version}",
+    )
 
 
 def _version(
@@ -213,15 +224,18 @@ def _of_a_folder(
     each: InstalledDistribution, there: InstalledDistribution | None
 ) -> EnvironmentMismatch:
     """No index has it: code of an editable install travels with the project, of another folder nothing does."""
-    path = each.url.removeprefix("file://").partition("#")[0] or each.name
+    path = unquote(each.url.removeprefix("file://").partition("#")[0]) or each.name
     editable = each.origin == "editable"
+    fix = f"pip install -e {shlex.quote(path)}"
+    if "://" in path or path.endswith((".whl", ".gz", ".zip", ".bz2", ".xz")):
+        fix = f"pip install --force-reinstall {each.name}=={each.version}"
     return EnvironmentMismatch(
         name=each.name,
         kind="editable" if editable else "folder",
         local=f"{each.version} of {path}",
         target="its code travels with the project" if editable else there.version if there else "",
         outcome="told" if editable else "refused",
-        fix="" if editable else f"pip install -e {path}",
+        fix="" if editable else fix,
     )
 
 

@@ -104,7 +104,7 @@ def _pylock(document: Mapping[str, Any]) -> Iterable[LockedPackage]:
         vcs, archive, directory = (row.get(key) or {} for key in ("vcs", "archive", "directory"))
         origin: PackageOrigin = "index"
         if vcs:
-            origin = "git"
+            origin = "git" if vcs.get("type") == "git" else "folder"
         elif archive:
             origin = "archive"
         elif directory:
@@ -115,7 +115,7 @@ def _pylock(document: Mapping[str, Any]) -> Iterable[LockedPackage]:
             marker=row.get("marker", ""),
             origin=origin,
             url=public_url(vcs.get("url") or archive.get("url") or directory.get("path") or ""),
-            commit=vcs.get("commit-id", ""),
+            commit=vcs.get("commit-id", "") if origin == "git" else "",
             hashes=tuple(
                 f"{kind}:{value}"
                 for file in files
@@ -142,7 +142,7 @@ def _uv(document: Mapping[str, Any]) -> Iterable[LockedPackage]:
             if kind != "registry"
             else "",
             commit=commit,
-            hashes=tuple(file["hash"] for file in files if "hash" in file),
+            hashes=_sha256(files),
         )
 
 
@@ -170,7 +170,7 @@ def _poetry(document: Mapping[str, Any]) -> Iterable[LockedPackage]:
             origin=_POETRY_ORIGINS.get(kind, "index"),
             url=public_url(source.get("url", "")) if kind != "legacy" else "",
             commit=source.get("resolved_reference", "") if kind == "git" else "",
-            hashes=tuple(file["hash"] for file in row.get("files", ()) if "hash" in file),
+            hashes=_sha256(row.get("files", ())),
         )
 
 
@@ -198,7 +198,7 @@ def _pdm(document: Mapping[str, Any]) -> Iterable[LockedPackage]:
             origin=origin,
             url=public_url(row.get("git") or row.get("url") or row.get("path") or ""),
             commit=row.get("revision", ""),
-            hashes=tuple(file["hash"] for file in row.get("files", ()) if "hash" in file),
+            hashes=_sha256(row.get("files", ())),
         )
 
 
@@ -226,6 +226,11 @@ def _requirements(text: str) -> Iterable[LockedPackage]:
                 marker=(match[3] or "").strip(),
                 hashes=tuple(hashes),
             )
+
+
+def _sha256(files: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    found = (file.get("hash", "") for file in files)
+    return tuple(digest for digest in found if digest.startswith("sha256:"))
 
 
 def _present(row: Any) -> list[Mapping[str, Any]]:

@@ -12,10 +12,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from packaging.utils import canonicalize_name
+
 from airflow_training.documents.text import counted
 from airflow_training.environments.addresses import public_url
 from airflow_training.environments.catalogue import CatalogueImage, EnvironmentCatalogue
-from airflow_training.environments.differences import EnvironmentMismatch, compare, is_needed
+from airflow_training.environments.differences import (
+    EnvironmentMismatch,
+    check_available,
+    compare,
+    is_needed,
+)
 from airflow_training.environments.framework_builds import framework_of, is_accelerator_label
 from airflow_training.environments.model import InstalledDistribution, PythonEnvironment
 from airflow_training.errors import InputError, Problem
@@ -102,6 +109,7 @@ def match(
 
 
 def _match(record: PythonEnvironment, image: CatalogueImage, leave_out: Collection[str]) -> Match:
+    leave_out = {canonicalize_name(name) for name in leave_out}
     differences = compare(record, image.record, leave_out=leave_out)
     outcomes = {each.outcome for each in differences}
     if not outcomes & {"installed", "rebuilt"}:
@@ -109,9 +117,18 @@ def _match(record: PythonEnvironment, image: CatalogueImage, leave_out: Collecti
     own = "rebuilt" in outcomes
     if own:
         differences = [
-            replace(each, outcome="rebuilt") if each.outcome == "installed" else each
+            replace(each, outcome="rebuilt")
+            if each.outcome == "installed" or each.kind == "version"
+            else each
             for each in differences
         ]
+        named = {each.name for each in differences} | leave_out
+        for each in (
+            record.distributions
+        ):  # what only the image has: there it is the same, and stays behind
+            if each.name not in named and is_needed(each, image.record):
+                lost = check_available(each, None)
+                differences += [lost] if lost else []
     names = {each.name for each in differences if each.outcome in ("installed", "rebuilt")}
     exact = {
         each.name for each in differences if each.kind == "build" and each.outcome == "rebuilt"

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from airflow_training.errors import InputError
 
@@ -117,7 +117,8 @@ class PythonEnvironment:
                 _check(each)
             deviations = tuple(document.get("lock_deviations", ()))
             more = {"lock_deviations": deviations, "distributions": distributions}
-            return cls(**{**document, **more})
+            found = cls(**{**document, **more})
+            _check_interpreter(found)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError.of(
                 code="bad_value",
@@ -125,22 +126,47 @@ class PythonEnvironment:
                 message=f"is no record of a Python: {error}",
                 hint="make it with `airflow-training environments record --output json`",
             ) from error
+        return found
 
 
+_PYTHON = re.compile(r"\d+\.\d+(\.\w+)*")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _VERSION = re.compile(r"[A-Za-z0-9.+!_-]+")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
-_URL = re.compile(r"(https?|ssh|git|file)://[!-~]+")
+_URL = re.compile(r"(https?|ssh|git|file)://[^\s\\${}\x00-\x20\x7f-\U0010ffff]+")
+"""Without what installers replace in a requirements file: `${VARIABLE}`, and `\\` at the end of a line."""
 _COMMIT = re.compile(r"[0-9a-f]*")
+
+
+def _check_interpreter(found: PythonEnvironment) -> None:
+    """Raise ValueError for values of other types, and for what is no version of Python."""
+    _check_types(found)
+    if not _PYTHON.fullmatch(found.python):
+        raise ValueError(f"{found.python!r:.80} is no version of Python")
+
+
+def _check_types(found: InstalledDistribution | PythonEnvironment) -> None:
+    """Raise ValueError for a value of another type than its field, such as `python: 3.11` of YAML, a number."""
+    for each in fields(found):
+        value = getattr(found, each.name)
+        wanted = bool if isinstance(each.default, bool) else tuple if each.default == () else str
+        if not isinstance(value, wanted) and not (wanted is tuple and isinstance(value, list)):
+            raise ValueError(f"{each.name} is {value!r:.80}, which is no {_TYPES[wanted]}")
+
+
+_TYPES = {bool: "boolean", str: "text", tuple: "list"}
 
 
 def _check(each: InstalledDistribution) -> None:
     """Raise ValueError for texts that would be more than a name, a version and so on in a requirements file."""
+    _check_types(each)
     sound = (
         _NAME.fullmatch(each.name)
         and _VERSION.fullmatch(each.version)
         and _COMMIT.fullmatch(each.commit)
+        and each.origin in get_args(PackageOrigin)
         and (each.origin not in ("git", "archive") or _URL.fullmatch(each.url))
+        and (each.origin != "git" or each.commit)
         and all(_HASH.fullmatch(digest) for digest in each.hashes)
     )
     if not sound:

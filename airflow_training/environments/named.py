@@ -22,7 +22,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from airflow_training.environments.model import PythonEnvironment
 from airflow_training.errors import InputError
 
-__all__ = ["NamedEnvironment", "PackageFile", "split_name"]
+__all__ = ["NamedEnvironment", "PackageFile", "is_package_key", "split_name"]
 
 _API_VERSION = "airflow-training/v1"
 _KIND = "Environment"
@@ -83,6 +83,8 @@ class NamedEnvironment:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> NamedEnvironment:
         """Raises InputError for what is no such document, or is not what its digest says."""
+        if not isinstance(document, Mapping):
+            raise _broken(f"is no document of kind {_KIND}")
         if (document.get("apiVersion"), document.get("kind")) != (_API_VERSION, _KIND):
             raise _broken(f"is no document of kind {_KIND}")
         metadata: Any = document.get("metadata")
@@ -100,6 +102,11 @@ class NamedEnvironment:
         if found.digest != metadata.get("digest"):
             raise _broken("is not what its digest says: it was changed after it was added")
         return found
+
+
+def is_package_key(key: str) -> bool:
+    """Say whether a key of a store is one that `PackageFile.key` gives; a folder `files` can be another's too."""
+    return re.fullmatch(r"files/[0-9a-f]{64}/[^/]+\.whl", key) is not None
 
 
 def split_name(text: str) -> tuple[str, str]:
@@ -120,6 +127,8 @@ def _file(row: Mapping[str, Any]) -> PackageFile:
     file = PackageFile(**row)
     if not re.fullmatch(r"[0-9a-f]{64}", file.sha256):
         raise ValueError(f"{file.sha256!r:.80} is no digest")
+    if type(file.size) is not int or file.size < 0:
+        raise ValueError(f"{file.size!r:.80} is no size")
     if "/" in file.name:
         raise ValueError(f"{file.name!r:.80} is no name of a file")
     try:

@@ -61,19 +61,20 @@ def with_lock(found: PythonEnvironment, lock: Lock) -> PythonEnvironment:
 
     An installed version that the lock does not name keeps its version, without hashes: the script was built on it.
     """
-    locked: dict[tuple[str, str], LockedPackage] = {
-        (each.name, each.version): each for each in lock.packages
-    }
+    locked: dict[tuple[str, str, str], list[LockedPackage]] = {}
     versions: dict[str, list[str]] = {}
     for package in lock.packages:
-        versions.setdefault(package.name, []).append(package.version)
+        locked.setdefault((package.name, package.version, package.origin), []).append(package)
+        if package.version:  # PEP 751: of a git commit and of a folder it may be left out
+            versions.setdefault(package.name, []).append(package.version)
     rows = []
     for each in found.distributions:
-        same = locked.get((each.name, each.version))
-        if same is None or same.origin != each.origin:
-            rows.append(each)
-            continue
-        rows.append(replace(each, hashes=same.hashes, marker=same.marker or each.marker))
+        same = locked.get((each.name, each.version, each.origin), [])
+        hashes = {digest: None for package in same for digest in package.hashes}
+        # a marker that is false here, of an extra or of a group, says nothing about what is installed all the same
+        here = [package.marker for package in same if holds(package.marker, found)]
+        marker = here[0] if here and here[0] else each.marker
+        rows.append(replace(each, hashes=tuple(hashes) or each.hashes, marker=marker))
     installed = {each.name for each in rows}
     for package in lock.packages:
         elsewhere = package.marker and not holds(package.marker, found)
@@ -124,7 +125,8 @@ def _distribution(row: Mapping[str, Any]) -> InstalledDistribution:
     url = public_url(direct.get("url", ""))
     vcs, archive = direct.get("vcs_info", {}), direct.get("archive_info", {})
     if vcs:
-        origin = "git"
+        # of Mercurial and the like no target has the program: as if it lay here
+        origin = "git" if vcs.get("vcs") == "git" else "folder"
     elif "dir_info" in direct:
         origin = "editable" if direct["dir_info"].get("editable") else "folder"
     elif direct:
@@ -139,7 +141,7 @@ def _distribution(row: Mapping[str, Any]) -> InstalledDistribution:
         version=row["version"],
         origin=origin,
         url=url,
-        commit=vcs.get("commit_id", ""),
+        commit=vcs.get("commit_id", "") if origin == "git" else "",
         build=row.get("build", ""),
         marker=" or ".join(f"({each})" for each in row.get("markers", ())),
         hashes=(f"sha256:{digest}",) if digest and origin == "archive" else (),

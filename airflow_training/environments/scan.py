@@ -58,10 +58,12 @@ def _distributions() -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
             continue
         row: dict[str, Any] = {"name": name, "version": version}
         direct = distribution.read_text("direct_url.json")
-        if direct:
+        if (distribution.read_text("INSTALLER") or "").strip() == "conda":
+            row["origin"] = (
+                "conda"  # its direct_url.json names a folder of the machine that built the package
+            )
+        elif direct:
             row["direct_url"] = json.loads(direct)
-        elif (distribution.read_text("INSTALLER") or "").strip() == "conda":
-            row["origin"] = "conda"
         elif _is_development_egg(distribution):
             row["direct_url"] = {"url": "", "dir_info": {"editable": True}}
         if name == "torch":

@@ -18,7 +18,13 @@ from airflow_training.environments.contents import sha256_of
 from airflow_training.environments.differences import compare, is_needed
 from airflow_training.environments.matching import Match
 from airflow_training.environments.model import InstalledDistribution, PythonEnvironment
-from airflow_training.environments.named import NamedEnvironment, PackageFile, split_name
+from airflow_training.environments.named import (
+    NamedEnvironment,
+    PackageFile,
+    is_package_key,
+    split_name,
+)
+from airflow_training.environments.programs import pip_hint
 from airflow_training.errors import InputError, Problem, TrainingError
 
 __all__ = [
@@ -112,7 +118,11 @@ def load(store: PackageStore, title: str) -> NamedEnvironment:
         raise InputError.of(
             code="bad_value", field="NAME@VERSION", message=message, value=title
         ) from None
-    return NamedEnvironment.from_json(document)
+    found = NamedEnvironment.from_json(document)
+    if found.title != title:
+        message = f"is damaged: its document is that of {found.title}"
+        raise InputError.of(code="bad_value", field="NAME@VERSION", message=message, value=title)
+    return found
 
 
 def list_all(store: PackageStore) -> list[NamedEnvironment]:
@@ -161,7 +171,8 @@ def remove_named(store: PackageStore, title: str) -> None:
 def delete_unused_files(store: PackageStore) -> Mapping[str, int]:
     """Delete files that no named environment has; returns their sizes. Nothing may be added meanwhile."""
     used = {file.key for named in list_all(store) for file in named.files}
-    unused = {key: size for key, size in store.list("files") if key not in used}
+    there = ((key, size) for key, size in store.list("files") if is_package_key(key))
+    unused = {key: size for key, size in there if key not in used}
     for key in unused:
         store.delete(key)
     return unused
@@ -188,6 +199,7 @@ def _wheels(rows: Sequence[InstalledDistribution], python: str, folder: Path) ->
     command = [sys.executable, "-m", "pip", "--python", python, "wheel", "--quiet", "--no-deps"]
     done = subprocess.run(
         [*command, "--wheel-dir", str(folder), "--requirement", str(pins)],
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
@@ -195,7 +207,11 @@ def _wheels(rows: Sequence[InstalledDistribution], python: str, folder: Path) ->
     if done.returncode:
         words = public_url("\n".join(done.stderr.strip().splitlines()[-8:]))
         raise InputError.of(
-            code="not_installed", field="environment", message=f"pip finds no files: {words}"
+            code="not_installed",
+            field="environment",
+            message=f"pip finds no files: {words}",
+            hint=pip_hint(sys.executable, words)
+            or "run pip wheel with the same package: where pip looks is what `pip config list` prints",
         )
     return sorted(folder.glob("*.whl"))
 
@@ -213,7 +229,9 @@ def _downloaded(store: PackageStore, named: NamedEnvironment, files: Path, links
     """Return a folder with all files; what a killed download has finished is not read again."""
     for file in named.files:
         path = files / file.sha256 / file.name
-        if not path.is_file() or sha256_of(path).hex() != file.sha256:
+        if path.is_file() and sha256_of(path).hex() == file.sha256:
+            path.touch()  # `collect` leaves it there meanwhile
+        else:
             _download(store, file, path)
         (links / file.name).symlink_to(path)
     return links

@@ -48,6 +48,13 @@ def test_an_environment_is_made_looked_at_and_removed(typed: Any, record_file: s
     damaged = typed("environments", "verify", digest)
     assert (damaged.code, module.name in damaged.stdout) == (1, True)
 
+    (lists,) = Path(made["python"]).parents[1].glob("lib/python*/site-packages/tinyone*/RECORD")
+    whole = lists.read_bytes()
+    lists.write_text("")
+    damaged = typed("environments", "verify", digest)
+    assert (damaged.code, "is damaged" in damaged.stderr) == (2, True)
+    lists.write_bytes(whole)
+
     assert "removed" in typed("environments", "remove", digest).stderr
     assert typed("environments", "list", "-o", "json").json["cached"] == []
 
@@ -126,6 +133,11 @@ def test_named_environments_are_listed_and_gone_when_removed(typed: Any, record_
     (named,) = typed("environments", "list", *at, "-o", "json").json["named"]
     assert (named["name"], named["version"], named["cached"]) == ("tiny", "1", True)
     assert "tinyone-1.0-py3-none-any.whl" in typed("environments", "show", "tiny@1", *at).stdout
+    with pytest.MonkeyPatch.context() as patch:  # the storage of a team, from which others fetch
+        patch.setenv("AIRFLOW_TRAINING_ENVIRONMENTS", "store")
+        assert typed("environments", "remove", "tiny@1").code == 0
+        assert typed("environments", "gc", "-o", "json").json["files"] == {}
+        assert typed("environments", "fetch", "tiny@1").code == 0
     assert typed("environments", "remove", "tiny@1", *at).code == 0
     assert len(typed("environments", "gc", *at, "-o", "json").json["files"]) == 1
     lost = typed("environments", "fetch", "tiny@1", *at)

@@ -120,6 +120,32 @@ def test_another_platform_gets_what_it_needs_besides(tmp_path: Path):
     assert list(found.installed) == ["tinyone==1.0", "tinythree==3.0", "tinytwo==2.0"]
 
 
+def test_another_version_than_the_recorded_one_is_refused(
+    tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """pip takes the version that a dependency asks for, after the locked one was there."""
+    monkeypatch.setattr(building, "find_uv", lambda: None)
+    write_wheel(wheels, "tinysix", "1.0", requires=["tinyone<1.1"])
+    (digest,) = [f"sha256:{hashlib.sha256((wheels / 'tinyone-1.1-py3-none-any.whl').read_bytes()).hexdigest()}"]  # fmt: skip
+    pins = [dist("tinyone", "1.1", hashes=(digest,)), dist("tinysix", "1.0")]
+    laptop = replace(with_dist(THIS, *pins), system="darwin")
+    with pytest.raises(InputError, match=r"tinyone: 1\.0 was installed"):
+        environments.prepare(environments.match(laptop, HERE), tmp_path / "cache")
+    assert cached_digests(tmp_path / "cache") == frozenset()
+
+
+def test_paths_may_be_relative(tmp_path: Path, installer: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(sys.prefix)
+    cache = Path(os.path.relpath(tmp_path / "cache"))
+    there = environments.catalogue_here("bin/python")
+    asked = environments.match(with_dist(THIS, dist("tinyone", "1.0")), there)
+    found = environments.prepare(asked, cache)
+    assert python(found, "import tinyone; print(tinyone.__version__)") == "1.0", installer
+    assert found.python.resolve() == Path(sys.executable).resolve()
+    assert found.python.parents[1].samefile(tmp_path / "cache" / asked.digest)
+    assert environments.prepare(asked, cache).cached
+
+
 def test_a_file_with_other_bytes_than_the_locked_ones_is_not_installed(
     tmp_path: Path, installer: str
 ):
@@ -145,6 +171,24 @@ def test_a_package_that_cannot_be_had_is_named(tmp_path: Path, installer: str):
         environments.prepare(on_top("tinyfive==5.0", "tinyone==1.0"), tmp_path / "cache")
     assert [each.field for each in refused.value.problems] == ["tinyfive"], installer
     assert cached_digests(tmp_path / "cache") == frozenset()
+
+
+@pytest.mark.parametrize("closed", ["0", "1"])
+def test_where_pip_may_ask_no_index_none_is_asked(
+    tmp_path: Path, installer: str, monkeypatch: pytest.MonkeyPatch, closed: str
+):
+    folder = tmp_path / "index" / "tinyfive"
+    write_wheel(folder, "tinyfive", "5.0")
+    (wheel,) = folder.iterdir()
+    (folder / "index.html").write_text(f'<a href="{wheel.name}">{wheel.name}</a>')
+    monkeypatch.setenv("PIP_INDEX_URL", (tmp_path / "index").as_uri())
+    monkeypatch.setenv("PIP_NO_INDEX", closed)
+    if closed == "0":
+        found = environments.prepare(on_top("tinyfive==5.0"), tmp_path / "cache")
+        assert list(found.installed) == ["tinyfive==5.0"], installer
+        return
+    with pytest.raises(InputError, match="tinyfive: cannot be installed"):
+        environments.prepare(on_top("tinyfive==5.0"), tmp_path / "cache")
 
 
 def test_twenty_that_ask_at_once_build_once(tmp_path: Path):
@@ -236,6 +280,15 @@ def test_a_flipped_bit_is_found(whole: CachedEnvironment):
 @pytest.mark.soak
 def test_every_flipped_bit_is_found(whole: CachedEnvironment):
     assert _flipped_bits_found(whole, 1000) == 1000
+
+
+@pytest.mark.parametrize("link", ["tinyone/evil.py", "evil", "RECORD", "../../../bin/python"])
+def test_links_and_files_named_record_are_compared_too(whole: CachedEnvironment, link: str):
+    (packages,) = whole.folder.glob("lib/python*/site-packages")
+    path = Path(os.path.normpath(packages / link))
+    path.unlink(missing_ok=True)
+    path.symlink_to("/usr/bin/env" if link.endswith("python") else "/tmp")
+    assert verify(whole) == [str(path.relative_to(whole.folder))]
 
 
 @pytest.mark.parametrize("change", ["changed", "removed", "added"])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from airflow_training.environments.locks import LockedPackage, find_lock, parse_lock
+from airflow_training.environments.locks import Lock, LockedPackage, find_lock, parse_lock
+from airflow_training.environments.matching import match
+from airflow_training.environments.model import PythonEnvironment
 from airflow_training.environments.recording import with_lock
 from airflow_training.errors import InputError
-from tests.environments.records import RECORD, dist, with_dist
+from tests.environments.records import RECORD, catalogue_of, dist, with_dist, without
 
 ONE, TWO, THREE = ("sha256:" + digit * 64 for digit in "123")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -227,3 +230,46 @@ def test_the_lock_of_a_project_is_found(tmp_path: Path):
     for name in ("requirements.txt", "pylock.train.toml", "pdm.lock", "poetry.lock", "pylock.toml", "uv.lock"):  # fmt: skip
         (tmp_path / name).write_text(FILES[name])
         assert find_lock(tmp_path) == tmp_path / name
+
+
+@pytest.mark.parametrize(
+    "marker", ['extra == "gpu"', "'dev' in dependency_groups", "sys_platform == 'win32'"]
+)
+def test_what_is_installed_is_needed_whatever_the_lock_asks_it_for(marker: str):
+    """`tqdm` is there, so the script may use it: an extra that asked for it is no reason to leave it out."""
+    lock = Lock(
+        source="pylock.toml",
+        packages=[LockedPackage(name="tqdm", version="4.67.0", marker=marker, hashes=(ONE,))],
+    )
+    found = with_lock(RECORD, lock)
+    assert match(found, catalogue_of(without(RECORD, "tqdm"))).requirements == [
+        f"tqdm==4.67.0 --hash={ONE}"
+    ]
+
+
+def test_files_of_all_indexes_of_a_lock_are_allowed():
+    rows = [
+        LockedPackage(
+            name="tqdm", version="4.67.0", marker=f"sys_platform == '{system}'", hashes=(digest,)
+        )
+        for system, digest in (("linux", ONE), ("darwin", TWO))
+    ]
+    found = with_lock(RECORD, Lock(source="uv.lock", packages=rows)).by_name["tqdm"]
+    assert (found.marker, found.hashes) == ("sys_platform == 'linux'", (ONE, TWO))
+
+
+def test_a_locked_package_without_version_is_no_deviation():
+    """PEP 751 leaves out the version of a commit and of a folder."""
+    text = PYLOCK.replace('name = "metrics-core"\nversion = "0.3"', 'name = "metrics-core"')
+    source: Any = {"origin": "git", "url": "https://git.example.com/metrics.git", "commit": COMMIT}
+    installed = with_dist(RECORD, dist("metrics-core", "0.3", **source))
+    found = with_lock(installed, parse_lock(text, "pylock.toml"))
+    assert found.lock_deviations == ()
+    assert found.by_name["metrics-core"].commit == COMMIT
+
+
+def test_only_hashes_that_installers_are_told_are_read():
+    text = UV.replace(ONE, "md5:" + "1" * 32)
+    found = with_lock(RECORD, parse_lock(text, "uv.lock"))
+    assert list(found.by_name["tqdm"].hashes) == [TWO]
+    assert PythonEnvironment.from_json(found.to_json()).by_name["tqdm"].hashes == (TWO,)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_training.environments.matching import Match, match
-from airflow_training.environments.model import PythonEnvironment
+from airflow_training.environments.model import InstalledDistribution, PythonEnvironment
 from airflow_training.errors import InputError
 from tests.environments.records import RECORD, catalogue_of, dist, with_dist, without
 
@@ -207,3 +207,48 @@ def test_environments_on_different_bases_are_different(image: PythonEnvironment)
 def test_a_target_without_any_python_is_refused():
     with pytest.raises(InputError, match="offers no Python"):
         match(RECORD, catalogue_of())
+
+
+@pytest.mark.parametrize(
+    ("mine", "kind"),
+    [
+        (dist("mine", "0.1", origin="folder", url="file:///home/user/mine"), "folder"),
+        (dist("mine", "0.1+mine"), "own_build"),
+    ],
+)
+def test_what_only_the_image_has_is_not_lost_in_an_environment_of_its_own(
+    mine: InstalledDistribution, kind: str
+):
+    local = with_dist(RECORD, mine)
+    image = with_dist(RECORD, dist("mine", mine.version))
+    assert match(local, catalogue_of(image)).kind == "image"
+    with pytest.raises(InputError) as refused:  # another torch: without the packages of the image
+        match(local, catalogue_of(without(image, "torch")))
+    assert [each.field for each in refused.value.problems] == ["mine"], kind
+
+
+def test_an_environment_of_its_own_has_no_newer_packages_of_the_image():
+    image = with_dist(without(RECORD, "torch"), dist("numpy", "2.2.0"))
+    found = match(RECORD, catalogue_of(image))
+    assert "numpy==2.1.0" in found.requirements
+    assert outcomes(found)["numpy"] == ("version", "rebuilt")
+
+
+def test_a_distribution_is_left_out_however_its_name_is_spelled():
+    local = with_dist(RECORD, dist("my-own", "0.1", origin="folder", url="file:///home/user/my"))
+    assert match(local, catalogue_of(RECORD), leave_out={"My_Own"}).kind == "image"
+
+
+@pytest.mark.parametrize(
+    ("url", "fix"),
+    [
+        ("file:///home/user/my%20code", "pip install -e '/home/user/my code'"),
+        ("https://hg.example.com/mine", "pip install --force-reinstall mine==0.1"),
+        ("file:///tmp/mine-0.1-py3-none-any.whl", "pip install --force-reinstall mine==0.1"),
+    ],
+)
+def test_what_mends_a_folder_can_be_typed(url: str, fix: str):
+    local = with_dist(RECORD, dist("mine", "0.1", origin="folder", url=url))
+    with pytest.raises(InputError) as refused:
+        match(local, catalogue_of(RECORD))
+    assert [each.hint for each in refused.value.problems] == [fix]

@@ -64,6 +64,10 @@ def _lose_files(document: dict[str, Any]) -> None:
     del document["spec"]["files"]
 
 
+def _lose_size(document: dict[str, Any]) -> None:
+    document["spec"]["files"][0]["size"] = "1"
+
+
 def _shorten_digest(document: dict[str, Any]) -> None:
     document["spec"]["files"][0]["sha256"] = "../x"
 
@@ -78,6 +82,7 @@ def _shorten_digest(document: dict[str, Any]) -> None:
         (_lose_kind, "is no document of kind Environment"),
         (_lose_files, "files"),
         (_shorten_digest, "is no digest"),
+        (_lose_size, "is no size"),
     ],
 )
 def test_a_changed_document_is_refused(change: Callable[[dict[str, Any]], None], said: str):
@@ -91,3 +96,8 @@ def test_a_changed_document_is_refused(change: Callable[[dict[str, Any]], None],
 def test_names_that_could_be_paths_are_refused(text: str):
     with pytest.raises(InputError, match="NAME@VERSION"):
         split_name(text)
+
+
+def test_a_list_is_no_document():
+    with pytest.raises(InputError, match="is no document of kind"):
+        NamedEnvironment.from_json([])  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from airflow_training.environments.addresses import public_url
 from airflow_training.environments.markers import holds
 from airflow_training.environments.model import PythonEnvironment
 from airflow_training.environments.programs import uv_settings
-from airflow_training.environments.recording import record_of
+from airflow_training.environments.recording import record, record_of
 from airflow_training.errors import InputError
 from tests.environments.records import RECORD, dist, with_dist, without
 
@@ -65,6 +66,11 @@ SCANNED = {
                 url="https://git.example.com/a.git#subdirectory=python",
             ),
             id="git",
+        ),
+        pytest.param(
+            {"direct_url": {"url": "https://e.com/a", "vcs_info": {"vcs": "hg", "commit_id": "a"}}},
+            dist("a", "1", origin="folder", url="https://e.com/a"),
+            id="mercurial",
         ),
         pytest.param(
             {"direct_url": {"url": "file:///home/user/a", "dir_info": {"editable": True}}},
@@ -129,6 +135,11 @@ def test_no_password_is_left_in_an_address(address: str, expected: str):
         {"name": "a", "version": "1", "hashes": ["sha256:x --index-url"]},
         {"name": "a", "version": "1", "origin": "git", "url": "ext::sh -c id", "commit": "abc"},
         {"name": "a", "version": "1", "origin": "git", "url": "https://x/y", "commit": "abc --x"},
+        {"name": "a", "version": "1", "origin": "git", "url": "https://x/${KEY}", "commit": "abc"},
+        {"name": "a", "version": "1", "origin": "git", "url": "https://x/y#z\\", "commit": "abc"},
+        {"name": "a", "version": "1", "origin": "git", "url": "https://x/y"},
+        {"name": "a", "version": "1", "origin": "svn", "url": "https://x/y", "commit": "12"},
+        {"name": "a", "version": "1", "marker": 1},
         {"name": "a", "version": "1", "surprise": 1},
         {"version": "1"},
     ],
@@ -155,6 +166,57 @@ def test_markers_are_judged_for_the_recorded_python(marker: str, *, expected: bo
     assert holds(marker, RECORD) is expected
 
 
+@pytest.mark.parametrize(
+    "change", [{"python": 3.11}, {"python": "three"}, {"conda": "no"}, {"libc": None}]
+)
+def test_a_record_with_values_of_other_kinds_is_refused(change: dict[str, Any]):
+    with pytest.raises(InputError, match="is no record of a Python"):
+        PythonEnvironment.from_json({**RECORD.to_json(), **change})
+
+
+def test_variables_of_pip_count_more_than_its_file():
+    config = (
+        ":env:.index-url='https://one.example.com/simple'\n"
+        "download.index-url='https://other.example.com/simple'\n"
+        "global.index-url='https://two.example.com/simple'\n"
+        "install.extra-index-url='https://three.example.com/simple'\n"
+    )
+    found, _ = uv_settings({}, config)
+    assert found["UV_DEFAULT_INDEX"] == "https://one.example.com/simple"
+    assert found["UV_INDEX"] == "https://three.example.com/simple"
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("global.no-index='true'", ["--no-index"]),
+        (":env:.no-index='1'", ["--no-index"]),
+        (":env:.no-index='0'", []),
+        ("global.timeout='1'", []),
+    ],
+)
+def test_uv_asks_no_index_where_pip_may_not(line: str, options: list[str]):
+    assert uv_settings({}, line)[1] == options
+
+
+def test_a_list_on_several_lines_of_the_file_of_pip_is_read():
+    config = "global.extra-index-url=" + repr("\nhttps://a.example.com\nhttps://b.example.com")
+    assert uv_settings({}, config)[0]["UV_INDEX"] == "https://a.example.com https://b.example.com"
+
+
+def test_what_conda_has_installed_is_of_conda_wherever_it_was_built(tmp_path: Path):
+    """Packages of conda bring the direct_url.json of the machine that built them."""
+    info = tmp_path / "tinyconda-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tinyconda\nVersion: 1.0\n")
+    (info / "INSTALLER").write_text("conda\n")
+    (info / "direct_url.json").write_text('{"url": "file:///croot/tinyconda", "dir_info": {}}')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        found = record().by_name["tinyconda"]
+    assert found == dist("tinyconda", "1.0", origin="conda")
+
+
 def test_uv_looks_where_pip_does():
     config = (
         ":env:.find-links='/opt/wheels'\n"
@@ -162,10 +224,10 @@ def test_uv_looks_where_pip_does():
         "global.extra-index-url='file:///srv/one file:///srv/two'\n"
         "global.timeout='60'\n"
     )
-    assert uv_settings({}, config) == {
+    assert uv_settings({}, config)[0] == {
         "UV_FIND_LINKS": "/opt/wheels",
         "UV_DEFAULT_INDEX": "https://pypi.example.com/simple",
         "UV_INDEX": "file:///srv/one file:///srv/two",
         "UV_INDEX_STRATEGY": "unsafe-best-match",
     }
-    assert uv_settings({"UV_DEFAULT_INDEX": "https://other.example.com"}, config) == {}
+    assert uv_settings({"UV_DEFAULT_INDEX": "https://other.example.com"}, config) == ({}, [])

@@ -127,6 +127,8 @@ def test_files_go_with_the_last_version_that_has_them(
     look_only_in(wheels, tmp_path / "uv", monkeypatch)
     add(store, "tiny@2", with_dist(TINY, dist("tinyone", "1.1")), sys.executable)
     remove_named(store, "tiny@1")
+    store.create("files/notes/mine-1-py3-none-any.whl", b"of somebody else")
+    store.create(f"files/{'0' * 64}/data.csv", b"of somebody else")
     (gone,) = delete_unused_files(store)
     assert gone.endswith("/tinyone-1.0-py3-none-any.whl")
     with pytest.raises(InputError, match="is not there") as refused:
@@ -176,3 +178,9 @@ def test_other_interpreters_are_asked(version: str):
 def test_what_is_no_python_is_named(tmp_path: Path):
     with pytest.raises(InputError, match="does not say what it has installed"):
         record(tmp_path / "python")
+
+
+def test_a_document_of_another_name_is_refused(store: LocalStore):
+    store.create("other/1.json", store.read("tiny/1.json"))
+    with pytest.raises(InputError, match=r"its document is that of tiny@1"):
+        load(store, "other@1")

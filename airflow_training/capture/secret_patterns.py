@@ -37,6 +37,10 @@ FORMATS: tuple[tuple[str, str], ...] = (
     ("a Replicate token", r"\br8_[A-Za-z0-9]{37}"),
     ("a LangSmith key", r"\blsv2_(?:pt|sk)_[a-f0-9]{32}"),
     ("a Pinecone key", r"\bpcsk_[A-Za-z0-9_]{40,}"),
+    (
+        "a key of Weights & Biases",
+        r"\bwandb(?:\.| +)login\b[^#;]{0,80}?\b[0-9a-f]{40}\b",
+    ),
     ("a Neptune token", r"\beyJhcGlf[A-Za-z0-9+/=_-]{40,}"),
     ("a SendGrid key", r"\bSG\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{40,}"),
     ("a Twilio key", r"\bSK[0-9a-f]{32}\b"),
@@ -110,7 +114,7 @@ _EXCUSES = (
     "pad eos bos unk sep cls mask special image audio video start end stop next prev current num max min n"
     " per vocab tokenizer type types count length dim file path public primary foreign sort cache partition"
     " map head query hash index column row group item label dict metric state input output image prompt"
-    " generated decoder encoder forced suppress begin cross attention rng prng seed object blob"
+    " placeholder initializer trigger generated decoder encoder forced suppress begin cross attention rng prng seed object blob"
 )
 EXCUSING_WORDS = frozenset(_EXCUSES.split())
 """Words in a name with which a key or token is none."""

@@ -34,8 +34,12 @@ def is_placeholder(value: str) -> bool:
 
 
 def is_example(value: str) -> bool:
-    """Whether what has the format of a key is none: the name of a style `sk-toggleable-label`, or an example."""
-    return is_placeholder(value) or (value.startswith("sk-") and not _has_digit(value))
+    """Whether what has the format of a key is none: the name of a style `sk-toggleable-label`, or an example.
+
+    Of a netrc entry the last word is the password, which may be `$TOKEN`.
+    """
+    is_style = value.startswith("sk-") and not _has_digit(value)
+    return is_style or is_placeholder(value) or is_placeholder(value.split()[-1])
 
 
 def is_secret_name(name: str) -> str:

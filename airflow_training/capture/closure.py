@@ -189,7 +189,9 @@ class _Walk:
             self.dynamic.append(
                 DynamicImport(path=self._told(module.path), line=call.line, text=text)
             )
-            self._candidates(call.prefix, f"{self._told(module.path)}:{call.line}")
+            below = call.prefix.startswith(".")
+            prefix = f"{module.package or ''}{call.prefix}" if below else call.prefix
+            self._candidates(prefix, f"{self._told(module.path)}:{call.line}")
         for resource in facts.resources:
             self._resource(resource.package, resource.path, module)
         for file in facts.files:

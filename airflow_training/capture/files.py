@@ -161,7 +161,7 @@ class _Walk:
         before = len(self.candidates)
         try:
             entries = sorted(os.scandir(folder), key=lambda each: each.name)
-            os.stat(folder / ".")  # may be listed, but not entered
+            os.stat(f"{folder}/.")  # noqa: PTH116 - it may be listed, but not entered
         except OSError as error:
             self.omit(prefix or "./", f"it cannot be read: {error.strerror}", kind="special")
             return

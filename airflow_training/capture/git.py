@@ -61,10 +61,9 @@ def listed_files(folder: Path) -> Sequence[str]:
     return sorted({*_ask(folder, "ls-files", "-co", "--exclude-standard", "-z")})
 
 
-def ignored_names(folder: Path, *, whole_folders: bool = True) -> Sequence[str]:
+def ignored_names(folder: Path) -> Sequence[str]:
     """New files that git ignores; folders that are ignored as a whole end with `/`."""
-    options = ("--directory",) if whole_folders else ()
-    return _ask(folder, "ls-files", "-oi", "--exclude-standard", *options, "-z")
+    return _ask(folder, "ls-files", "-oi", "--exclude-standard", "--directory", "-z")
 
 
 def git_state(folder: Path) -> GitState:

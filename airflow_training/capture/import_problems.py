@@ -61,9 +61,10 @@ def syntax_problem(error: Exception, *, path: str) -> Problem:
     """A module that this version of Python cannot read."""
     line = error.lineno if isinstance(error, SyntaxError) else None
     message = error.msg if isinstance(error, SyntaxError) else str(error)
+    notebook = path.removesuffix(".py") if path.endswith(".ipynb.py") else ""
     return Problem(
         code="syntax",
         field=f"{path}:{line or 1}",
         message=f"this Python cannot read it: {message}",
-        hint=f"python -m py_compile {path}",
+        hint=f"correct the cell in {notebook}" if notebook else f"python -m py_compile {path}",
     )

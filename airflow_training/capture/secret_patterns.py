@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "ASSIGNMENT",
     "EXCUSING_WORDS",
+    "EXPORTED",
     "FORMATS",
     "PASSWORD_ENDS",
     "QUOTED",
@@ -75,10 +76,13 @@ URL = r"[A-Za-z][A-Za-z0-9+.-]*://[^\s:/@\"'<>]*:[^\s/@\"'<>]{3,}@[A-Za-z0-9.-]+
 
 ASSIGNMENT = (
     r"(?i)[\w.-]*(?:key|token|secret|passw(?:or)?d|passphrase|pwd|credentials?|auth|authorization)"
-    r"(?:[\"'\])\\]{0,5}\s*(?:=>|:=|==?|:|,)|[ ]+)\s*"
+    r"(?:[\"'\])\\]{0,5}\s*(?:=>|:=|==?|:\s*[\w.\[\]| ]{1,30}=|:|,[^()]{0,80}\bdefault\s*=|,|\bor\b)|[ ]+)"
+    r"\s*(?:\(\s*)?"
 )
-"""The beginning of an assignment to a name that may hold a secret, in any language."""
-QUOTED = r"[rbf]?\\?[\"'](?:bearer |basic |token )?[^\s\"'\\]{8}"
+"""The beginning of an assignment to a name that may hold a secret, in any language: `key: str =`, `"--key", default=` too."""
+EXPORTED = r"\b[A-Z][A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)=[^\s\"'\\(]{8}"
+"""What the output of a shell holds, in whatever file."""
+QUOTED = r"[rbf]?\\?(?:\"{3}|'{3}|[\"'])(?:bearer |basic |token )?[^\s\"'\\]{8}"
 """The beginning of a value where code needs quotes."""
 UNQUOTED = r"(?:bearer |basic |token )?[^\s\"'\\(]{8}"
 

@@ -71,6 +71,8 @@ def looks_secret(name: str, value: str) -> bool:
     if strength == "strong":
         readable = _DOTTED.fullmatch(value) is not None and _entropy(value) < 4.2
         return len(value) >= 16 and _entropy(value) >= 3.0 and not readable
+    if "wandb" in name.lower() and re.fullmatch("[0-9a-f]{40}", value):
+        return True
     mixed = value != value.lower() and value != value.upper()
     plain = _HEX.fullmatch(value) or _UUID.fullmatch(value) or _DOTTED.fullmatch(value)
     return len(value) >= 20 and mixed and not plain and _entropy(value) >= 3.7

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from airflow_training.capture.secret_patterns import ASSIGNMENT, FORMATS, QUOTED, UNQUOTED, URL
+from airflow_training.capture.secret_patterns import (
+    ASSIGNMENT,
+    EXPORTED,
+    FORMATS,
+    QUOTED,
+    UNQUOTED,
+    URL,
+)
 from airflow_training.capture.secret_values import is_example, is_placeholder, looks_secret
 from airflow_training.errors import Problem
 
@@ -71,6 +78,11 @@ _FILES = {
     "kubeconfig": "keys of clusters",
     "kubeconfig.yaml": "keys of clusters",
     "kubeconfig.yml": "keys of clusters",
+    ".databrickscfg": "the tokens of Databricks",
+    ".envrc": "a file of environment variables",
+    ".huggingface/stored_tokens": "the tokens of Hugging Face",
+    "huggingface/stored_tokens": "the tokens of Hugging Face",
+    "terraform.tfstate": "the state of Terraform, with its secrets",
     "kaggle.json": "the key of Kaggle",
     "huggingface/token": "the token of Hugging Face",
     ".huggingface/token": "the token of Hugging Face",
@@ -159,8 +171,11 @@ def _scanner(kind: str) -> Any:
     options.max_mem = 64 << 20
     formats = [expression for _, expression in FORMATS]
     value = QUOTED if kind == "code" else f"(?:{QUOTED}|{UNQUOTED})"
-    option = f"--{ASSIGNMENT[4:]}{UNQUOTED}"  # on a command line, in whatever file
-    parts = formats if kind == "binary" else [*formats, URL, ASSIGNMENT + value, f"(?i){option}"]
+    # on a command line or in an address, in whatever file
+    option = f"(?i)(?:--|[?&]){ASSIGNMENT[4:]}{UNQUOTED}"
+    parts = [*formats, URL, EXPORTED, ASSIGNMENT + value, option]
+    if kind == "binary":
+        parts = formats
     return re2.compile("|".join(f"(?:{part})" for part in parts).encode(), options)
 
 
@@ -174,7 +189,7 @@ _ASSIGNED = re.compile(
     ASSIGNMENT.replace(r"[\w.-]*(?:", r"(?P<name>[\w.-]*(?:", 1).replace(
         r"authorization)", r"authorization))", 1
     )
-    + r"(?P<value>[rbf]?\\?\"[^\"\\\n]*|[rbf]?\\?'[^'\\\n]*|(?:bearer |basic |token )?[^\s,;\"'\\]+)"
+    + r"(?P<value>[rbf]?(?:\"{3}[^\"\\\n]*|'{3}[^'\\\n]*)|[rbf]?\\?\"[^\"\\\n]*|[rbf]?\\?'[^'\\\n]*|(?:bearer |basic |token )?[^\s,;\"'\\]+)"
 )
 
 
@@ -189,11 +204,16 @@ def _judge(content: bytes, start: int, suffix: str) -> str:
         return _named(match)
     if (match := _URL.match(text)) is not None:
         return "a password in an address" if _is_secret_address(match.group()) else ""
+    in_address = text[:1] in ("?", "&")
+    text = text[in_address:]
     match = _ASSIGNED.match(text)
     if match is None:
         return ""
+    exported = re.match(EXPORTED, text) is not None
     value = match["value"]
-    bare = re.sub(r"^[rbf]?\\?[\"']", "", value)
+    bare = re.sub(r"^[rbf]?\\?(?:\"{3}|'{3}|[\"'])", "", value)
+    if in_address:
+        bare = bare.partition("&")[0]
     inner = _formats().search(value) or _formats().match(text, match.end("value") - len(bare))
     if inner is not None and not is_example(inner.group()):
         return _named(inner)
@@ -204,7 +224,8 @@ def _judge(content: bytes, start: int, suffix: str) -> str:
     quoted = bare != value
     if not separated.strip() and not name.startswith("-") and not (quoted and suffix == "sql"):
         return ""  # `key value` is an assignment on a command line only: --key value
-    if not quoted and suffix not in _UNQUOTED and not name.startswith("--"):
+    free = in_address or exported or name.startswith("--")
+    if not quoted and suffix not in _UNQUOTED and not free:
         return ""
     if "," in separated and (
         suffix not in ("py", "ipynb", "js", "ts")

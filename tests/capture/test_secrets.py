@@ -105,6 +105,33 @@ def test_this_repository_holds_none():
     assert [f"{each.path}:{each.line}: {each.what}" for each in found] == []
 
 
+_VALUE = made(32, seed="ways")
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("conf.py", f'class Conf:\n    api_key: str = "{_VALUE}"\n'),
+        ("conf.py", f'class Conf:\n    api_key: str | None = "{_VALUE}"\n'),
+        ("train.py", f'#\nparser.add_argument("--api-key", type=str, default="{_VALUE}")\n'),
+        ("train.py", f'#\nkey = os.environ.get("WANDB_API_KEY") or "{WANDB}"\n'),
+        ("train.py", f'#\nWANDB_KEY = "{WANDB}"\n'),
+        ("train.yaml", f"#\nwandb_key: {WANDB}\n"),
+        ("train.py", f'#\nrequests.get("https://example-host.org/x?a=1&api_key={_VALUE}&b=2")\n'),
+        ("train.py", f'#\nAPI_KEY = """{_VALUE}"""\n'),
+        ("train.py", f"#\nAPI_KEY = (\n    '{_VALUE}'\n)\n"),
+        ("a.ipynb", f'{{"outputs":\n[{{"text": ["API_KEY={_VALUE}\\n"]}}]}}'),
+    ],
+)
+def test_a_secret_is_found_however_it_is_written(path, text):
+    assert [each.line for each in find_secrets(path, text.encode())] == [2]
+
+
+@pytest.mark.parametrize("path", [".envrc", ".databrickscfg", "x/huggingface/stored_tokens"])
+def test_more_files_that_hold_nothing_else(path):
+    assert [each.line for each in find_secrets(path, b"x")] == [1]
+
+
 def test_a_line_is_told_once():
     assert len(find_secrets("a.py", f'token = "{HF}", "{HF}"\n'.encode())) == 1
 

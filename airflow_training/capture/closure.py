@@ -379,11 +379,15 @@ class _Walk:
 
     def _absences(self) -> Iterator[Problem]:
         for name, places in self.absent.items():
+            top = self.search.top(name.split(".")[0])
+            folders = [(each.found.place, each.found.folder or "") for each in top.portions]
+            empty = [place.path_of(at) for place, at in folders if not place.names(at)]
             yield module_not_found(
                 name,
                 places=list(dict.fromkeys(places)),
-                is_partly_there=bool(self.search.top(name.split(".")[0])),
+                is_partly_there=bool(top),
                 known=self.search.top_names(),
+                empty_folder=self._told(empty[0]) if empty else "",
             )
 
     def result(self, *, implicit: Path, python_path: Sequence[Path]) -> Closure:

@@ -142,6 +142,12 @@ def test_an_example_in_a_docstring_reaches_nothing_for_sure(tmp_path):
     assert refused(tmp_path, "import module\n", module=source, old="import nowhere_to_be\n") == []
 
 
+def test_a_submodule_that_was_not_fetched_is_told_with_the_next_command(tmp_path):
+    (tmp_path / "lib").mkdir()
+    [problem] = refused(tmp_path, "import lib.core\n")
+    assert "git submodule update --init lib" in problem
+
+
 def test_a_module_that_is_too_deep_to_be_read_is_told(tmp_path):
     [problem] = refused(tmp_path, "x = " + "-" * 100_000 + "1\n")
     assert "train.py:1: this Python cannot read it" in problem

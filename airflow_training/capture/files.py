@@ -307,6 +307,15 @@ class _Walk:
 
     def _inside(self, source: Path, target: str) -> str | None:
         """The link as a relative one if it stays in the folder, else None."""
+        real = source.parent.resolve()
+        above = [each for each in self.followed if Path(each) in (real, *real.parents)]
+        if (
+            above
+        ):  # in a folder that a link leads to: what leads out of that means another place here
+            meant = Path(os.path.normpath(real / target))
+            if Path(max(above, key=len)) not in meant.parents:
+                return None
+            return os.path.relpath(meant, real) if target.startswith("/") else target
         parent = os.path.relpath(source.parent, self.root)
         if not target.startswith("/"):
             joined = os.path.normpath(Path(parent, target))

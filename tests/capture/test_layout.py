@@ -42,6 +42,7 @@ GOOD = Tree(
 def test_what_is_laid_out_is_the_tree(tmp_path):
     lay_out(GOOD, tmp_path / "run", CONTENTS.__getitem__)
     assert tree_of(tmp_path / "run").digest == GOOD.digest
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o755
     assert (tmp_path / "run/project/latest").readlink() == Path("deep/er")
     assert (tmp_path / "run/project/readonly").stat().st_mode & 0o777 == 0o444
     assert [each.name for each in tmp_path.iterdir()] == ["run"]

@@ -62,6 +62,35 @@ def test_a_folder_that_cannot_be_read_stays(mode, tmp_path):
     assert omission.reason == "it cannot be read: Permission denied"
 
 
+def test_a_repository_cannot_have_programs_run(tmp_path):
+    repository(tmp_path / "p", {"train.py": ""})
+    spy = tmp_path / "spy.sh"
+    spy.write_text(f"#!/bin/sh\ntouch {tmp_path}/was-run\n")
+    spy.chmod(0o755)
+    git(tmp_path / "p", "config", "core.fsmonitor", str(spy))
+    assert "project/train.py" in {each.path for each in capture(tmp_path / "p").tree.entries}
+    assert not (tmp_path / "was-run").exists()
+
+
+def test_folders_of_the_repository_are_followed_by_each_link_and_in_no_circle(tmp_path):
+    repository(tmp_path, {"common/a.py": "", "other/b.py": "", "p/train.py": ""})
+    (tmp_path / "common" / "other").symlink_to("../other")
+    (tmp_path / "other" / "common").symlink_to("../common")
+    (tmp_path / "common" / "same.py").symlink_to(tmp_path / "common" / "a.py")
+    for name in ("one", "two"):
+        (tmp_path / "p" / name).symlink_to("../common")
+    names = {told(each) for each in capture(tmp_path / "p").tree.entries}
+    assert {"one/a.py", "one/same.py -> a.py", "one/other/b.py", "two/a.py"} <= names
+    assert len(names) < 20
+
+
+def test_an_empty_folder_can_be_written_to(tmp_path):
+    write(tmp_path, {"train.py": ""})
+    (tmp_path / "out").mkdir(mode=0o555)
+    [folder] = [each for each in capture(tmp_path).tree.entries if each.kind == "folder"]
+    assert folder.mode == 0o755
+
+
 def test_there_are_twenty_five_fixtures():
     assert len({each.name for each in FIXTURES}) >= 25
 

@@ -189,7 +189,9 @@ class _Walk:
             self.dynamic.append(
                 DynamicImport(path=self._told(module.path), line=call.line, text=text)
             )
-            self._candidates(call.prefix, f"{self._told(module.path)}:{call.line}")
+            below = call.prefix.startswith(".")
+            prefix = f"{module.package or ''}{call.prefix}" if below else call.prefix
+            self._candidates(prefix, f"{self._told(module.path)}:{call.line}")
         for resource in facts.resources:
             self._resource(resource.package, resource.path, module)
         for file in facts.files:
@@ -377,11 +379,15 @@ class _Walk:
 
     def _absences(self) -> Iterator[Problem]:
         for name, places in self.absent.items():
+            top = self.search.top(name.split(".")[0])
+            folders = [(each.found.place, each.found.folder or "") for each in top.portions]
+            empty = [place.path_of(at) for place, at in folders if not place.names(at)]
             yield module_not_found(
                 name,
                 places=list(dict.fromkeys(places)),
-                is_partly_there=bool(self.search.top(name.split(".")[0])),
+                is_partly_there=bool(top),
                 known=self.search.top_names(),
+                empty_folder=self._told(empty[0]) if empty else "",
             )
 
     def result(self, *, implicit: Path, python_path: Sequence[Path]) -> Closure:

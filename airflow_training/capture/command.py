@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from airflow_training.capture.model import CapturedCommand
-from airflow_training.capture.secret_values import is_placeholder, is_secret_name, looks_secret
-from airflow_training.capture.secrets import known_format
+from airflow_training.capture.secret_values import is_secret_name, looks_secret
+from airflow_training.capture.secrets import secret_text
 from airflow_training.errors import InputError, Problem
 
 __all__ = ["capture_command", "tree_path"]
@@ -63,7 +63,7 @@ def capture_command(
         )
     if kind == "script":
         entry = _script(entry, root, working_dir)
-    problems = [*_argument_problems(args), *_variable_problems(env)]
+    problems = [*_argument_problems(args), *_variable_problems(env, environ)]
     if problems:
         raise InputError(problems=problems)
     start = tree_path(working_dir, root)
@@ -150,7 +150,7 @@ def _argument_problems(args: Sequence[str]) -> Iterator[Problem]:
                 hint=_INSTEAD,
             )
     for index, text in enumerate(args):
-        what = known_format(text) or ("a password in an address" if _has_login(text) else "")
+        what = secret_text(text)
         if what and text not in told and text.partition("=")[2] not in told:
             yield Problem(
                 code="secret",
@@ -171,14 +171,10 @@ def _is_secret(name: str, value: str) -> bool:
     return bool(strength)
 
 
-def _has_login(text: str) -> bool:
-    match = re.search(r"://[^\s:/@]*:([^\s/@]{3,})@", text)
-    return match is not None and not is_placeholder(match[1])
-
-
-def _variable_problems(env: Sequence[str]) -> Iterator[Problem]:
+def _variable_problems(env: Sequence[str], environ: Mapping[str, str]) -> Iterator[Problem]:
     for text in env:
-        name, _, value = text.partition("=")
+        name, equals, value = text.partition("=")
+        value = value if equals else environ.get(name, "")
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             yield Problem(
                 code="invalid",
@@ -186,7 +182,7 @@ def _variable_problems(env: Sequence[str]) -> Iterator[Problem]:
                 message="it is neither NAME nor NAME=VALUE",
                 hint="--env NAME",
             )
-        elif is_secret_name(name) or known_format(value):
+        elif is_secret_name(name) or secret_text(value):
             yield Problem(
                 code="secret",
                 field=f"--env {name}",
@@ -202,7 +198,7 @@ def _chosen(environ: Mapping[str, str], env: Sequence[str]) -> Mapping[str, str]
         if _VARIABLES.fullmatch(name)
         and not _OF_THIS_MACHINE.fullmatch(name)
         and not is_secret_name(name)
-        and not known_format(value)
+        and not secret_text(value)
     }
     for text in env:
         name, equals, value = text.partition("=")

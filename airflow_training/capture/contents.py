@@ -13,7 +13,7 @@ from airflow_training.capture.code_places import OutsideImport
 from airflow_training.capture.files import Candidate, Listing, list_files
 from airflow_training.capture.kinds import LARGEST_BYTES, size_text
 from airflow_training.capture.model import Omission, TreeEntry
-from airflow_training.capture.secrets import find_secrets, secret_problems
+from airflow_training.capture.secrets import Secret, find_secrets, secret_file, secret_problems
 from airflow_training.errors import Problem
 
 __all__ = ["TreeContents"]
@@ -116,6 +116,11 @@ class TreeContents:
             return
         sha256 = self.content(path, content, mode=mode)
         self.contents[sha256] = source
+        shown = path.removeprefix("project/")
+        what = secret_file(str(source))
+        if what and not secret_file(shown):  # a link with a harmless name leads to it
+            secret = Secret(path=shown, line=1, what=f"{what}, {source.name},")
+            self.problems += secret_problems([secret], allowed=self.allow_secrets)
 
     def content(self, path: str, content: bytes, *, mode: int) -> str:
         """Add a file of these bytes; its digest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Collection, Iterator, Sequence
@@ -52,7 +53,7 @@ def list_files(
     view: _View = _IgnoreFiles(IgnoreRules((".gitignore",)))
     try:
         if git.repository_top(root) is not None:
-            lists = _GitLists.of(root, "")
+            lists = _GitLists.of(root, "", walk.notes)
             view = lists
             if lists.ignores_all:
                 walk.notes.append(
@@ -60,7 +61,7 @@ def list_files(
                 )
                 view = _IgnoreFiles(IgnoreRules((".gitignore",)))
     except git.GitError as error:
-        walk.notes.append(f"{error}: files are found by ignore files")
+        walk.notes.append(_no_git(root, error))
     walk.visit(root, "", view, IgnoreRules((OWN_FILE,)))
     return walk.listing()
 
@@ -76,6 +77,10 @@ def list_needed(root: Path, needed: Collection[str]) -> Listing:
         elif source.is_file():
             walk.add_file(path, source, in_package=False)
     return walk.listing()
+
+
+def _no_git(folder: Path, error: git.GitError) -> str:
+    return f"{folder}: {error}: files are found by ignore files"
 
 
 class _View(Protocol):
@@ -96,14 +101,16 @@ class _GitLists:
     files: frozenset[str]
     ignored: frozenset[str]
     prefix: str
+    notes: list[str]
     reason: str = "ignored by git"
 
     @classmethod
-    def of(cls, folder: Path, prefix: str) -> _GitLists:
+    def of(cls, folder: Path, prefix: str, notes: list[str]) -> _GitLists:
         return cls(
             files=frozenset(prefix + each for each in git.listed_files(folder)),
             ignored=frozenset(prefix + each for each in git.ignored_names(folder)),
             prefix=prefix,
+            notes=notes,
         )
 
     @property
@@ -114,8 +121,13 @@ class _GitLists:
         return path in self.ignored if path.endswith("/") else path not in self.files
 
     def below(self, folder: Path, path: str) -> _View:
-        inner = bool(path) and path != self.prefix and (folder / ".git").exists()
-        return _GitLists.of(folder, path) if inner else self
+        if not path or path == self.prefix or not (folder / ".git").exists():
+            return self
+        try:
+            return _GitLists.of(folder, path, self.notes)
+        except git.GitError as error:  # its repository lies elsewhere, or is another user's
+            self.notes.append(_no_git(folder, error))
+            return _IgnoreFiles(IgnoreRules((".gitignore",))).below(folder, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +159,13 @@ class _Walk:
     def visit(self, folder: Path, prefix: str, view: _View, own: IgnoreRules) -> None:
         """Add what travels of a folder; `prefix` is its path from the root, with `/` at the end."""
         before = len(self.candidates)
-        view, own = view.below(folder, prefix), own.below(folder, prefix)
         try:
             entries = sorted(os.scandir(folder), key=lambda each: each.name)
-        except PermissionError:
-            self.omit(prefix, "its folder cannot be read", kind="special")
+            os.stat(f"{folder}/.")  # noqa: PTH116 - it may be listed, but not entered
+        except OSError as error:
+            self.omit(prefix or "./", f"it cannot be read: {error.strerror}", kind="special")
             return
+        view, own = view.below(folder, prefix), own.below(folder, prefix)
         in_package = any(each.name == "__init__.py" for each in entries)
         for entry in entries:
             path = prefix + entry.name
@@ -164,7 +177,11 @@ class _Walk:
                 self.omit(path, "neither a file nor a folder", kind="special")
             elif self._is_needed(path) or not self._ignored(entry, path, view, own):
                 if entry.is_symlink():
-                    self._link(entry, path, in_package=in_package)
+                    try:
+                        self._link(entry, path, in_package=in_package)
+                    except OSError as error:
+                        reason = f"a link that cannot be followed: {error.strerror}"
+                        self.omit(path, reason, kind="link")
                 else:
                     self.add_file(path, Path(entry.path), in_package=in_package)
         if prefix and len(self.candidates) == before:
@@ -172,7 +189,10 @@ class _Walk:
 
     def add_file(self, path: str, source: Path, *, in_package: bool) -> None:
         """Add a file, or say why it waits until it is read."""
-        found = source.stat()
+        try:
+            found = source.stat()
+        except OSError:
+            return  # removed since the folder was listed, as logs and checkpoints are
         if not self._is_needed(path):
             waits = on_demand(path, found.st_size, in_package=in_package)
             if waits is not None:
@@ -218,14 +238,21 @@ class _Walk:
         if verdict is False:
             return False
         reason = f"ignored by {OWN_FILE}" if verdict else view.reason
-        self.omit(path, reason, kind="ignored", size=entry.stat(follow_symlinks=False).st_size)
+        with contextlib.suppress(FileNotFoundError):  # removed since, as logs and checkpoints are
+            size = entry.stat(follow_symlinks=False).st_size
+            target = os.readlink(entry.path) if entry.is_symlink() else ""  # noqa: PTH115 - as written
+            leads_out = entry.is_dir() and self._inside(Path(entry.path), target) is None
+            if leads_out:
+                reason += f", a link out of the project, to {target}"
+            self.omit(path, reason, kind="link" if leads_out else "ignored", size=size)
         return True
 
     def _folder(self, entry: os.DirEntry[str], path: str, view: _View, own: IgnoreRules) -> None:
         folder = Path(entry.path)
-        if is_environment(folder):
-            self.omit(path, "a Python environment", kind="environment")
-            return
+        with contextlib.suppress(PermissionError):  # told when it is visited
+            if is_environment(folder):
+                self.omit(path, "a Python environment", kind="environment")
+                return
         verdict = own.decide(path)
         by_view = verdict is None and view.ignores(path)
         if not (verdict or by_view) or self._is_needed(path.rstrip("/")):
@@ -280,6 +307,15 @@ class _Walk:
 
     def _inside(self, source: Path, target: str) -> str | None:
         """The link as a relative one if it stays in the folder, else None."""
+        real = source.parent.resolve()
+        above = [each for each in self.followed if Path(each) in (real, *real.parents)]
+        if (
+            above
+        ):  # in a folder that a link leads to: what leads out of that means another place here
+            meant = Path(os.path.normpath(real / target))
+            if Path(max(above, key=len)) not in meant.parents:
+                return None
+            return os.path.relpath(meant, real) if target.startswith("/") else target
         parent = os.path.relpath(source.parent, self.root)
         if not target.startswith("/"):
             joined = os.path.normpath(Path(parent, target))

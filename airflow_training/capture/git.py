@@ -13,6 +13,21 @@ __all__ = ["GitError", "GitState", "git_state", "ignored_names", "listed_files",
 
 _CALM = ("-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
 """A repository's configuration can name programs to run when it is looked at."""
+_OF_ANOTHER_REPOSITORY = frozenset(
+    (
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_INDEX_FILE",
+        "GIT_PREFIX",
+        "GIT_COMMON_DIR",
+        "GIT_NAMESPACE",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_CEILING_DIRECTORIES",
+        "GIT_LITERAL_PATHSPECS",
+    )
+)
+"""git sets some for the hooks that it runs, and a hook may start a training."""
 _TIMEOUT_SECONDS = 60
 
 
@@ -46,10 +61,9 @@ def listed_files(folder: Path) -> Sequence[str]:
     return sorted({*_ask(folder, "ls-files", "-co", "--exclude-standard", "-z")})
 
 
-def ignored_names(folder: Path, *, whole_folders: bool = True) -> Sequence[str]:
+def ignored_names(folder: Path) -> Sequence[str]:
     """New files that git ignores; folders that are ignored as a whole end with `/`."""
-    options = ("--directory",) if whole_folders else ()
-    return _ask(folder, "ls-files", "-oi", "--exclude-standard", *options, "-z")
+    return _ask(folder, "ls-files", "-oi", "--exclude-standard", "--directory", "-z")
 
 
 def git_state(folder: Path) -> GitState:
@@ -66,9 +80,7 @@ def git_state(folder: Path) -> GitState:
 
 def _ask(folder: Path, *command: str) -> Sequence[str]:
     environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+        name: value for name, value in os.environ.items() if name not in _OF_ANOTHER_REPOSITORY
     } | {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:
         done = subprocess.run(
@@ -85,5 +97,8 @@ def _ask(folder: Path, *command: str) -> Sequence[str]:
         raise GitError(f"git did not answer in {_TIMEOUT_SECONDS} s") from None
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
-        raise GitError(lines[0] if lines else f"git ended with {done.returncode}")
+        message = lines[0] if lines else f"git ended with {done.returncode}"
+        if "dubious ownership" in message:
+            message += f" (git config --global --add safe.directory {repository_top(folder)})"
+        raise GitError(message)
     return [os.fsdecode(each) for each in done.stdout.split(b"\0") if each]

@@ -12,12 +12,24 @@ __all__ = ["above_its_package", "module_not_found", "relative_in_script", "synta
 
 
 def module_not_found(
-    name: str, *, places: Sequence[str], is_partly_there: bool, known: Iterable[str]
+    name: str,
+    *,
+    places: Sequence[str],
+    is_partly_there: bool,
+    known: Iterable[str],
+    empty_folder: str = "",
 ) -> Problem:
-    """No module of that name in any of the places that import it; `known` are first names that could be meant."""
+    """No module of that name in any of the places that import it; `known` are first names that could be meant.
+
+    `empty_folder` is where it would lie, as of a submodule that was not fetched.
+    """
     first = name.split(".")[0]
     near = difflib.get_close_matches(first, known, n=1, cutoff=0.8)
-    if is_partly_there:
+    if empty_folder:
+        hint = (
+            f"{empty_folder} is empty; of a submodule: git submodule update --init {empty_folder}"
+        )
+    elif is_partly_there:
         hint = f"add {name.replace('.', '/')}.py, or catch ImportError if it is not needed"
     elif near and near[0] != first:
         hint = f"did you mean {near[0]!r}?"
@@ -61,9 +73,10 @@ def syntax_problem(error: Exception, *, path: str) -> Problem:
     """A module that this version of Python cannot read."""
     line = error.lineno if isinstance(error, SyntaxError) else None
     message = error.msg if isinstance(error, SyntaxError) else str(error)
+    notebook = path.removesuffix(".py") if path.endswith(".ipynb.py") else ""
     return Problem(
         code="syntax",
         field=f"{path}:{line or 1}",
         message=f"this Python cannot read it: {message}",
-        hint=f"python -m py_compile {path}",
+        hint=f"correct the cell in {notebook}" if notebook else f"python -m py_compile {path}",
     )

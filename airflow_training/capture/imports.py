@@ -70,7 +70,7 @@ class DynamicCall:
     line: int
     text: str
     prefix: str = ""
-    """The constant beginning of the name, as of f"models.{name}"."""
+    """The constant beginning of the name, as of f"models.{name}"; of f"{__name__}.{name}" the dot alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +103,15 @@ def module_facts(source: bytes, *, file: str, working_dir: str = "") -> ModuleFa
 
     Raises:
         SyntaxError: it cannot be parsed by this version of Python.
-        ValueError: it holds null bytes.
+        ValueError: it holds null bytes, or expressions that are too deep.
     """
+    try:
+        return _read(source, file=file, working_dir=working_dir)
+    except (RecursionError, MemoryError):
+        raise ValueError("an expression is too deep") from None
+
+
+def _read(source: bytes, *, file: str, working_dir: str) -> ModuleFacts:
     tree = ast.parse(source, filename=file)
     assigned = dict(_assignments(tree.body))
     reader = _Reader(
@@ -278,10 +285,13 @@ class _Reader:
         if module is None:
             prefix = ""
             match place:
-                case ast.JoinedStr(values=[ast.Constant(value=str() as begin), *_]):
-                    prefix = begin
-                case ast.BinOp(left=ast.Constant(value=str() as begin), op=ast.Add()):
-                    prefix = begin
+                case ast.JoinedStr(values=values):
+                    prefix = self._beginning(values)
+                case ast.BinOp(left=left, op=ast.Add()):
+                    prefix = self._beginning([left])
+            package = node.args[1] if len(node.args) > 1 else keywords.get("package")
+            if prefix.startswith(".") and package is not None:
+                prefix = f"{self._text(package) or ''}{prefix}"
             self.dynamic.append(
                 DynamicCall(line=node.lineno, text=ast.unparse(node), prefix=prefix)
             )
@@ -294,6 +304,23 @@ class _Reader:
         self.imports.append(
             Import(module=module.lstrip("."), level=level, line=node.lineno, certainty=certainty)
         )
+
+    def _beginning(self, parts: Sequence[ast.expr]) -> str:
+        """The constant beginning of a name; with a dot first for what is below the module's own package."""
+        match parts:
+            case [ast.FormattedValue(value=ast.Name(id="__name__" | "__package__")), *rest]:
+                below = self._beginning(rest)
+                return below if below.startswith(".") else ""
+            case [ast.Constant(value=str() as begin), *_]:
+                return begin
+            case [
+                ast.BinOp(left=ast.Name(id="__name__" | "__package__"), op=ast.Add(), right=right)
+            ]:
+                below = self._beginning([right])
+                return below if below.startswith(".") else ""
+            case [ast.BinOp(left=left, op=ast.Add())]:
+                return self._beginning([left])
+        return ""
 
     def _added(self, node: ast.Call) -> None:
         places = [node.args[-1]] if node.args else []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -15,6 +17,10 @@ from airflow_training.capture.model import Tree, TreeEntry
 from airflow_training.errors import InputError, Problem
 
 __all__ = ["check_paths", "lay_out", "tree_of"]
+
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+"""Nothing else may be asked for: a store can keep contents as files of that name."""
 
 
 def check_paths(tree: Tree) -> None:
@@ -53,8 +59,10 @@ def _unsafe(entry: TreeEntry, links: dict[str, str]) -> str:
         return "it is no path below the folder"
     if entry.kind == "symlink" and not _stays(entry, links):
         return "a link that leads out of the folder, or in a circle"
-    if entry.kind == "file" and len(entry.sha256) != 64:
+    if entry.kind == "file" and not _SHA256.fullmatch(entry.sha256):
         return "its content has no digest"
+    if max(len(os.fsencode(part)) for part in parts) > 255 or len(os.fsencode(entry.path)) > 3000:
+        return "its name is too long"
     if entry.mode & ~0o777:
         return "its mode is more than permissions"
     return ""
@@ -83,10 +91,24 @@ def lay_out(tree: Tree, folder: Path, content: Callable[[str], bytes | Path]) ->
             if each.kind == "folder":
                 (draft / each.path).chmod(each.mode)
         draft.chmod(0o755)
-        draft.rename(folder)
+        _rename(draft, folder)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
+
+
+def _rename(draft: Path, folder: Path) -> None:
+    try:
+        draft.rename(folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        raise InputError.of(
+            code="exists",
+            field=str(folder),
+            message="something else is there already",
+            hint="name a folder that does not exist, or is empty",
+        ) from None
 
 
 def _write(entry: TreeEntry, draft: Path, content: Callable[[str], bytes | Path]) -> None:

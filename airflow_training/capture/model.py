@@ -6,7 +6,9 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from airflow_training.errors import InputError
 
 __all__ = ["CapturedCommand", "Omission", "Tree", "TreeEntry"]
 
@@ -63,7 +65,33 @@ class Tree:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Tree:
-        return cls(entries=[TreeEntry(**each) for each in document["entries"]])
+        """Read what `to_json` wrote; it may come from anywhere.
+
+        Raises:
+            InputError: it is no tree.
+        """
+        try:
+            return cls(entries=[_entry(each) for each in document["entries"]])
+        except (LookupError, TypeError, ValueError) as error:
+            raise InputError.of(
+                code="tree",
+                field="entries",
+                message=f"it is no tree of a capture: {error}",
+                hint="send what the capture wrote, unchanged",
+            ) from None
+
+
+def _entry(document: Mapping[str, Any]) -> TreeEntry:
+    entry = TreeEntry(**document)
+    texts, numbers = (entry.path, entry.sha256, entry.link), (entry.mode, entry.size)
+    if (
+        entry.kind not in get_args(EntryKind)
+        or not all(isinstance(text, str) for text in texts)
+        or not all(type(number) is int and number >= 0 for number in numbers)
+    ):
+        raise ValueError(f"an entry of another kind or type: {entry.path!r}")
+    "".join(texts).encode()  # not a name that no file can have
+    return entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,13 @@ def export_notebook(content: bytes, *, path: str) -> NotebookScript:
     try:
         document = json.loads(content)
         cells = document.get("cells") or document["worksheets"][0]["cells"]
+        codes = [
+            (number, "".join(cell.get("source", cell.get("input", ""))))
+            for number, cell in enumerate(cells, start=1)
+            if cell.get("cell_type") == "code"
+        ]
+        kernel = (document.get("metadata") or {}).get("kernelspec") or {}
+        language = kernel.get("language", "python")
     except (ValueError, LookupError, AttributeError, TypeError):
         raise InputError.of(
             code="notebook",
@@ -41,7 +48,6 @@ def export_notebook(content: bytes, *, path: str) -> NotebookScript:
             message="it is no notebook",
             hint="save it anew in Jupyter, or give the script instead",
         ) from None
-    language = document.get("metadata", {}).get("kernelspec", {}).get("language", "python")
     if language != "python":
         raise InputError.of(
             code="notebook",
@@ -52,11 +58,7 @@ def export_notebook(content: bytes, *, path: str) -> NotebookScript:
         )
     lines = [f"# The code cells of {path}."]
     left_out: list[str] = []
-    for number, cell in enumerate(cells, start=1):
-        if cell.get("cell_type") != "code":
-            continue
-        source = cell.get("source", cell.get("input", ""))
-        text = source if isinstance(source, str) else "".join(source)
+    for number, text in codes:
         lines += ["", f"# cell {number}"]
         lines += _cell_lines(text.splitlines(), number, left_out)
     code = "\n".join(lines) + "\n"

@@ -78,7 +78,7 @@ class ProjectCapture:
             for each in self.omissions
             if each.kind in ("data", "model", "large", "ignored")
             for path in [each.path.rstrip("/")]
-            if not secret_file(path)
+            if not secret_file(path) and not secret_file(str(self._source(path).resolve()))
         ]
 
     def _source(self, path: str) -> Path:
@@ -134,7 +134,7 @@ def capture_run(
         excluded: files and folders that are not the project's, should they lie in it: a store, a cache.
 
     Raises:
-        InputError: there is no such script, or an argument or variable is a secret.
+        InputError: there is no such script, an argument or variable is a secret, or far too much would travel.
     """
     project = find_root(argv, working_dir=working_dir, root=root)
     command = capture_command(argv, root=project, working_dir=working_dir, environ=environ, env=env)
@@ -204,6 +204,9 @@ def capture_project(
         )
     else:
         listing = list_files(root, needed=needed, excluded=excluded)
+    too_much = list(_too_much({f"project/{e.path}": e.size for e in listing.candidates}, root))
+    if too_much:  # before millions of files are read
+        raise InputError(problems=too_much)
     contents.listing(listing, "project")
     for path, content in generated.items():
         contents.content(f"project/{path}", content, mode=0o644)
@@ -240,7 +243,11 @@ def capture_project(
         dynamic_imports=closure.dynamic,
         missing=closure.missing,
         notes=contents.notes,
-        problems=[*closure.problems, *contents.problems, *_too_much(tree, root)],
+        problems=[
+            *closure.problems,
+            *contents.problems,
+            *_too_much({e.path: e.size for e in tree.entries}, root),
+        ],
         git=_git_state(root),
         contents=contents.contents,
     )
@@ -277,20 +284,20 @@ def _git_state(root: Path) -> GitState | None:
         return None
 
 
-def _too_much(tree: Tree, root: Path) -> Iterator[Problem]:
-    size = sum(each.size for each in tree.entries)
-    if len(tree.entries) <= _MOST_FILES and size <= _MOST_BYTES:
+def _too_much(sizes: Mapping[str, int], root: Path) -> Iterator[Problem]:
+    size = sum(sizes.values())
+    if len(sizes) <= _MOST_FILES and size <= _MOST_BYTES:
         return
     folders: dict[str, int] = {}
-    for each in tree.entries:
-        top = "/".join(each.path.split("/")[:2])
-        folders[top] = folders.get(top, 0) + each.size
+    for path, bytes_ in sizes.items():
+        top = "/".join(path.split("/")[:2])
+        folders[top] = folders.get(top, 0) + bytes_
     largest = sorted(folders, key=lambda name: -folders[name])[:3]
     told = ", ".join(f"{name} ({size_text(folders[name])})" for name in largest)
     yield Problem(
         code="too-much",
         field=str(root),
-        message=f"{len(tree.entries):,} files of {size_text(size)} would travel; largest: {told}",
+        message=f"{len(sizes):,} files of {size_text(size)} would travel; largest: {told}",
         allowed=(f"{_MOST_FILES:,} files", size_text(_MOST_BYTES)),
         hint=f"--root FOLDER, or name what stays in {root}/.trainingignore",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "ASSIGNMENT",
     "EXCUSING_WORDS",
+    "EXPORTED",
     "FORMATS",
     "PASSWORD_ENDS",
     "QUOTED",
@@ -37,6 +38,10 @@ FORMATS: tuple[tuple[str, str], ...] = (
     ("a Replicate token", r"\br8_[A-Za-z0-9]{37}"),
     ("a LangSmith key", r"\blsv2_(?:pt|sk)_[a-f0-9]{32}"),
     ("a Pinecone key", r"\bpcsk_[A-Za-z0-9_]{40,}"),
+    (
+        "a key of Weights & Biases",
+        r"\bwandb(?:\.| +)login\b[^#;]{0,80}?\b[0-9a-f]{40}\b",
+    ),
     ("a Neptune token", r"\beyJhcGlf[A-Za-z0-9+/=_-]{40,}"),
     ("a SendGrid key", r"\bSG\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{40,}"),
     ("a Twilio key", r"\bSK[0-9a-f]{32}\b"),
@@ -71,10 +76,13 @@ URL = r"[A-Za-z][A-Za-z0-9+.-]*://[^\s:/@\"'<>]*:[^\s/@\"'<>]{3,}@[A-Za-z0-9.-]+
 
 ASSIGNMENT = (
     r"(?i)[\w.-]*(?:key|token|secret|passw(?:or)?d|passphrase|pwd|credentials?|auth|authorization)"
-    r"(?:[\"'\])\\]{0,5}\s*(?:=>|:=|==?|:|,)|[ ]+)\s*"
+    r"(?:[\"'\])\\]{0,5}\s*(?:=>|:=|==?|:\s*[\w.\[\]| ]{1,30}=|:|,[^()]{0,80}\bdefault\s*=|,|\bor\b)|[ ]+)"
+    r"\s*(?:\(\s*)?"
 )
-"""The beginning of an assignment to a name that may hold a secret, in any language."""
-QUOTED = r"[rbf]?\\?[\"'](?:bearer |basic |token )?[^\s\"'\\]{8}"
+"""The beginning of an assignment to a name that may hold a secret, in any language: `key: str =`, `"--key", default=` too."""
+EXPORTED = r"\b[A-Z][A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)=[^\s\"'\\(]{8}"
+"""What the output of a shell holds, in whatever file."""
+QUOTED = r"[rbf]?\\?(?:\"{3}|'{3}|[\"'])(?:bearer |basic |token )?[^\s\"'\\]{8}"
 """The beginning of a value where code needs quotes."""
 UNQUOTED = r"(?:bearer |basic |token )?[^\s\"'\\(]{8}"
 
@@ -110,7 +118,7 @@ _EXCUSES = (
     "pad eos bos unk sep cls mask special image audio video start end stop next prev current num max min n"
     " per vocab tokenizer type types count length dim file path public primary foreign sort cache partition"
     " map head query hash index column row group item label dict metric state input output image prompt"
-    " generated decoder encoder forced suppress begin cross attention rng prng seed object blob"
+    " placeholder initializer trigger generated decoder encoder forced suppress begin cross attention rng prng seed object blob"
 )
 EXCUSING_WORDS = frozenset(_EXCUSES.split())
 """Words in a name with which a key or token is none."""

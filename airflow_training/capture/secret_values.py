@@ -34,8 +34,12 @@ def is_placeholder(value: str) -> bool:
 
 
 def is_example(value: str) -> bool:
-    """Whether what has the format of a key is none: the name of a style `sk-toggleable-label`, or an example."""
-    return is_placeholder(value) or (value.startswith("sk-") and not _has_digit(value))
+    """Whether what has the format of a key is none: the name of a style `sk-toggleable-label`, or an example.
+
+    Of a netrc entry the last word is the password, which may be `$TOKEN`.
+    """
+    is_style = value.startswith("sk-") and not _has_digit(value)
+    return is_style or is_placeholder(value) or is_placeholder(value.split()[-1])
 
 
 def is_secret_name(name: str) -> str:
@@ -67,6 +71,8 @@ def looks_secret(name: str, value: str) -> bool:
     if strength == "strong":
         readable = _DOTTED.fullmatch(value) is not None and _entropy(value) < 4.2
         return len(value) >= 16 and _entropy(value) >= 3.0 and not readable
+    if "wandb" in name.lower() and re.fullmatch("[0-9a-f]{40}", value):
+        return True
     mixed = value != value.lower() and value != value.upper()
     plain = _HEX.fullmatch(value) or _UUID.fullmatch(value) or _DOTTED.fullmatch(value)
     return len(value) >= 20 and mixed and not plain and _entropy(value) >= 3.7

@@ -8,11 +8,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from airflow_training.capture.secret_patterns import ASSIGNMENT, FORMATS, QUOTED, UNQUOTED, URL
+from airflow_training.capture.secret_patterns import (
+    ASSIGNMENT,
+    EXPORTED,
+    FORMATS,
+    QUOTED,
+    UNQUOTED,
+    URL,
+)
 from airflow_training.capture.secret_values import is_example, is_placeholder, looks_secret
 from airflow_training.errors import Problem
 
-__all__ = ["ALLOWED_BY", "Secret", "find_secrets", "known_format", "secret_file", "secret_problems"]
+__all__ = ["ALLOWED_BY", "Secret", "find_secrets", "secret_file", "secret_problems", "secret_text"]
 
 ALLOWED_BY = "training: allow-secret"
 """In a comment of the line: what stands there is no secret."""
@@ -25,6 +32,7 @@ _UNQUOTED_SUFFIXES = (
 )
 _UNQUOTED = frozenset(_UNQUOTED_SUFFIXES.split())
 """Kinds of files in which a value needs no quotes."""
+_QUOTES = (b"'", b'"')
 _LOCAL_HOST = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|[a-z0-9_-]+)$")
 
 
@@ -70,6 +78,11 @@ _FILES = {
     "kubeconfig": "keys of clusters",
     "kubeconfig.yaml": "keys of clusters",
     "kubeconfig.yml": "keys of clusters",
+    ".databrickscfg": "the tokens of Databricks",
+    ".envrc": "a file of environment variables",
+    ".huggingface/stored_tokens": "the tokens of Hugging Face",
+    "huggingface/stored_tokens": "the tokens of Hugging Face",
+    "terraform.tfstate": "the state of Terraform, with its secrets",
     "kaggle.json": "the key of Kaggle",
     "huggingface/token": "the token of Hugging Face",
     ".huggingface/token": "the token of Hugging Face",
@@ -97,25 +110,29 @@ def find_secrets(path: str, content: bytes) -> Sequence[Secret]:
         content = content.decode("utf-16", "replace").encode()
     suffix = _language(path)
     kind = "binary" if b"\0" in content[:8192] else "text" if suffix in _UNQUOTED else "code"
-    found: dict[int, Secret] = {}
+    found: list[Secret] = []
+    is_allowed = False
+    line, begin, end = 1, 0, -1  # of the line that is looked at, which can have megabytes
     for match in _scanner(kind).finditer(content):
         start = match.start()
-        line = content.count(b"\n", 0, start) + 1
-        if line in found or _allowed(content, start):
+        if end < start:
+            line += content.count(b"\n", begin, start)
+            begin = content.rfind(b"\n", begin, start) + 1 or begin
+            end = content.find(b"\n", start)
+            end = len(content) if end < 0 else end
+            is_allowed = ALLOWED_BY.encode() in content[begin:end]
+        if is_allowed or (found and found[-1].line == line):
             continue
         what = _judge(content, start, suffix)
         if what:
-            # a netrc entry or a block in a text can begin lines before what matched
-            found[line] = Secret(path=path, line=line, what=what)
-    return [found[line] for line in sorted(found)]
+            found.append(Secret(path=path, line=line, what=what))
+    return found
 
 
-def known_format(value: str) -> str:
-    """What a value is by its format alone, or empty."""
-    match = _formats().search(value)
-    if match is None or is_example(match.group()):
-        return ""
-    return _named(match)
+def secret_text(value: str) -> str:
+    """What secret a text without a name holds, as an argument or a variable's value, or empty."""
+    found = find_secrets("", value.encode("utf-8", "surrogateescape"))
+    return found[0].what if found else ""
 
 
 def secret_problems(secrets: Sequence[Secret], *, allowed: Collection[str] = ()) -> list[Problem]:
@@ -154,8 +171,11 @@ def _scanner(kind: str) -> Any:
     options.max_mem = 64 << 20
     formats = [expression for _, expression in FORMATS]
     value = QUOTED if kind == "code" else f"(?:{QUOTED}|{UNQUOTED})"
-    option = f"--{ASSIGNMENT[4:]}{UNQUOTED}"  # on a command line, in whatever file
-    parts = formats if kind == "binary" else [*formats, URL, ASSIGNMENT + value, f"(?i){option}"]
+    # on a command line or in an address, in whatever file
+    option = f"(?i)(?:--|[?&]){ASSIGNMENT[4:]}{UNQUOTED}"
+    parts = [*formats, URL, EXPORTED, ASSIGNMENT + value, option]
+    if kind == "binary":
+        parts = formats
     return re2.compile("|".join(f"(?:{part})" for part in parts).encode(), options)
 
 
@@ -169,18 +189,12 @@ _ASSIGNED = re.compile(
     ASSIGNMENT.replace(r"[\w.-]*(?:", r"(?P<name>[\w.-]*(?:", 1).replace(
         r"authorization)", r"authorization))", 1
     )
-    + r"(?P<value>[rbf]?\\?\"[^\"\\\n]*|[rbf]?\\?'[^'\\\n]*|(?:bearer |basic |token )?[^\s,;\"'\\]+)"
+    + r"(?P<value>[rbf]?(?:\"{3}[^\"\\\n]*|'{3}[^'\\\n]*)|[rbf]?\\?\"[^\"\\\n]*|[rbf]?\\?'[^'\\\n]*|(?:bearer |basic |token )?[^\s,;\"'\\]+)"
 )
 
 
 def _named(match: re.Match[str]) -> str:
     return FORMATS[(match.lastindex or 1) - 1][0]
-
-
-def _allowed(content: bytes, start: int) -> bool:
-    begin = content.rfind(b"\n", 0, start) + 1
-    end = content.find(b"\n", start)
-    return ALLOWED_BY.encode() in content[begin : len(content) if end < 0 else end]
 
 
 def _judge(content: bytes, start: int, suffix: str) -> str:
@@ -190,11 +204,16 @@ def _judge(content: bytes, start: int, suffix: str) -> str:
         return _named(match)
     if (match := _URL.match(text)) is not None:
         return "a password in an address" if _is_secret_address(match.group()) else ""
+    in_address = text[:1] in ("?", "&")
+    text = text[in_address:]
     match = _ASSIGNED.match(text)
     if match is None:
         return ""
+    exported = re.match(EXPORTED, text) is not None
     value = match["value"]
-    bare = re.sub(r"^[rbf]?\\?[\"']", "", value)
+    bare = re.sub(r"^[rbf]?\\?(?:\"{3}|'{3}|[\"'])", "", value)
+    if in_address:
+        bare = bare.partition("&")[0]
     inner = _formats().search(value) or _formats().match(text, match.end("value") - len(bare))
     if inner is not None and not is_example(inner.group()):
         return _named(inner)
@@ -205,10 +224,14 @@ def _judge(content: bytes, start: int, suffix: str) -> str:
     quoted = bare != value
     if not separated.strip() and not name.startswith("-") and not (quoted and suffix == "sql"):
         return ""  # `key value` is an assignment on a command line only: --key value
-    if not quoted and suffix not in _UNQUOTED and not name.startswith("--"):
+    free = in_address or exported or name.startswith("--")
+    if not quoted and suffix not in _UNQUOTED and not free:
         return ""
-    if "," in separated and suffix not in ("py", "ipynb", "js", "ts"):
-        return ""
+    if "," in separated and (
+        suffix not in ("py", "ipynb", "js", "ts")
+        or content[max(start - 1, 0) : start] not in _QUOTES
+    ):
+        return ""  # `"name", value` of a call: neither `name, value` nor what ends a path
     bare = re.sub(r"(?i)^(?:bearer|basic|token) ", "", bare)
     return f"a random value of {name.strip('-.')}" if looks_secret(name, bare) else ""
 

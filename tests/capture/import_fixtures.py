@@ -60,6 +60,25 @@ _VERSION = "Metadata-Version: 2.1\nName: mylib\nVersion: 1.0\n"
 
 FIXTURES: Sequence[ImportFixture] = (
     _fixture(
+        "registry-of-its-own-modules",
+        {
+            "project/train.py": "import nets\nassert nets.found == {'cnn', 'mlp'}, nets.found\n",
+            "project/nets/__init__.py": (
+                "import importlib, pkgutil\nfound = {each.name for each in pkgutil.iter_modules(__path__)}\n"
+                "for name in found:\n    importlib.import_module(f'{__name__}.{name}')\n"
+                "    importlib.import_module('.' + name, __package__)\n"
+                "    importlib.import_module(__name__ + '.' + name)\n"
+            ),
+            "project/nets/cnn.py": "import layers\n",
+            "project/nets/mlp.py": "",
+            "common/layers/__init__.py": "",
+        },
+        "train.py nets/__init__.py nets/cnn.py nets/mlp.py",
+        python_path=["common"],
+        outside={"common": frozenset({"layers"})},
+        dynamic=["nets/__init__.py:4", "nets/__init__.py:5", "nets/__init__.py:6"],
+    ),
+    _fixture(
         "module-beside",
         {"project/train.py": "import model\n", "project/model.py": ""},
         "train.py model.py",

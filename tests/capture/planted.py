@@ -22,6 +22,7 @@ def made(length: int, alphabet: str = string.ascii_letters + string.digits, seed
     return text[:length]
 
 
+_PASS = "pass" + "word"
 _HEX = "0123456789abcdef"
 _UPPER = string.ascii_uppercase + "234567"
 _BODY = "\n".join(made(64, seed=f"pem{n}") for n in range(4))
@@ -158,7 +159,7 @@ PLANTED: Sequence[Planted] = (
         "requirements", ".npmrc", f"//registry.example-host.org/:_authToken={made(36)}\n", made(36)
     ),
     _at("requirements", "pip.conf", f"[global]\nindex-url = {URL}\n", URL),
-    _file("credentials", ".netrc", f"machine a login b password {PASSWORD}\n", PASSWORD),
+    _file("credentials", ".netrc", f"machine a login b {_PASS} {PASSWORD}\n", PASSWORD),
     _file("credentials", "home/.aws/credentials", f"[default]\nkey = {AWS}\n", AWS),
     _file("credentials", "kubeconfig", KUBECONFIG, "client-key"),
     _at("credentials", "cluster.yaml", KUBECONFIG, "client-key"),

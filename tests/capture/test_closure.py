@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_training.capture.closure import Closure, import_closure
+from airflow_training.capture.import_problems import syntax_problem
 from airflow_training.capture.installed import installed_in
 from tests.capture.import_fixtures import FIXTURES, ImportFixture
 
@@ -139,6 +140,22 @@ def test_what_only_a_caught_import_reaches_may_miss_something(tmp_path):
 def test_an_example_in_a_docstring_reaches_nothing_for_sure(tmp_path):
     source = '"""Once it was:\n\nimport old\n"""\n'
     assert refused(tmp_path, "import module\n", module=source, old="import nowhere_to_be\n") == []
+
+
+def test_a_submodule_that_was_not_fetched_is_told_with_the_next_command(tmp_path):
+    (tmp_path / "lib").mkdir()
+    [problem] = refused(tmp_path, "import lib.core\n")
+    assert "git submodule update --init lib" in problem
+
+
+def test_a_module_that_is_too_deep_to_be_read_is_told(tmp_path):
+    [problem] = refused(tmp_path, "x = " + "-" * 100_000 + "1\n")
+    assert "train.py:1: this Python cannot read it" in problem
+
+
+def test_the_cell_of_a_notebook_is_named_and_not_a_file_that_is_not_there():
+    error = SyntaxError("invalid syntax", ("a.ipynb.py", 4, 1, "def f(:"))
+    assert syntax_problem(error, path="a.ipynb.py").hint == "correct the cell in a.ipynb"
 
 
 def test_nothing_of_the_environment_travels(tmp_path):

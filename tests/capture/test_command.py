@@ -9,7 +9,7 @@ import pytest
 from airflow_training.capture.command import capture_command
 from airflow_training.capture.model import CapturedCommand
 from airflow_training.errors import InputError
-from tests.capture.planted import GITHUB, HF, made
+from tests.capture.planted import GITHUB, HF, PASSWORD, URL, made
 
 
 @pytest.fixture
@@ -110,7 +110,8 @@ def test_an_absolute_path_outside_keeps_its_spelling(root, tmp_path):
         ["--name", HF],
         [HF],
         [f"--header=x {GITHUB}"],
-        ["--db", "postgresql://me:Xk29dlsQ@db.company.com/x"],
+        ["--config", f'{{"api_key": "{made(32)}"}}'],
+        ["--db", f"postgresql://me:{PASSWORD}@db.company.com/x"],
     ],
 )
 def test_a_secret_in_an_argument_is_refused_with_what_to_use_instead(root, args):
@@ -120,7 +121,7 @@ def test_a_secret_in_an_argument_is_refused_with_what_to_use_instead(root, args)
     assert "secret" in text or "token" in text
     assert "cluster secret or an Airflow connection" in text
     assert not any(len(value) > 6 and f": {value}" in text for value in args)
-    assert not any(secret in text for secret in (HF, GITHUB, "Xk29dlsQ"))
+    assert not any(secret in text for secret in (HF, GITHUB, PASSWORD))
 
 
 @pytest.mark.parametrize(
@@ -139,6 +140,7 @@ def test_a_secret_in_an_argument_is_refused_with_what_to_use_instead(root, args)
         ["--token", "$TOKEN"],
         ["--url", "http://localhost:8080/x"],
         ["model.eos_token=</s>"],
+        ["--placeholder_token", "<cat-toy>", "--initializer_token", "toy"],
     ],
 )
 def test_arguments_that_only_sound_like_secrets_are_not_refused(root, args):
@@ -158,6 +160,7 @@ def test_only_chosen_variables_travel(root):
         "PATH": "/bin",
         "SEED": "1",
         "TORCH_LOGS": HF,
+        "HF_ENDPOINT": URL,
         "OTHER": "2",
     }
     command = captured(root, "train.py", environ=environ, env=["SEED", "LR=0.1", "NOT_SET"])
@@ -170,11 +173,15 @@ def test_only_chosen_variables_travel(root):
     }
 
 
-@pytest.mark.parametrize("text", ["HF_TOKEN", "DB_PASSWORD=x", f"X={HF}", "not a name"])
+@pytest.mark.parametrize(
+    "text",
+    ["HF_TOKEN", "DB_PASSWORD=x", f"X={HF}", f"INDEX={URL}", "HUB", "DATABASE", "not a name"],
+)
 def test_a_variable_that_holds_a_secret_is_refused(root, text):
     with pytest.raises(InputError) as raised:
-        captured(root, "train.py", env=[text])
+        captured(root, "train.py", env=[text], environ={"HUB": HF, "DATABASE": URL})
     assert HF not in str(raised.value)
+    assert URL not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ GOOD = Tree(
 def test_what_is_laid_out_is_the_tree(tmp_path):
     lay_out(GOOD, tmp_path / "run", CONTENTS.__getitem__)
     assert tree_of(tmp_path / "run").digest == GOOD.digest
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o755
     assert (tmp_path / "run/project/latest").readlink() == Path("deep/er")
     assert (tmp_path / "run/project/readonly").stat().st_mode & 0o777 == 0o444
     assert [each.name for each in tmp_path.iterdir()] == ["run"]
@@ -110,6 +111,9 @@ def test_any_change_changes_the_digest(change, tmp_path):
         pytest.param([link("a", "")], id="link-to-nothing"),
         pytest.param([entry("a", mode=0o4755)], id="set-user-id"),
         pytest.param([TreeEntry(path="a")], id="no-digest"),
+        pytest.param([TreeEntry(path="a", sha256="../" * 20 + "keys")], id="digest-that-is-a-path"),
+        pytest.param([entry("a" * 256)], id="name-too-long"),
+        pytest.param([entry("a/" * 2000 + "b")], id="path-too-long"),
     ],
 )
 def test_a_tree_that_reaches_out_is_refused_whole(entries, tmp_path):
@@ -132,9 +136,30 @@ def test_content_that_is_not_what_it_says_leaves_nothing(tmp_path):
 def test_a_folder_with_something_in_it_is_not_written_over(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine").write_text("")
-    with pytest.raises(OSError, match="not empty"):
+    with pytest.raises(InputError, match="something else is there already"):
         lay_out(GOOD, tmp_path / "run", CONTENTS.__getitem__)
     assert [each.name for each in tmp_path.rglob("*")] == ["run", "mine"]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"entries": None},
+        {"entries": [{"path": "a", "owner": 0}]},
+        {"entries": [{"kind": "folder"}]},
+        {"entries": [{"path": 1}]},
+        {"entries": [{"path": "a", "kind": "device"}]},
+        {"entries": [{"path": "a", "mode": "0o644"}]},
+        {"entries": [{"path": "a", "mode": True}]},
+        {"entries": [{"path": "a", "size": -1}]},
+        {"entries": [{"path": "\udc80"}]},
+        {"entries": ["a"]},
+    ],
+)
+def test_a_document_that_is_no_tree_is_refused(document):
+    with pytest.raises(InputError, match="it is no tree of a capture"):
+        Tree.from_json(document)
 
 
 def test_every_mistake_is_told_at_once():

@@ -88,3 +88,12 @@ def test_display_prints(capsys):
 def test_what_is_no_notebook_of_python_is_refused(content, expected):
     with pytest.raises(InputError, match=expected):
         export_notebook(content, path="a.ipynb")
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [[{"cell_type": "code", "source": None}], ["x = 1"], [{"cell_type": "code", "source": [1]}]],
+)
+def test_a_notebook_with_broken_cells_is_refused(cells):
+    with pytest.raises(InputError, match=r"a\.ipynb: it is no notebook"):
+        export_notebook(json.dumps({"cells": cells}).encode(), path="a.ipynb")

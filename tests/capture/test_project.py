@@ -265,10 +265,59 @@ def test_code_that_needs_a_huge_file_is_told(tmp_path):
 def test_too_many_files_are_told_with_the_next_command(tmp_path, monkeypatch):
     monkeypatch.setattr("airflow_training.capture.project._MOST_FILES", 10)
     write(tmp_path, {"train.py": "", **{f"notes/{n}.md": "x" for n in range(20)}})
-    [problem] = captured(tmp_path).problems
+    with pytest.raises(InputError) as raised:
+        captured(tmp_path)
+    [problem] = raised.value.problems
     assert "21 files" in str(problem)
     assert "project/notes" in str(problem)
     assert "--root FOLDER" in problem.hint
+
+
+def test_too_many_files_are_told_before_they_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("airflow_training.capture.project._MOST_FILES", 10)
+    write(tmp_path, {"train.py": "", **{f"notes/{n}.md": HF for n in range(20)}})
+    with pytest.raises(InputError) as raised:
+        captured(tmp_path)
+    assert [each.code for each in raised.value.problems] == ["too-much"]
+
+
+def test_a_link_to_a_file_of_secrets_is_refused_whatever_it_is_called(tmp_path):
+    write(tmp_path, {"home/.netrc": "x", "home/kaggle.json": "{}", "p/train.py": ""})
+    (tmp_path / "p/login.txt").symlink_to(tmp_path / "home/.netrc")
+    (tmp_path / "p/.gitignore").write_text("kaggle\n")
+    (tmp_path / "p/kaggle").symlink_to(tmp_path / "home/kaggle.json")
+    capture = captured(tmp_path / "p")
+    [problem] = capture.problems
+    assert "login.txt:1: a file of passwords, .netrc, would travel" in str(problem)
+    assert capture.local_data == []
+
+
+def test_an_ignored_link_out_of_the_project_is_not_read_on_demand(tmp_path):
+    files = {"home/x": "1", "p/train.py": "", "p/.gitignore": "out\nin\n", "p/a/b.md": ""}
+    write(tmp_path, files)
+    (tmp_path / "p/out").symlink_to(tmp_path / "home")
+    (tmp_path / "p/in").symlink_to("a")
+    capture = captured(tmp_path / "p")
+    assert [each.path for each in capture.local_data] == ["project/in"]
+    [told] = [each for each in capture.omissions if each.path == "project/out"]
+    assert told.reason == f"ignored by .gitignore, a link out of the project, to {tmp_path}/home"
+
+
+def test_a_file_that_is_removed_meanwhile_does_not_travel(tmp_path, monkeypatch):
+    write(tmp_path, {"train.py": "", ".gitignore": "*.log\n", "old.log": "x", "step-1.txt": "x"})
+    real = os.scandir
+
+    def scanned(folder):
+        with real(folder) as entries:
+            found = list(entries)
+        for name in ("old.log", "step-1.txt"):
+            Path(folder, name).unlink(missing_ok=True)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr("airflow_training.capture.files.os.scandir", scanned)
+        capture = captured(tmp_path)
+    assert paths(capture) == ["project/.gitignore", "project/train.py"]
 
 
 def test_a_working_directory_outside_of_the_project_is_told(tmp_path):

@@ -27,6 +27,70 @@ def told(entry: TreeEntry) -> str:
     return f"{path}/" if entry.kind == "folder" else path
 
 
+def test_a_folder_whose_repository_is_not_there_travels_all_the_same(tmp_path):
+    repository(tmp_path, {"train.py": ""})
+    write(tmp_path, {"lib/a.py": "", "lib/.gitignore": "*.log\n", "lib/a.log": ""})
+    write(tmp_path, {"lib/.git": "gitdir: /nowhere\n"})
+    captured = capture(tmp_path)
+    assert {"train.py", "lib/a.py"} <= {told(each) for each in captured.tree.entries}
+    assert "lib/a.log" not in {told(each) for each in captured.tree.entries}
+    [note] = captured.notes
+    assert note.startswith(f"{tmp_path}/lib: fatal: not a git repository")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_repository_of_another_user_is_told_with_the_next_command(tmp_path, monkeypatch):
+    repository(tmp_path, {"train.py": ""})
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    for path in (tmp_path, tmp_path / ".git"):
+        os.chown(path, 65534, 65534)
+    [note] = capture(tmp_path).notes
+    assert f"git config --global --add safe.directory {tmp_path}" in note
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("mode", [0o000, 0o400, 0o100])
+def test_a_folder_that_cannot_be_read_stays(mode, tmp_path):
+    write(tmp_path, {"train.py": "", "pgdata/base/1": ""})
+    (tmp_path / "pgdata").chmod(mode)
+    try:
+        captured = capture(tmp_path)
+    finally:
+        (tmp_path / "pgdata").chmod(0o700)
+    [omission] = captured.omissions
+    assert omission.path.rstrip("/") == "project/pgdata"
+    assert omission.reason == "it cannot be read: Permission denied"
+
+
+def test_a_repository_cannot_have_programs_run(tmp_path):
+    repository(tmp_path / "p", {"train.py": ""})
+    spy = tmp_path / "spy.sh"
+    spy.write_text(f"#!/bin/sh\ntouch {tmp_path}/was-run\n")
+    spy.chmod(0o755)
+    git(tmp_path / "p", "config", "core.fsmonitor", str(spy))
+    assert "project/train.py" in {each.path for each in capture(tmp_path / "p").tree.entries}
+    assert not (tmp_path / "was-run").exists()
+
+
+def test_folders_of_the_repository_are_followed_by_each_link_and_in_no_circle(tmp_path):
+    repository(tmp_path, {"common/a.py": "", "other/b.py": "", "p/train.py": ""})
+    (tmp_path / "common" / "other").symlink_to("../other")
+    (tmp_path / "other" / "common").symlink_to("../common")
+    (tmp_path / "common" / "same.py").symlink_to(tmp_path / "common" / "a.py")
+    for name in ("one", "two"):
+        (tmp_path / "p" / name).symlink_to("../common")
+    names = {told(each) for each in capture(tmp_path / "p").tree.entries}
+    assert {"one/a.py", "one/same.py -> a.py", "one/other/b.py", "two/a.py"} <= names
+    assert len(names) < 20
+
+
+def test_an_empty_folder_can_be_written_to(tmp_path):
+    write(tmp_path, {"train.py": ""})
+    (tmp_path / "out").mkdir(mode=0o555)
+    [folder] = [each for each in capture(tmp_path).tree.entries if each.kind == "folder"]
+    assert folder.mode == 0o755
+
+
 def test_there_are_twenty_five_fixtures():
     assert len({each.name for each in FIXTURES}) >= 25
 
@@ -122,13 +186,15 @@ def test_without_the_program_git_the_files_travel_all_the_same(tmp_path, monkeyp
     monkeypatch.setenv("PATH", str(tmp_path))
     captured = capture(tmp_path)
     assert captured.tree.digest == before
-    assert "the program git is not installed: files are found by ignore files" in captured.notes
+    told = "the program git is not installed: files are found by ignore files"
+    assert captured.notes == [f"{tmp_path}: {told}"]
 
 
 def test_variables_of_a_hook_do_not_mislead_git(tmp_path, monkeypatch):
     repository(tmp_path, {"a.py": "1"})
-    monkeypatch.setenv("GIT_DIR", "/nowhere")
-    monkeypatch.setenv("GIT_INDEX_FILE", "/nowhere/index")
+    for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"):
+        monkeypatch.setenv(name, "/nowhere")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     captured = capture(tmp_path)
     assert "project/a.py" in {each.path for each in captured.tree.entries}
     assert captured.notes == []

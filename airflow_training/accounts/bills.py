@@ -54,7 +54,7 @@ class BillRow:
     amount: Decimal
 
     def to_json(self) -> dict[str, Any]:
-        """Return it with numbers of money and time as text, so that no reader makes floats of them."""
+        """The row with money and time as text, so that no reader makes floats of them."""
         return {
             "month": self.month,
             "role": self.role,
@@ -179,7 +179,7 @@ def interval_cost(
     start: float,
     end: float,
 ) -> Decimal:
-    """Return what one instance costs between two times, not rounded: for sums over many."""
+    """Cost of one instance between two times, not rounded: for sums over many."""
     return sum(
         (
             prices.hourly(resources, node_labels, at=left) * Decimal(str(right - left)) / _HOUR
@@ -232,7 +232,7 @@ def _plain(number: Decimal) -> str:
 
 
 def charges_csv(charges: Sequence[Charge], *, currency: str) -> str:
-    """Return what runs were charged as a table for spreadsheets, the total last."""
+    """Charges of runs as a table for spreadsheets, the total last."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(

@@ -43,7 +43,7 @@ class LimitAction:
 
     @property
     def request(self) -> RequestKind | None:
-        """Return what it asks of the run; None: the run may finish."""
+        """The request to the run; None: the run may finish."""
         return _REQUESTS.get(self.at_limit)
 
 

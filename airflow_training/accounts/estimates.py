@@ -29,7 +29,7 @@ class CostEstimate:
     currency: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return it with numbers as text."""
+        """The estimate with numbers as text."""
         amounts = {name: number_text(value) for name, value in asdict(self.amounts).items()}
         return {
             "basis": self.basis,

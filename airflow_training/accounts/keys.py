@@ -45,7 +45,7 @@ def _digest(secret: str, salt: str) -> str:
 
 
 def key_prefix(text: str) -> str | None:
-    """Return what a key is found by; None where the text is none."""
+    """The part of a key by which it is found; None for a text that is no key."""
     found = _KEY.fullmatch(text)
     return None if found is None else found["prefix"]
 

@@ -55,7 +55,7 @@ class LimitStanding:
 
     @property
     def free(self) -> Decimal:
-        """Return what nobody uses or holds; never below zero."""
+        """The part that nobody uses or holds; never below zero."""
         return max(Decimal(0), self.amount - self.used - self.reserved)
 
     def has_room_for(self, wanted: Decimal) -> bool:
@@ -90,7 +90,7 @@ class RunStanding:
 def amounts_of(
     roles: Iterable[ReservedRole], *, hours: Decimal, prices: PriceList, at: float
 ) -> ReservedAmounts:
-    """Return what so many instances need of each limit in so many hours, at the prices of a time."""
+    """Amounts that so many instances need of each limit in so many hours, at the prices of a time."""
     roles = tuple(roles)
     instances = sum((Decimal(each.replicas) for each in roles), Decimal(0))
     gpus = sum((gpus_of(each.resources) * each.replicas for each in roles), Decimal(0))
@@ -170,7 +170,7 @@ def _charged(charged: ChargedAmounts) -> ReservedAmounts:
 
 
 def amount_of(amounts: ReservedAmounts, kind: str) -> Decimal:
-    """Return what of the amounts a limit of this kind counts."""
+    """The amount that a limit of this kind counts."""
     name = {"concurrent_gpus": "gpus", "balance": "money"}.get(kind, kind)
     value: Decimal = getattr(amounts, name)
     return value
@@ -222,6 +222,6 @@ def _pays_for(facts: AccountFacts, live: LiveReservation) -> bool:
 
 
 def balance_of(facts: AccountFacts) -> Decimal:
-    """Return what was paid and not used yet, whether or not the account is prepaid."""
+    """Payments less use, whether or not the account is prepaid."""
     standing = _balance(facts, run_standings(facts))
     return facts.paid - standing.used

@@ -104,7 +104,7 @@ def reserved_roles(
 
 
 def node_labels_of(role: ResolvedRole) -> Mapping[str, str]:
-    """Return what a role asks of its nodes: prices may depend on it."""
+    """The nodeSelector of a role: prices may depend on it."""
     pod: Mapping[str, Any] = role.template.get("spec") or {}
     asked: Mapping[str, Any] = pod.get("nodeSelector") or {}
     return {str(name): str(value) for name, value in asked.items()}
@@ -201,7 +201,7 @@ def estimate(
     job: str = "",
     planned_seconds: float | None = None,
 ) -> CostEstimate:
-    """Return what a run will take and cost: by its plan, by earlier runs of the job, or as asked."""
+    """Estimate hours and cost of a run: by its plan, by earlier runs of the job, or as asked."""
     earlier = []
     if planned_seconds is None and job:
         for run in store.runs(job=job, states=["Succeeded"], limit=_EARLIER_RUNS):
@@ -298,7 +298,7 @@ def _charges_of(live: LiveReservation, prices: Sequence[Price]) -> Sequence[Char
 
 
 def bill(store: Store, run: str) -> Bill:
-    """Return what a run costs until now; `run`: its run id, or the beginning of its uid."""
+    """Bill of a run until now; `run`: its run id, or the beginning of its uid."""
     record = store.find_run(run)
     reservation = store.reservations.of_run(record.uid)
     attempts = store.usage.of_run(record.uid)
@@ -324,7 +324,7 @@ def bill(store: Store, run: str) -> Bill:
 
 
 def charges(store: Store, account: str, *, month: str = "") -> Sequence[Charge]:
-    """Return what runs were charged, and what those that go on would be charged now, the newest month first."""
+    """Charges of settled runs, and those of living runs as of now, the newest month first."""
     store.accounts.find(account)
     prices = store.accounts.prices()
     going_on = [

@@ -52,7 +52,7 @@ class PriceList:
     def parts(
         self, resources: Mapping[str, str], node_labels: Mapping[str, str], *, at: float
     ) -> tuple[PricePart, ...]:
-        """Return what of an instance has a price at a time."""
+        """Priced resources of an instance at a time."""
         wanted = {INSTANCE: Decimal(1)}
         wanted |= {name: exact_quantity(name, text) for name, text in resources.items()}
         return tuple(
@@ -64,7 +64,7 @@ class PriceList:
     def hourly(
         self, resources: Mapping[str, str], node_labels: Mapping[str, str], *, at: float
     ) -> Decimal:
-        """Return what one instance costs an hour."""
+        """Price of one instance for an hour."""
         parts = self.parts(resources, node_labels, at=at)
         return sum((each.quantity * each.hourly for each in parts), Decimal(0))
 

@@ -114,7 +114,7 @@ class AccountRefusal:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as services answer it, numbers as text."""
+        """The refusal as services answer it, numbers as text."""
         numbers = ("amount", "used", "reserved", "asked", "free", "threshold")
         counted = {name: number_text(getattr(self, name)) for name in numbers} if self.limit else {}
         return {

@@ -71,7 +71,7 @@ def account_json(store: Store, account: Account) -> dict[str, Any]:
 
 
 def key_json(kept: AccountKey) -> dict[str, Any]:
-    """Return what is shown of a key, which is never the key."""
+    """The public fields of a key, never the key itself."""
     return {
         "prefix": kept.prefix,
         "account": kept.account,
@@ -127,7 +127,7 @@ def print_standings(store: Store, account: str, *, output: OutputFormat) -> None
 
 
 def charge_json(charge: Charge) -> dict[str, Any]:
-    """Return what a run was charged in a month."""
+    """The charge of a run in a month."""
     return {
         "month": charge.month,
         "run": charge.run,

@@ -96,7 +96,7 @@ def cached_digests(folder: Path) -> frozenset[str]:
 
 
 def cached_environments(folder: Path) -> list[CachedEnvironment]:
-    """Return what was built in a cache folder, the newest first."""
+    """Environments in a cache folder, the newest first."""
     found = [find_cached(folder, digest) for digest in cached_digests(folder)]
     return sorted((each for each in found if each), key=lambda each: -each.built_at)
 

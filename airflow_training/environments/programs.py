@@ -60,12 +60,12 @@ def uv_is_configured() -> bool:
 
 
 def pip_hint(python: str, said: str) -> str:
-    """Return what gives an interpreter its pip, where that is what it lacks; else nothing."""
+    """The command that gives an interpreter its pip, where that is the fault; else nothing."""
     return f"{python} -m ensurepip" if "No module named pip" in said else ""
 
 
 def pip_config(python: str) -> str:
-    """Return what pip has been told on this machine; empty where there is no pip."""
+    """This machine's configuration of pip; empty where there is no pip."""
     done = subprocess.run(
         [python, "-m", "pip", "config", "list"],
         stdin=subprocess.DEVNULL,

@@ -415,7 +415,7 @@ class Accounts(StorePart):
             return found
 
     def payments(self, account: str) -> Sequence[Payment]:
-        """Return what was paid into an account, the oldest first."""
+        """Payments into an account, the oldest first."""
         with self._db.read() as connection:
             return _payments(connection, account)
 

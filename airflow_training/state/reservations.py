@@ -96,7 +96,7 @@ class Reservations(StorePart):
             return answer
 
     def facts(self, account: str) -> AccountFacts:
-        """Return what a decision about an account needs; InputError where there is none."""
+        """Facts for a decision about an account; InputError where there is none."""
         with self._db.read() as connection:
             return _facts(connection, account, now=self._db.now(connection))
 
@@ -107,7 +107,7 @@ class Reservations(StorePart):
             return found[0] if found else None
 
     def of_run(self, uid: str) -> Reservation | None:
-        """Return what was reserved for a run; None: nothing."""
+        """Reservation of a run; None: it has none."""
         with self._db.read() as connection:
             found = _reservations(connection, ReservationRow.run == uid)
             return found[0] if found else None
@@ -210,7 +210,7 @@ class Reservations(StorePart):
             return True
 
     def charges(self, account: str, *, month: str = "") -> Sequence[Charge]:
-        """Return what settled runs of a user or team were charged, the newest month first."""
+        """Charges of the settled runs of a user or team, the newest month first."""
         columns = [getattr(ChargeRow, name) for name in Charge.__dataclass_fields__]
         where = [or_(ChargeRow.account == account, ChargeRow.team == account)]
         if month:

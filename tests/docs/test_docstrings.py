@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("airflow_training", "frameworks", "operators", "sensors")
 EMPTY_WORDS = re.compile(r"Return (what|it|them)\b")
+
+
+def modules() -> Iterator[Path]:
+    """All modules of the product; packages of npm are left out, they are many."""
+    for folder in FOLDERS:
+        for parent, folders, files in os.walk(ROOT / folder):
+            folders[:] = sorted(set(folders) - {"node_modules", "__pycache__"})
+            yield from (Path(parent, name) for name in sorted(files) if name.endswith(".py"))
 
 
 def public_names(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -26,9 +35,7 @@ def public_names(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, str]]:
 def test_docstrings_say_what_a_name_is_for():
     empty = [
         f"{path.relative_to(ROOT)}: {name}: {docstring.splitlines()[0]}"
-        for folder in FOLDERS
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        if "node_modules" not in path.parts
+        for path in modules()
         for name, docstring in public_names(ast.parse(path.read_text()))
         if EMPTY_WORDS.match(docstring)
     ]

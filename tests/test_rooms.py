@@ -153,8 +153,8 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("bootstrap",),
     ),
     "remote_data": (
-        ("errors", "guard", "known_digests", "leases", "manifest", "order", "chunks"),
-        ("roots", "skeleton", "source_address"),
+        ("errors", "guard", "known_digests", "manifest", "order", "chunks"),
+        ("leases", "roots", "skeleton", "source_address"),
         ("fetcher", "mailbox", "server"),
         ("fetching",),
         ("starting",),

@@ -42,6 +42,10 @@ _WALKED_IN_A_FOLDER = 64
 """So many files of a folder have their stack looked at (80 us each); what opens the others is taken to be the same."""
 _TOLD_OF_A_FOLDER = 1000
 _DEEPEST = 60
+_ABOVE = 4
+"""Frames between `_tell` and who opens: `opened`, `run`, the hook itself."""
+_REMEMBERED = 1 << 17
+"""So many paths (about 200 bytes each) a process remembers; then it begins anew."""
 _STANDARD = getattr(
     sys,
     "stdlib_module_names",
@@ -102,78 +106,75 @@ class LoadWatch:
         self._told: set[tuple[str, bool]] = set()
         self._inside = _local()
 
-    def opened(self, path: Any, flags: int) -> None:
-        """Do what the first open of a path asks for, and nothing where this is called by its own work."""
-        if isinstance(path, int) or getattr(self._inside, "busy", False):
-            return
+    def run(self, work: Callable[..., None], *args: Any) -> bool:
+        """Run one of the others; False, and nothing done, where this is called by its own work.
+
+        Raises:
+            OSError: data will not come. A plain one: no other process could unpickle a class of this hook.
+        """
+        if getattr(self._inside, "busy", False):
+            return False
         self._inside.busy = True
         try:
-            full = os.path.realpath(os.fsdecode(path))
-            self._fetch(full)
-            self._tell(full, flags, api="")
-        except DataUnavailable:
-            raise
+            work(*args)
+        except DataUnavailable as error:
+            raise OSError(error.errno, error.strerror, error.filename) from None
         except Exception:  # noqa: BLE001,S110  # a training is never disturbed by who watches it
             pass
         finally:
             self._inside.busy = False
+        return True
+
+    def opened(self, path: Any, flags: int) -> None:
+        """Do what the first open of a path asks for."""
+        if isinstance(path, int):
+            return
+        full = os.path.realpath(os.fsdecode(path))
+        self._fetch(full)
+        self._tell(full, flags, api="")
 
     def reads(self, path: Any, api: str) -> None:
         """Do the same for a file or folder that a library opens where no audit event tells of it."""
-        if isinstance(path, int) or getattr(self._inside, "busy", False):
+        if isinstance(path, int):
             return
-        try:
-            name = os.fsdecode(os.fspath(path))
-        except (TypeError, ValueError):  # an object that is read from
-            return
-        self._inside.busy = True
-        try:
-            full = os.path.realpath(name)
-            if not os.path.exists(full):  # noqa: PTH110
-                return
-            if not (self._settings.guard and os.path.isdir(full)):  # noqa: PTH112
-                self._fetch(full)
+        full = os.path.realpath(os.fsdecode(path))
+        if os.path.exists(full):  # noqa: PTH110
+            self._fetch(full)
             self._tell(full, 0, api=api)
-        except DataUnavailable:
-            raise
-        except Exception:  # noqa: BLE001,S110
-            pass
-        finally:
-            self._inside.busy = False
 
     def starts(self, arguments: Any, folder: Any = None) -> None:
         """Let what another program is told to read be there before it starts."""
-        if self._settings.guard or getattr(self._inside, "busy", False) or not self._roots:
+        if self._settings.guard or not self._roots:
             return
-        words = arguments.split() if isinstance(arguments, (str, bytes)) else arguments
-        self._inside.busy = True
-        try:
-            for word in words or ():
-                text = os.fsdecode(word)
-                for part in {text, text.rpartition("=")[2]}:
-                    full = os.path.realpath(os.path.join(os.fsdecode(folder or ""), part))  # noqa: PTH118
-                    if full.startswith(self._below) or full in self._roots:
-                        self._fetch(full)
-        except DataUnavailable:
-            raise
-        except Exception:  # noqa: BLE001,S110
-            pass
-        finally:
-            self._inside.busy = False
+        words = [arguments] if isinstance(arguments, (str, bytes)) else arguments
+        for word in words or ():
+            text = os.fsdecode(word)
+            for part in {text, *_words(text)}:
+                for each in {part, part.rpartition("=")[2]}:
+                    self._fetch(os.path.realpath(os.path.join(os.fsdecode(folder or ""), each)))  # noqa: PTH118
 
     def fetch(self, path: Any) -> None:
         """Let a file be there that gets another name, under which nobody would know it."""
-        self.starts([path])
+        if not self._settings.guard:
+            self._fetch(os.path.realpath(os.fsdecode(path)))
 
     def _fetch(self, full: str) -> None:
         if not self._settings.socket or full in self._ready:
             return
-        if full.startswith(self._below) or full in self._roots:
-            if is_filled(full):
-                tell_read(self._settings.socket, full)
-            else:
+        if not (full.startswith(self._below) or full in self._roots):
+            return
+        if is_filled(full):
+            tell_read(self._settings.socket, full)
+        elif self._settings.guard and os.path.isdir(full):  # noqa: PTH112
+            return  # the kernel holds back who opens one of its files
+        else:
+            try:
                 make_ready(self._settings.socket, full)
-            self._ready.add(full)
+            except DataUnavailable:
+                raise
+            except Exception as error:  # nobody reads what has not come
+                raise DataUnavailable(full, "HookFailed", repr(error)) from error
+        _remember(self._ready, full)
 
     def _tell(self, full: str, flags: int, *, api: str) -> None:
         target = self._settings.loads_file
@@ -182,15 +183,15 @@ class LoadWatch:
             return
         import json  # when it is needed: most processes of a training open nothing of it
 
-        self._told.add(key)
         folder = os.path.dirname(full)  # noqa: PTH120
         count, known, callers = self._folders.get(folder, (0, "", ()))
         if count > _TOLD_OF_A_FOLDER:
             return
+        self._told.add(key)
         if api:
             known, callers = api, ()
         elif count < _WALKED_IN_A_FOLDER:
-            known, callers = self._walk(sys._getframe(3))
+            known, callers = self._walk(sys._getframe(_ABOVE))
         self._folders[folder] = (count + 1, known, callers)
         line: dict[str, Any] = {
             "time": time.time(),
@@ -240,7 +241,7 @@ def install(environment: Mapping[str, str]) -> LoadWatch | None:
     if not settings.is_wanted:
         return None
     watch = LoadWatch(settings)
-    watch_imports(watch.reads)
+    watch_imports(lambda path, api: watch.run(watch.reads, path, api))
     sys.addaudithook(_hook_of(watch))
     return watch
 
@@ -248,12 +249,12 @@ def install(environment: Mapping[str, str]) -> LoadWatch | None:
 def _hook_of(watch: LoadWatch) -> Any:
     read: set[Any] = set()
     written: set[Any] = set()
-    opened, reads, starts, fetch = watch.opened, watch.reads, watch.starts, watch.fetch
+    opened, run = watch.opened, watch.run
 
     def hook(event: str, args: Any) -> None:
         if event != "open":
             if event in others:
-                others[event](args)
+                run(others[event], *args)
             return
         try:
             path, _, flags = args
@@ -262,24 +263,50 @@ def _hook_of(watch: LoadWatch) -> Any:
                 return
         except (TypeError, ValueError):  # a program may raise the event itself, with what it likes
             return
-        opened(path, flags)
-        known.add(path)
+        if run(opened, path, flags):
+            _remember(known, path)
 
-    def moved(_args: Any) -> None:
+    def moved(*_args: Any) -> None:
         read.clear()
         written.clear()
 
-    others: dict[str, Callable[[Any], None]] = {
+    others: dict[str, Callable[..., None]] = {
         "os.chdir": moved,
-        "sqlite3.connect": lambda args: reads(_database(args[0]), "sqlite3.connect"),
-        "os.rename": lambda args: fetch(args[0]),
-        "os.link": lambda args: fetch(args[0]),
-        "subprocess.Popen": lambda args: starts(args[1], args[2]),
-        "os.posix_spawn": lambda args: starts(args[1]),
-        "os.exec": lambda args: starts(args[1]),
-        "os.system": lambda args: starts(args[0]),
+        "sqlite3.connect": lambda name: watch.reads(_database(name), "sqlite3.connect"),
+        "os.rename": lambda path, *_: watch.fetch(path),
+        "os.link": lambda path, *_: watch.fetch(path),
+        "subprocess.Popen": lambda _, arguments, folder, *_more: watch.starts(arguments, folder),
+        "os.posix_spawn": lambda _, arguments, *_more: watch.starts(arguments),
+        "os.exec": lambda _, arguments, *_more: watch.starts(arguments),
+        "os.system": watch.starts,
     }
     return hook
+
+
+def _remember(known: set[Any], path: Any) -> None:
+    if len(known) >= _REMEMBERED:
+        known.clear()
+    known.add(path)
+
+
+def _words(command: str) -> list[str]:
+    """Return what a shell would make of a command, as far as paths go; of a pattern the folder."""
+    if not any(each in command for each in " \t\n;|<>&*?["):
+        return []
+    import shlex
+
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    try:
+        words = list(lexer)
+    except ValueError:  # an open quotation mark
+        words = command.split()
+    found = []
+    for word in words:
+        plain = next((n for n, letter in enumerate(word) if letter in "*?[{"), None)
+        found.append(word if plain is None else word[:plain].rpartition("/")[0] or ".")
+    return found
 
 
 def _database(name: Any) -> Any:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    Reads = Callable[[Any, str], None]
+    Reads = Callable[[Any, str], object]
 
 __all__ = ["READERS", "watch_imports"]
 
@@ -78,8 +78,10 @@ class _Finder:
 
     def change(self, module: ModuleType) -> None:
         """Replace the readers of a module; one that another name has replaced already stays."""
-        for name, keywords in READERS[module.__name__].items():
-            reader = getattr(module, name, None)
+        for name, keywords in READERS.get(module.__name__, {}).items():
+            reader = vars(module).get(
+                name
+            )  # what a module loads when it is asked for stays unloaded
             if reader is None or hasattr(reader, "_intercepted"):
                 continue
             api = f"{module.__name__}.{name}"
@@ -87,6 +89,12 @@ class _Finder:
                 if isinstance(reader, type) and _has_own_init(reader):
                     reader.__init__ = _told(reader.__init__, self._reads, api, keywords, 1)  # type: ignore[misc]
                     reader._intercepted = True  # type: ignore[attr-defined]
+                elif isinstance(reader, type):
+                    setattr(
+                        module,
+                        name,
+                        _ToldClass(reader, _told(reader, self._reads, api, keywords, 0)),
+                    )
                 else:
                     setattr(module, name, _told(reader, self._reads, api, keywords, 0))
             except (AttributeError, TypeError):  # of another kind than it used to be
@@ -114,6 +122,49 @@ def _told(function: Any, reads: Reads, api: str, keywords: Sequence[str], positi
 
     reader._intercepted = True  # type: ignore[attr-defined]
     return reader
+
+
+class _ToldClass:
+    """Stands for a class that is not written in Python: called it tells, and in all else it is that class."""
+
+    _intercepted = True
+
+    def __init__(self, own: type, told: Any) -> None:
+        import functools
+
+        functools.update_wrapper(self, own, updated=())
+        self._own = own
+        self._told = told
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._told(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, self._own)
+
+    def __subclasscheck__(self, subclass: type) -> bool:
+        return issubclass(subclass, self._own)
+
+    def __mro_entries__(self, _bases: tuple[Any, ...]) -> tuple[type, ...]:
+        return (self._own,)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self._own
+
+    def __hash__(self) -> int:
+        return hash(self._own)
+
+    def __or__(self, other: Any) -> Any:
+        return self._own | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self._own
+
+    def __reduce__(self) -> str:
+        return str(self._own.__qualname__)
 
 
 class _Loader:

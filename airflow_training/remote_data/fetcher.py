@@ -6,8 +6,9 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
@@ -133,12 +134,12 @@ class Fetcher:
     def _fetch(self, each: SkeletonFile) -> None:
         try:
             self._fill(each)
-        except (DataError, OSError) as error:
-            # nobody waits for ever, and nobody gets what is not there
-            if self._leases is not None:
-                self._leases.cut(each.place)
-            told = error if isinstance(error, DataError) else DataError(f"{each.place}: {error}")
+        except Exception as error:
+            # whatever it is: nobody waits for ever, and nobody gets what is not there
+            told = error if isinstance(error, DataError) else DataError(f"{each.place}: {error!r}")
             if not self._is_closed.is_set():
+                if self._leases is not None:
+                    self._leases.cut(each.place)
                 self._failed(told, each.place)
             raise told from error
 
@@ -150,28 +151,37 @@ class Fetcher:
             raise DamagedChunk(
                 f"{each.place}: {len(digests)} chunks do not make {each.file.size} bytes"
             )
-        borrowed = self._leases.borrow(each.place) if self._leases is not None else None
-        descriptor = borrowed if borrowed is not None else self.skeleton.open(each)
-        try:
-            with_index = list(enumerate(digests))
+        with self._writer(each) as writable:
 
             def put(item: tuple[int, str]) -> None:
                 data = self._chunk(each, *item)
-                _write_at(descriptor, data, item[0] * CHUNK_BYTES)
+                with writable() as descriptor:
+                    _write_at(descriptor, data, item[0] * CHUNK_BYTES)
 
             if len(digests) == 1:
-                put(with_index[0])
+                put((0, digests[0]))
             else:
-                list(self._chunks.map(put, with_index))
-            self.skeleton.finish(each, descriptor)
-        finally:
-            if borrowed is None:
-                os.close(descriptor)
+                _run_all([self._chunks.submit(put, item) for item in enumerate(digests)])
+            with writable() as descriptor:
+                self.skeleton.finish(each, descriptor)
         if self._leases is not None:
             self._leases.let_go(each.place)
         with self._lock:
             self.counts.files += 1
             self.counts.bytes += each.file.size
+
+    @contextlib.contextmanager
+    def _writer(self, each: SkeletonFile) -> Iterator[Callable[[], AbstractContextManager[int]]]:
+        """Give what lends a descriptor of the file: of its lease, or an own one."""
+        leases = self._leases
+        if leases is not None:
+            yield lambda: leases.borrow(each.place)
+            return
+        descriptor = self.skeleton.open(each)
+        try:
+            yield lambda: contextlib.nullcontext(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _chunk(self, each: SkeletonFile, index: int, digest: str) -> bytes:
         """Return bytes that are those of their digest, from the cache or else from their source."""
@@ -232,6 +242,17 @@ class Fetcher:
         self._is_closed.set()
         for pool in (self._asked, self._beforehand, self._chunks):
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _run_all(futures: Sequence[Future[None]]) -> None:
+    """Raise what one of them raises, but not before all have ended: their file is closed then."""
+    try:
+        for future in futures:
+            future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+        wait(futures)
 
 
 def _write_at(descriptor: int, data: bytes, offset: int) -> None:

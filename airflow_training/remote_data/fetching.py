@@ -51,6 +51,9 @@ class FetchingProcess:
         self._skeleton = Skeleton(
             manifest, places=config["places"], state=self._state, guard=self._guard
         )
+        (self._state / "counts.json").unlink(missing_ok=True)
+        self._failed: list[str] = []
+        self._failure = self._kept_failure()
         self._skeleton.lay_out()
         self._leases = (
             FileLeases(
@@ -81,8 +84,16 @@ class FetchingProcess:
         """Progress files of the processes that have asked."""
         self._waited = "", -math.inf
         """For which path somebody has waited last, and when."""
-        self._failed: list[str] = []
-        self._failure: dict[str, str] = {}
+
+    def _kept_failure(self) -> dict[str, str]:
+        """Let what did not come be tried again; what was read before it was there may be in a checkpoint."""
+        path = self._state / "failure.json"
+        with contextlib.suppress(FileNotFoundError):
+            told = json.loads(path.read_text(encoding="utf-8"))
+            if told["reason"] == UnfetchedRead.reason:
+                return {name: str(told[name]) for name in ("reason", "message")}
+            path.unlink()
+        return {}
 
     def prepare(self) -> None:
         """Take the leases, and fetch all where that is wanted."""
@@ -172,11 +183,15 @@ class FetchingProcess:
                 "reason": error.reason,
                 "message": _naming(place, str(error)),
             }
-            partial = self._state / "failure.partial"
-            partial.write_text(
-                json.dumps({**self._failure, "paths": self._failed}), encoding="utf-8"
-            )
-            partial.replace(self._state / "failure.json")
+            with contextlib.suppress(
+                OSError
+            ):  # a full disk: written down at the end, or the end is a failure
+                self._write_failure()
+
+    def _write_failure(self) -> None:
+        partial = self._state / "failure.partial"
+        partial.write_text(json.dumps({**self._failure, "paths": self._failed}), encoding="utf-8")
+        partial.replace(self._state / "failure.json")
 
     def _look(self) -> None:
         for place in self._skeleton.read_before_ready():
@@ -205,10 +220,14 @@ class FetchingProcess:
         """Look once more, and write down what was done."""
         self._ended.set()
         self._look()
+        with self._lock:
+            if self._failure:
+                self._write_failure()
+        # before what is under way has ended, which may take long; without this file the run has failed
+        (self._state / "counts.json").write_text(json.dumps(self.fetcher.to_json()))
         self.fetcher.close()
         if self._leases is not None:
             self._leases.close()
-        (self._state / "counts.json").write_text(json.dumps(self.fetcher.to_json()))
 
 
 def _naming(place: str, message: str) -> str:

@@ -51,10 +51,12 @@ def probe_guard(folder: Path, *, files: int) -> Guard:
     path = folder / f".guard-{secrets.token_hex(8)}"
     path.write_bytes(b"\0")
     try:
+        times = _has_times(path)
         return Guard(
-            leases=_can_hold(files) and _has_leases(path),
+            # they end with the process that holds them: what was read after that is told by times alone
+            leases=times and _can_hold(files) and _has_leases(path),
             modes=os.geteuid() != 0,
-            times=_has_times(path),
+            times=times,
         )
     finally:
         path.unlink()

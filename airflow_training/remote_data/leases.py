@@ -15,8 +15,10 @@ import signal
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+
+from airflow_training.remote_data.errors import UnfetchedRead
 
 __all__ = ["FileLeases", "block_lease_signals"]
 
@@ -64,6 +66,8 @@ class FileLeases:
         self._patience = _break_seconds() if break_seconds is None else break_seconds
         self._lock = threading.Lock()
         self._held: dict[str, int] = {}
+        self._writing: dict[str, threading.Lock] = {}
+        """A file is written, cut and let go one after the other: else what is late would land in another file."""
         self._paths: dict[int, str] = {}
         self._asked: dict[str, float] = {}
         self._signals = _signal_descriptor()
@@ -82,6 +86,7 @@ class FileLeases:
                 fcntl.fcntl(descriptor, _F_SETSIG, int(_SIGNAL))
                 with self._lock:
                     self._held[path] = descriptor
+                    self._writing[path] = threading.Lock()
                     self._paths[descriptor] = path
                 fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
             except OSError:
@@ -94,12 +99,35 @@ class FileLeases:
         self._thread.start()
         return missed
 
-    def borrow(self, path: str) -> int | None:
-        """Return the descriptor by which a leased file is filled, None where there is no lease."""
-        return self._held.get(path)
+    @contextlib.contextmanager
+    def borrow(self, path: str) -> Iterator[int]:
+        """Lend the descriptor by which a leased file is filled; nobody is let through meanwhile.
+
+        Raises:
+            UnfetchedRead: the file has no lease, or none any more: somebody reads it.
+        """
+        with self._writing.get(path) or contextlib.nullcontext():
+            descriptor = self._held.get(path)
+            if descriptor is None:
+                raise UnfetchedRead(f"{path}: it was opened before its content was there")
+            yield descriptor
 
     def let_go(self, path: str) -> None:
         """Let everybody through who waits, and who comes later."""
+        with self._writing.get(path) or contextlib.nullcontext():
+            self._close(path)
+
+    def cut(self, path: str) -> bool:
+        """Let everybody through to an empty file: its content will not come. False where it has come just now."""
+        with self._writing.get(path) or contextlib.nullcontext():
+            descriptor = self._held.get(path)
+            if descriptor is None:
+                return False
+            os.ftruncate(descriptor, 0)
+            self._close(path)
+            return True
+
+    def _close(self, path: str) -> None:
         with self._lock:
             descriptor = self._held.pop(path, None)
             self._asked.pop(path, None)
@@ -107,14 +135,6 @@ class FileLeases:
                 del self._paths[descriptor]
         if descriptor is not None:
             os.close(descriptor)  # with it the lease
-
-    def cut(self, path: str) -> None:
-        """Let everybody through to an empty file: its content will not come."""
-        with self._lock:
-            descriptor = self._held.get(path)
-        if descriptor is not None:
-            os.ftruncate(descriptor, 0)
-            self.let_go(path)
 
     def _listen(self) -> None:
         while not self._is_closed:
@@ -156,8 +176,8 @@ class FileLeases:
         now = time.monotonic()
         late = [path for path, since in list(self._asked.items()) if now - since > self._patience]
         for path in late:
-            self.cut(path)
-            self._too_late(path)
+            if self.cut(path):
+                self._too_late(path)
 
     def close(self) -> None:
         """Give all leases back. Files that are not filled stay as they were laid out."""

@@ -65,6 +65,14 @@ def _check(path: str) -> None:
             message=f"{path} looks like a secret and is never shared",
             hint="give the training an Airflow connection or a cluster secret instead",
         )
+    if os.path.islink(path) and not os.path.isdir(path):  # noqa: PTH112,PTH114
+        raise InputError.of(
+            code="link_as_data",
+            field="data",
+            value=path,
+            message=f"{path} is a link, and links are never followed when data is read",
+            hint=f"name the file that it leads to, {os.path.realpath(path)}",
+        )
     if not os.path.isdir(path) and not os.path.isfile(path):  # noqa: PTH112,PTH113
         raise InputError.of(
             code="no_data",
@@ -200,7 +208,10 @@ class SharedRoots:
             raise DataNotShared(f"{place}: {error.strerror}") from error
         with os.fdopen(descriptor, "rb") as file:
             self._compare(file, found[1], root, path)
-            yield file, found[1]
+            try:
+                yield file, found[1]
+            except OSError as error:
+                raise DataNotShared(f"{place}: it cannot be read: {error.strerror}") from error
 
     def _compare(self, file: BinaryIO, shown: DataFile, root: str, path: str) -> None:
         info = os.fstat(file.fileno())

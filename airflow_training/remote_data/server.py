@@ -98,7 +98,10 @@ class _SharedHandler(BaseHTTPRequestHandler):
             self._answer(401, b'{"error": "DataNotShared", "message": "wrong token"}')
             return
         parts = urlsplit(self.path)
-        asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        asked = {
+            name: values[0]
+            for name, values in parse_qs(parts.query, errors="surrogateescape").items()
+        }
         root, path = asked.get("root", ""), asked.get("path", "")
         try:
             if parts.path == "/digests":
@@ -126,7 +129,7 @@ class _SharedHandler(BaseHTTPRequestHandler):
 
 
 def _index(text: str) -> int:
-    if not text.isdecimal():
+    if not (text.isdecimal() and len(text) < 19):
         raise DataNotShared(f"{text!r} is no number of a chunk")
     return int(text)
 
@@ -136,13 +139,21 @@ class HttpSource:
 
     def __init__(self, url: str, token: str) -> None:
         """As `DataServer` has them."""
-        self._netloc = urlsplit(url).netloc
+        parts = urlsplit(url)
+        self._url = url.rstrip("/")
+        self._netloc, self._below = parts.netloc, parts.path.rstrip("/")
+        self._connect = (
+            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        )
         self._headers = {"Authorization": f"Bearer {token}"}
         self._local = threading.local()
 
     def digests(self, root: DataRoot, file: DataFile) -> Sequence[str]:
-        told = json.loads(self._get("/digests", root=root.name, path=file.path))
-        return [str(each) for each in told["chunks"]]
+        content = self._get("/digests", root=root.name, path=file.path)
+        try:
+            return [str(each) for each in json.loads(content)["chunks"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise SourceAway(f"{self._url} answers what is no list of digests") from error
 
     def chunk(self, root: DataRoot, file: DataFile, index: int) -> bytes:
         return self._get("/chunk", root=root.name, path=file.path, index=str(index))
@@ -150,21 +161,22 @@ class HttpSource:
     def _get(self, route: str, **asked: str) -> bytes:
         connection = getattr(self._local, "connection", None)
         if connection is None:
-            connection = http.client.HTTPConnection(self._netloc, timeout=_TIMEOUT_SECONDS)
+            connection = self._connect(self._netloc, timeout=_TIMEOUT_SECONDS)
             self._local.connection = connection
         try:
-            connection.request("GET", f"{route}?{urlencode(asked)}", headers=self._headers)
+            query = urlencode(asked, errors="surrogateescape")  # names that are no UTF-8
+            connection.request("GET", f"{self._below}{route}?{query}", headers=self._headers)
             answer = connection.getresponse()
             content: bytes = answer.read()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             self._local.connection = None
-            raise SourceAway(f"http://{self._netloc} does not answer: {error}") from error
+            raise SourceAway(f"{self._url} does not answer: {error}") from error
         if answer.status == 200:
             return content
         try:
             told = json.loads(content)
             reason, message = str(told["error"]), str(told["message"])
-        except (ValueError, KeyError) as error:
-            raise SourceAway(f"http://{self._netloc} answers {answer.status}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise SourceAway(f"{self._url} answers {answer.status}") from error
         raise error_of(reason, message)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_training.errors import InputError
+from airflow_training.remote_data.errors import UnfetchedRead
 from airflow_training.remote_data.guard import Guard
 from airflow_training.remote_data.manifest import DataFile, DataManifest, DataRoot
 
@@ -83,12 +84,13 @@ class Skeleton:
         return frozenset(found)
 
     def lay_out(self) -> None:
-        """Make folders, links and empty-handed files; a second time changes nothing.
+        """Make folders, links and empty-handed files; a second time only what an end in between has left undone.
 
         Raises:
             InputError: something lies already where a file belongs.
         """
         if self._laid.exists():
+            self._mend()
             return
         for root in self._manifest.roots:
             base = Path(self._places[root.name])
@@ -102,11 +104,23 @@ class Skeleton:
         self._laid.parent.mkdir(parents=True, exist_ok=True)
         self._laid.touch()
 
+    def _mend(self) -> None:
+        for each in self.files.values():
+            with contextlib.suppress(FileNotFoundError):
+                info = os.lstat(each.place)
+                if each.place in self._ready and info.st_atime_ns == _UNREAD_NS:
+                    self._settle(each, each.place)
+                elif not self.is_ready(each) and not info.st_size:  # cut, as it did not come
+                    self._make(each)
+
     def _lay_out(self, each: SkeletonFile) -> None:
-        partial = f"{each.place}.laid-out"
         with contextlib.suppress(FileNotFoundError):
             info = os.lstat(each.place)
-            if (info.st_size, info.st_mtime_ns) == (each.file.size, each.file.mtime_ns):
+            if (info.st_size, info.st_mtime_ns, info.st_atime_ns) == (
+                each.file.size,
+                each.file.mtime_ns,
+                _UNREAD_NS,
+            ):
                 return  # by a try that was killed
             raise InputError.of(
                 code="data_in_the_way",
@@ -115,6 +129,10 @@ class Skeleton:
                 message=f"{each.place} exists already and is not what is shared",
                 hint="let the data be laid out in another folder, or remove the file",
             )
+        self._make(each)
+
+    def _make(self, each: SkeletonFile) -> None:
+        partial = f"{each.place.rpartition('/')[0]}/.laid-out"  # short: a name may be as long as names can be
         mode = each.file.mode if not each.file.size else self._guard.mode_of(each.file.mode)
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
@@ -157,14 +175,25 @@ class Skeleton:
         return descriptor
 
     def finish(self, each: SkeletonFile, descriptor: int) -> None:
-        """Give a filled file its time and mode, and write down that it is ready."""
-        os.fchmod(descriptor, each.file.mode)
-        # from now on a hook takes it for filled
-        os.utime(descriptor, ns=(each.file.mtime_ns or 1, each.file.mtime_ns))
+        """Write down that a filled file is ready, and give it its time and mode.
+
+        In this order: who looks for early reads, or starts again after a kill, finds no new time without a line.
+
+        Raises:
+            UnfetchedRead: somebody has read it meanwhile.
+        """
+        if self._guard.times and os.fstat(descriptor).st_atime_ns != _UNREAD_NS:
+            raise UnfetchedRead(f"{each.place}: it was read before its content was there")
         with self._lock:
             with self._journal.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(each.place) + "\n")
             self._ready.add(each.place)
+        self._settle(each, descriptor)
+
+    def _settle(self, each: SkeletonFile, place: int | str) -> None:
+        os.chmod(place, each.file.mode)  # noqa: PTH101  # of a descriptor too
+        # from now on a hook takes it for filled
+        os.utime(place, ns=(each.file.mtime_ns or 1, each.file.mtime_ns))
 
     def read_before_ready(self) -> list[str]:
         """Return the files that somebody has read before their content was there, as far as access times tell."""

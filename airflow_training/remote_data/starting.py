@@ -86,6 +86,7 @@ class RunningFetcher:
         Raises:
             DataError: the training has read what was not there, or data did not come. It has failed, by this.
         """
+        is_own = self._process is not None
         if self._process is not None:
             with contextlib.suppress(OSError):
                 if self._process.stdin is not None:
@@ -104,6 +105,11 @@ class RunningFetcher:
         try:
             found: Mapping[str, Any] = json.loads((self.state / "counts.json").read_text())
         except FileNotFoundError:
+            if is_own:
+                raise DataError(
+                    "data on demand ended before the training did, and nobody was held back from then on:"
+                    f" {_last_line(self.state / 'fetcher.log')}"
+                ) from None
             return {}
         return found
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_training.interception.protocol import hook_environment
+from airflow_training.interception import hook
+from airflow_training.interception.protocol import HookSettings, hook_environment
 from tests.waiting import wait_until
 
 OLDEST = [path for path in Path.home().glob(".pyenv/versions/3.8.*/bin/python") if path.exists()][
@@ -247,3 +248,89 @@ def test_a_program_of_another_language_finds_what_it_is_told_to_read(tmp_path, r
     script = "import subprocess\nsubprocess.run(['cat', 'data/a'])\nsubprocess.run(['true', '--in=data'])\n"
     run(script, tmp_path, socket=str(tmp_path / "socket"), data_roots=[str(tmp_path / "data")])
     assert [each["ready"] for each in asked] == [f"{tmp_path}/data/a", f"{tmp_path}/data"]
+
+
+ASKS = """
+import multiprocessing
+def read(_): return open("data/a").read()
+if __name__ == "__main__":
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        try: pool.map(read, [1])
+        except OSError as error: print(type(error).__name__, error.errno, error)
+"""
+
+
+def test_a_worker_can_say_that_data_will_not_come(tmp_path, responder):
+    answers, _ = responder
+    answers.append({"error": "DataSourceGone", "message": "the laptop is gone"})
+    (tmp_path / "data").mkdir()
+    unfilled(tmp_path / "data" / "a", "a")
+    done, _ = run(
+        ASKS, tmp_path, socket=str(tmp_path / "socket"), data_roots=[str(tmp_path / "data")]
+    )
+    assert "OSError 5" in done.stdout, done.stderr
+    assert "DataSourceGone: the laptop is gone" in done.stdout
+
+
+SHELL = """
+import os, subprocess
+subprocess.run("cat < 'data/a b'; true --in=data/b", shell=True)
+os.system("true data/deep/*.csv|cat")
+os.popen('cat "data/c"').read()
+"""
+
+
+def test_a_shell_finds_what_it_is_told_to_read(tmp_path, responder):
+    answers, asked = responder
+    answers.append({"ready": True})
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    for name in ("a b", "b", "c"):
+        unfilled(tmp_path / "data" / name, "a")
+    run(SHELL, tmp_path, socket=str(tmp_path / "socket"), data_roots=[str(tmp_path / "data")])
+    data = f"{tmp_path}/data"
+    assert {f"{data}/a b", f"{data}/b", f"{data}/c", f"{data}/deep"} <= {
+        each["ready"] for each in asked
+    }
+
+
+def test_a_folder_that_is_opened_is_not_fetched_where_the_kernel_guards_its_files(
+    tmp_path, responder
+):
+    _, asked = responder
+    (tmp_path / "data").mkdir()
+    unfilled(tmp_path / "data" / "a", "a")
+    done, _ = run(
+        "import os\nos.close(os.open('data', os.O_RDONLY))\n",
+        tmp_path,
+        socket=str(tmp_path / "socket"),
+        data_roots=[str(tmp_path / "data")],
+        guard="leases",
+    )
+    assert (done.stderr, asked) == ("", [])
+
+
+RAISES = """
+import sqlite3, sys
+for event in ("open", "os.rename", "os.link", "os.chdir", "sqlite3.connect", "subprocess.Popen", "os.system", "os.exec"):
+    for args in ((), (1,), (None, None), ([], [], [], [])):
+        sys.audit(event, *args)
+try: sqlite3.connect("file://[no/address", uri=True)
+except sqlite3.Error as error: print(type(error).__name__)
+"""
+
+
+def test_events_that_are_not_what_they_should_be_harm_nobody(tmp_path, responder):
+    done, _ = run(
+        RAISES, tmp_path, socket=str(tmp_path / "socket"), data_roots=[str(tmp_path / "data")]
+    )
+    assert (done.stdout, done.stderr) == ("OperationalError\n", "")
+
+
+def test_what_a_process_remembers_of_its_opens_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(hook, "_REMEMBERED", 100)
+    watch = hook.LoadWatch(HookSettings({}))
+    opened = hook._hook_of(watch)
+    for number in range(1000):
+        opened("open", (f"{tmp_path}/{number}", "r", os.O_RDONLY))
+    cells = [cell.cell_contents for cell in opened.__closure__]
+    assert max(len(each) for each in cells if isinstance(each, set)) <= 100

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import sys
+import types
 
 import pytest
 
@@ -49,6 +51,26 @@ def test_a_class_stays_the_class_it_is(library):
     module = importlib.import_module("fakereader")
     assert isinstance(module.File, type)
     assert isinstance(module.File("a"), module.File)
+
+
+def test_a_class_of_another_language_can_be_asked_for_and_built_on(library):
+    module = importlib.import_module("fakereader")
+    made = module.Plain("a")
+    assert isinstance(made, module.Plain)
+    assert not isinstance("a", module.Plain)
+    assert isinstance(made, (int, module.Plain))
+    assert module.Plain.__name__ == "Plain"
+    assert copy.deepcopy(module.Plain) is module.Plain
+
+    assert issubclass(types.new_class("Finer", (module.Plain,)), module.Plain)
+
+
+def test_what_a_module_loads_when_it_is_asked_for_stays_unloaded(library, tmp_path):
+    (tmp_path / "fakereader.py").write_text(
+        "asked = []\ndef __getattr__(name):\n    asked.append(name)\n    raise AttributeError(name)\n"
+    )
+    module = importlib.import_module("fakereader")
+    assert not {"read", "File", "missing"} & set(module.asked)
 
 
 def test_the_module_looks_as_if_nobody_had_changed_it(library):

@@ -13,10 +13,18 @@ import pytest
 
 from airflow_training.checkpoints.store import open_store
 from airflow_training.errors import InputError
+from airflow_training.interception.asking import is_filled
 from airflow_training.remote_data.chunks import CHUNK_BYTES, ChunkCache
-from airflow_training.remote_data.errors import DamagedChunk, DataError, SourceAway, SourceGone
+from airflow_training.remote_data.errors import (
+    DamagedChunk,
+    DataError,
+    SourceAway,
+    SourceGone,
+    UnfetchedRead,
+)
 from airflow_training.remote_data.fetcher import Fetcher
-from airflow_training.remote_data.guard import Guard
+from airflow_training.remote_data.guard import Guard, probe_guard
+from airflow_training.remote_data.leases import FileLeases
 from airflow_training.remote_data.roots import share
 from airflow_training.remote_data.skeleton import Skeleton
 
@@ -229,6 +237,130 @@ def test_a_file_that_was_read_before_its_content_was_there_is_named(node):
     (made.place / "001").read_bytes()
     (made.place / "002").stat()
     assert made.skeleton.read_before_ready() == [str(made.place / "001")]
+
+
+def test_a_file_that_was_read_before_or_while_it_was_filled_is_named(node):
+    made = node([50])
+    (made.place / "000").read_bytes()
+    with pytest.raises(UnfetchedRead, match="000"):
+        made.ready("000")
+    assert made.failed == [("UnfetchedDataRead", str(made.place / "000"))]
+
+
+def test_nobody_is_accused_at_the_moment_when_a_file_gets_its_time(node, monkeypatch):
+    made = node([50])
+    set_time, accused = os.utime, []
+
+    def look_at_once(*args, **more):
+        set_time(*args, **more)
+        accused.extend(made.skeleton.read_before_ready())
+
+    monkeypatch.setattr(os, "utime", look_at_once)
+    made.ready("000")
+    assert accused == []
+
+
+def test_what_goes_wrong_in_any_way_is_told_to_who_waits(node):
+    def spoil(data):
+        raise ValueError("unforeseen")
+
+    made = node([50], spoil=spoil)
+    with pytest.raises(DataError, match=r"000.*unforeseen"):
+        made.ready("000")
+    assert made.failed == [("DataError", str(made.place / "000"))]
+
+
+def test_chunks_that_are_late_are_never_written_to_another_file(node, tmp_path):
+    """The first chunk fails for good while the second is on its way."""
+    second, failed = threading.Event(), threading.Event()
+
+    def spoil(data):
+        if len(data) == CHUNK_BYTES:
+            second.wait(60)
+            raise ValueError("unforeseen")
+        second.set()
+        failed.wait(0.05)
+        return data
+
+    made = node([CHUNK_BYTES + 1], spoil=spoil)
+    future = made.fetcher.request(str(made.place / "000"))[0]
+    with pytest.raises(DataError):
+        future.result(timeout=60)
+    with (tmp_path / "other").open("w+b") as other:  # it gets the number that has become free
+        failed.set()
+        made.fetcher.close()
+        assert other.read() == b""
+
+
+@pytest.mark.skipif(not probe_guard(Path("/tmp"), files=1).leases, reason="no leases here")
+def test_content_that_comes_after_a_reader_was_let_through_is_written_nowhere(node, tmp_path):
+    asked, comes = threading.Event(), threading.Event()
+
+    def spoil(data):
+        asked.set()
+        comes.wait(60)
+        return data
+
+    made = node([50], spoil=spoil)
+    place = str(made.place / "000")
+    made.fetcher._leases = leases = FileLeases(opened=lambda path: None, too_late=lambda path: None)
+    assert leases.take([place]) == []
+    future = made.fetcher.request(place)[0]
+    asked.wait(60)
+    assert leases.cut(place)
+    with (tmp_path / "other").open("w+b") as other:  # it gets the number that has become free
+        comes.set()
+        with pytest.raises(UnfetchedRead, match="000"):
+            future.result(timeout=60)
+        assert other.read() == b""
+    assert Path(place).read_bytes() == b""
+    assert not leases.cut(place)
+    leases.close()
+
+
+def again_of(made):
+    skeleton = Skeleton(
+        made.source.shared.manifest,
+        places={"data0": str(made.place)},
+        state=made.skeleton._journal.parent,
+        guard=TIMES,
+    )
+    skeleton.lay_out()
+    return skeleton
+
+
+def test_a_file_that_was_cut_has_its_size_again_at_the_next_start(node):
+    made = node([50])
+    os.truncate(made.place / "000", 0)
+    again_of(made)
+    assert (made.place / "000").stat().st_size == 50
+
+
+def test_a_file_whose_filling_was_killed_at_its_last_step_is_ready_at_the_next_start(
+    node, monkeypatch
+):
+    made = node([50])
+    with monkeypatch.context() as patch:
+
+        def killed(*args, **more):
+            raise OSError("killed")
+
+        patch.setattr(os, "utime", killed)
+        with pytest.raises(DataError):
+            made.ready("000")
+    again = again_of(made)
+    assert again.read_before_ready() == []
+    assert is_filled(str(made.place / "000"))
+    assert made.wrong() == []
+
+
+def test_names_as_long_as_names_can_be(node):
+    made = node([])
+    (made.laptop / ("x" * 255)).write_bytes(b"x")
+    (made.laptop / "x").write_bytes(b"y")
+    later = node([])
+    later.ready("")
+    assert later.wrong() == []
 
 
 def test_a_second_start_goes_on_with_what_there_is(node):

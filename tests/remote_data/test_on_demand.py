@@ -345,6 +345,38 @@ def test_a_fetcher_that_was_killed_is_waited_for(node):
     again.finish()
 
 
+def test_a_run_whose_fetcher_was_killed_and_never_came_back_has_failed(node):
+    fetcher = node()
+    os.kill(fetcher.pid, signal.SIGKILL)
+    with pytest.raises(DataError, match="ended before the training did"):
+        fetcher.finish()
+
+
+def test_what_did_not_come_is_tried_again_at_the_next_start(node, laptop):
+    fetcher = node(patience_seconds=0.5)
+    laptop.sleep()
+    assert read(fetcher, ONE)[0] == 1
+    with pytest.raises(SourceGone):
+        fetcher.finish()
+    laptop.wake_up()
+    again = node()
+    assert (Path(again.paths[0]) / "007.bin").stat().st_size == 1007
+    assert read(again, ONE)[1] == "1007\n"
+    again.finish()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_names_that_are_no_text(laptop, tmp_path, node):
+    (laptop.data / os.fsdecode(b"caf\xe9.bin")).write_bytes(b"1234")
+    laptop.sleep()
+    laptop.shared = share([laptop.data])
+    laptop.wake_up()
+    fetcher = node()
+    script = "print(len(open(b'data/caf\\xe9.bin', 'rb').read()))"
+    assert read(fetcher, script)[1] == "4\n"
+    fetcher.finish()
+
+
 def test_two_starts_on_a_node_share_one_process(node):
     first, second = node(), node()
     assert second.pid is None

@@ -68,7 +68,7 @@ def test_what_lies_in_a_shared_folder_is_not_shared_twice(data):
     assert [root.path for root in manifest.roots] == [str(data)]
 
 
-@pytest.mark.parametrize("name", ["key.pem", ".env", "missing", "fifo"])
+@pytest.mark.parametrize("name", ["key.pem", ".env", "missing", "fifo", "in", "out", "secret"])
 def test_what_cannot_be_shared_is_refused_by_its_name(data, name):
     with pytest.raises(InputError, match=name):
         share([data / name])

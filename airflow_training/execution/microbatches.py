@@ -29,7 +29,7 @@ def micro_batch_rows(plan: ExecutionPlan, replica: int) -> list[slice]:
 
 
 def split_batch(batch: Any) -> tuple[tuple[Any, ...], Any]:
-    """Return what a batch gives to the module, and its target.
+    """The module's arguments and the target in a batch.
 
     Raises:
         InputError: it is no pair.

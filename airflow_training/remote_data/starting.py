@@ -72,7 +72,7 @@ class RunningFetcher:
         return found
 
     def counts(self) -> Mapping[str, Any]:
-        """Return what was fetched so far, see `FetchCounts`."""
+        """Counts of fetched files and bytes so far, see `FetchCounts`."""
         found: Mapping[str, Any] = self.ask({"counts": True})["counts"]
         return found
 
@@ -287,7 +287,7 @@ def instance_environment(
     code_roots: Sequence[str] = (),
     loads_file: str = "",
 ) -> Mapping[str, str]:
-    """Return what the environment of a training process gets, so that it waits for its data.
+    """Variables of a training process that make it wait for its data.
 
     Args:
         fetcher: of the same node.

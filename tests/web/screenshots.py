@@ -12,7 +12,7 @@ from airflow_training.cli.airflow_stack import AirflowStack
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.store import Store
 from tests.state.samples import a_job, a_ledger, take, worker
-from tests.web.site import CHROMIUM, FLAGS, JOB, SAVING, SCRIPT, Site, serve
+from tests.web.site import CHROMIUM, FLAGS, JOB, JOBS, SAVING, SCRIPT, Site, serve
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 MOST_BYTES = 150_000
@@ -29,12 +29,22 @@ for _hostile, _usual in (
         "<img src=x onerror=alert(1)> is no learning rate",
         "learning rate must be positive, not -0.1",
     ),
-    (r"\x1b[32mgreen\x1b[0m <b>not bold</b>", "loss {1 / step + rank:.4f}"),
+    (
+        r"step {step} \x1b[32mgreen\x1b[0m <b>not bold</b>",
+        "{datetime.now().isoformat(' ', 'milliseconds')} step {step} loss {loss:.4f}",
+    ),
+    ("from pathlib import Path", "from datetime import datetime\nfrom pathlib import Path"),
+    (
+        "    line = {",
+        "    loss = step ** (-0.2 if 'slow' in sys.argv else -1) + rank\n    line = {",
+    ),
+    ('"loss": 1 / step + rank', '"loss": loss'),
     ("<b>0</b>", "0"),
     ("<b>{i}</b>", "{i}"),
 ):
     assert _hostile in _PLAIN
     _PLAIN = _PLAIN.replace(_hostile, _usual)
+_JOBS = {"slow": JOB.format(name="slow", steps=400, more="slow"), **JOBS}
 _SCRIPTS = {"train.py": _PLAIN, "save.py": SAVING}
 """What the tests of pages run, without the texts by which these see that text stays text."""
 _FOLDERS = [str(IMAGES.parents[1]), str(Path(sys.prefix).parent)]
@@ -42,12 +52,15 @@ _FOLDERS = [str(IMAGES.parents[1]), str(Path(sys.prefix).parent)]
 
 def main() -> None:
     """Write a picture of each page, some of them dark."""
-    with tempfile.TemporaryDirectory() as folder, serve(Path(folder), scripts=_SCRIPTS) as site:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serve(Path(folder), _JOBS, scripts=_SCRIPTS) as site,
+    ):
         _FOLDERS.append(folder)
         with site.page(height=520) as page:
-            page.get_by_role("img", name="loss from").nth(2).wait_for()
+            page.get_by_role("img", name="loss from").nth(3).wait_for()
             _save(page, "trainings")
-            for run in ("done", "living"):
+            for run in ("slow", "living"):
                 page.get_by_role("row", name=run).locator("label").click()
             page.get_by_role("button", name="Compare").click()
             page.locator("canvas").first.wait_for()
@@ -116,10 +129,12 @@ def _in_airflow() -> None:
             page.get_by_role("row", name="worker-1").get_by_text("running").wait_for()
             page.wait_for_timeout(20_000)
             _save(page, "airflow")
+            page.set_viewport_size({"width": 1440, "height": 740})
             page.goto("/dags/digits/runs/nightly/tasks/worker.run/plugin/training-task")
             page.get_by_role("log").get_by_text("loss").nth(5).wait_for()
             page.wait_for_timeout(3000)
             _save(page, "task")
+            page.set_viewport_size({"width": 1440, "height": 820})
             page.goto("/")
             page.get_by_text("Failed in 24 hours").wait_for()
             page.wait_for_timeout(3000)
@@ -176,10 +191,9 @@ def _heat_map(site: Site) -> None:
 
 def _merged_log(site: Site) -> None:
     with site.page(height=620) as page:
-        site.open(page, "broken", "logs")
+        site.open(page, "living", "logs")
         page.get_by_label("Instance").select_option("All, by time")
-        page.get_by_role("log").get_by_role("button", name="Open master-0 at byte 0").wait_for()
-        page.get_by_role("log").get_by_text("ValueError").last.scroll_into_view_if_needed()
+        page.get_by_role("log").get_by_text("loss").nth(20).wait_for()
         page.wait_for_timeout(500)
         _save(page, "merged")
 

@@ -96,7 +96,7 @@ def test_a_download_is_the_log_byte_for_byte(client, run, logs: FakeLogs):
     "name", ['a"; filename="b.exe', "a\r\nSet-Cookie: b=c", "../../etc/passwd", "a;b", "\u202egpj.exe"]
 )  # fmt: skip
 def test_the_name_of_a_download_is_nothing_but_a_name(client, airflow_home, name: str):
-    running = worker(0, wanted=True, state="running", started_at=START)
+    running = worker(0, desired=True, state="running", started_at=START)
     run = open_store().create_run(
         RunKey(source="here", dag_id="digits", run_id="named"),
         dataclasses.replace(a_job(), name=name),

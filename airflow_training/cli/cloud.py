@@ -22,7 +22,7 @@ from airflow_training.cli.output import (
 
 if TYPE_CHECKING:
     from airflow_training.cloud.client import CloudClient
-    from airflow_training.cloud.submit import LocalProgram, Submission
+    from airflow_training.cloud.submit import RunOptions
 
 __all__ = ["app"]
 
@@ -80,8 +80,17 @@ def run_script(
     until: Annotated[
         str, typer.Option(metavar="CONDITION", help="End it where this holds: 'loss < 0.1'.")
     ] = "",
+    root: Annotated[
+        str, typer.Option(metavar="FOLDER", help="The project; by default it is found.")
+    ] = "",
     env: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A variable that travels.")
+        list[str] | None, typer.Option(metavar="NAME[=VALUE]", help="A variable that travels.")
+    ] = None,
+    allow_secret: Annotated[
+        list[str] | None, typer.Option(metavar="FILE[:LINE]", help="What there is no secret.")
+    ] = None,
+    allow_missing: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="An import that need not be found.")
     ] = None,
     detach: Annotated[bool, typer.Option(help="Print the run's id and leave it.")] = False,
     all_ranks: Annotated[bool, typer.Option("--all", help="Show all ranks, not only 0.")] = False,
@@ -96,7 +105,7 @@ def run_script(
     import os
 
     from airflow_training.cloud.program import chosen_variables, send_program
-    from airflow_training.cloud.submit import RunOptions, prepare
+    from airflow_training.cloud.submit import RunOptions
 
     options = RunOptions(
         framework=framework,
@@ -105,23 +114,15 @@ def run_script(
         returns=returns,
         until=until,
         env=chosen_variables(env or [], os.environ),
+        root=Path(root) if root else None,
+        allow_secrets=allow_secret or (),
+        allow_missing=allow_missing or (),
     )
-    program = _program(words or [], module=module)
+    argv = [*(["-m", module] if module else []), *(words or [])]
     if dry_run:
-        _show(prepare(program, options, cwd=Path.cwd()), output=output)
-        return
+        sys.exit(_show(argv, options, output=output))
     ranks = range(replicas) if all_ranks else (0,)
-    sys.exit(send_program(program, options, target=target, detach=detach, ranks=[*ranks]))
-
-
-def _program(words: list[str], *, module: str) -> LocalProgram:
-    from airflow_training.cloud.submit import LocalProgram
-
-    if module:
-        return LocalProgram(kind="module", entry=module, args=words)
-    if not words:
-        raise fail("SCRIPT", "name one", code="missing", allowed=["SCRIPT", "-m MODULE"])
-    return LocalProgram(kind="script", entry=words[0], args=words[1:])
+    sys.exit(send_program(argv, options, target=target, detach=detach, ranks=[*ranks]))
 
 
 def _pairs(rows: list[str]) -> Mapping[str, str]:
@@ -134,30 +135,17 @@ def _pairs(rows: list[str]) -> Mapping[str, str]:
     return pairs
 
 
-def _show(submission: Submission, *, output: OutputFormat) -> None:
-    files, request = submission.files, submission.request
+def _show(argv: list[str], options: RunOptions, *, output: OutputFormat) -> int:
+    """Tell what would travel; returns 2 where it would be refused."""
+    from airflow_training.capture.report import describe, describe_json
+
+    captured = options.capture(argv, cwd=Path.cwd())
     if output is OutputFormat.json:
-        print_json(
-            {
-                "command": files.command.to_json(),
-                "tree": {
-                    "digest": request.tree_digest,
-                    "files": request.files,
-                    "bytes": request.size,
-                },
-                "travels": [
-                    {"path": each.path, "kind": each.kind, "size": each.size}
-                    for each in files.tree.entries
-                ],
-                "stays": [each.to_json() for each in files.omissions],
-            }
-        )
-        return
-    print_table(["travels", "size"], [[each.path, each.size] for each in files.tree.entries])
-    if files.omissions:
-        print()
-        print_table(["stays here", "why"], [[each.path, each.reason] for each in files.omissions])
-    note(f"{request.files} files, {request.size} bytes; nothing was sent")
+        print_json(describe_json(captured))
+    else:
+        print(describe(captured))
+        note("nothing was sent")
+    return 2 if captured.problems else 0
 
 
 @app.command()

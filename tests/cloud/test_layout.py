@@ -19,20 +19,20 @@ DIGEST = "0" * 64
     ("entries", "message"),
     [
         ([TreeEntry(path="/etc/passwd", sha256=DIGEST)], "no path below project/"),
-        ([TreeEntry(path="project/../../x", sha256=DIGEST)], "no path below project/"),
+        ([TreeEntry(path="project/../../x", sha256=DIGEST)], "no path below the folder"),
         ([TreeEntry(path="other/x", sha256=DIGEST)], "no path below project/"),
-        ([TreeEntry(path="project//x", sha256=DIGEST)], "no path below project/"),
-        ([TreeEntry(path="project/x\0y", sha256=DIGEST)], "zero byte"),
-        ([TreeEntry(path="project/x", sha256=DIGEST)] * 2, "twice"),
-        ([TreeEntry(path="project/x", mode=0o4755, sha256=DIGEST)], "permission bits"),
-        ([TreeEntry(path="project/x")], "no digest"),
+        ([TreeEntry(path="project//x", sha256=DIGEST)], "no path below the folder"),
+        ([TreeEntry(path="project/x\0y", sha256=DIGEST)], "no path below"),
+        ([TreeEntry(path="project/x", sha256=DIGEST)] * 2, "there twice"),
+        ([TreeEntry(path="project/x", mode=0o4755, sha256=DIGEST)], "more than permissions"),
+        ([TreeEntry(path="project/x")], "content has no digest"),
         ([TreeEntry(path="project/x", kind="pipe")], "no known kind"),  # type: ignore[arg-type]
         (
             [
                 TreeEntry(path="project/out", kind="symlink", link="/etc"),
                 TreeEntry(path="project/out/passwd", sha256=DIGEST),
             ],
-            "below project/out, which is no folder",
+            "project/out is no folder",
         ),
     ],
 )

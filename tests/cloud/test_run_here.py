@@ -211,7 +211,7 @@ import os, signal, sys
 from pathlib import Path
 import httpx
 from airflow_training.cloud.client import connect
-from airflow_training.cloud.submit import LocalProgram, RunOptions, prepare, submit
+from airflow_training.cloud.submit import RunOptions, prepare, submit
 from airflow_training.cloud.targets import find_target
 
 point, count = int(sys.argv[1]), 0
@@ -230,8 +230,7 @@ def request(self, *args, **options):
 
 httpx.Client.request = request
 with connect(find_target("here")) as client:
-    program = LocalProgram(kind="script", entry="train.py")
-    submission = prepare(program, RunOptions(resources={}, env={}), cwd=Path.cwd())
+    submission = prepare(["train.py"], RunOptions(resources={}), cwd=Path.cwd())
     print(submit(client, submission, target="here").run_id)
 """
 

@@ -100,7 +100,7 @@ def prepare(argv: Sequence[str], options: RunOptions, *, cwd: Path) -> Submissio
         for each in captured.local_data
     ]
     manifest = TreeManifest(tree=captured.tree, data=data).to_bytes()
-    record = record_environment()
+    record = record_environment(captured.root)
     sources: dict[str, Path | bytes] = {**captured.contents}
     digests = {}
     for name, document in (("manifest", manifest), ("environment", record)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import random
@@ -370,3 +371,42 @@ def test_a_content_that_is_damaged_in_the_store_is_sent_again(service, project):
     again = submit(service.client(), captured(project), target="here")
     folder = service.folder / "runs" / again.run_id
     assert laid_out(folder).digest == submission.request.tree_digest
+
+
+# environments ---------------------------------------------------------------------------------
+
+
+class _Reserved(KeyAdmission):
+    """Holds something for each submission until that is refused."""
+
+    def __init__(self) -> None:
+        super().__init__(KEY, account="ada")
+        self.held: set[str] = set()
+        self.released: set[str] = set()
+
+    def reserve(self, account: str, submission: str, request: SubmissionRequest) -> Grant:
+        self.held.add(submission)
+        return Grant()
+
+    def release(self, account: str, submission: str) -> None:
+        self.released.add(submission)
+
+
+def test_an_environment_that_is_not_here_is_refused_before_files_move(
+    tmp_path, airflow_home, project
+):
+    admission = _Reserved()
+    service = LoopbackService(tmp_path / "service", admission)
+    submission = captured(project)
+    sha256 = submission.request.environment
+    record = json.loads(submission.sources[sha256])  # type: ignore[arg-type]
+    other = json.dumps({**record, "python": "3.7.1"}).encode()
+    digest = hashlib.sha256(other).hexdigest()
+    request = replace(submission.request, environment=digest)
+    changed = replace(submission, request=request, sources={**submission.sources, digest: other})
+    with pytest.raises(InputError, match=r"python: 3\.7\.1 here, here has 3\."):
+        submit(service.client(), changed, target="here")
+    files = {*submission.capture.tree.blobs}
+    assert not [each for each in files if service.submissions.content.has(each)]
+    assert service.runs.begun == {}
+    assert admission.released == admission.held != set()

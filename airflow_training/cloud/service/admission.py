@@ -39,8 +39,11 @@ class Admission(Protocol):
     def reserve(self, account: str, submission: str, request: SubmissionRequest) -> Grant:
         """Set aside what is asked for, once for a submission; raises QuotaRefused."""
 
-    def started(self, account: str, submission: str, run_uid: str) -> None:
-        """The reservation is that run's from now on."""
+    def release(self, account: str, submission: str) -> None:
+        """Give up what was set aside: the submission is refused for another reason."""
+
+    def attach(self, account: str, submission: str, run_uid: str) -> None:
+        """The reservation is that run's from now on, which has not begun."""
 
     def bill(self, account: str, run_uid: str) -> Mapping[str, Any]:
         """What a run has cost so far; raises InputError where nobody counts."""
@@ -68,7 +71,10 @@ class KeyAdmission:
         """See `Admission`."""
         return Grant()
 
-    def started(self, account: str, submission: str, run_uid: str) -> None:
+    def release(self, account: str, submission: str) -> None:
+        """See `Admission`."""
+
+    def attach(self, account: str, submission: str, run_uid: str) -> None:
         """See `Admission`."""
 
     def bill(self, account: str, run_uid: str) -> Mapping[str, Any]:  # noqa: ARG002 - the protocol's

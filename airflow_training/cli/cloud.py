@@ -80,6 +80,12 @@ def run_script(
     until: Annotated[
         str, typer.Option(metavar="CONDITION", help="End it where this holds: 'loss < 0.1'.")
     ] = "",
+    hours: Annotated[
+        float, typer.Option(min=0, help="End it after so long; reserved where accounts are kept.")
+    ] = 0.0,
+    team: Annotated[
+        str, typer.Option(help="Who pays, where accounts are kept; by default your only team.")
+    ] = "",
     root: Annotated[
         str, typer.Option(metavar="FOLDER", help="The project; by default it is found.")
     ] = "",
@@ -113,6 +119,8 @@ def run_script(
         resources=_pairs(resources or []),
         returns=returns,
         until=until,
+        hours=hours,
+        team=team,
         env=chosen_variables(env or [], os.environ),
         root=Path(root) if root else None,
         allow_secrets=allow_secret or (),
@@ -241,15 +249,19 @@ def stop(run: RunArgument, target: TargetOption = "") -> None:
 
 @app.command()
 def bill(
-    run: RunArgument, target: TargetOption = "", output: OutputOption = OutputFormat.table
+    run: RunArgument,
+    target: TargetOption = "",
+    csv: Annotated[bool, typer.Option("--csv", help="Print a table for spreadsheets.")] = False,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
-    """Say what a run has cost so far."""
+    """Tell what a run costs until now: one row per role, price and month."""
+    from airflow_training.cli.account_tables import print_bill
+
     with _client(target, run=run) as client:
-        document = client.bill(run)
-    if output is OutputFormat.json:
-        print_json(document)
-        return
-    print_table(["what", "value"], [[name, _text(value)] for name, value in document.items()])
+        if csv:
+            sys.stdout.write(client.bill_csv(run))
+            return
+        print_bill(client.bill(run), output=output)
 
 
 @app.command()
@@ -259,7 +271,8 @@ def serve(
     token: Annotated[
         str,
         typer.Option(
-            envvar="AIRFLOW_TRAINING_TOKEN", help="The key of clients; made if not given."
+            envvar="AIRFLOW_TRAINING_TOKEN",
+            help="The key of clients; made if not given. Where accounts are kept, their keys do.",
         ),
     ] = "",
 ) -> None:
@@ -268,8 +281,7 @@ def serve(
     import socket
 
     try:
-        from airflow_training.cloud.service.admission import KeyAdmission
-        from airflow_training.cloud.service.serving import make_server, make_service
+        from airflow_training.cloud.service.serving import admission_of, make_server, make_service
     except ModuleNotFoundError as error:
         raise fail(
             "cloud serve",
@@ -280,7 +292,13 @@ def serve(
     from airflow_training.cloud.targets import cloud_folder
 
     key = token or secrets.token_urlsafe(32)
-    admission = KeyAdmission(key, account="service")
+    admission, asks_accounts = admission_of(key)
+    if token and asks_accounts:
+        raise fail(
+            "--token",
+            "this store keeps accounts, and each user has a key",
+            hint="airflow-training accounts key ACCOUNT",
+        )
     service = make_service(cloud_folder() / "served", admission, same_machine=False)
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -291,7 +309,9 @@ def serve(
         listener.close()
         raise fail("--port", f"port {port} cannot be used: {error.strerror}", value=port) from None
     print(f"http://{host}:{listener.getsockname()[1]}", flush=True)
-    if not token:
+    if asks_accounts:
+        note("keys: airflow-training accounts key ACCOUNT")
+    elif not token:
         note(f"key: {key}")
     note("next, where the scripts are: airflow-training cloud login NAME URL --key KEY")
     try:
@@ -308,7 +328,3 @@ def _client(target: str, *, run: str = "") -> CloudClient:
 
     known = known_run(run) if run and not target else None
     return connect(find_target(target or (known.target if known else "")))
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -174,6 +174,10 @@ class CloudClient:
         """What the run has cost so far."""
         return self._json("GET", f"/runs/{run_id}/bill")
 
+    def bill_csv(self, run_id: str) -> str:
+        """The same as a table for spreadsheets."""
+        return self._call("GET", f"/runs/{run_id}/bill", params={"format": "csv"}).text
+
     def stop(self, run_id: str) -> None:
         """Ask for its end."""
         self._json("POST", f"/runs/{run_id}/stop")

@@ -33,6 +33,8 @@ def run_program(
     resources: Mapping[str, Any],
     returns: str,
     until: str,
+    hours: float,
+    team: str,
     target: str,
     env: Sequence[str],
     root: str,
@@ -49,6 +51,8 @@ def run_program(
             resources=resources,
             returns=returns,
             until=until,
+            hours=hours,
+            team=team,
             env=chosen_variables(env, os.environ),
             root=Path(root) if root else None,
             allow_secrets=allow_secrets,
@@ -77,7 +81,7 @@ def send_program(
         for note in submission.capture.notes:
             say(f"note: {note}")
         client = stack.enter_context(connect(chosen, local=local))
-        submitted = submit(client, submission, target=chosen.name)
+        submitted = submit(client, submission, target=chosen.name, told=say)
         again = " (goes on with the submission that was interrupted)" if submitted.again else ""
         say(
             f"run {submitted.run_id} on {chosen.name}: {submission.request.files} files,"

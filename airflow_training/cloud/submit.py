@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ class RunOptions:
     resources: Mapping[str, Any]
     returns: str = "model"
     until: str = ""
+    hours: float = 0.0
+    team: str = ""
     env: Sequence[str] = ()
     """NAME=VALUE."""
     root: Path | None = None
@@ -120,20 +122,29 @@ def prepare(argv: Sequence[str], options: RunOptions, *, cwd: Path) -> Submissio
         resources=options.resources,
         returns=options.returns,
         until=options.until,
+        hours=options.hours,
+        team=options.team,
     )
     return Submission(capture=captured, request=request, sources=sources, at_ns=at_ns)
 
 
-def submit(client: CloudClient, submission: Submission, *, target: str) -> SubmissionResult:
+def submit(
+    client: CloudClient,
+    submission: Submission,
+    *,
+    target: str,
+    told: Callable[[str], None] | None = None,
+) -> SubmissionResult:
     """Start a submission, exactly once: interrupted anywhere and called again, it goes on.
 
+    `told`: what it will cost, where accounts are kept, and what is installed for it, before it is sent.
     Raises InputError with what the service refuses, before any content has moved.
     """
     attempted = begin_submission(submission.content, target=target)
     request = replace(submission.request, key=key_of(submission.content, attempted.nonce))
     before = client.sent
     try:
-        answer, run_id = _start(client, request, submission)
+        answer, run_id = _start(client, request, submission, told or _nobody)
     except InputError:
         end_submission(submission.content, target=target)  # refused: nothing to take up
         raise
@@ -144,16 +155,28 @@ def submit(client: CloudClient, submission: Submission, *, target: str) -> Submi
     )
 
 
+def _nobody(text: str) -> None:
+    """Tell nobody."""
+
+
 def _start(
-    client: CloudClient, request: SubmissionRequest, submission: Submission
+    client: CloudClient,
+    request: SubmissionRequest,
+    submission: Submission,
+    told: Callable[[str], None],
 ) -> tuple[SubmissionAnswer, str]:
     sizes = {
         sha256: len(source) if isinstance(source, bytes) else 0
         for sha256, source in submission.sources.items()
     }
     sizes |= submission.capture.tree.blobs
+    said = {""}
     for _ in range(_ROUNDS):
         answer = client.submit(request)
+        for name, text in (("estimate", answer.estimate), ("environment", answer.environment)):
+            if text not in said:
+                told(f"{name}: {text}")
+                said.add(text)
         for pack in plan_packs(answer.missing, sizes):
             client.send(answer.id, pack, submission.sources)
         if answer.missing:

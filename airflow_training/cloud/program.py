@@ -24,6 +24,7 @@ __all__ = ["chosen_variables", "follow_to_end", "main_program", "run_program", "
 
 _EXIT_FAILED = 1
 _EXIT_BAD_INPUT = 2
+_MOST_NAMES = 5
 
 
 def run_program(
@@ -80,6 +81,13 @@ def send_program(
         submission = prepare(argv, options, cwd=Path.cwd())
         for note in submission.capture.notes:
             say(f"note: {note}")
+        stays = [each.path for each in submission.capture.local_data]
+        if stays and chosen.name != HERE_NAME:
+            more = f" and {len(stays) - _MOST_NAMES} more" if len(stays) > _MOST_NAMES else ""
+            say(
+                f"warning: {chosen.name} does not read what stays here:"
+                f" {', '.join(stays[:_MOST_NAMES])}{more}"
+            )
         client = stack.enter_context(connect(chosen, local=local))
         submitted = submit(client, submission, target=chosen.name, told=say)
         again = " (goes on with the submission that was interrupted)" if submitted.again else ""

@@ -81,11 +81,11 @@ def send_program(
         submission = prepare(argv, options, cwd=Path.cwd())
         for note in submission.capture.notes:
             say(f"note: {note}")
-        stays = [each.path for each in submission.capture.local_data]
+        stays = [os.path.relpath(each.source) for each in submission.capture.local_data]
         if stays and chosen.name != HERE_NAME:
             more = f" and {len(stays) - _MOST_NAMES} more" if len(stays) > _MOST_NAMES else ""
             say(
-                f"warning: {chosen.name} does not read what stays here:"
+                f"warning: {chosen.name} cannot read what stays here:"
                 f" {', '.join(stays[:_MOST_NAMES])}{more}"
             )
         client = stack.enter_context(connect(chosen, local=local))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,7 @@ def test_a_script_is_sent_by_its_name_and_a_module_by_its_own():
     module.__file__ = "/home/user/train.py"
     found = main_program(module, ["/home/user/train.py", "--lr", "0.1"])
     assert found == ["/home/user/train.py", "--lr", "0.1"]
-    module.__spec__ = type("", (), {"name": "pkg.__main__"})
+    module.__spec__ = ModuleSpec("pkg.__main__", None)
     assert main_program(module, ["/home/user/pkg/__main__.py", "--lr"]) == ["-m", "pkg", "--lr"]
 
 

@@ -22,7 +22,7 @@ from airflow_training.cloud.protocol import SubmissionRequest, key_of
 from airflow_training.cloud.returning import bring_back
 from airflow_training.cloud.service.admission import Grant, KeyAdmission, QuotaRefused
 from airflow_training.cloud.service.layout import changed_files
-from airflow_training.cloud.submit import Submission, submit
+from airflow_training.cloud.submit import RunOptions, Submission, prepare, submit
 from airflow_training.errors import InputError
 from tests.cloud.conftest import KEY, LoopbackService, captured
 
@@ -46,6 +46,26 @@ def test_a_submission_becomes_a_run_whose_files_are_those_of_here(service, proje
     assert job["spec"]["command"][1:] == ["train.py", "--lr", "0.1"]
     assert [each["replicas"] for each in job["spec"]["roles"]] == [1, 1]
     assert changed_files(folder) == []
+
+
+def test_a_notebook_runs_as_a_script(service, project):
+    cells = [{"cell_type": "code", "source": "from pkg import model\nprint(model.width)"}]
+    (project / "train.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}}))
+    options = RunOptions(resources={})
+    run = submit(
+        service.client(), prepare(["train.ipynb"], options, cwd=project), target="here"
+    ).run_id
+    job = service.runs.begun[run]
+    script = service.folder / "runs" / run / "project" / job["spec"]["command"][-1]
+    assert "print(model.width)" in script.read_text()
+
+
+def test_a_secret_is_refused_with_its_place_and_sends_nothing(service, project):
+    (project / "pkg" / "keys.py").write_text("\nname = 'AKIAIOSFODNN7ABCDEFG'\n")
+    with pytest.raises(InputError, match=r"pkg/keys\.py:2: .* access key would travel"):
+        captured(project)
+    allowed = captured(project, allow_secrets=["pkg/keys.py:2"])
+    assert "project/pkg/keys.py" in [each.path for each in allowed.capture.tree.entries]
 
 
 def test_the_same_again_sends_next_to_nothing_and_is_another_run(service, project):

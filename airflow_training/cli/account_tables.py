@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ __all__ = [
     "charge_json",
     "key_json",
     "print_account",
+    "print_bill",
     "print_standings",
     "usage_json",
 ]
@@ -101,6 +103,35 @@ def usage_json(store: Store, account: str) -> dict[str, Any]:
         "prepaid": facts.account.prepaid,
         "limits": [row(each) for each in standings(facts)],
     }
+
+
+def print_bill(document: Mapping[str, Any], *, output: OutputFormat) -> None:
+    """Print a bill; `document`: as `Bill.to_json` makes it."""
+    if output is OutputFormat.json:
+        print_json(document)
+        return
+    rows = [
+        [
+            each["month"],
+            each["role"],
+            " ".join(f"{name}={value}" for name, value in sorted(each["resources"].items())),
+            each["instance_seconds"],
+            each["gpu_seconds"],
+            each["price_per_instance_hour"],
+            each["amount"],
+        ]
+        for each in document["rows"]
+    ]
+    totals = [document[name] for name in ("instance_seconds", "gpu_seconds", "total")]
+    rows.append(["total", "", "", *totals[:2], "", totals[2]])
+    print_table(
+        ["month", "role", "resources", "instance-s", "gpu-s", "an hour", document["currency"]],
+        rows,
+    )
+    charged = document["team"] or document["account"]
+    note(f"charged to {charged}" if charged else "nobody reserved for it: it is charged to nobody")
+    if not document["final"]:
+        note("the run goes on: what it uses counts until now")
 
 
 def print_standings(store: Store, account: str, *, output: OutputFormat) -> None:

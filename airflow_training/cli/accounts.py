@@ -16,6 +16,7 @@ from airflow_training.cli.account_tables import (
     charge_json,
     key_json,
     print_account,
+    print_bill,
     print_standings,
     usage_json,
 )
@@ -381,35 +382,12 @@ def bill(
     """Tell what a run costs until now: one row per role, price and month."""
     from airflow_training.accounts.bills import bill_csv
     from airflow_training.accounts.operations import bill as bill_of
-    from airflow_training.accounts.refusals import number_text
 
     found = bill_of(open_store(), run)
     if csv:
         sys.stdout.write(bill_csv(found))
         return
-    if output is OutputFormat.json:
-        print_json(found.to_json())
-        return
-    rows = [
-        [
-            each.month,
-            each.role,
-            " ".join(f"{name}={value}" for name, value in sorted(each.resources.items())),
-            each.instance_seconds,
-            each.gpu_seconds,
-            number_text(each.hourly),
-            each.amount,
-        ]
-        for each in found.rows
-    ]
-    rows.append(["total", "", "", found.instance_seconds, found.gpu_seconds, "", found.total])
-    print_table(
-        ["month", "role", "resources", "instance-s", "gpu-s", "an hour", found.currency], rows
-    )
-    charged = found.team or found.account
-    note(f"charged to {charged}" if charged else "nobody reserved for it: it is charged to nobody")
-    if not found.final:
-        note("the run goes on: what it uses counts until now")
+    print_bill(found.to_json(), output=output)
 
 
 def _user() -> str:

@@ -22,7 +22,7 @@ from airflow_training.cli.output import (
 
 if TYPE_CHECKING:
     from airflow_training.cloud.client import CloudClient
-    from airflow_training.cloud.submit import LocalProgram, Submission
+    from airflow_training.cloud.submit import RunOptions
 
 __all__ = ["app"]
 
@@ -80,8 +80,23 @@ def run_script(
     until: Annotated[
         str, typer.Option(metavar="CONDITION", help="End it where this holds: 'loss < 0.1'.")
     ] = "",
+    hours: Annotated[
+        float, typer.Option(min=0, help="End it after so long; reserved where accounts are kept.")
+    ] = 0.0,
+    team: Annotated[
+        str, typer.Option(help="Who pays, where accounts are kept; by default your only team.")
+    ] = "",
+    root: Annotated[
+        str, typer.Option(metavar="FOLDER", help="The project; by default it is found.")
+    ] = "",
     env: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A variable that travels.")
+        list[str] | None, typer.Option(metavar="NAME[=VALUE]", help="A variable that travels.")
+    ] = None,
+    allow_secret: Annotated[
+        list[str] | None, typer.Option(metavar="FILE[:LINE]", help="What there is no secret.")
+    ] = None,
+    allow_missing: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="An import that need not be found.")
     ] = None,
     detach: Annotated[bool, typer.Option(help="Print the run's id and leave it.")] = False,
     all_ranks: Annotated[bool, typer.Option("--all", help="Show all ranks, not only 0.")] = False,
@@ -96,7 +111,7 @@ def run_script(
     import os
 
     from airflow_training.cloud.program import chosen_variables, send_program
-    from airflow_training.cloud.submit import RunOptions, prepare
+    from airflow_training.cloud.submit import RunOptions
 
     options = RunOptions(
         framework=framework,
@@ -104,24 +119,18 @@ def run_script(
         resources=_pairs(resources or []),
         returns=returns,
         until=until,
+        hours=hours,
+        team=team,
         env=chosen_variables(env or [], os.environ),
+        root=Path(root) if root else None,
+        allow_secrets=allow_secret or (),
+        allow_missing=allow_missing or (),
     )
-    program = _program(words or [], module=module)
+    argv = [*(["-m", module] if module else []), *(words or [])]
     if dry_run:
-        _show(prepare(program, options, cwd=Path.cwd()), output=output)
-        return
+        sys.exit(_show(argv, options, output=output))
     ranks = range(replicas) if all_ranks else (0,)
-    sys.exit(send_program(program, options, target=target, detach=detach, ranks=[*ranks]))
-
-
-def _program(words: list[str], *, module: str) -> LocalProgram:
-    from airflow_training.cloud.submit import LocalProgram
-
-    if module:
-        return LocalProgram(kind="module", entry=module, args=words)
-    if not words:
-        raise fail("SCRIPT", "name one", code="missing", allowed=["SCRIPT", "-m MODULE"])
-    return LocalProgram(kind="script", entry=words[0], args=words[1:])
+    sys.exit(send_program(argv, options, target=target, detach=detach, ranks=[*ranks]))
 
 
 def _pairs(rows: list[str]) -> Mapping[str, str]:
@@ -134,30 +143,17 @@ def _pairs(rows: list[str]) -> Mapping[str, str]:
     return pairs
 
 
-def _show(submission: Submission, *, output: OutputFormat) -> None:
-    files, request = submission.files, submission.request
+def _show(argv: list[str], options: RunOptions, *, output: OutputFormat) -> int:
+    """Tell what would travel; returns 2 where it would be refused."""
+    from airflow_training.capture.report import describe, describe_json
+
+    captured = options.capture(argv, cwd=Path.cwd())
     if output is OutputFormat.json:
-        print_json(
-            {
-                "command": files.command.to_json(),
-                "tree": {
-                    "digest": request.tree_digest,
-                    "files": request.files,
-                    "bytes": request.size,
-                },
-                "travels": [
-                    {"path": each.path, "kind": each.kind, "size": each.size}
-                    for each in files.tree.entries
-                ],
-                "stays": [each.to_json() for each in files.omissions],
-            }
-        )
-        return
-    print_table(["travels", "size"], [[each.path, each.size] for each in files.tree.entries])
-    if files.omissions:
-        print()
-        print_table(["stays here", "why"], [[each.path, each.reason] for each in files.omissions])
-    note(f"{request.files} files, {request.size} bytes; nothing was sent")
+        print_json(describe_json(captured))
+    else:
+        print(describe(captured))
+        note("nothing was sent")
+    return 2 if captured.problems else 0
 
 
 @app.command()
@@ -253,15 +249,19 @@ def stop(run: RunArgument, target: TargetOption = "") -> None:
 
 @app.command()
 def bill(
-    run: RunArgument, target: TargetOption = "", output: OutputOption = OutputFormat.table
+    run: RunArgument,
+    target: TargetOption = "",
+    csv: Annotated[bool, typer.Option("--csv", help="Print a table for spreadsheets.")] = False,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
-    """Say what a run has cost so far."""
+    """Tell what a run costs until now: one row per role, price and month."""
+    from airflow_training.cli.account_tables import print_bill
+
     with _client(target, run=run) as client:
-        document = client.bill(run)
-    if output is OutputFormat.json:
-        print_json(document)
-        return
-    print_table(["what", "value"], [[name, _text(value)] for name, value in document.items()])
+        if csv:
+            sys.stdout.write(client.bill_csv(run))
+            return
+        print_bill(client.bill(run), output=output)
 
 
 @app.command()
@@ -271,7 +271,8 @@ def serve(
     token: Annotated[
         str,
         typer.Option(
-            envvar="AIRFLOW_TRAINING_TOKEN", help="The key of clients; made if not given."
+            envvar="AIRFLOW_TRAINING_TOKEN",
+            help="The key of clients; made if not given. Where accounts are kept, their keys do.",
         ),
     ] = "",
 ) -> None:
@@ -280,8 +281,7 @@ def serve(
     import socket
 
     try:
-        from airflow_training.cloud.service.admission import KeyAdmission
-        from airflow_training.cloud.service.serving import make_server, make_service
+        from airflow_training.cloud.service.serving import admission_of, make_server, make_service
     except ModuleNotFoundError as error:
         raise fail(
             "cloud serve",
@@ -292,7 +292,13 @@ def serve(
     from airflow_training.cloud.targets import cloud_folder
 
     key = token or secrets.token_urlsafe(32)
-    admission = KeyAdmission(key, account="service")
+    admission, asks_accounts = admission_of(key)
+    if token and asks_accounts:
+        raise fail(
+            "--token",
+            "this store keeps accounts, and each user has a key",
+            hint="airflow-training accounts key ACCOUNT",
+        )
     service = make_service(cloud_folder() / "served", admission, same_machine=False)
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -303,7 +309,9 @@ def serve(
         listener.close()
         raise fail("--port", f"port {port} cannot be used: {error.strerror}", value=port) from None
     print(f"http://{host}:{listener.getsockname()[1]}", flush=True)
-    if not token:
+    if asks_accounts:
+        note("keys: airflow-training accounts key ACCOUNT")
+    elif not token:
         note(f"key: {key}")
     note("next, where the scripts are: airflow-training cloud login NAME URL --key KEY")
     try:
@@ -320,7 +328,3 @@ def _client(target: str, *, run: str = "") -> CloudClient:
 
     known = known_run(run) if run and not target else None
     return connect(find_target(target or (known.target if known else "")))
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -42,14 +42,20 @@ def run(
     resources: Mapping[str, object] | None = None,
     returns: str = "model",
     until: str = "",
+    hours: float = 0,
+    team: str = "",
     target: str = "",
     env: tuple[str, ...] = (),
+    root: str = "",
+    allow_secrets: tuple[str, ...] = (),
+    allow_missing: tuple[str, ...] = (),
     detach: bool = False,
 ) -> None:
     """Run this program in the cloud and end this process as it ended there; elsewhere, do nothing.
 
     `resources`: of each replica, as in a job (`{"nvidia.com/gpu": 8}`). `returns`: `none`, `address`, `model`
-    or `model=PATH`. `env`: names of variables that travel. `target`: see `airflow-training cloud targets`.
+    or `model=PATH`. `hours`: how long it may run. `team`: who pays, where accounts are kept. `env`: variables that travel, NAME or NAME=VALUE. `root`, `allow_secrets`,
+    `allow_missing`: as the options of `cloud run`. `target`: see `airflow-training cloud targets`.
     `detach`: print the run and end with 0. Mistakes are printed, and end the process with 2.
     """
     if not runs_in_cloud(mode, os.environ, sys.modules):
@@ -63,8 +69,13 @@ def run(
             resources={} if resources is None else resources,
             returns=returns,
             until=until,
+            hours=hours,
+            team=team,
             target=target,
             env=env,
+            root=root,
+            allow_secrets=allow_secrets,
+            allow_missing=allow_missing,
             detach=detach,
         )
     )

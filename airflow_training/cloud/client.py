@@ -28,6 +28,7 @@ from airflow_training.errors import InputError, RuntimeUnavailable
 __all__ = ["CloudClient", "PrintedBytes", "connect"]
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
+_BUILDING = {"timeout": httpx.Timeout(1800.0, connect=10.0).as_dict()}
 _READ_BYTES = 1 << 18
 
 
@@ -120,8 +121,9 @@ class CloudClient:
         self._json("POST", f"/submissions/{submission}/pack", content=_gathered(body()))
 
     def start(self, submission: str) -> str:
-        """Run it, once however often this is called; returns the run's id."""
-        return str(self._json("POST", f"/submissions/{submission}/start")["run"])
+        """Run it, once however often this is called; returns the run's id. Its environment may be built first."""
+        path = f"/submissions/{submission}/start"
+        return str(self._json("POST", path, extensions=_BUILDING)["run"])
 
     def runs(self) -> Sequence[CloudRunState]:
         """The runs of this account."""
@@ -171,6 +173,10 @@ class CloudClient:
     def bill(self, run_id: str) -> Mapping[str, Any]:
         """What the run has cost so far."""
         return self._json("GET", f"/runs/{run_id}/bill")
+
+    def bill_csv(self, run_id: str) -> str:
+        """The same as a table for spreadsheets."""
+        return self._call("GET", f"/runs/{run_id}/bill", params={"format": "csv"}).text
 
     def stop(self, run_id: str) -> None:
         """Ask for its end."""

@@ -1,67 +1,49 @@
-"""What a program was built on, and what it gets elsewhere. The seam between this room and `environments`."""
+"""What a program was built on, as it is sent, and what it gets where it runs. What is decided stands in `environments`."""
 
 from __future__ import annotations
 
+import functools
 import json
-import os
-import platform
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
+from airflow_training.environments import (
+    EnvironmentCatalogue,
+    Match,
+    PreparedEnvironment,
+    PythonEnvironment,
+    catalogue_here,
+    match,
+    prepare,
+    record,
+)
+from airflow_training.environments.cache import cached_digests, default_folder
 from airflow_training.errors import InputError
 
-__all__ = ["MatchedEnvironment", "match_environment", "record_environment"]
+__all__ = ["match_environment", "prepare_environment", "record_environment"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatchedEnvironment:
-    interpreter: str
-    description: str
+def record_environment(root: Path) -> bytes:
+    """The Python of this process with the project's lock, as it is sent: equal environments give equal bytes."""
+    return json.dumps(record(root=root).to_json(), sort_keys=True).encode()
 
 
-def record_environment() -> bytes:
-    """The environment of this interpreter as it is sent: equal environments give equal bytes."""
-    record = {
-        "executable": sys.executable,
-        "prefix": sys.prefix,
-        "python": platform.python_version(),
-        "implementation": sys.implementation.name,
-        "platform": sys.platform,
-        "machine": platform.machine(),
-    }
-    return json.dumps(record, sort_keys=True).encode()
-
-
-def match_environment(record: bytes, *, same_machine: bool) -> MatchedEnvironment:
-    """What a program of that environment runs in here; raises InputError with the difference.
-
-    `same_machine`: its interpreter is this machine's too, and is used as it is.
-    """
+def match_environment(document: bytes) -> Match:
+    """What of this machine a program of that record runs in; raises InputError with each difference."""
     try:
-        wanted: Mapping[str, Any] = json.loads(record)
-        executable, python = str(wanted["executable"]), str(wanted["python"])
-    except (ValueError, KeyError, TypeError):
+        wanted = PythonEnvironment.from_json(json.loads(document))
+    except ValueError:
         raise InputError.of(
             code="wrong_type", field="environment", message="is no record of an environment"
         ) from None
-    if same_machine and os.access(executable, os.X_OK):
-        return MatchedEnvironment(
-            interpreter=executable, description=f"Python {python} of {wanted.get('prefix', '')}"
-        )
-    mine = f"{sys.version_info.major}.{sys.version_info.minor}"
-    theirs = ".".join(python.split(".")[:2])
-    if theirs != mine or wanted.get("platform") != sys.platform:
-        raise InputError.of(
-            code="not_supported",
-            field="environment.python",
-            message=f"the program runs on Python {theirs} of {wanted.get('platform')}, and here is"
-            f" Python {mine} of {sys.platform}",
-            value=python,
-            allowed=[mine],
-            hint=f"make an environment of Python {mine} and submit from there",
-        )
-    return MatchedEnvironment(
-        interpreter=sys.executable, description=f"Python {platform.python_version()} of the service"
-    )
+    return match(wanted, _catalogue(), cached_digests(default_folder()))
+
+
+def prepare_environment(found: Match) -> PreparedEnvironment:
+    """Build what the cache of this machine lacks; raises InputError where a package cannot be installed."""
+    return prepare(found, default_folder())
+
+
+@functools.cache
+def _catalogue() -> EnvironmentCatalogue:
+    """The interpreter of this process, read once: what is installed later counts from the next start on."""
+    return catalogue_here()

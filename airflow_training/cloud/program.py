@@ -16,7 +16,7 @@ from airflow_training.cloud.journal import known_run
 from airflow_training.cloud.local_service import LocalService
 from airflow_training.cloud.protocol import CloudRunState
 from airflow_training.cloud.returning import bring_back
-from airflow_training.cloud.submit import LocalProgram, RunOptions, prepare, submit
+from airflow_training.cloud.submit import RunOptions, prepare, submit
 from airflow_training.cloud.targets import HERE_NAME, find_target
 from airflow_training.errors import InputError, TrainingError
 
@@ -24,6 +24,7 @@ __all__ = ["chosen_variables", "follow_to_end", "main_program", "run_program", "
 
 _EXIT_FAILED = 1
 _EXIT_BAD_INPUT = 2
+_MOST_NAMES = 5
 
 
 def run_program(
@@ -33,22 +34,32 @@ def run_program(
     resources: Mapping[str, Any],
     returns: str,
     until: str,
+    hours: float,
+    team: str,
     target: str,
     env: Sequence[str],
+    root: str,
+    allow_secrets: Sequence[str],
+    allow_missing: Sequence[str],
     detach: bool,
 ) -> int:
     """Send the program that this process runs; returns the exit code to end with. Raises nothing of ours."""
     try:
-        program = main_program(sys.modules["__main__"], sys.argv)
+        argv = main_program(sys.modules["__main__"], sys.argv)
         options = RunOptions(
             framework=framework,
             replicas=replicas,
             resources=resources,
             returns=returns,
             until=until,
+            hours=hours,
+            team=team,
             env=chosen_variables(env, os.environ),
+            root=Path(root) if root else None,
+            allow_secrets=allow_secrets,
+            allow_missing=allow_missing,
         )
-        return send_program(program, options, target=target, detach=detach, ranks=(0,))
+        return send_program(argv, options, target=target, detach=detach, ranks=(0,))
     except InputError as error:
         for problem in error.problems:
             say(f"error: {problem}")
@@ -59,7 +70,7 @@ def run_program(
 
 
 def send_program(
-    program: LocalProgram, options: RunOptions, *, target: str, detach: bool, ranks: Sequence[int]
+    argv: Sequence[str], options: RunOptions, *, target: str, detach: bool, ranks: Sequence[int]
 ) -> int:
     """Submit, follow, bring the model back; returns the exit code of the run. Raises TrainingError."""
     chosen = find_target(target)
@@ -67,9 +78,18 @@ def send_program(
         local = LocalService() if chosen.name == HERE_NAME else None
         if local is not None:
             stack.callback(local.close)
-        submission = prepare(program, options, cwd=Path.cwd())
+        submission = prepare(argv, options, cwd=Path.cwd())
+        for note in submission.capture.notes:
+            say(f"note: {note}")
+        stays = [os.path.relpath(each.source) for each in submission.capture.local_data]
+        if stays and chosen.name != HERE_NAME:
+            more = f" and {len(stays) - _MOST_NAMES} more" if len(stays) > _MOST_NAMES else ""
+            say(
+                f"warning: {chosen.name} cannot read what stays here:"
+                f" {', '.join(stays[:_MOST_NAMES])}{more}"
+            )
         client = stack.enter_context(connect(chosen, local=local))
-        submitted = submit(client, submission, target=chosen.name)
+        submitted = submit(client, submission, target=chosen.name, told=say)
         again = " (goes on with the submission that was interrupted)" if submitted.again else ""
         say(
             f"run {submitted.run_id} on {chosen.name}: {submission.request.files} files,"
@@ -108,35 +128,34 @@ def _end_text(state: CloudRunState) -> str:
     )
 
 
-def main_program(main: ModuleType, argv: Sequence[str]) -> LocalProgram:
-    """What this process was started with; raises InputError where nothing of it is a file."""
+def main_program(main: ModuleType, argv: Sequence[str]) -> Sequence[str]:
+    """What this process was started with, as after `python`; raises InputError where nothing of it is a file."""
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name:
-        name = spec.name.removesuffix(".__main__")
-        return LocalProgram(kind="module", entry=name, args=argv[1:])
+        return ["-m", spec.name.removesuffix(".__main__"), *argv[1:]]
     path = getattr(main, "__file__", None)
     if not path:
         raise InputError.of(
             code="not_supported",
             field="cloud.run",
             message="this is a notebook or an interactive session: there is no script that could be sent",
-            hint="write the cells to a file (jupyter nbconvert --to script NOTEBOOK) and run that",
+            hint="airflow-training cloud run NOTEBOOK.ipynb, in a terminal",
         )
-    return LocalProgram(kind="script", entry=str(path), args=argv[1:])
+    return [str(path), *argv[1:]]
 
 
-def chosen_variables(names: Sequence[str], environ: Mapping[str, str]) -> Mapping[str, str]:
-    """The variables that travel; raises InputError for one that is not set."""
-    missing = [name for name in names if name not in environ]
+def chosen_variables(rows: Sequence[str], environ: Mapping[str, str]) -> Sequence[str]:
+    """NAME or NAME=VALUE with its value; raises InputError for a name that is not set."""
+    missing = [each for each in rows if "=" not in each and each not in environ]
     if missing:
         raise InputError.of(
             code="missing",
             field="--env",
             message=f"{', '.join(missing)}: not set here",
             value=", ".join(missing),
-            hint=f"export {missing[0]}=...",
+            hint=f"--env {missing[0]}=VALUE",
         )
-    return {name: environ[name] for name in names}
+    return [each if "=" in each else f"{each}={environ[each]}" for each in rows]
 
 
 def say(text: str) -> None:

@@ -37,6 +37,7 @@ RETURNS = ("none", "address", "model", "model=PATH")
 MOST_FILES = 200_000
 MOST_BYTES = 16 << 30
 MOST_REPLICAS = 10_000
+MOST_HOURS = 100_000
 _LIMITS = (("replicas", 1, MOST_REPLICAS), ("files", 0, MOST_FILES), ("size", 0, MOST_BYTES))
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FOLDER = re.compile(r"(?:project|imports)(?:/(?!\.\.?(?:/|$))[^/]+)*")
@@ -107,6 +108,10 @@ class SubmissionRequest:
     """Of each replica."""
     returns: str = "model"
     until: str = ""
+    hours: float = 0.0
+    """How long it may run; 0: nobody says."""
+    team: str = ""
+    """Who pays, where accounts are kept; empty: the only team of the account."""
 
     def to_json(self) -> Mapping[str, Any]:
         return {"protocol": VERSION, **asdict(self)}
@@ -244,6 +249,9 @@ def _mistakes(request: SubmissionRequest) -> Iterator[Problem]:
         value = values[name]
         if type(value) is not int or not least <= value <= most:  # True is no number here
             yield _problem(name, value, f"has to be a whole number from {least} to {most}")
+    hours = values["hours"]
+    if type(hours) not in (int, float) or not 0 <= hours <= MOST_HOURS:
+        yield _problem("hours", hours, f"has to be a number from 0 to {MOST_HOURS}")
     returns = values["returns"]
     if not _is_text(returns) or not (
         returns in RETURNS[:3] or (returns.startswith("model=") and len(returns) > len("model="))
@@ -256,7 +264,7 @@ def _mistakes(request: SubmissionRequest) -> Iterator[Problem]:
         )
     if not isinstance(values["resources"], dict):
         yield _problem("resources", values["resources"], "is no object")
-    for name in ("framework", "until"):
+    for name in ("framework", "until", "team"):
         if not _is_text(values[name]):
             yield _problem(name, values[name], "is no text")
     yield from _command_mistakes(values["command"])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from airflow_training.capture.model import CapturedCommand
-from airflow_training.cloud.capturing import ProjectFiles, capture_files, find_root
+from airflow_training.capture.project import ProjectCapture, capture_run
 from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.environment import record_environment
 from airflow_training.cloud.journal import (
@@ -20,6 +20,7 @@ from airflow_training.cloud.journal import (
     end_submission,
     keep_run,
 )
+from airflow_training.cloud.own_files import own_files
 from airflow_training.cloud.packing import plan_packs
 from airflow_training.cloud.protocol import (
     DataRoot,
@@ -30,20 +31,10 @@ from airflow_training.cloud.protocol import (
 )
 from airflow_training.errors import InputError
 
-__all__ = ["LocalProgram", "RunOptions", "Submission", "SubmissionResult", "prepare", "submit"]
+__all__ = ["RunOptions", "Submission", "SubmissionResult", "prepare", "submit"]
 
 _ROUNDS = 5
 """Of asking what is missing and sending it: documents, content, content that was found damaged."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalProgram:
-    """What was typed: a script or a module, with its arguments."""
-
-    kind: str
-    entry: str
-    """A path as it was typed, or a dotted name."""
-    args: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +46,33 @@ class RunOptions:
     resources: Mapping[str, Any]
     returns: str = "model"
     until: str = ""
-    env: Mapping[str, str]
+    hours: float = 0.0
+    team: str = ""
+    env: Sequence[str] = ()
+    """NAME=VALUE."""
+    root: Path | None = None
+    allow_secrets: Sequence[str] = ()
+    allow_missing: Sequence[str] = ()
+
+    def capture(self, argv: Sequence[str], *, cwd: Path) -> ProjectCapture:
+        """What of a command travels; nothing of it is executed. Call its `check` before it is sent."""
+        return capture_run(
+            argv,
+            working_dir=cwd,
+            environ=os.environ,
+            root=self.root,
+            env=self.env,
+            allow_secrets=self.allow_secrets,
+            allow_missing=self.allow_missing,
+            excluded=own_files(),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """A program as it was captured: what is asked for, and where each content lies."""
 
-    files: ProjectFiles
+    capture: ProjectCapture
     request: SubmissionRequest
     sources: Mapping[str, Path | bytes]
     at_ns: int
@@ -82,50 +92,59 @@ class SubmissionResult:
     """Bytes of all bodies."""
 
 
-def prepare(program: LocalProgram, options: RunOptions, *, cwd: Path) -> Submission:
-    """Capture a program; nothing of it is executed. Raises InputError."""
+def prepare(argv: Sequence[str], options: RunOptions, *, cwd: Path) -> Submission:
+    """Capture `SCRIPT ARGS` or `-m MODULE ARGS`; nothing of it is executed. Raises InputError."""
     at_ns = time.time_ns()
-    root, command = _command(program, options, cwd)
-    files = capture_files(root, command)
+    captured = options.capture(argv, cwd=cwd)
+    captured.check()
     data = [
-        DataRoot(path=f"project/{each.path}", source=str(root / each.path), size=each.size)
-        for each in files.omissions
+        DataRoot(path=each.path, source=str(each.source), size=each.size)
+        for each in captured.local_data
     ]
-    manifest = TreeManifest(tree=files.tree, data=data).to_bytes()
-    record = record_environment()
-    sources: dict[str, Path | bytes] = {**files.sources}
+    manifest = TreeManifest(tree=captured.tree, data=data).to_bytes()
+    record = record_environment(captured.root)
+    sources: dict[str, Path | bytes] = {**captured.contents}
     digests = {}
     for name, document in (("manifest", manifest), ("environment", record)):
         digests[name] = hashlib.sha256(document).hexdigest()
         sources[digests[name]] = document
     request = SubmissionRequest(
         key="0" * 64,
-        name=_label(program.entry),
-        tree_digest=files.tree.digest,
+        name=_label(captured.command.entry),
+        tree_digest=captured.tree.digest,
         manifest=digests["manifest"],
-        files=sum(each.kind == "file" for each in files.tree.entries),
-        size=sum(each.size for each in files.tree.entries),
-        command=files.command,
+        files=sum(each.kind == "file" for each in captured.tree.entries),
+        size=sum(each.size for each in captured.tree.entries),
+        command=captured.command,
         environment=digests["environment"],
         replicas=options.replicas,
         framework=options.framework,
         resources=options.resources,
         returns=options.returns,
         until=options.until,
+        hours=options.hours,
+        team=options.team,
     )
-    return Submission(files=files, request=request, sources=sources, at_ns=at_ns)
+    return Submission(capture=captured, request=request, sources=sources, at_ns=at_ns)
 
 
-def submit(client: CloudClient, submission: Submission, *, target: str) -> SubmissionResult:
+def submit(
+    client: CloudClient,
+    submission: Submission,
+    *,
+    target: str,
+    told: Callable[[str], None] | None = None,
+) -> SubmissionResult:
     """Start a submission, exactly once: interrupted anywhere and called again, it goes on.
 
+    `told`: what it will cost, where accounts are kept, and what is installed for it, before it is sent.
     Raises InputError with what the service refuses, before any content has moved.
     """
     attempted = begin_submission(submission.content, target=target)
     request = replace(submission.request, key=key_of(submission.content, attempted.nonce))
     before = client.sent
     try:
-        answer, run_id = _start(client, request, submission)
+        answer, run_id = _start(client, request, submission, told or _nobody)
     except InputError:
         end_submission(submission.content, target=target)  # refused: nothing to take up
         raise
@@ -136,16 +155,28 @@ def submit(client: CloudClient, submission: Submission, *, target: str) -> Submi
     )
 
 
+def _nobody(text: str) -> None:
+    """Tell nobody."""
+
+
 def _start(
-    client: CloudClient, request: SubmissionRequest, submission: Submission
+    client: CloudClient,
+    request: SubmissionRequest,
+    submission: Submission,
+    told: Callable[[str], None],
 ) -> tuple[SubmissionAnswer, str]:
     sizes = {
         sha256: len(source) if isinstance(source, bytes) else 0
         for sha256, source in submission.sources.items()
     }
-    sizes |= submission.files.tree.blobs
+    sizes |= submission.capture.tree.blobs
+    said = {""}
     for _ in range(_ROUNDS):
         answer = client.submit(request)
+        for name, text in (("estimate", answer.estimate), ("environment", answer.environment)):
+            if text not in said:
+                told(f"{name}: {text}")
+                said.add(text)
         for pack in plan_packs(answer.missing, sizes):
             client.send(answer.id, pack, submission.sources)
         if answer.missing:
@@ -171,60 +202,19 @@ def _start(
 def _keep(submission: Submission, run_id: str, *, target: str) -> None:
     digests = {
         each.path.removeprefix("project/"): each.sha256
-        for each in submission.files.tree.entries
+        for each in submission.capture.tree.entries
         if each.kind == "file" and each.path.startswith("project/")
     }
     keep_run(
         SubmittedRun(
             run_id=run_id,
             target=target,
-            root=str(submission.files.root),
+            root=str(submission.capture.root),
             returns=submission.request.returns,
             at_ns=submission.at_ns,
             digests=digests,
         )
     )
-
-
-def _command(program: LocalProgram, options: RunOptions, cwd: Path) -> tuple[Path, CapturedCommand]:
-    if program.kind == "module":
-        root = find_root(cwd)
-        entry = program.entry
-        import_paths = [_below(root, cwd)]
-    else:
-        script = (cwd / program.entry).resolve()
-        if script.suffix == ".ipynb":
-            raise InputError.of(
-                code="not_supported",
-                field="SCRIPT",
-                value=program.entry,
-                message=f"{program.entry} is a notebook",
-                hint=f"jupyter nbconvert --to script {program.entry}",
-            )
-        if not script.is_file():
-            raise InputError.of(
-                code="not_found",
-                field="SCRIPT",
-                value=program.entry,
-                message=f"there is no file {program.entry}",
-                hint="options come before the script, its own arguments after it",
-            )
-        root = find_root(script.parent if script.parent != cwd.resolve() else cwd.resolve())
-        entry, import_paths = script.relative_to(root).as_posix(), []
-    inside = cwd.resolve().is_relative_to(root)
-    return root, CapturedCommand(
-        kind="module" if program.kind == "module" else "script",
-        entry=entry,
-        args=[*program.args],
-        working_dir=_below(root, cwd.resolve() if inside else root),
-        import_paths=import_paths,
-        env=options.env,
-    )
-
-
-def _below(root: Path, folder: Path) -> str:
-    below = folder.relative_to(root).as_posix()
-    return "project" if below == "." else f"project/{below}"
 
 
 def _label(entry: str) -> str:

@@ -106,6 +106,14 @@ class Reservations(StorePart):
             found = _reservations(connection, ReservationRow.id == number)
             return found[0] if found else None
 
+    def of_key(self, account: str, key: str) -> Reservation | None:
+        """Return what a user has reserved under an idempotency key."""
+        with self._db.read() as connection:
+            found = _reservations(
+                connection, ReservationRow.account == account, ReservationRow.key == key
+            )
+            return found[0] if found else None
+
     def of_run(self, uid: str) -> Reservation | None:
         """Reservation of a run; None: it has none."""
         with self._db.read() as connection:

@@ -14,7 +14,7 @@ from airflow_training.cloud.protocol import PREFIX
 from airflow_training.cloud.service.admission import Admission, KeyAdmission
 from airflow_training.cloud.service.app import cloud_app
 from airflow_training.cloud.service.submissions import Submissions
-from airflow_training.cloud.submit import LocalProgram, RunOptions, Submission, prepare
+from airflow_training.cloud.submit import RunOptions, Submission, prepare
 from airflow_training.control.model import Event
 from airflow_training.errors import InputError
 
@@ -41,9 +41,8 @@ class RecordedRuns:
         state_folder: Path,
         by: str,
         events: Sequence[Event],
-    ) -> str:
+    ) -> None:
         assert self.begun.setdefault(run_id, document) == document
-        return f"uid-of-{run_id}"
 
 
 class LoopbackService:
@@ -78,7 +77,7 @@ def project(tmp_path: Path) -> Path:
     (folder / "pkg").mkdir(parents=True)
     (folder / "train.py").write_text("from pkg import model\n")
     (folder / "pkg" / "model.py").write_text("width = 3\n" * 3000)
-    (folder / "pkg" / "data.bin").write_bytes(bytes(range(256)) * 200)
+    (folder / "pkg" / "words").write_bytes(bytes(range(256)) * 200)
     (folder / "run.sh").write_text("#!/bin/sh\n")
     (folder / "run.sh").chmod(0o755)
     (folder / "link").symlink_to("train.py")
@@ -86,7 +85,4 @@ def project(tmp_path: Path) -> Path:
 
 
 def captured(project: Path, *args: str, **options: Any) -> Submission:
-    given = {"resources": {}, "env": {}, **options}
-    return prepare(
-        LocalProgram(kind="script", entry="train.py", args=args), RunOptions(**given), cwd=project
-    )
+    return prepare(["train.py", *args], RunOptions(**{"resources": {}, **options}), cwd=project)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -19,20 +20,20 @@ DIGEST = "0" * 64
     ("entries", "message"),
     [
         ([TreeEntry(path="/etc/passwd", sha256=DIGEST)], "no path below project/"),
-        ([TreeEntry(path="project/../../x", sha256=DIGEST)], "no path below project/"),
+        ([TreeEntry(path="project/../../x", sha256=DIGEST)], "no path below the folder"),
         ([TreeEntry(path="other/x", sha256=DIGEST)], "no path below project/"),
-        ([TreeEntry(path="project//x", sha256=DIGEST)], "no path below project/"),
-        ([TreeEntry(path="project/x\0y", sha256=DIGEST)], "zero byte"),
-        ([TreeEntry(path="project/x", sha256=DIGEST)] * 2, "twice"),
-        ([TreeEntry(path="project/x", mode=0o4755, sha256=DIGEST)], "permission bits"),
-        ([TreeEntry(path="project/x")], "no digest"),
+        ([TreeEntry(path="project//x", sha256=DIGEST)], "no path below the folder"),
+        ([TreeEntry(path="project/x\0y", sha256=DIGEST)], "no path below"),
+        ([TreeEntry(path="project/x", sha256=DIGEST)] * 2, "there twice"),
+        ([TreeEntry(path="project/x", mode=0o4755, sha256=DIGEST)], "more than permissions"),
+        ([TreeEntry(path="project/x")], "content has no digest"),
         ([TreeEntry(path="project/x", kind="pipe")], "no known kind"),  # type: ignore[arg-type]
         (
             [
                 TreeEntry(path="project/out", kind="symlink", link="/etc"),
                 TreeEntry(path="project/out/passwd", sha256=DIGEST),
             ],
-            "below project/out, which is no folder",
+            "project/out is no folder",
         ),
     ],
 )
@@ -58,6 +59,36 @@ def test_data_is_read_where_it_lies(laid_out, tmp_path):
     assert (laid_out / "project/data/deep/x.csv").read_text() == "1,2"
     assert (laid_out / "project/data/deep/x.csv").is_symlink()
     assert changed_files(laid_out) == []
+
+
+def test_data_beside_code_is_read_where_it_lies(tmp_path, airflow_home):
+    source = tmp_path / "project"
+    (source / "other").mkdir(parents=True)
+    (source / "train.py").write_text("print()\n")
+    (source / "x.csv").write_text("1,2")
+    (source / "other" / "y.csv").write_text("told by itself")
+    content = ContentFolder(tmp_path / "content")
+    data = (source / "train.py").read_bytes()
+    sha256 = hashlib.sha256(data).hexdigest()
+    content.path(sha256).parent.mkdir(parents=True)
+    content.path(sha256).write_bytes(data)
+    tree = Tree(entries=[TreeEntry(path="project/train.py", size=len(data), sha256=sha256)])
+    manifest = TreeManifest(tree=tree, data=[DataRoot(path="project", source=str(source))])
+    lay_out(manifest, tmp_path / "run", content, link_data=True)
+    assert (tmp_path / "run/project/x.csv").read_text() == "1,2"
+    assert not (tmp_path / "run/project/train.py").is_symlink()
+    assert not (tmp_path / "run/project/other").exists()
+
+
+def test_our_own_store_is_no_data(tmp_path, airflow_home):
+    ours = airflow_home / "training-cloud"
+    (airflow_home / "notes.csv").touch()
+    manifest = TreeManifest(
+        tree=Tree(entries=[]), data=[DataRoot(path="project/home", source=str(airflow_home))]
+    )
+    lay_out(manifest, ours / "run", ContentFolder(ours / "content"), link_data=True)
+    found = [each.name for each in (ours / "run/project/home").iterdir()]
+    assert found == ["notes.csv"]
 
 
 def test_a_model_that_the_run_writes_again_does_not_reach_the_one_here(laid_out, tmp_path):

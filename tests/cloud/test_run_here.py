@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import signal
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import httpx
 import pytest
 
+from airflow_training.accounts.operations import add_key
+from airflow_training.state.account_records import Account, AccountLimit
 from airflow_training.state.store import open_store
 from tests.waiting import PATIENCE, wait_until
 
@@ -211,7 +215,7 @@ import os, signal, sys
 from pathlib import Path
 import httpx
 from airflow_training.cloud.client import connect
-from airflow_training.cloud.submit import LocalProgram, RunOptions, prepare, submit
+from airflow_training.cloud.submit import RunOptions, prepare, submit
 from airflow_training.cloud.targets import find_target
 
 point, count = int(sys.argv[1]), 0
@@ -230,8 +234,7 @@ def request(self, *args, **options):
 
 httpx.Client.request = request
 with connect(find_target("here")) as client:
-    program = LocalProgram(kind="script", entry="train.py")
-    submission = prepare(program, RunOptions(resources={}, env={}), cwd=Path.cwd())
+    submission = prepare(["train.py"], RunOptions(resources={}), cwd=Path.cwd())
     print(submit(client, submission, target="here").run_id)
 """
 
@@ -275,6 +278,35 @@ def test_a_service_elsewhere_is_a_target(here, tmp_path):
         assert (code, out.startswith("rank 0")) == (0, True), said
         assert " on office: " in said
         assert (here / "out/model.pt").exists()
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE)
+
+
+def test_a_service_that_keeps_accounts_reserves_and_bills(here):
+    store = open_store()
+    store.accounts.save(Account(name="ada"))
+    store.accounts.set_limit(
+        AccountLimit(account="ada", kind="instance_hours", period="total", amount=Decimal(10))
+    )
+    key, _ = add_key(store, "ada")
+    process = typed("serve", "--port", "0", cwd=here)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        wait_until(lambda: _answers(url), alive=lambda: process.poll() is None)
+        assert done(typed("login", "office", url, "--key", key, cwd=here))[0] == 0
+        code, _, said = done(typed("run", "train.py", cwd=here))
+        assert (code, "24 asked, 10 free" in said) == (2, True), said
+        code, _, said = done(typed("run", "--hours", "4", "train.py", cwd=here))
+        assert code == 0, said
+        assert "estimate: 0 EUR for 4 h of 4 instance-hours" in said
+        [record] = store.runs()
+        code, out, said = done(typed("bill", record.key.run_id, "-o", "json", cwd=here))
+        bill = json.loads(out)
+        assert (bill["account"], bill["final"]) == ("ada", True), said
+        used = sum(each.seconds for each in store.usage.of_run(record.uid))
+        assert abs(float(bill["instance_seconds"]) - used) < 1
     finally:
         process.terminate()
         process.communicate(timeout=PATIENCE)

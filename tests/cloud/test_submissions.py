@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import random
@@ -12,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from airflow_training.capture.layout import tree_of
 from airflow_training.capture.model import Tree
 from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.journal import known_run
@@ -19,8 +21,8 @@ from airflow_training.cloud.packing import plan_packs
 from airflow_training.cloud.protocol import SubmissionRequest, key_of
 from airflow_training.cloud.returning import bring_back
 from airflow_training.cloud.service.admission import Grant, KeyAdmission, QuotaRefused
-from airflow_training.cloud.service.layout import changed_files, scan
-from airflow_training.cloud.submit import Submission, submit
+from airflow_training.cloud.service.layout import changed_files
+from airflow_training.cloud.submit import RunOptions, Submission, prepare, submit
 from airflow_training.errors import InputError
 from tests.cloud.conftest import KEY, LoopbackService, captured
 
@@ -28,18 +30,42 @@ LEAST = 4096
 """Bytes that a repetition may send."""
 
 
+def laid_out(folder: Path) -> Tree:
+    return Tree(entries=[each for each in tree_of(folder).entries if each.path != "layout.json"])
+
+
 def test_a_submission_becomes_a_run_whose_files_are_those_of_here(service, project):
     submission = captured(project, "--lr", "0.1", replicas=2)
     done = submit(service.client(), submission, target="here")
     assert [*service.runs.begun] == [done.run_id]
     folder = service.folder / "runs" / done.run_id
-    assert scan(folder, Tree(entries=[])).digest == submission.request.tree_digest
+    assert laid_out(folder).digest == submission.request.tree_digest
     assert (folder / "project" / "run.sh").stat().st_mode & 0o777 == 0o755
     assert str((folder / "project" / "link").readlink()) == "train.py"
     [job] = service.runs.begun.values()
     assert job["spec"]["command"][1:] == ["train.py", "--lr", "0.1"]
     assert [each["replicas"] for each in job["spec"]["roles"]] == [1, 1]
     assert changed_files(folder) == []
+
+
+def test_a_notebook_runs_as_a_script(service, project):
+    cells = [{"cell_type": "code", "source": "from pkg import model\nprint(model.width)"}]
+    (project / "train.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}}))
+    options = RunOptions(resources={})
+    run = submit(
+        service.client(), prepare(["train.ipynb"], options, cwd=project), target="here"
+    ).run_id
+    job = service.runs.begun[run]
+    script = service.folder / "runs" / run / "project" / job["spec"]["command"][-1]
+    assert "print(model.width)" in script.read_text()
+
+
+def test_a_secret_is_refused_with_its_place_and_sends_nothing(service, project):
+    (project / "pkg" / "keys.py").write_text("\nname = 'AKIAIOSFODNN7ABCDEFG'\n")
+    with pytest.raises(InputError, match=r"pkg/keys\.py:2: .* access key would travel"):
+        captured(project)
+    allowed = captured(project, allow_secrets=["pkg/keys.py:2"])
+    assert "project/pkg/keys.py" in [each.path for each in allowed.capture.tree.entries]
 
 
 def test_the_same_again_sends_next_to_nothing_and_is_another_run(service, project):
@@ -247,7 +273,7 @@ class _KilledClient:
 def killed_and_tried_again(service: LoopbackService, project: Path, point: int) -> bool:
     """Kill a submission at a point and submit again; return whether it was killed. Asserts all that must hold."""
     submission = captured(project)
-    whole = sum(submission.files.tree.blobs.values())
+    whole = sum(submission.capture.tree.blobs.values())
     killed = _KilledClient(service.http(), point)
     try:
         submit(CloudClient(killed), submission, target="here")  # type: ignore[arg-type]
@@ -292,7 +318,7 @@ def test_killed_at_any_point_of_a_random_project(service, tmp_path, seed):
     project.mkdir()
     (project / "train.py").write_text("print()\n")
     for number in range(dice.randint(1, 30)):
-        (project / f"{number}.bin").write_bytes(
+        (project / f"{number}.txt").write_bytes(
             dice.randbytes(dice.choice((0, 10, 5_000, 200_000)))
         )
     killed_and_tried_again(service, project, dice.randrange(14))
@@ -316,7 +342,7 @@ def tamper(service: LoopbackService, submission: Submission, dice: random.Random
         sha256: len(each) if isinstance(each, bytes) else each.stat().st_size
         for sha256, each in sources.items()
     }
-    victim = dice.choice([*submission.files.tree.blobs])
+    victim = dice.choice([*submission.capture.tree.blobs])
     if kind == "in transit":
         sources[victim] = flip(sources[victim], dice)
     refused = False
@@ -359,9 +385,48 @@ def test_a_thousand_that_were_tampered_with_are_never_executed(tmp_path, airflow
 def test_a_content_that_is_damaged_in_the_store_is_sent_again(service, project):
     submission = captured(project)
     submit(service.client(), submission, target="here")
-    victim = next(iter(submission.files.tree.blobs))
+    victim = next(iter(submission.capture.tree.blobs))
     path = service.submissions.content.path(victim)
     path.write_bytes(b"damaged")
     again = submit(service.client(), captured(project), target="here")
     folder = service.folder / "runs" / again.run_id
-    assert scan(folder, Tree(entries=[])).digest == submission.request.tree_digest
+    assert laid_out(folder).digest == submission.request.tree_digest
+
+
+# environments ---------------------------------------------------------------------------------
+
+
+class _Reserved(KeyAdmission):
+    """Holds something for each submission until that is refused."""
+
+    def __init__(self) -> None:
+        super().__init__(KEY, account="ada")
+        self.held: set[str] = set()
+        self.released: set[str] = set()
+
+    def reserve(self, account: str, submission: str, request: SubmissionRequest) -> Grant:
+        self.held.add(submission)
+        return Grant()
+
+    def release(self, account: str, submission: str) -> None:
+        self.released.add(submission)
+
+
+def test_an_environment_that_is_not_here_is_refused_before_files_move(
+    tmp_path, airflow_home, project
+):
+    admission = _Reserved()
+    service = LoopbackService(tmp_path / "service", admission)
+    submission = captured(project)
+    sha256 = submission.request.environment
+    record = json.loads(submission.sources[sha256])  # type: ignore[arg-type]
+    other = json.dumps({**record, "python": "3.7.1"}).encode()
+    digest = hashlib.sha256(other).hexdigest()
+    request = replace(submission.request, environment=digest)
+    changed = replace(submission, request=request, sources={**submission.sources, digest: other})
+    with pytest.raises(InputError, match=r"python: 3\.7\.1 here, here has 3\."):
+        submit(service.client(), changed, target="here")
+    files = {*submission.capture.tree.blobs}
+    assert not [each for each in files if service.submissions.content.has(each)]
+    assert service.runs.begun == {}
+    assert admission.released == admission.held != set()

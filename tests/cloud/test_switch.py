@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -84,15 +85,13 @@ def test_a_script_is_sent_by_its_name_and_a_module_by_its_own():
     module.__spec__ = None
     module.__file__ = "/home/user/train.py"
     found = main_program(module, ["/home/user/train.py", "--lr", "0.1"])
-    assert (found.kind, found.entry, found.args) == (
-        "script",
-        "/home/user/train.py",
-        ["--lr", "0.1"],
-    )
+    assert found == ["/home/user/train.py", "--lr", "0.1"]
+    module.__spec__ = ModuleSpec("pkg.__main__", None)
+    assert main_program(module, ["/home/user/pkg/__main__.py", "--lr"]) == ["-m", "pkg", "--lr"]
 
 
-def test_a_notebook_is_told_to_become_a_file():
+def test_a_running_notebook_is_told_to_be_sent_as_a_file():
     module = type(sys)("__main__")
     module.__spec__ = None
-    with pytest.raises(InputError, match="nbconvert"):
+    with pytest.raises(InputError, match="in a terminal"):
         main_program(module, [""])

@@ -1,4 +1,4 @@
-"""Who is let in, and for how much: what the service asks before it takes a byte. Accounts stand behind it."""
+"""Who is let in, and for how much: what the service asks before it takes a byte."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from airflow_training.cloud.protocol import SubmissionRequest
 from airflow_training.errors import InputError
+from airflow_training.state.account_records import KeyScope
 
 __all__ = ["Admission", "Grant", "KeyAdmission", "LoginRefused", "QuotaRefused"]
 
@@ -33,27 +34,27 @@ class Grant:
 class Admission(Protocol):
     """Knows the accounts. All methods block."""
 
-    def login(self, key: str) -> str:
-        """The name of the account; raises LoginRefused."""
+    def login(self, key: str, *, scope: KeyScope = "submit") -> str:
+        """The name of the account; raises LoginRefused for a key that is none, or not for that."""
 
     def reserve(self, account: str, submission: str, request: SubmissionRequest) -> Grant:
         """Set aside what is asked for, once for a submission; raises QuotaRefused."""
 
-    def started(self, account: str, submission: str, run_uid: str) -> None:
-        """The reservation is that run's from now on."""
+    def release(self, account: str, submission: str) -> None:
+        """Give up what was set aside: the submission is refused for another reason."""
 
-    def bill(self, account: str, run_uid: str) -> Mapping[str, Any]:
-        """What a run has cost so far; raises InputError where nobody counts."""
+    def attach(self, account: str, submission: str, run_uid: str) -> None:
+        """The reservation is that run's from now on, which has not begun."""
 
 
 class KeyAdmission:
-    """One account that has one key, without limits and bills: whoever started the service."""
+    """One account that has one key, without limits or prices: whoever started the service."""
 
     def __init__(self, key: str, *, account: str) -> None:
         self._key = key.encode()
         self._account = account
 
-    def login(self, key: str) -> str:
+    def login(self, key: str, *, scope: KeyScope = "submit") -> str:  # noqa: ARG002 - the protocol's
         """See `Admission`."""
         if not hmac.compare_digest(key.encode(), self._key):
             raise LoginRefused.of(
@@ -68,14 +69,8 @@ class KeyAdmission:
         """See `Admission`."""
         return Grant()
 
-    def started(self, account: str, submission: str, run_uid: str) -> None:
+    def release(self, account: str, submission: str) -> None:
         """See `Admission`."""
 
-    def bill(self, account: str, run_uid: str) -> Mapping[str, Any]:  # noqa: ARG002 - the protocol's
+    def attach(self, account: str, submission: str, run_uid: str) -> None:
         """See `Admission`."""
-        raise InputError.of(
-            code="not_supported",
-            field="bill",
-            message="this target keeps no accounts",
-            hint=f"what run {run_uid} has used: airflow-training status {run_uid} -o json",
-        )

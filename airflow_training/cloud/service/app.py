@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -13,6 +14,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from airflow_training import __version__
+from airflow_training.accounts.bills import bill_csv
 from airflow_training.cloud.packing import PackHeader, header_line
 from airflow_training.cloud.protocol import (
     CLIENT_PATH,
@@ -27,11 +29,13 @@ from airflow_training.cloud.service.runs import (
     output_file,
     read_log,
     request_stop,
+    run_bill,
     run_result,
     run_state,
 )
 from airflow_training.cloud.service.submissions import Submissions
 from airflow_training.errors import InputError, Problem, TrainingError
+from airflow_training.state.account_records import KeyScope
 
 __all__ = ["cloud_app"]
 
@@ -220,14 +224,12 @@ async def send_file(request: Request) -> Response:
 
 
 async def show_bill(request: Request) -> Response:
-    """What the run has cost so far."""
-    account, run_id = await _account(request), await _own_run(request)
-    admission: Admission = request.app.state.admission
-
-    def bill() -> Mapping[str, Any]:
-        return admission.bill(account, run_state(run_id).uid)
-
-    return JSONResponse(await run_in_threadpool(bill))
+    """What the run has cost so far; `format=csv` for a table."""
+    run_id = await _own_run(request)
+    bill = await run_in_threadpool(run_bill, run_id)
+    if request.query_params.get("format") == "csv":
+        return Response(bill_csv(bill), media_type="text/csv")
+    return JSONResponse(bill.to_json())
 
 
 async def stop(request: Request) -> Response:
@@ -240,7 +242,9 @@ async def stop(request: Request) -> Response:
 async def _account(request: Request) -> str:
     admission: Admission = request.app.state.admission
     scheme, _, key = request.headers.get("Authorization", "").partition(" ")
-    return await run_in_threadpool(admission.login, key if scheme.lower() == "bearer" else "")
+    given = key if scheme.lower() == "bearer" else ""
+    scope: KeyScope = "read" if request.method == "GET" else "submit"
+    return await run_in_threadpool(partial(admission.login, given, scope=scope))
 
 
 async def _own_run(request: Request) -> str:

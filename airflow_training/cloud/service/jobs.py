@@ -69,6 +69,8 @@ def job_document(
     }
     if request.resources:
         spec["resources"] = {"limits": {key: str(each) for key, each in request.resources.items()}}
+    if request.hours:
+        spec["activeDeadlineSeconds"] = request.hours * 3600
     if request.until:
         spec["stop"] = {"until": request.until}
     return {

@@ -48,7 +48,7 @@ class ProcessLauncher:
         state_folder: Path,
         by: str,
         events: Sequence[Event],
-    ) -> str:
+    ) -> None:
         """See `RunLauncher`."""
         key, store = run_key(run_id), open_store()
         record = store.run(key.uid)
@@ -65,7 +65,6 @@ class ProcessLauncher:
         store.add_events(record.uid, [each for each in events if each.reason not in told])
         if record.state not in TERMINAL_JOB_STATES and not _is_driven(store, record, state_folder):
             _drive(document, run_id=run_id, folder=folder, state_folder=state_folder)
-        return record.uid
 
 
 def _resolved(document: Mapping[str, Any], *, run_id: str, folder: Path, by: str) -> ResolvedJob:

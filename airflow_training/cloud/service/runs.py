@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from airflow_training.accounts.bills import Bill
+from airflow_training.accounts.operations import bill
 from airflow_training.cloud.outputs import model_files
 from airflow_training.cloud.protocol import CloudRunState, SubmissionRequest
 from airflow_training.cloud.service.content import digest_of
@@ -19,7 +21,15 @@ from airflow_training.supervise.instance_logs import RunLogs
 from airflow_training.supervise.runtimes import open_runtime
 from airflow_training.supervise.status import run_status
 
-__all__ = ["LogStretch", "output_file", "read_log", "request_stop", "run_result", "run_state"]
+__all__ = [
+    "LogStretch",
+    "output_file",
+    "read_log",
+    "request_stop",
+    "run_bill",
+    "run_result",
+    "run_state",
+]
 
 _LOG_BYTES = 1 << 20
 
@@ -121,6 +131,11 @@ def request_stop(run_id: str, *, by: str) -> None:
     record = _record(run_id)
     if record.state not in TERMINAL_JOB_STATES:
         open_store().add_request(record.uid, "stop", reason="Stopped", by=by)
+
+
+def run_bill(run_id: str) -> Bill:
+    """What a run has used and cost so far, from the ledger of its instances. Raises KeyError."""
+    return bill(open_store(), _record(run_id).uid)
 
 
 def run_result(request: SubmissionRequest, folder: Path) -> Mapping[str, Any]:

@@ -13,6 +13,8 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp
 
+from airflow_training.accounts.operations import is_in_use
+from airflow_training.cloud.service.account_admission import AccountAdmission
 from airflow_training.cloud.service.admission import Admission, KeyAdmission
 from airflow_training.cloud.service.app import cloud_app
 from airflow_training.cloud.service.launching import ProcessLauncher
@@ -20,9 +22,17 @@ from airflow_training.cloud.service.submissions import Submissions
 from airflow_training.cloud.targets import cloud_folder
 from airflow_training.state.store import open_store
 
-__all__ = ["main", "make_server", "make_service"]
+__all__ = ["admission_of", "main", "make_server", "make_service"]
 
 _HOST = "127.0.0.1"
+
+
+def admission_of(key: str) -> tuple[Admission, bool]:
+    """Who is let in: the accounts of the store where it keeps any (then True), else whoever has the key."""
+    store = open_store()
+    if is_in_use(store):
+        return AccountAdmission(store), True
+    return KeyAdmission(key, account="service"), False
 
 
 def make_service(folder: Path, admission: Admission, *, same_machine: bool) -> ASGIApp:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_training.builtin_runtimes import HERE
-from airflow_training.cloud.environment import MatchedEnvironment, match_environment
+from airflow_training.cloud.environment import match_environment, prepare_environment
 from airflow_training.cloud.protocol import (
     MissingContent,
     SubmissionAnswer,
@@ -25,8 +25,10 @@ from airflow_training.cloud.protocol import (
 from airflow_training.cloud.service.admission import Admission
 from airflow_training.cloud.service.content import ContentFolder, PackWriter, digest_of
 from airflow_training.cloud.service.jobs import job_document
+from airflow_training.cloud.service.launching import run_key
 from airflow_training.cloud.service.layout import check_tree, lay_out
 from airflow_training.control.model import Event
+from airflow_training.environments import Match, PreparedEnvironment
 from airflow_training.errors import InputError
 
 __all__ = ["RunLauncher", "Submissions"]
@@ -58,8 +60,8 @@ class RunLauncher(Protocol):
         state_folder: Path,
         by: str,
         events: Sequence[Event],
-    ) -> str:
-        """Store the run and drive it, once however often this is called; returns its uid.
+    ) -> None:
+        """Store the run and drive it, once however often this is called.
 
         `events`: what stands at the beginning of its story. Raises InputError for what is refused.
         """
@@ -71,7 +73,7 @@ class Submissions:
     def __init__(
         self, folder: Path, admission: Admission, launcher: RunLauncher, *, same_machine: bool
     ) -> None:
-        """`same_machine`: only this machine's user submits, whose data and interpreters are here."""
+        """`same_machine`: only this machine's user submits, whose data is here."""
         self._folder = folder
         self._admission = admission
         self._launcher = launcher
@@ -102,7 +104,11 @@ class Submissions:
                 by=account,
             )
             grant = self._admission.reserve(account, submission, request)
-        environment = self._environment(request)
+        try:
+            environment = self._environment(request)
+        except InputError:
+            self._admission.release(account, submission)
+            raise
         missing = () if started else self._missing(submission, request)
         if known is None:
             self._write(
@@ -140,8 +146,8 @@ class Submissions:
         folder = self._run_folder(known.run_id)
         state_folder = self._state_folder(submission)
         with _locked(state_folder / "lock"):
-            manifest, environment = self._manifest(request), self._environment(request)
-            if manifest is None or environment is None or self._missing(submission, request):
+            manifest, found = self._manifest(request), self._environment(request)
+            if manifest is None or found is None or self._missing(submission, request):
                 raise InputError.of(
                     code="missing",
                     field="content",
@@ -151,15 +157,16 @@ class Submissions:
             if not known.started:
                 self._verify(request, manifest)
                 lay_out(manifest, folder, self.content, link_data=self._same_machine)
-            uid = self._launcher.begin(
-                self._job(request, interpreter=environment.interpreter, folder=folder),
+            ready = prepare_environment(found)
+            self._admission.attach(account, submission, run_key(known.run_id).uid)
+            self._launcher.begin(
+                self._job(request, interpreter=str(ready.python), folder=folder),
                 run_id=known.run_id,
                 folder=folder,
                 state_folder=state_folder,
                 by=account,
-                events=_events(known, environment),
+                events=_events(known, found, ready),
             )
-            self._admission.started(account, submission, uid)
             self._write(
                 _KnownSubmission(
                     id=submission,
@@ -205,12 +212,12 @@ class Submissions:
     ) -> Mapping[str, Any]:
         return job_document(request, interpreter=interpreter, folder=folder, runtime=HERE)
 
-    def _environment(self, request: SubmissionRequest) -> MatchedEnvironment | None:
+    def _environment(self, request: SubmissionRequest) -> Match | None:
         """What it runs in; None while its record is missing. Raises InputError with the difference."""
         record = self._document(request.environment)
         if record is None:
             return None
-        return match_environment(record, same_machine=self._same_machine)
+        return match_environment(record)
 
     def _missing(self, submission: str, request: SubmissionRequest) -> Sequence[MissingContent]:
         """What has to come next: first what describes the content, then the content."""
@@ -289,7 +296,7 @@ class Submissions:
             _replace(index, {"submission": known.id})
 
 
-def _events(known: _KnownSubmission, environment: MatchedEnvironment) -> Sequence[Event]:
+def _events(known: _KnownSubmission, found: Match, ready: PreparedEnvironment) -> Sequence[Event]:
     """What is recorded with the run, once."""
     request, now = known.request, time.time()
     command = request.command
@@ -306,13 +313,15 @@ def _events(known: _KnownSubmission, environment: MatchedEnvironment) -> Sequenc
             "submission": known.id,
         },
     )
-    ready = Event(
+    installed = f"; installed: {', '.join(ready.installed)}" if ready.installed else ""
+    document = {key: each for key, each in found.to_json().items() if key != "requirements"}
+    prepared = Event(
         at=now,
         reason="EnvironmentReady",
-        message=environment.description,
-        data={"interpreter": environment.interpreter},
+        message=f"{found.description}{installed}",
+        data={**document, **ready.to_json()},
     )
-    return [submitted, ready]
+    return [submitted, prepared]
 
 
 def _replace(path: Path, document: Mapping[str, Any]) -> None:

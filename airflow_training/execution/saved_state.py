@@ -111,7 +111,7 @@ def restore_state(
     for name, tensor in held:
         if id(tensor) in updated and name in state["optimizer"]:
             optimizer.state[tensor] = {
-                key: torch_state._as_living(value, tensor)
+                key: torch_state.place_like(value, tensor)
                 for key, value in state["optimizer"][name].items()
             } | {key: value for (owner, key), value in plain.items() if owner == name}
     document = found.state()

@@ -31,10 +31,12 @@ def try_passes(
     import torch.distributed as dist
 
     kept = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
-    failure: dict[str, Any] | None = None
+    failure: InputError | dict[str, Any] | None = None
     with torch.random.fork_rng(), _visited(modules) as visited:
         try:
             passes()
+        except InputError as error:
+            failure = error
         except Exception as error:  # noqa: BLE001 - whatever torch and the user's code raise
             failure = _told(error, visited, plan)
     with torch.no_grad():
@@ -47,6 +49,8 @@ def try_passes(
         failures = [None] * dist.get_world_size()
         dist.all_gather_object(failures, failure)
     told = next((each for each in failures if each is not None), None)
+    if isinstance(told, InputError):
+        raise told
     if told is not None:
         raise InputError.of(**told)
 

@@ -156,8 +156,10 @@ def sum_shared_gradients(
             if stage in stages
         ]
         for parameter in held:
-            if hasattr(parameter.grad, "redistribute"):  # torch may leave it a sum that is not done
-                parameter.grad = parameter.grad.redistribute(placements=parameter.placements)
+            grad: Any = parameter.grad
+            if hasattr(grad, "redistribute"):  # torch may leave it a sum that is not done
+                placed: Any = parameter
+                parameter.grad = grad.redistribute(placements=placed.placements)
         grads = [_local(parameter.grad) for parameter in held if parameter.grad is not None]
         total = torch.stack(grads).sum(0) if grads else None
         everywhere: list[Any] = [None] * dist.get_world_size(group)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.execution.execution_plan import ExecutionPlan
+from airflow_training.execution.forwarding import cuda_devices
 from airflow_training.execution.microbatches import take_rows
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def screen_loss(
         whole = isinstance(value, torch.Tensor) and value.dim() and len(value) == size
         return value[begin:end] if whole else value
 
-    with torch.random.fork_rng(), torch.no_grad():
+    with torch.random.fork_rng(cuda_devices([module])), torch.no_grad():
         output = copy.deepcopy(module)(*inputs)
         losses = []
         for part in ((0, 2 * half), (0, half), (half, 2 * half)):
@@ -143,7 +144,7 @@ def _changed_modules(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Iterat
 
     trial = copy.deepcopy(module)
     before = {name: buffer.clone() for name, buffer in trial.named_buffers()}
-    with torch.random.fork_rng(), torch.no_grad():
+    with torch.random.fork_rng(cuda_devices([module])), torch.no_grad():
         trial(*inputs)
     changed = dict.fromkeys(
         name.rpartition(".")[0]
@@ -162,8 +163,7 @@ def _random_modules(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Iterato
     names = {inner: name for name, inner in trial.named_modules()}
 
     def generators() -> list[torch.Tensor]:
-        on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-        return [torch.get_rng_state(), *on_devices]
+        return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, cuda_devices([module]))]
 
     def enter(inner: torch.nn.Module, _: Any) -> None:
         before[names[inner]] = generators()
@@ -177,7 +177,7 @@ def _random_modules(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Iterato
     for inner in names:
         inner.register_forward_pre_hook(enter)
         inner.register_forward_hook(leave)
-    with torch.random.fork_rng(), torch.no_grad():
+    with torch.random.fork_rng(cuda_devices([module])), torch.no_grad():
         trial(*inputs)
     yield from found.items()
 
@@ -223,7 +223,7 @@ def _batch_modules(
     for inner in names:
         inner.register_forward_hook(leave)
     start = copy.deepcopy(dict(trial.named_buffers()))
-    with torch.random.fork_rng(), torch.no_grad():
+    with torch.random.fork_rng(cuda_devices([module])), torch.no_grad():
         for rows in (slice(0, 2 * half), slice(0, half), slice(half, 2 * half)):
             for name, buffer in trial.named_buffers():
                 buffer.copy_(start[name])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError
 from airflow_training.execution.execution_plan import ExecutionPlan
+from airflow_training.execution.forwarding import cuda_devices
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +33,7 @@ def try_passes(
 
     kept = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
     failure: InputError | dict[str, Any] | None = None
-    with torch.random.fork_rng(), _visited(modules) as visited:
+    with torch.random.fork_rng(cuda_devices(modules)), _visited(modules) as visited:
         try:
             passes()
         except InputError as error:

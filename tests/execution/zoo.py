@@ -93,7 +93,7 @@ class ResidualBlock(nn.Module):
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.second(functional.relu(self.norm(self.first(x))))
+        return x + self.second(functional.relu(self.norm(self.first(x))))  # type: ignore[no-any-return]
 
 
 class ResNet(nn.Module):

@@ -39,6 +39,8 @@ def try_passes(
         except InputError as error:
             failure = error
         except Exception as error:  # noqa: BLE001 - whatever torch and the user's code raise
+            if plan.devices == 1:
+                raise  # no split is the cause: the traceback says where the module's own code is wrong
             failure = _told(error, visited, plan)
     with torch.no_grad():
         for buffer, value in kept:

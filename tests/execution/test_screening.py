@@ -34,7 +34,9 @@ def test_a_batch_norm_on_replicas_of_stages_is_refused_and_on_replicas_alone_it_
     module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4))
     screen_module(module, (torch.randn(4, 4),), REPLICAS)
     assert list(refused(module, STAGES)) == ["1"]
-    assert torch.equal(module[1].running_mean, torch.zeros(4))  # the module itself did not run
+    assert torch.equal(
+        module.get_buffer("1.running_mean"), torch.zeros(4)
+    )  # the module itself did not run
 
 
 class Centre(nn.Module):
@@ -141,6 +143,11 @@ def test_an_optimizer_of_other_parameters_than_it_was_given_is_refused():
     others = nn.Linear(4, 4)
     with pytest.raises(InputError, match="2 of its parameters are not among the 2"):
         make_training(optimizer=lambda _: torch.optim.SGD(others.parameters()))
+
+
+def test_an_error_of_the_modules_own_is_not_blamed_on_a_split():
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        make_training(model=nn.Linear(3, 4))
 
 
 def test_a_module_stays_in_the_mode_it_is_in():

@@ -325,6 +325,19 @@ class Spare(nn.Module):
         return self.head(functional.relu(self.first(x)))  # type: ignore[no-any-return]
 
 
+class Mixed(nn.Module):
+    """Its result for a sample depends on the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.first(x))
+        return self.head(x - x.mean(0) / 2)  # type: ignore[no-any-return]
+
+
 ZOO: dict[str, Specimen] = {
     "mlp": Specimen(make=mlp, inputs=_vectors),
     "cnn": Specimen(make=cnn, inputs=_images),
@@ -338,6 +351,7 @@ ZOO: dict[str, Specimen] = {
     "u-net": Specimen(make=UNet, inputs=_images, positions=64),
     "frozen-norm": Specimen(make=FrozenNorm, inputs=_vectors),
     "padded": Specimen(make=Padded, inputs=_words, positions=LENGTH),
+    "mixed": Specimen(make=Mixed, inputs=_vectors),
     "spare": Specimen(make=Spare, inputs=_vectors),
     "two-tower": Specimen(make=TwoTower, inputs=_two_ids),
 }

@@ -38,7 +38,7 @@ def try_passes(
             passes()
         except InputError as error:
             failure = error
-        except Exception as error:  # noqa: BLE001 - whatever torch and the user's code raise
+        except Exception as error:
             if plan.devices == 1:
                 raise  # no split is the cause: the traceback says where the module's own code is wrong
             failure = _told(error, visited, plan)

@@ -250,6 +250,12 @@ def _pipelined(
     group = mesh["pp"].get_group()
     rank = mesh.get_local_rank("pp")
     device = next(model.parameters()).device
+    read = {
+        names.get(name)
+        for index in range(plan.stages)
+        for name, _ in pipe.get_stage_module(index).named_buffers()
+    }
+    unread = {name: buffer for name, buffer in model.named_buffers() if name not in read}
     stages: list[StageModule] = []
     runtimes: list[Any] = []
     feed = InputFeed()
@@ -267,7 +273,8 @@ def _pipelined(
         own = {name: splits.get(first) for name, first in here.items()}
         dressed = _dressed(module, plan, mesh, own)
         feed.attach(module, index)
-        stages.append(StageModule(index=index, run=dressed, bare=module, names=here))
+        kept = unread if index == 0 else {}
+        stages.append(StageModule(index=index, run=dressed, bare=module, names=here, unread=kept))
         runtimes.append(pipe.build_stage(index, device, group))
 
     run = PipelineRun(

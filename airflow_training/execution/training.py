@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.checkpoints.checkpointer import distributed
@@ -42,6 +42,8 @@ class StageModule:
     """The module itself, with the parameters' own names."""
     names: Mapping[str, str]
     """Name of a parameter or buffer here -> its first name in the user's module."""
+    unread: Mapping[str, Any] = field(default_factory=dict)
+    """Buffers that no stage of a pipeline reads, by name: the first stage keeps them for checkpoints."""
 
 
 class DistributedTraining:
@@ -84,7 +86,7 @@ class DistributedTraining:
             for named in (stage.bare.named_parameters(), stage.bare.named_buffers())
             for name, tensor in named
             if name in stage.names
-        ]
+        ] + [each for stage in stages for each in stage.unread.items()]
         """What this rank holds a part of, split as the optimizer has it: `fully_shard` puts others there in a step."""
 
     def step(self, batch: Any) -> torch.Tensor:

@@ -45,6 +45,7 @@ def test_two_ranks_train_as_one():
             ("gpt", plan(pp=2, virtual_stages=2)),
             ("frozen-norm", plan(dp=2)),
             ("padded", plan(tp=2)),
+            ("frozen-norm", plan(pp=2)),
             ("spare", plan(dp=2, zero=1)),
         ],
     )

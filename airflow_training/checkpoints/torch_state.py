@@ -281,11 +281,11 @@ def _apply_module(module: Any, state: Tree, buffers: Tree) -> None:
     named = dict(module.named_buffers())
     own = {key: value for key, value in state.items() if key not in buffers}
     both = {**own, **{key: value for key, value in buffers.items() if key in living}}
-    module.load_state_dict({key: _as_living(value, living.get(key)) for key, value in both.items()})
+    module.load_state_dict({key: place_like(value, living.get(key)) for key, value in both.items()})
     with torch.no_grad():
         for key in buffers.keys() - living.keys():  # those that are not persistent
             if key in named:
-                named[key].copy_(_as_living(buffers[key], named[key]))
+                named[key].copy_(place_like(buffers[key], named[key]))
 
 
 def _optimizer_state(optimizer: Any, state: Tree) -> Tree:
@@ -294,7 +294,7 @@ def _optimizer_state(optimizer: Any, state: Tree) -> Tree:
     return {
         **state,
         "state": {
-            number: {key: _as_living(value, parameters[number]) for key, value in entry.items()}
+            number: {key: place_like(value, parameters[number]) for key, value in entry.items()}
             if isinstance(number, int) and number < len(parameters)
             else entry
             for number, entry in state["state"].items()
@@ -306,7 +306,7 @@ def _parameters(optimizer: Any) -> list[Any]:
     return [tensor for group in optimizer.param_groups for tensor in group["params"]]
 
 
-def _as_living(value: Any, living: Any) -> Any:
+def place_like(value: Any, living: Any) -> Any:
     """Return a DTensor laid out as the living one for what came as `Shard`, else the value."""
     if not isinstance(value, Shard):
         return value

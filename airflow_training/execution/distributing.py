@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow_training.errors import InputError
 from airflow_training.execution.execution_plan import ExecutionPlan, read_plan
 from airflow_training.execution.mesh import make_mesh, world_size
-from airflow_training.execution.microbatches import repeat_rows, split_batch
+from airflow_training.execution.microbatches import (
+    check_tensors,
+    move_tensors,
+    repeat_rows,
+    split_batch,
+    take_rows,
+)
 from airflow_training.execution.parameter_splits import split_dimensions
 from airflow_training.execution.pipeline_stages import (
     PipelineRun,
@@ -21,7 +27,7 @@ from airflow_training.execution.pipeline_stages import (
 from airflow_training.execution.precision import autocast_forward, set_precision
 from airflow_training.execution.recomputation import recompute_activations
 from airflow_training.execution.replicas import blocks, replica_axis, replicate_module
-from airflow_training.execution.screening import screen_module
+from airflow_training.execution.screening import screen_loss, screen_module
 from airflow_training.execution.stage_inputs import InputFeed, read_given
 from airflow_training.execution.tensor_parallel import (
     distribute_parameters,
@@ -55,7 +61,7 @@ def distribute(
     Args:
         model: as for one device; it is changed in place. Rank 0's weights count.
         loss: of the module's output and the target: a scalar, a mean over samples.
-        optimizer: makes the optimizer of the parameters it is given: those that this rank holds a part of.
+        optimizer: makes the optimizer of the list of parameters it is given: those that this rank holds a part of.
         example: a batch, a pair of inputs and target; it is looked at and not trained on. Dimension 0 is the batch.
         plan: a plan or its file; None takes the file that `PLAN_FILE` names, and without that there is no split.
         randomness: `independent` lets modules draw random numbers that differ from those of the serial training.
@@ -69,6 +75,7 @@ def distribute(
     """
     chosen = _chosen(plan)
     inputs, target = split_batch(example)
+    _check_loss(loss)
     if chosen is None:
         stage = StageModule(index=0, run=model, bare=model, names=_names(model))
         return DistributedTraining(
@@ -76,18 +83,23 @@ def distribute(
             mesh=None,
             stages=[stage],
             loss=loss,
-            optimizer=optimizer(model.parameters()),
+            optimizer=_make_optimizer(optimizer, list(model.parameters())),
             root=root,
             every=every,
         )
     device_type = next(model.parameters()).device.type
     mesh = make_mesh(chosen, device_type)
     set_precision(model, chosen.precision, device_type)
-    model.train()
-    small = _like(model, repeat_rows(inputs, chosen.micro_batch))
-    screen_module(model, small, chosen, random_allowed=randomness == "independent")
     if mesh is not None:
         _broadcast(model)
+    small = _like(model, repeat_rows(inputs, chosen.micro_batch))
+    shared = slice(0, chosen.micro_batch * chosen.dp)
+    seen, (expected,) = (
+        _like(model, take_rows(inputs, shared)),
+        _like(model, (take_rows(target, shared),)),
+    )
+    screen_module(model, seen, chosen, random_allowed=randomness == "independent")
+    screen_loss(model, seen, expected, loss, chosen)
     view = _view(model, small) if chosen.tp > 1 or chosen.pp > 1 else None
     splits = _splits(model, view, chosen)
     pipeline: PipelineRun | None = None
@@ -100,7 +112,9 @@ def distribute(
         mesh=mesh,
         stages=stages,
         loss=loss,
-        optimizer=optimizer([each for stage in stages for each in stage.bare.parameters()]),
+        optimizer=_make_optimizer(
+            optimizer, [each for stage in stages for each in stage.bare.parameters()]
+        ),
         pipeline=pipeline,
         root=root,
         every=every,
@@ -113,6 +127,7 @@ def distribute(
             else:
                 whole = repeat_rows((*inputs, target), chosen.global_batch)
                 training.accumulate(whole[:-1], whole[-1])
+                _check_used(stages[0])
 
     if pipeline is None or chosen.tp > 1:
         try_passes([stage.bare for stage in stages], passes, chosen)
@@ -122,7 +137,7 @@ def distribute(
 def _chosen(plan: ExecutionPlan | str | os.PathLike[str] | None) -> ExecutionPlan | None:
     if isinstance(plan, ExecutionPlan):
         return plan
-    path = plan if plan is not None else os.environ.get("PLAN_FILE")
+    path = plan if plan is not None else os.environ.get("PLAN_FILE") or None
     if path is not None:
         return read_plan(Path(path))
     if world_size() > 1:
@@ -133,6 +148,56 @@ def _chosen(plan: ExecutionPlan | str | os.PathLike[str] | None) -> ExecutionPla
             hint="give the job a plan with `apply: [replicas, env, microBatch]`, or `plan=` here",
         )
     return None
+
+
+def _check_loss(loss: Callable[..., Any]) -> None:
+    parameters = getattr(loss, "parameters", None)
+    if callable(parameters) and any(each.requires_grad for each in parameters()):
+        raise InputError.of(
+            code="LossHasParameters",
+            field="loss",
+            message=f"{type(loss).__name__} has parameters of its own, which nothing would train",
+            hint="make them part of the module",
+        )
+
+
+def _make_optimizer(make: Callable[..., Any], parameters: list[Any]) -> Any:
+    import torch
+
+    made = make(parameters)
+    given = {id(each) for each in parameters}
+    foreign = sum(id(each) not in given for group in made.param_groups for each in group["params"])
+    if foreign:
+        raise InputError.of(
+            code="ForeignParameters",
+            field="optimizer",
+            message=f"{foreign} of its parameters are not among the {len(parameters)} that it was given",
+            hint="the function takes the parameters as its argument: those of the module itself are no longer trained",
+        )
+    if isinstance(made, torch.optim.LBFGS):
+        raise InputError.of(
+            code="OptimizerNotSplit",
+            field="optimizer",
+            message="LBFGS evaluates the module within its step, and looks at all parameters together",
+            hint="take one that treats parameters one by one, such as AdamW",
+        )
+    return made
+
+
+def _check_used(stage: StageModule) -> None:
+    """Check, after passes, that DistributedDataParallel has a gradient of every parameter to wait for."""
+    unused = [
+        name
+        for name, parameter in stage.bare.named_parameters()
+        if parameter.requires_grad and parameter.grad is None
+    ]
+    if unused and stage.run is not stage.bare:
+        raise InputError.of(
+            code="UnusedParameter",
+            field=unused[0],
+            message=f"the loss does not depend on {', '.join(unused)}, and plain replicas wait for each gradient",
+            hint="freeze what is not trained (`requires_grad_(False)`), or take a plan with zero 1",
+        )
 
 
 def _stage(
@@ -179,11 +244,18 @@ def _pipelined(
     loss: Any,
 ) -> tuple[list[StageModule], PipelineRun]:
     """Make this rank's stages, and what runs them."""
+    check_tensors(inputs)
     names = _names(model)
     pipe, shared, places = cut_module(model, inputs, view, plan)
     group = mesh["pp"].get_group()
     rank = mesh.get_local_rank("pp")
     device = next(model.parameters()).device
+    read = {
+        names.get(name)
+        for index in range(plan.stages)
+        for name, _ in pipe.get_stage_module(index).named_buffers()
+    }
+    unread = {name: buffer for name, buffer in model.named_buffers() if name not in read}
     stages: list[StageModule] = []
     runtimes: list[Any] = []
     feed = InputFeed()
@@ -201,7 +273,8 @@ def _pipelined(
         own = {name: splits.get(first) for name, first in here.items()}
         dressed = _dressed(module, plan, mesh, own)
         feed.attach(module, index)
-        stages.append(StageModule(index=index, run=dressed, bare=module, names=here))
+        kept = unread if index == 0 else {}
+        stages.append(StageModule(index=index, run=dressed, bare=module, names=here, unread=kept))
         runtimes.append(pipe.build_stage(index, device, group))
 
     run = PipelineRun(
@@ -278,14 +351,8 @@ def _names(model: torch.nn.Module) -> dict[str, str]:
     }
 
 
-def _like(model: torch.nn.Module, values: tuple[Any, ...]) -> tuple[Any, ...]:
-    like = next(model.parameters())
-    return tuple(
-        value.to(like.device, like.dtype if value.is_floating_point() else None)
-        if hasattr(value, "is_floating_point")
-        else value
-        for value in values
-    )
+def _like(model: torch.nn.Module, values: tuple[Any, ...]) -> Any:
+    return move_tensors(values, next(model.parameters()))
 
 
 def _broadcast(model: torch.nn.Module) -> None:

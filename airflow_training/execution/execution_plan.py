@@ -16,8 +16,8 @@ from airflow_training.errors import InputError, Problem
 
 __all__ = ["ExecutionPlan", "check_world", "plan_of", "read_plan"]
 
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp64")
-"""Kinds of numbers that torch computes with here; fp64 is for comparing runs."""
+PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
+"""Kinds of numbers that torch computes with here; fp64 is for comparing runs. fp16 would need its loss scaled."""
 SCHEDULES: Mapping[str, str] = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",
@@ -185,6 +185,12 @@ def _contradictions(plan: ExecutionPlan) -> Iterator[Problem]:
     if plan.pp > 1 and plan.schedule == "zero-bubble" and plan.recompute != "none":
         message = "zero-bubble schedules split the backward pass, which recomputation cannot follow"
         yield _problem("recompute", message, plan.recompute, ("none",))
+    rounds = max(1, plan.micro_batches // plan.pp)
+    if plan.torch_schedule in ("Interleaved1F1B", "InterleavedZeroBubble") and (
+        plan.micro_batches % rounds
+    ):
+        message = f"{plan.micro_batches} micro-batches are not {rounds} equal rounds over {plan.pp} stages"
+        yield _problem("micro_batch", message, plan.micro_batch)
     if plan.cp > 1:
         message = "attention over a sequence that ranks share is not carried out"
         yield _problem("cp", message, plan.cp, (1,))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["wrap_forward"]
+__all__ = ["cuda_devices", "wrap_forward"]
 
 
 def wrap_forward(module: torch.nn.Module, wrap: Callable[[Callable[..., Any]], Any]) -> None:
@@ -18,3 +18,9 @@ def wrap_forward(module: torch.nn.Module, wrap: Callable[[Callable[..., Any]], A
         return type(module).forward(module, *args, **kwargs)  # torch.fx writes it anew now and then
 
     module.forward = wrap(module.__dict__.get("forward", bare))
+
+
+def cuda_devices(modules: Iterable[torch.nn.Module]) -> list[torch.device]:
+    """List the CUDA devices that hold parameters: whose generators modules draw from; others stay untouched."""
+    found = (each.device for module in modules for each in module.parameters())
+    return list(dict.fromkeys(device for device in found if device.type == "cuda"))

@@ -6,7 +6,7 @@ r-th part. So the serial training with the same micro-batches sees the same samp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError
@@ -15,7 +15,20 @@ from airflow_training.execution.execution_plan import ExecutionPlan
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["as_inputs", "micro_batch_rows", "repeat_rows", "split_batch", "take_rows"]
+__all__ = [
+    "as_inputs",
+    "check_rows",
+    "check_same",
+    "check_tensors",
+    "micro_batch_rows",
+    "move_tensors",
+    "repeat_rows",
+    "split_batch",
+    "take_rows",
+]
+
+_LEFT_OUT = -100
+"""What torch's losses leave out by default (`ignore_index`)."""
 
 
 def micro_batch_rows(plan: ExecutionPlan, replica: int) -> list[slice]:
@@ -50,16 +63,130 @@ def as_inputs(given: Any) -> tuple[Any, ...]:
     return tuple(given) if isinstance(given, tuple | list) else (given,)
 
 
-def take_rows(values: Sequence[Any], rows: slice) -> tuple[Any, ...]:
-    """Return the rows of every tensor."""
-    return tuple(value[rows] if hasattr(value, "shape") else value for value in values)
+def take_rows(values: Any, rows: slice) -> Any:
+    """Return the rows of every tensor, in whatever tuples, lists and mappings they are."""
+    from torch.utils._pytree import tree_map
+
+    return tree_map(lambda value: value[rows] if hasattr(value, "shape") else value, values)
 
 
-def repeat_rows(values: Sequence[Any], count: int) -> tuple[Any, ...]:
+def repeat_rows(values: Any, count: int) -> Any:
     """Return the tensors with `count` rows: theirs, again and again."""
     import torch
+    from torch.utils._pytree import tree_map
 
     def stretched(value: torch.Tensor) -> torch.Tensor:
         return value[torch.arange(count, device=value.device) % len(value)]
 
-    return tuple(stretched(value) if hasattr(value, "shape") else value for value in values)
+    return tree_map(lambda value: stretched(value) if hasattr(value, "shape") else value, values)
+
+
+def check_rows(plan: ExecutionPlan, inputs: tuple[Any, ...], target: Any) -> None:
+    """Check that every tensor of a step's batch has the plan's samples along dimension 0.
+
+    Targets of -100 are what `cross_entropy` leaves out of its mean: each replica has to have as many.
+
+    Raises:
+        InputError: names the tensor, as of `inputs[0]['mask']` or `target`.
+
+    """
+    import torch
+    from torch.utils._pytree import keystr, tree_flatten_with_path
+
+    for part, values in (("inputs", inputs), ("target", target)):
+        for path, value in tree_flatten_with_path(values)[0]:
+            if isinstance(value, Mapping):
+                raise InputError.of(
+                    code="BadBatch",
+                    field=f"{part}{keystr(path)}",
+                    message=f"{type(value).__name__} is a mapping that torch does not look into",
+                    hint="give it as dict(...)",
+                )
+            if not hasattr(value, "shape"):
+                continue
+            count = len(value) if len(value.shape) else 0
+            name = f"{part}{keystr(path)}"
+            if count != plan.global_batch:
+                raise InputError.of(
+                    code="BadBatch",
+                    field=name,
+                    message=f"{count} samples, and a step of the plan has {plan.global_batch}",
+                    value=count,
+                    allowed=(plan.global_batch,),
+                    hint="every rank gives the whole batch; the plan says which part it trains on",
+                )
+    if plan.dp == 1 or not isinstance(target, torch.Tensor) or target.is_floating_point():
+        return
+    left_out = (target == _LEFT_OUT).reshape(plan.micro_batches, plan.dp, -1).sum(-1)
+    if bool((left_out != left_out[:, :1]).any()):
+        raise InputError.of(
+            code="UnevenTargets",
+            field="target",
+            message=f"replicas have unlike numbers of targets {_LEFT_OUT}, which a mean leaves out",
+            hint="take dp 1, or a loss that is a mean over samples of the same weight",
+        )
+
+
+def check_same(batch: Any) -> None:
+    """Check that all ranks were given the same batch; all of them call it.
+
+    Raises:
+        InputError: on all of them, with the first rank whose batch is another.
+
+    """
+    import torch.distributed as dist
+
+    marks: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(marks, _checksums(batch))
+    other = next((rank for rank, mark in enumerate(marks) if mark != marks[0]), None)
+    if other is not None:
+        raise InputError.of(
+            code="UnlikeBatches",
+            field="batch",
+            message=f"rank {other} was given another batch than rank 0",
+            value=other,
+            hint="every rank gives the same whole batch: let samplers draw from the same seed, without a rank",
+        )
+
+
+def _checksums(batch: Any) -> list[int]:
+    """Return for each tensor a number of its bytes and their order, the same on every machine."""
+    import torch
+
+    sums = []
+    for value in torch.utils._pytree.tree_leaves(batch):
+        if isinstance(value, torch.Tensor):
+            octets = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).long()
+            sums.append(int((octets * (torch.arange(len(octets)) % 65521 + 1)).sum()))
+    return sums
+
+
+def check_tensors(values: Sequence[Any]) -> None:
+    """Check that what a pipeline cuts into micro-batches are tensors: inputs, and the target.
+
+    Raises:
+        InputError: one is something else.
+
+    """
+    import torch
+
+    for place, value in enumerate(values):
+        if not isinstance(value, torch.Tensor):
+            raise InputError.of(
+                code="NotSplit",
+                field=f"batch[{place}]",
+                message=f"{type(value).__name__} is no tensor, and a pipeline cuts tensors only",
+                hint="give several inputs as a tuple of tensors, or take a plan with pp 1",
+            )
+
+
+def move_tensors(values: Any, like: torch.Tensor) -> Any:
+    """Bring tensors to the device, and floats into the type, of a parameter."""
+    from torch.utils._pytree import tree_map
+
+    def moved(value: Any) -> Any:
+        if not hasattr(value, "is_floating_point"):
+            return value
+        return value.to(like.device, like.dtype if value.is_floating_point() else None)
+
+    return tree_map(moved, values)

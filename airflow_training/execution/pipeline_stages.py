@@ -155,6 +155,11 @@ def sum_shared_gradients(
             for stage, name in each.names.items()
             if stage in stages
         ]
+        for parameter in held:
+            grad: Any = parameter.grad
+            if hasattr(grad, "redistribute"):  # torch may leave it a sum that is not done
+                placed: Any = parameter
+                parameter.grad = grad.redistribute(placements=placed.placements)
         grads = [_local(parameter.grad) for parameter in held if parameter.grad is not None]
         total = torch.stack(grads).sum(0) if grads else None
         everywhere: list[Any] = [None] * dist.get_world_size(group)
@@ -204,6 +209,14 @@ def _insert_cuts(
         if source.op == "get_attr" and str(source.target) in canonical
     ]
     names = [name for _, name in reads]
+    unread = sorted(set(canonical.values()) - set(names))
+    if unread:
+        raise InputError.of(
+            code="UnusedParameter",
+            field=unread[0],
+            message=f"forward does not read {', '.join(unread)}, which then lie on no stage",
+            hint="take them out of the module, or a plan with pp 1",
+        )
     starts = find_stage_starts(view, names, stages=plan.stages, stage_layers=plan.stage_layers)
     feed_later_stages(traced, reads[starts[0]][0])
     for place in starts:

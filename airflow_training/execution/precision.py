@@ -23,7 +23,7 @@ def set_precision(module: torch.nn.Module, precision: str, device_type: str) -> 
     """
     import torch
 
-    if precision in ("fp16", "tf32") and device_type != "cuda":
+    if precision == "tf32" and device_type != "cuda":
         raise InputError.of(
             code="NoPrecision",
             field="strategy.precision",
@@ -38,12 +38,12 @@ def set_precision(module: torch.nn.Module, precision: str, device_type: str) -> 
 
 
 def autocast_forward(module: torch.nn.Module, precision: str, device_type: str) -> None:
-    """Let a module compute in bf16 or fp16 where torch holds that for safe, and return fp32."""
+    """Let a module compute in bf16 where torch holds that for safe, and return fp32."""
     import torch
 
-    if precision not in ("bf16", "fp16"):
+    if precision != "bf16":
         return
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float16
+    dtype = torch.bfloat16
 
     def widen(value: Any) -> Any:
         return value.float() if getattr(value, "dtype", None) == dtype else value

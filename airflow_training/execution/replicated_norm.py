@@ -9,7 +9,10 @@ import torch.distributed as dist
 from torch.distributed.nn import functional
 from torch.distributed.tensor import DTensor, Replicate
 
-__all__ = ["ReplicatedBatchNorm", "replicate_batch_norms"]
+__all__ = ["BATCH_NORMS", "ReplicatedBatchNorm", "replicate_batch_norms"]
+
+BATCH_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
+"""What is replaced: these and no class derived from them, whose forward pass may be another."""
 
 
 class ReplicatedBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
@@ -22,7 +25,7 @@ class ReplicatedBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             raise ValueError(f"expected at least 2 dimensions, got {input.dim()}")
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - torch's name
-        if not self.training:
+        if not self.training and self.running_mean is not None:
             return super().forward(input)
         if not isinstance(input, DTensor):
             return self._normalize(input, self.weight, self.bias)
@@ -42,7 +45,7 @@ class ReplicatedBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         mean: Any = self._sum(values.sum(dims)) / count
         centred = values - mean.view(shape)
         variance: Any = self._sum(centred.square().sum(dims)) / count
-        if self.track_running_stats:
+        if self.training and self.running_mean is not None:
             self._follow(mean.detach(), variance.detach() * count / (count - 1))
         result: torch.Tensor = centred / torch.sqrt(variance + self.eps).view(shape)
         if weight is not None and bias is not None:
@@ -64,8 +67,8 @@ class ReplicatedBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
 
 def replicate_batch_norms(module: torch.nn.Module, group: dist.ProcessGroup) -> None:
-    """Let every batch norm of a module see the replicas of `group`; parameters, buffers and names stay."""
+    """Let every batch norm of torch in a module see the replicas of `group`; parameters, buffers and names stay."""
     for inner in module.modules():
-        if isinstance(inner, torch.nn.modules.batchnorm._BatchNorm):
+        if type(inner) in BATCH_NORMS:
             inner.__class__ = ReplicatedBatchNorm
             inner.group = group  # type: ignore[assignment]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.checkpoints import resharding, torch_state, tree
+from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.saver import ResumePoint
 from airflow_training.checkpoints.tree import Shard
 
@@ -57,7 +58,7 @@ def restore_state(
     """Fill parameters, buffers and optimizer from a checkpoint of any split; return the steps that were done.
 
     Raises:
-        CheckpointError: it lacks a part, or a shape is another.
+        CheckpointError: it lacks a part, a shape is another, or the optimizer has other groups of parameters.
 
     """
     import torch
@@ -111,16 +112,19 @@ def restore_state(
     for name, tensor in held:
         if id(tensor) in updated and name in state["optimizer"]:
             optimizer.state[tensor] = {
-                key: torch_state._as_living(value, tensor)
+                key: torch_state.place_like(value, tensor)
                 for key, value in state["optimizer"][name].items()
             } | {key: value for (owner, key), value in plain.items() if owner == name}
     document = found.state()
     if found.mine:
         torch_state.apply_random(document["rng"])
     groups = document["execution"]["groups"]
-    if len(groups) == len(optimizer.param_groups):
-        for group, saved in zip(optimizer.param_groups, groups, strict=True):
-            group.update(saved)
+    if len(groups) != len(optimizer.param_groups):
+        raise CheckpointError(
+            f"the optimizer has {len(optimizer.param_groups)} groups of parameters, the checkpoint {len(groups)}"
+        )
+    for group, saved in zip(optimizer.param_groups, groups, strict=True):
+        group.update(saved)
     return int(document["execution"]["step"])
 
 

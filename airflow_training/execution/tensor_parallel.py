@@ -147,7 +147,7 @@ def _look_up(function: Any, mesh: DeviceMesh, args: tuple[Any, ...], kwargs: Any
     whole = (Replicate(),)
     named = function is torch.nn.functional.embedding
     indices, weight = (args[0], args[1]) if named else (args[1], args[0])
-    special = any(value is not None and value not in (-1, 2.0) for value in args[2:] if value)
+    special = kwargs or any(value and value not in (-1, 2.0) for value in args[2:])
     if not isinstance(weight, DTensor) or weight.placements != (Shard(0),):
         return function(*args, **kwargs).redistribute(mesh, whole)
     if special or 0 in args[2:3]:  # padding and norms go by the place in the whole table

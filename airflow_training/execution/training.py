@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.checkpoints.checkpointer import distributed
 from airflow_training.checkpoints.saver import Saver
-from airflow_training.errors import InputError
 from airflow_training.execution.execution_plan import ExecutionPlan
-from airflow_training.execution.microbatches import micro_batch_rows, split_batch, take_rows
+from airflow_training.execution.microbatches import (
+    check_rows,
+    check_same,
+    check_tensors,
+    micro_batch_rows,
+    move_tensors,
+    split_batch,
+    take_rows,
+)
 from airflow_training.execution.pipeline_stages import PipelineRun, sum_shared_gradients
 from airflow_training.execution.replicas import replica_axis, sync_gradients
 from airflow_training.execution.saved_state import capture_state, restore_state
@@ -35,6 +42,8 @@ class StageModule:
     """The module itself, with the parameters' own names."""
     names: Mapping[str, str]
     """Name of a parameter or buffer here -> its first name in the user's module."""
+    unread: Mapping[str, Any] = field(default_factory=dict)
+    """Buffers that no stage of a pipeline reads, by name: the first stage keeps them for checkpoints."""
 
 
 class DistributedTraining:
@@ -70,13 +79,14 @@ class DistributedTraining:
         place, agreement = distributed()
         self._saver = Saver(root=root, every=every, place=place, agreement=agreement)
         self._saves = False
+        self._began = False
         self._held = [
             (stage.names[name], tensor)
             for stage in stages
             for named in (stage.bare.named_parameters(), stage.bare.named_buffers())
             for name, tensor in named
             if name in stage.names
-        ]
+        ] + [each for stage in stages for each in stage.unread.items()]
         """What this rank holds a part of, split as the optimizer has it: `fully_shard` puts others there in a step."""
 
     def step(self, batch: Any) -> torch.Tensor:
@@ -85,10 +95,18 @@ class DistributedTraining:
         The loss has to be a mean over samples. A job's checkpoint is saved when it is due, once `restore` was called.
 
         Raises:
-            InputError: the batch is no pair, or has not as many samples as the plan says.
+            InputError: the batch is no pair, has not as many samples as the plan says, or is another on another rank
+                (looked at in the first step).
 
         """
         inputs, target = split_batch(batch)
+        if self.plan is not None:
+            check_rows(self.plan, inputs, target)
+        if self._pipeline is not None:
+            check_tensors((*inputs, target))
+        if self.mesh is not None and not self._began:
+            check_same((inputs, target))  # unlike seeds show at once
+            self._began = True
         self.optimizer.zero_grad()
         with self.rules():
             if self._pipeline is None:
@@ -104,7 +122,7 @@ class DistributedTraining:
     def accumulate(self, inputs: tuple[Any, ...], target: Any) -> torch.Tensor:
         """Run the passes of a step without a pipeline: gradients are those of the mean over micro-batches."""
         stage = self._stages[0]
-        rows = self._rows(target)
+        rows = self._rows()
         total = 0.0
         for number, part in enumerate(rows):
             last = number == len(rows) - 1
@@ -166,7 +184,7 @@ class DistributedTraining:
         import torch
         import torch.distributed as dist
 
-        rows = self._rows(target)
+        rows = self._rows()
         like = next(self._stages[0].bare.parameters())
         own = {each.index: each.bare for each in self._stages}
         parts = [self._moved(take_rows(inputs, part), self._stages[0]) for part in rows]
@@ -193,30 +211,14 @@ class DistributedTraining:
             loss = loss / dist.get_world_size(self._replicas)
         return loss  # type: ignore[no-any-return]
 
-    def _rows(self, target: Any) -> list[slice]:
+    def _rows(self) -> list[slice]:
         if self.plan is None:
             return [slice(None)]
-        if len(target) != self.plan.global_batch:
-            raise InputError.of(
-                code="BadBatch",
-                field="batch",
-                message=f"{len(target)} samples, and a step of the plan has {self.plan.global_batch}",
-                value=len(target),
-                allowed=(self.plan.global_batch,),
-                hint="every rank gives the whole batch; the plan says which part it trains on",
-            )
         return micro_batch_rows(self.plan, self._replica)
 
     def _moved(self, values: Sequence[Any], stage: StageModule) -> tuple[Any, ...]:
         """Bring tensors to the device, and floats into the type, of the parameters."""
-        like = next(stage.bare.parameters())
-
-        def moved(value: Any) -> Any:
-            if not hasattr(value, "to"):
-                return value
-            return value.to(like.device, like.dtype if value.is_floating_point() else None)
-
-        return tuple(moved(value) for value in values)
+        return move_tensors(tuple(values), next(stage.bare.parameters()))  # type: ignore[no-any-return]
 
     def _sync(self, module: Any, *, last: bool) -> AbstractContextManager[Any]:
         if self.plan is None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError
 from airflow_training.execution.execution_plan import ExecutionPlan
+from airflow_training.execution.forwarding import cuda_devices
 
 if TYPE_CHECKING:
     import torch
@@ -31,11 +32,15 @@ def try_passes(
     import torch.distributed as dist
 
     kept = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
-    failure: dict[str, Any] | None = None
-    with torch.random.fork_rng(), _visited(modules) as visited:
+    failure: InputError | dict[str, Any] | None = None
+    with torch.random.fork_rng(cuda_devices(modules)), _visited(modules) as visited:
         try:
             passes()
-        except Exception as error:  # noqa: BLE001 - whatever torch and the user's code raise
+        except InputError as error:
+            failure = error
+        except Exception as error:
+            if plan.devices == 1:
+                raise  # no split is the cause: the traceback says where the module's own code is wrong
             failure = _told(error, visited, plan)
     with torch.no_grad():
         for buffer, value in kept:
@@ -47,6 +52,8 @@ def try_passes(
         failures = [None] * dist.get_world_size()
         dist.all_gather_object(failures, failure)
     told = next((each for each in failures if each is not None), None)
+    if isinstance(told, InputError):
+        raise told
     if told is not None:
         raise InputError.of(**told)
 

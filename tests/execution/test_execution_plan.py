@@ -5,10 +5,17 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
 from airflow_training.errors import InputError
 from airflow_training.execution.execution_plan import ExecutionPlan, check_world, plan_of, read_plan
-from airflow_training.execution.microbatches import micro_batch_rows, split_batch
+from airflow_training.execution.microbatches import (
+    check_rows,
+    check_tensors,
+    micro_batch_rows,
+    split_batch,
+    take_rows,
+)
 from airflow_training.planning.answers.report import strategy_document
 from airflow_training.planning.view.strategy import Strategy
 
@@ -59,6 +66,8 @@ def test_all_mistakes_are_named_at_once():
         ({"pp": 2, "stage_layers": [1, 2, 3]}, "strategy.stage_layers"),
         ({"pp": 2, "schedule": "zero-bubble", "recompute": "full"}, "strategy.recompute"),
         ({"cp": 2}, "strategy.cp"),
+        ({"precision": "fp16"}, "strategy.precision"),
+        ({"global_batch": 10, "pp": 2, "virtual_stages": 2}, "strategy.micro_batch"),
         ({"ep": 2}, "strategy.ep"),
     ],
 )
@@ -107,3 +116,39 @@ def test_a_batch_that_is_no_pair_is_refused():
     assert split_batch([1, 3]) == ((1,), 3)
     with pytest.raises(InputError, match="pair of inputs and target"):
         split_batch((1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "target", "field"),
+    [
+        (
+            ({"words": torch.ones(8, 2), "mask": torch.ones(2, 2)},),
+            torch.ones(8),
+            "inputs[0]['mask']",
+        ),
+        ((torch.ones(8, 2), torch.tensor(1.0)), torch.ones(8), "inputs[1]"),
+        ((torch.ones(8, 2),), torch.ones(4), "target"),
+        ((torch.ones(8, 2),), torch.tensor([0, 1, 2, -100, 0, 1, 2, 3]), "target"),
+    ],
+)
+def test_tensors_that_replicas_cannot_share_evenly_are_refused_by_name(inputs, target, field):
+    plan = ExecutionPlan(global_batch=8, micro_batch=2, dp=2)
+    with pytest.raises(InputError) as caught:
+        check_rows(plan, inputs, target)
+    assert [problem.field for problem in caught.value.problems] == [field]
+
+
+def test_targets_that_every_replica_leaves_out_alike_are_taken():
+    plan = ExecutionPlan(global_batch=8, micro_batch=2, dp=2)
+    check_rows(plan, (torch.ones(8, 2), None), torch.tensor([0, -100, -100, 2, 0, 1, 2, 3]))
+
+
+def test_rows_are_taken_of_tensors_inside_a_mapping():
+    (found,) = take_rows(({"words": torch.arange(8), "flag": True},), slice(2, 4))
+    assert found["words"].tolist() == [2, 3]
+    assert found["flag"] is True
+
+
+def test_a_pipeline_refuses_inputs_that_are_no_tensors():
+    with pytest.raises(InputError, match=r"batch\[1\]: dict is no tensor"):
+        check_tensors((torch.ones(2), {"mask": torch.ones(2)}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from airflow_training.checkpoints import CheckpointError
 from airflow_training.execution import ExecutionPlan, distribute
 from tests.execution.ranks import by_hand, call_ranks, distance, make, make_optimizer
 from tests.execution.zoo import BATCH, ZOO, cross_entropy
@@ -44,3 +45,28 @@ def test_what_four_ranks_saved_two_ranks_go_on_from_in_another_split(tmp_path):
         {name: torch.as_tensor(tensor) for name, tensor in tensors.items()},
     )
     assert distance(found, by_hand("gpt", second)) < 1e-10
+
+
+def train_serially(root, optimizer):
+    training = distribute(
+        make("mlp"),
+        loss=cross_entropy,
+        optimizer=optimizer,
+        example=ZOO["mlp"].batch(0),
+        plan=ExecutionPlan(global_batch=BATCH, micro_batch=BATCH),
+        root=root,
+        every={"steps": 1000},
+    )
+    training.restore()
+    training.step(ZOO["mlp"].batch(0))
+    training.save()
+    training.close()
+
+
+def test_a_checkpoint_of_an_optimizer_with_other_groups_is_refused(tmp_path):
+    train_serially(tmp_path, torch.optim.SGD)
+    with pytest.raises(CheckpointError, match="2 groups of parameters, the checkpoint 1"):
+        train_serially(
+            tmp_path,
+            lambda given: torch.optim.SGD([{"params": given[:2]}, {"params": given[2:]}]),
+        )

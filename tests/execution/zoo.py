@@ -93,7 +93,7 @@ class ResidualBlock(nn.Module):
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.second(functional.relu(self.norm(self.first(x))))
+        return x + self.second(functional.relu(self.norm(self.first(x))))  # type: ignore[no-any-return]
 
 
 class ResNet(nn.Module):
@@ -287,6 +287,57 @@ class TwoTower(nn.Module):
         return self.head(self.user(self.users(users)) * self.item(self.items(items)))  # type: ignore[no-any-return]
 
 
+class FrozenNorm(nn.Module):
+    """A batch norm that stays as it was trained, as in fine-tuning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.norm = nn.BatchNorm1d(WIDTH).eval()
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(self.first(x)))  # type: ignore[no-any-return]
+
+
+class Padded(nn.Module):
+    """A table whose first row is for padding and gets no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(WORDS, WIDTH))
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(functional.embedding(words, self.table, padding_idx=0))  # type: ignore[no-any-return]
+
+
+class Spare(nn.Module):
+    """It holds a layer that its forward pass never reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.spare = nn.Linear(3, 3)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(functional.relu(self.first(x)))  # type: ignore[no-any-return]
+
+
+class Mixed(nn.Module):
+    """Its result for a sample depends on the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.first(x))
+        return self.head(x - x.mean(0) / 2)  # type: ignore[no-any-return]
+
+
 ZOO: dict[str, Specimen] = {
     "mlp": Specimen(make=mlp, inputs=_vectors),
     "cnn": Specimen(make=cnn, inputs=_images),
@@ -298,5 +349,9 @@ ZOO: dict[str, Specimen] = {
     "moe": Specimen(make=MixtureOfExperts, inputs=_sequences, positions=LENGTH),
     "encoder-decoder": Specimen(make=EncoderDecoder, inputs=_two_texts, positions=LENGTH),
     "u-net": Specimen(make=UNet, inputs=_images, positions=64),
+    "frozen-norm": Specimen(make=FrozenNorm, inputs=_vectors),
+    "padded": Specimen(make=Padded, inputs=_words, positions=LENGTH),
+    "mixed": Specimen(make=Mixed, inputs=_vectors),
+    "spare": Specimen(make=Spare, inputs=_vectors),
     "two-tower": Specimen(make=TwoTower, inputs=_two_ids),
 }

@@ -107,7 +107,7 @@ class Reservations(StorePart):
             return found[0] if found else None
 
     def of_key(self, account: str, key: str) -> Reservation | None:
-        """Return what a user has reserved under an idempotency key."""
+        """Reservation of a user under an idempotency key; None: there is none."""
         with self._db.read() as connection:
             found = _reservations(
                 connection, ReservationRow.account == account, ReservationRow.key == key

@@ -14,7 +14,7 @@ from airflow_training.capture import git
 from airflow_training.capture.ignore import ALWAYS, OWN_FILE, IgnoreRules, is_environment
 from airflow_training.capture.kinds import on_demand
 from airflow_training.capture.links import destination
-from airflow_training.capture.model import EntryKind, Omission
+from airflow_training.capture.model import EntryKind, Omission, OmissionKind
 from airflow_training.capture.summary import summarized
 
 __all__ = ["Candidate", "Listing", "list_files", "list_needed"]
@@ -205,9 +205,9 @@ class _Walk:
             Candidate(path=path, source=source, kind="file", mode=mode, size=found.st_size)
         )
 
-    def omit(self, path: str, reason: str, *, kind: str, size: int = 0) -> None:
+    def omit(self, path: str, reason: str, *, kind: OmissionKind, size: int = 0) -> None:
         """Say that something stays."""
-        self.omissions.append(Omission(path=path, reason=reason, kind=kind, size=size))  # type: ignore[arg-type]
+        self.omissions.append(Omission(path=path, reason=reason, kind=kind, size=size))
 
     def listing(self) -> Listing:
         """What was found, in order."""

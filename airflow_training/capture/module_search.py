@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_training.capture.installed import Editable, Installed
-from airflow_training.capture.search_places import Folder, Found, Place, find_module, place_at
+from airflow_training.capture.search_places import (
+    Folder,
+    ModuleLocation,
+    SearchPlace,
+    find_module,
+    place_at,
+)
 
 __all__ = ["LocalPlace", "ModuleSearch", "Portion", "TopLevel"]
 
@@ -18,7 +24,7 @@ __all__ = ["LocalPlace", "ModuleSearch", "Portion", "TopLevel"]
 class LocalPlace:
     """One entry of the search path that is not the environment's own."""
 
-    place: Place
+    place: SearchPlace
     name: str
     """How it is called below `imports/`, should it lie outside of the project."""
     module: str = ""
@@ -30,7 +36,7 @@ class LocalPlace:
 class Portion:
     """A found module with the entry of the search path it was found by."""
 
-    found: Found
+    found: ModuleLocation
     origin: LocalPlace
 
 
@@ -111,28 +117,28 @@ class ModuleSearch:
         return names
 
 
-def _find_top(origin: LocalPlace, name: str) -> Found | None:
+def _find_top(origin: LocalPlace, name: str) -> ModuleLocation | None:
     if not origin.module:
         return find_module(origin.place, "", name)
     first, _, rest = origin.module.partition(".")
     if first != name:
         return None
     if rest:  # a part of a namespace: the names above are folders that only exist in the mapping
-        return Found(place=_Nested(origin.place, rest), file="", folder="")
+        return ModuleLocation(place=_Nested(origin.place, rest), file="", folder="")
     return _as_package(origin.place)
 
 
-def _as_package(place: Place) -> Found:
+def _as_package(place: SearchPlace) -> ModuleLocation:
     if isinstance(place, Folder) and place.root.is_file():
-        return Found(place=Folder(place.root.parent), file=place.root.name, folder=None)
+        return ModuleLocation(place=Folder(place.root.parent), file=place.root.name, folder=None)
     init = "__init__.py" if "__init__.py" in place.names("") else ""
-    return Found(place=place, file=init, folder="")
+    return ModuleLocation(place=place, file=init, folder="")
 
 
 class _Nested:
     """A folder under dotted names that lead to it, as an editable install maps them."""
 
-    def __init__(self, place: Place, dotted: str) -> None:
+    def __init__(self, place: SearchPlace, dotted: str) -> None:
         self.root = place.root
         self._place = place
         self._path = dotted.replace(".", "/")

@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Archive", "Folder", "Found", "Place", "find_module", "place_at"]
+__all__ = ["Archive", "Folder", "ModuleLocation", "SearchPlace", "find_module", "place_at"]
 
 _COMPILED = re.compile(r"(?:\.[\w-]+)*\.(?:so|pyd|pyc)")
 
 
-class Place(Protocol):
+class SearchPlace(Protocol):
     """A folder or an archive of modules."""
 
     root: Path
@@ -89,7 +89,7 @@ class Archive:
         return self.root
 
 
-def place_at(path: Path) -> Place | None:
+def place_at(path: Path) -> SearchPlace | None:
     """The place that an entry of the search path names, or None where there is nothing to search."""
     if path.is_dir():
         return Folder(path)
@@ -99,10 +99,10 @@ def place_at(path: Path) -> Place | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ModuleLocation:
     """A module in a place."""
 
-    place: Place
+    place: SearchPlace
     file: str
     """Its source (or compiled) file from the place's root; empty for a namespace package."""
     folder: str | None
@@ -113,7 +113,7 @@ class Found:
         return self.file.endswith(".py")
 
 
-def find_module(place: Place, folder: str, name: str) -> Found | None:
+def find_module(place: SearchPlace, folder: str, name: str) -> ModuleLocation | None:
     """Look for one name in one folder of a place: package, compiled module, source, else a namespace."""
     names = place.names(folder)
     base = f"{folder}/" if folder else ""
@@ -121,10 +121,10 @@ def find_module(place: Place, folder: str, name: str) -> Found | None:
     if is_folder:
         for init in ("__init__.py", "__init__.pyc"):
             if init in place.names(base + name):
-                return Found(place=place, file=f"{base}{name}/{init}", folder=base + name)
+                return ModuleLocation(place=place, file=f"{base}{name}/{init}", folder=base + name)
     if f"{name}.py" in names:
-        return Found(place=place, file=f"{base}{name}.py", folder=None)
+        return ModuleLocation(place=place, file=f"{base}{name}.py", folder=None)
     for each in names:
         if each.startswith(f"{name}.") and _COMPILED.fullmatch(each[len(name) :]):
-            return Found(place=place, file=base + each, folder=None)
-    return Found(place=place, file="", folder=base + name) if is_folder else None
+            return ModuleLocation(place=place, file=base + each, folder=None)
+    return ModuleLocation(place=place, file="", folder=base + name) if is_folder else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from airflow_training.capture.model import Omission
+from airflow_training.capture.model import Omission, OmissionKind
 
 __all__ = ["summarized"]
 
@@ -19,7 +19,7 @@ def summarized(omissions: Sequence[Omission], travelling: Iterable[str]) -> list
         while "/" in path and path.rpartition("/")[0] not in mixed:
             path = path.rpartition("/")[0]
             mixed.add(path)
-    groups: dict[tuple[str, str, str], list[Omission]] = defaultdict(list)
+    groups: dict[tuple[str, OmissionKind, str], list[Omission]] = defaultdict(list)
     for each in omissions:
         groups[_highest(each.path, mixed), each.kind, each.reason].append(each)
     told: list[Omission] = []
@@ -31,7 +31,7 @@ def summarized(omissions: Sequence[Omission], travelling: Iterable[str]) -> list
             Omission(
                 path=f"{folder}/" if folder else "./",
                 reason=reason,
-                kind=kind,  # type: ignore[arg-type]
+                kind=kind,
                 size=sum(each.size for each in members),
                 count=sum(each.count for each in members),
             )

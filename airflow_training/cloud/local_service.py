@@ -42,8 +42,8 @@ class LocalService:
             said = json.loads(line)
             return f"http://127.0.0.1:{said['port']}"
         except (ValueError, KeyError):
-            self._input.close()
-            code = self._process.wait()
+            self.close()
+            code = self._process.returncode
             if code == _EXIT_REFUSED:
                 raise InputError(problems=problems_from_json(said)) from None
             raise RuntimeUnavailable(

@@ -40,16 +40,14 @@ def bring_back(
             told(f"no model among what it wrote; all of it is at {where}")
         return []
     _check_rows([str(each["path"]) for each in result["files"]], client, run)
-    found: list[ReturnedFile] = []
-    for row in result["files"]:
-        try:
-            found.append(_bring(client, run, row))
-        except OSError as error:
-            raise RuntimeUnavailable(
-                f"the model of {run.run_id} cannot be written to {error.filename or run.root}:"
-                f" {error.strerror}; it is at {result['address']}; when there is room for it:"
-                f" airflow-training cloud logs {run.run_id}"
-            ) from None
+    try:
+        found = [_bring(client, run, each) for each in result["files"]]
+    except OSError as error:
+        raise RuntimeUnavailable(
+            f"the model of {run.run_id} cannot be written to {error.filename or run.root}:"
+            f" {error.strerror}; it is at {result['address']}; when there is room for it:"
+            f" airflow-training cloud logs {run.run_id}"
+        ) from None
     for each in found:
         name = os.path.relpath(each.path)
         if each.conflict:

@@ -38,8 +38,18 @@ def admission_of(key: str) -> tuple[Admission, bool]:
 
 
 def make_service(folder: Path, admission: Admission, *, same_machine: bool) -> ASGIApp:
-    """The app over the store of the settings."""
+    """The app over the store of the settings, with its content in a folder; raises InputError."""
     open_store()  # says now what is wrong with it
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)  # programs and the values of their variables
+    except OSError as error:
+        raise InputError.of(
+            code="not_allowed",
+            field="AIRFLOW_HOME",
+            value=str(folder),
+            message=f"{folder} cannot be written: {error.strerror}",
+        ) from None
     submissions = Submissions(folder, admission, ProcessLauncher(), same_machine=same_machine)
     return cloud_app(submissions, admission)
 

@@ -38,6 +38,7 @@ class LocalService:
     def url(self) -> str:
         """Where it serves, once it does; raises RuntimeUnavailable, InputError for settings that are wrong."""
         line = self._process.stdout.readline() if self._process.stdout else ""
+        said: dict[str, Any] = {}
         try:
             said = json.loads(line)
             return f"http://127.0.0.1:{said['port']}"

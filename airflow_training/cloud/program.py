@@ -67,6 +67,9 @@ def run_program(
     except TrainingError as error:
         say(f"error: {error}")
         return _EXIT_FAILED
+    except OSError as error:  # a folder that may not be written, a full disk
+        say(f"error: {error.filename or 'this machine'}: {error.strerror or error}")
+        return _EXIT_FAILED
 
 
 def send_program(

@@ -4,19 +4,44 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
+from starlette.routing import Mount, Route
 
 from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.journal import SubmittedRun
 from airflow_training.cloud.protocol import SubmissionRequest, key_of
 from airflow_training.cloud.returning import bring_back
+from airflow_training.cloud.service.app import cloud_app
 from airflow_training.errors import TrainingError
-from tests.cloud.conftest import captured
+from tests.cloud.conftest import LoopbackService, captured
+
+
+def routes(service: LoopbackService) -> Iterator[tuple[str, str]]:
+    """Each method and path of the protocol but `GET /`, with names that are none."""
+    for mount in cloud_app(service.submissions, service.admission).routes:
+        for each in mount.routes if isinstance(mount, Mount) else ():
+            if isinstance(each, Route) and each.path != "/":
+                path = re.sub(r"\{[^}]+\}", "x", each.path)
+                yield from ((method, path) for method in sorted(each.methods or ()))
+
+
+@pytest.mark.parametrize("key", ["", "of somebody else", "\xff"])
+def test_nothing_is_told_without_a_key(service, key):
+    asked = [*routes(service)]
+    assert len(asked) > 12
+    http = service.http()
+    header = {"Authorization": f"Bearer {key}".encode("latin-1")}
+    codes = {
+        (method, path): http.request(method, path, headers=header).status_code
+        for method, path in asked
+    }
+    assert codes == dict.fromkeys(asked, 401)
 
 
 def sent_manifest(http: Any, request: SubmissionRequest, data: bytes) -> httpx.Response:

@@ -18,6 +18,7 @@ from airflow_training.cloud.journal import SubmittedRun
 from airflow_training.cloud.protocol import SubmissionRequest, key_of
 from airflow_training.cloud.returning import bring_back
 from airflow_training.cloud.service.app import cloud_app
+from airflow_training.cloud.submit import submit
 from airflow_training.errors import TrainingError
 from tests.cloud.conftest import LoopbackService, captured
 
@@ -42,6 +43,42 @@ def test_nothing_is_told_without_a_key(service, key):
         for method, path in asked
     }
     assert codes == dict.fromkeys(asked, 401)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["[" * 100_000, '{"protocol": NaN}', '{"protocol": "\\ud800"}', "{}x", "[]", "5", "\x00"],
+)
+def test_a_body_that_is_no_submission_is_refused(service, body):
+    assert service.http().post("/submissions", content=body).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", f"/runs/{'a' * 400}"),
+        ("GET", "/runs/%00"),
+        ("GET", "/runs/..%5Cx"),
+        ("POST", f"/submissions/{'a' * 400}/start"),
+        ("POST", "/submissions/%C3%A4/start"),
+    ],
+)
+def test_a_name_that_is_none_is_unknown(service, method, path):
+    for name in ("runs", "submissions"):
+        (service.folder / name).mkdir(parents=True)
+    assert service.http().request(method, path).status_code == 404
+
+
+@pytest.mark.parametrize("offset", ["-1", "x", "9" * 30, "9" * 5000, "1.5"])
+def test_a_number_of_bytes_that_no_file_has_is_refused(service, project, offset):
+    http, submission = service.http(), captured(project)
+    answer = CloudClient(http).submit(submission.request)
+    path = f"/submissions/{answer.id}/blobs/{submission.request.manifest}"
+    for name in ("size", "offset"):
+        numbers = {"size": "1", "offset": "0", name: offset}
+        assert http.put(path, params=numbers, content=b"x").status_code == 422
+    run = submit(service.client(), submission, target="here").run_id
+    assert http.get(f"/runs/{run}/log", params={"offset": offset}).status_code == 422
 
 
 def sent_manifest(http: Any, request: SubmissionRequest, data: bytes) -> httpx.Response:

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,13 @@ def test_a_model_is_put_beside_a_file_that_was_changed_here(service, project, mo
     assert (project / "model.pt").read_text() == "mine"
     assert (project / f"model.pt.cloud-{run}").read_text() == "trained"
     assert "was changed while the run went on" in said[0]
+
+
+def test_a_run_whose_folder_was_removed_has_no_model(service, project):
+    client = service.client()
+    run = submit(client, captured(project), target="here").run_id
+    shutil.rmtree(service.folder / "runs" / run)
+    assert client.result(run)["files"] == []
 
 
 def test_a_model_that_cannot_be_written_here_is_told_with_its_place(service, project):

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ from airflow_training.errors import InputError
 __all__ = ["RunLauncher", "Submissions"]
 
 _MANIFEST_BYTES = 64 << 20
+_SUBMISSION = re.compile(r"[0-9a-f]{32}")
+_RUN = re.compile(r"[-a-z0-9]{1,60}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +187,7 @@ class Submissions:
     def of_run(self, account: str, run_id: str) -> tuple[SubmissionRequest, Path]:
         """What was submitted as a run, and its folder; raises KeyError for what is not this account's."""
         index = self._folder / "runs" / f"{run_id}.json"
-        if "/" in run_id or not index.is_file():
+        if not _RUN.fullmatch(run_id) or not index.is_file():
             raise KeyError(run_id)
         known = self._known(account, json.loads(index.read_text())["submission"])
         return known.request, self._run_folder(run_id)
@@ -265,7 +268,7 @@ class Submissions:
         return self._folder / "submissions" / submission
 
     def _known(self, account: str, submission: str) -> _KnownSubmission:
-        known = self._read(submission) if submission.isalnum() else None
+        known = self._read(submission) if _SUBMISSION.fullmatch(submission) else None
         if known is None or known.account != account:
             raise KeyError(submission)
         return known

@@ -220,7 +220,8 @@ def capture_project(
         contents.folder(command.working_dir)
     if working_dir is not None and root not in (working_dir, *working_dir.parents):
         contents.notes.append(
-            f"the working directory {working_dir} lies outside of the project: elsewhere it is its root"
+            f"the program runs in the project's folder {root}, not in {working_dir}: relative paths"
+            " begin there; --root FOLDER names another project"
         )
     tree = Tree(entries=contents.settled())
     return ProjectCapture(

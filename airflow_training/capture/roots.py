@@ -1,4 +1,4 @@
-"""Which folder is the project: the repository's top, else the folder with a pyproject.toml, else the script's own."""
+"""Which folder is the project: the repository's top, else the folder with a pyproject.toml, else where it is started, or the script's own."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ def find_root(argv: Sequence[str], *, working_dir: Path, root: Path | None = Non
     for each in above:
         if any((each / mark).is_file() for mark in _MARKS) and not is_shared_folder(each):
             return each
+    if working_dir in start.parents and not is_shared_folder(working_dir):
+        return working_dir  # what `python sub/train.py` opens by a relative path lies here
     return start
 
 

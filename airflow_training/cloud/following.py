@@ -15,7 +15,7 @@ from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.protocol import CloudRunState
 from airflow_training.errors import InputError, RuntimeUnavailable
 
-__all__ = ["DetachError", "ask_person", "follow", "progress_text", "shown_lines"]
+__all__ = ["DetachError", "ProgressLine", "ask_person", "follow", "progress_text", "shown_lines"]
 
 _POLL_SECONDS = 0.2
 _SLOWEST_POLL_SECONDS = 2.0
@@ -64,7 +64,7 @@ def follow(
     """
     logs = [_RankLog(rank) for rank in ranks]
     interrupt = _Interrupt()
-    out = _ProgressLine(told)
+    out = ProgressLine(told)
     with _hearing(interrupt):
         return _follow(client, run_id, logs, interrupt, out, told=told, asked=asked)
 
@@ -74,7 +74,7 @@ def _follow(
     run_id: str,
     logs: Sequence[_RankLog],
     interrupt: _Interrupt,
-    line: _ProgressLine,
+    line: ProgressLine,
     *,
     told: Callable[[str], None],
     asked: Callable[[], Answer] | None,
@@ -120,7 +120,7 @@ def _follow(
 
 
 def _copy(
-    client: CloudClient, run_id: str, log: _RankLog, *, several: bool, line: _ProgressLine
+    client: CloudClient, run_id: str, log: _RankLog, *, several: bool, line: ProgressLine
 ) -> int:
     """Print what is new of a rank; return how many bytes."""
     if log.ended:
@@ -141,6 +141,7 @@ def _copy(
     for each in ours:
         line.told(each)
     _write(sys.stdout, text)
+    line.printed(text)
     if found.end and found.next_attempt >= 0:
         log.attempt, log.offset = found.next_attempt, 0
     elif found.end:
@@ -185,21 +186,29 @@ def progress_text(state: CloudRunState) -> str:
     return state.state
 
 
-class _ProgressLine:
-    """The last line of a terminal; nothing where stderr is none."""
+class ProgressLine:
+    """The last line of a terminal; nothing where stderr is none, or while a line of the program is open."""
 
     def __init__(self, told: Callable[[str], None]) -> None:
         self.told = told
         self._shown = ""
         self._there = sys.stderr.isatty()
+        self._open = False
+
+    def printed(self, text: bytes) -> None:
+        """What the program has written: `loading ... ` without an end, or a bar, is not to be erased."""
+        if text and sys.stdout.isatty():
+            self._open = not text.endswith(b"\n")
 
     def show(self, text: str) -> None:
-        if self._there and text != self._shown:
+        """Replace the line."""
+        if self._there and not self._open and text != self._shown:
             sys.stderr.write(f"\r\x1b[2K{text}")
             sys.stderr.flush()
             self._shown = text
 
     def clear(self) -> None:
+        """Make room for what is printed."""
         if self._there and self._shown:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()

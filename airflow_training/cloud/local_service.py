@@ -8,9 +8,13 @@ import subprocess
 import sys
 from typing import Any
 
-from airflow_training.errors import RuntimeUnavailable
+from airflow_training.cloud.protocol import problems_from_json
+from airflow_training.errors import InputError, RuntimeUnavailable
 
 __all__ = ["LocalService"]
+
+_EXIT_REFUSED = 2
+"""Of a service whose settings are wrong: it has said what."""
 
 
 class LocalService:
@@ -32,13 +36,17 @@ class LocalService:
         self._input.flush()
 
     def url(self) -> str:
-        """Wait until it serves, and return its address; raises RuntimeUnavailable."""
+        """Where it serves, once it does; raises RuntimeUnavailable, InputError for settings that are wrong."""
         line = self._process.stdout.readline() if self._process.stdout else ""
+        said: dict[str, Any] = {}
         try:
-            return f"http://127.0.0.1:{json.loads(line)['port']}"
+            said = json.loads(line)
+            return f"http://127.0.0.1:{said['port']}"
         except (ValueError, KeyError):
-            self._input.close()
-            code = self._process.wait()
+            self.close()
+            code = self._process.returncode
+            if code == _EXIT_REFUSED:
+                raise InputError(problems=problems_from_json(said)) from None
             raise RuntimeUnavailable(
                 f"the service of this machine has ended with exit code {code}; what it needs:"
                 " pip install 'airflow-training[ui]'"

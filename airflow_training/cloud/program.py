@@ -67,6 +67,9 @@ def run_program(
     except TrainingError as error:
         say(f"error: {error}")
         return _EXIT_FAILED
+    except OSError as error:  # a folder that may not be written, a full disk
+        say(f"error: {error.filename or 'this machine'}: {error.strerror or error}")
+        return _EXIT_FAILED
 
 
 def send_program(
@@ -110,22 +113,21 @@ def follow_to_end(client: CloudClient, run_id: str, *, ranks: Sequence[int]) -> 
     except DetachError:
         say(f"run {run_id} goes on; airflow-training cloud logs {run_id} follows it")
         return 0
+    known = known_run(run_id)
     if state.state == "Succeeded":
-        known = known_run(run_id)
         if known is not None:
             bring_back(client, known, told=say)
             return 0
     else:
-        say(_end_text(state))
+        say(_end_text(state, elsewhere=known is not None and known.target != HERE_NAME))
     return _EXIT_FAILED if state.exit_code is None else state.exit_code
 
 
-def _end_text(state: CloudRunState) -> str:
+def _end_text(state: CloudRunState, *, elsewhere: bool) -> str:
     why = f": {state.message}" if state.message else ""
-    return (
-        f"run {state.run_id} ended as {state.state}{why}\n"
-        f"next: airflow-training status {state.run_id}"
-    )
+    # the store of another machine is not that of `status` here
+    command = f"cloud logs --all {state.run_id}" if elsewhere else f"status {state.run_id}"
+    return f"run {state.run_id} ended as {state.state}{why}\nnext: airflow-training {command}"
 
 
 def main_program(main: ModuleType, argv: Sequence[str]) -> Sequence[str]:

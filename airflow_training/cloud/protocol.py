@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from airflow_training.capture.model import CapturedCommand, Tree, TreeEntry
+from airflow_training.capture.model import CapturedCommand, Tree
 from airflow_training.errors import InputError, Problem
 
 __all__ = [
@@ -41,6 +41,7 @@ MOST_HOURS = 100_000
 _LIMITS = (("replicas", 1, MOST_REPLICAS), ("files", 0, MOST_FILES), ("size", 0, MOST_BYTES))
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FOLDER = re.compile(r"(?:project|imports)(?:/(?!\.\.?(?:/|$))[^/]+)*")
+_ENTRY_FIELDS = ("path", "kind", "mode", "size", "sha256", "link")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
@@ -76,14 +77,14 @@ class TreeManifest:
         """Raises InputError for what no client writes."""
         try:
             document = json.loads(data)
-            entries = [
-                TreeEntry(path=path, kind=kind, mode=mode, size=size, sha256=sha256, link=link)
-                for path, kind, mode, size, sha256, link in document["entries"]
-            ]
+            rows = [dict(zip(_ENTRY_FIELDS, row, strict=True)) for row in document["entries"]]
+            tree = Tree.from_json({"entries": rows})
             roots = [DataRoot(**each) for each in document["data"]]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise _mistake("tree.manifest", f"cannot be read: {error}") from None
-        return cls(tree=Tree(entries=entries), data=roots)
+        if not all(_is_text(text) for each in roots for text in (each.path, each.source)):
+            raise _mistake("tree.manifest", "the place of data is no text")
+        return cls(tree=tree, data=roots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

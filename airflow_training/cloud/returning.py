@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.journal import SubmittedRun
+from airflow_training.cloud.outputs import model_files
 from airflow_training.errors import RuntimeUnavailable
 
 __all__ = ["ReturnedFile", "bring_back", "put_in_place"]
@@ -38,7 +39,15 @@ def bring_back(
         elif result["others"]:
             told(f"no model among what it wrote; all of it is at {where}")
         return []
-    found = [_bring(client, run, each) for each in result["files"]]
+    _check_rows([str(each["path"]) for each in result["files"]], client, run)
+    try:
+        found = [_bring(client, run, each) for each in result["files"]]
+    except OSError as error:
+        raise RuntimeUnavailable(
+            f"the model of {run.run_id} cannot be written to {error.filename or run.root}:"
+            f" {error.strerror}; it is at {result['address']}; when there is room for it:"
+            f" airflow-training cloud logs {run.run_id}"
+        ) from None
     for each in found:
         name = os.path.relpath(each.path)
         if each.conflict:
@@ -46,6 +55,15 @@ def bring_back(
         else:
             told(f"model: {name} ({each.size} bytes)")
     return found
+
+
+def _check_rows(paths: Sequence[str], client: CloudClient, run: SubmittedRun) -> None:
+    """A service that answers with something else than a model might replace programs of this machine."""
+    known = {*paths} if run.returns.startswith("model=") else {*model_files(paths)}
+    for each in paths:
+        parts = each.split("/")
+        if each not in known or each != os.path.normpath(each) or {"..", ".git"} & {*parts}:
+            raise RuntimeUnavailable(f"{client.url} answers with {each!r}, which is no model")
 
 
 def _bring(client: CloudClient, run: SubmittedRun, row: Mapping[str, object]) -> ReturnedFile:
@@ -70,9 +88,15 @@ def _bring(client: CloudClient, run: SubmittedRun, row: Mapping[str, object]) ->
 def put_in_place(part: Path, place: Path, run: SubmittedRun) -> Path:
     """Rename a file to its place, unless that was changed since the run was submitted; returns where it lies.
 
+    What is there already, as of a run that is followed again, stays.
+
     A place where nothing lies is taken by a link, which fails where somebody was faster.
     """
     beside = place.with_name(f"{place.name}.cloud-{run.run_id}")
+    for known in (place, beside):
+        if _is_same(known, part):
+            part.unlink()
+            return known
     if os.path.lexists(place):
         if _is_unchanged(place, run):
             part.replace(place)
@@ -89,6 +113,12 @@ def put_in_place(part: Path, place: Path, run: SubmittedRun) -> Path:
         return place
     part.unlink()
     return place
+
+
+def _is_same(place: Path, part: Path) -> bool:
+    if place.is_symlink() or not place.is_file() or place.stat().st_size != part.stat().st_size:
+        return False
+    return _digest(place) == _digest(part)
 
 
 def _is_unchanged(place: Path, run: SubmittedRun) -> bool:

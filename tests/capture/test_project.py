@@ -324,7 +324,7 @@ def test_a_working_directory_outside_of_the_project_is_told(tmp_path):
     write(tmp_path, {"p/pyproject.toml": "", "p/train.py": ""})
     capture = captured(tmp_path, "p/train.py")
     assert capture.command.working_dir == "project"
-    assert any("lies outside of the project" in note for note in capture.notes)
+    assert any("--root FOLDER names another" in note for note in capture.notes)
 
 
 def test_the_folder_it_starts_in_is_there(tmp_path):
@@ -351,6 +351,8 @@ def test_the_folder_it_starts_in_is_there(tmp_path):
         ({"a/b/m.py": "", "a/setup.py": ""}, "a/b", ["-m", "m"], "a"),
         ({"a/b/m.py": ""}, "a", ["-m", "b.m"], "a"),
         ({"a/b/c/train.py": "", "a/b/.trainingignore": ""}, ".", ["a/b/c/train.py"], "a/b"),
+        ({"a/b/train.py": ""}, "a", ["b/train.py"], "a"),
+        ({"a/train.py": "", "b/x": ""}, "b", ["../a/train.py"], "a"),
     ],
 )
 def test_the_root_is_found(files, start, argv, expected, tmp_path):

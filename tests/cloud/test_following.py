@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
-from airflow_training.cloud.following import progress_text, shown_lines
+from airflow_training.cloud.following import ProgressLine, progress_text, shown_lines
 from airflow_training.cloud.protocol import CloudRunState
 
 
@@ -26,6 +28,27 @@ from airflow_training.cloud.protocol import CloudRunState
 )  # fmt: skip
 def test_lines(data, last, rank, expected):
     assert shown_lines(data, last=last, rank=rank) == expected
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_an_open_line_of_the_program_is_not_erased(monkeypatch):
+    screen = _Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr("sys.stdout", screen)
+    line = ProgressLine(print)
+    line.show("Starting")
+    line.clear()
+    line.printed(b"\r 10% of the bar")
+    before = screen.getvalue()
+    line.show("Running")
+    assert screen.getvalue() == before
+    line.printed(b" done\n")
+    line.show("Running")
+    assert screen.getvalue().endswith("Running")
 
 
 def test_progress_is_rank_0s():

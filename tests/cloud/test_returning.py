@@ -73,6 +73,15 @@ def test_a_file_that_was_changed_meanwhile_stays(folder, travelled):
     assert (place.read_text(), found.read_text()) == ("mine", "new")
 
 
+@pytest.mark.parametrize("name", ["model.pt", "model.pt.cloud-train-1"])
+def test_what_has_come_before_is_not_taken_for_a_change(folder, name):
+    run = a_run(folder)
+    later(folder / "model.pt", run, "mine")
+    (folder / name).write_text("new")
+    assert put_in_place(arrived(folder), folder / "model.pt", run) == folder / name
+    assert {each.name for each in folder.iterdir()} == {"model.pt", name}
+
+
 def test_a_link_is_somebody_elses_and_stays(folder):
     place = folder / "model.pt"
     place.symlink_to("elsewhere")

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from airflow_training.cloud.returning import bring_back
 from airflow_training.cloud.service.admission import Grant, KeyAdmission, QuotaRefused
 from airflow_training.cloud.service.layout import changed_files
 from airflow_training.cloud.submit import RunOptions, Submission, prepare, submit
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, TrainingError
 from tests.cloud.conftest import KEY, LoopbackService, captured
 
 LEAST = 4096
@@ -226,6 +227,26 @@ def test_a_model_is_put_beside_a_file_that_was_changed_here(service, project, mo
     assert (project / "model.pt").read_text() == "mine"
     assert (project / f"model.pt.cloud-{run}").read_text() == "trained"
     assert "was changed while the run went on" in said[0]
+
+
+def test_a_run_whose_folder_was_removed_has_no_model(service, project):
+    client = service.client()
+    run = submit(client, captured(project), target="here").run_id
+    shutil.rmtree(service.folder / "runs" / run)
+    assert client.result(run)["files"] == []
+
+
+def test_a_model_that_cannot_be_written_here_is_told_with_its_place(service, project):
+    client = service.client()
+    run = submit(client, captured(project), target="here").run_id
+    written = service.folder / "runs" / run / "project"
+    (written / "out").mkdir()
+    (written / "out" / "model.pt").write_text("trained")
+    (project / "out").write_text("a file")
+    known = known_run(run)
+    assert known is not None
+    with pytest.raises(TrainingError, match=f"it is at {written}; .* cloud logs {run}"):
+        bring_back(client, known, told=lambda _: None)
 
 
 # killed ---------------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ __all__ = ["cloud_app"]
 
 _SUBMISSION_BYTES = 1 << 20
 _SENDING_BYTES = 8 << 30
+_MOST_NUMBER = (1 << 63) - 1
+"""Of bytes in a file."""
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -260,9 +262,18 @@ async def _json_body(request: Request) -> Any:
         if len(body) > _SUBMISSION_BYTES:
             raise _too_large(_SUBMISSION_BYTES)
     try:
-        return json.loads(body)
-    except ValueError:
+        document = json.loads(body, parse_constant=_no_constant)
+        json.dumps(
+            document, ensure_ascii=False
+        ).encode()  # half a character, which no answer can hold
+    except (ValueError, RecursionError):
         raise InputError.of(code="wrong_type", field="", message="is no JSON") from None
+    return document
+
+
+def _no_constant(name: str) -> None:
+    """Not a number, or without an end: Python reads it, and JSON has none such."""
+    raise ValueError(name)
 
 
 def _number(request: Request, name: str, default: int | None = None, *, least: int = 0) -> int:
@@ -271,7 +282,7 @@ def _number(request: Request, name: str, default: int | None = None, *, least: i
         number = default if text is None else int(text)
     except ValueError:
         number = None
-    if number is None or number < least:
+    if number is None or not least <= number <= _MOST_NUMBER:
         raise InputError.of(code="wrong_type", field=name, message="is no whole number", value=text)
     return number
 

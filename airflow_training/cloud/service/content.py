@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -84,8 +84,10 @@ class ContentFolder:
 class PackWriter:
     """Writes a pack as it arrives: what was written stays, should the rest never come."""
 
-    def __init__(self, content: ContentFolder, *, submission: str, wanted: set[str]) -> None:
-        """`wanted`: what the submission is made of; nothing else is taken."""
+    def __init__(
+        self, content: ContentFolder, *, submission: str, wanted: Mapping[str, int]
+    ) -> None:
+        """`wanted`: what the submission is made of, with the most bytes of each; nothing else is taken."""
         self._content = content
         self._submission = submission
         self._wanted = wanted
@@ -116,6 +118,10 @@ class PackWriter:
     def _begin(self, header: PackHeader) -> None:
         if header.sha256 not in self._wanted:
             raise _refused(header.sha256, "is no content of this submission")
+        if header.size > self._wanted[header.sha256]:
+            raise _refused(
+                header.sha256, f"has at most {self._wanted[header.sha256]} bytes in this submission"
+            )
         part = self._content.part(header.sha256, submission=self._submission)
         part.parent.mkdir(parents=True, exist_ok=True)
         have = part.stat().st_size if part.exists() else 0

@@ -71,7 +71,12 @@ def lay_out(
 
 
 def changed_files(folder: Path) -> Sequence[str]:
-    """The files that are new or other since the folder was laid out, sorted; caches of Python left out."""
+    """The files that are new or other since the folder was laid out, sorted; caches of Python left out.
+
+    None of a folder that was removed to make room.
+    """
+    if not folder.is_dir():
+        return []
     before: Mapping[str, Sequence[int]] = json.loads((folder / _STATE).read_text())
     found = [
         path

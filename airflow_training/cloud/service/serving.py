@@ -14,12 +14,14 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from airflow_training.accounts.operations import is_in_use
+from airflow_training.cloud.protocol import problems_to_json
 from airflow_training.cloud.service.account_admission import AccountAdmission
 from airflow_training.cloud.service.admission import Admission, KeyAdmission
 from airflow_training.cloud.service.app import cloud_app
 from airflow_training.cloud.service.launching import ProcessLauncher
 from airflow_training.cloud.service.submissions import Submissions
 from airflow_training.cloud.targets import cloud_folder
+from airflow_training.errors import InputError
 from airflow_training.state.store import open_store
 
 __all__ = ["admission_of", "main", "make_server", "make_service"]
@@ -36,8 +38,18 @@ def admission_of(key: str) -> tuple[Admission, bool]:
 
 
 def make_service(folder: Path, admission: Admission, *, same_machine: bool) -> ASGIApp:
-    """The app over the store of the settings."""
+    """The app over the store of the settings, with its content in a folder; raises InputError."""
     open_store()  # says now what is wrong with it
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)  # programs and the values of their variables
+    except OSError as error:
+        raise InputError.of(
+            code="not_allowed",
+            field="AIRFLOW_HOME",
+            value=str(folder),
+            message=f"{folder} cannot be written: {error.strerror}",
+        ) from None
     submissions = Submissions(folder, admission, ProcessLauncher(), same_machine=same_machine)
     return cloud_app(submissions, admission)
 
@@ -53,11 +65,16 @@ def make_server(app: ASGIApp, *, grace_seconds: int = 5) -> uvicorn.Server:
 def main() -> None:
     """Serve whoever has started this process, until its end of our standard input closes.
 
-    It says the port on standard output, and gives the key in the first line of the input.
+    It says the port on standard output, or what is wrong with the settings, and is given the key in the
+    first line of the input.
     """
     key = sys.stdin.readline().strip()
     admission = KeyAdmission(key, account=_user())
-    app = make_service(cloud_folder() / "service", admission, same_machine=True)
+    try:
+        app = make_service(cloud_folder() / "service", admission, same_machine=True)
+    except InputError as error:
+        json.dump(problems_to_json("service", error.problems), sys.stdout)
+        sys.exit(2)
     server = make_server(app, grace_seconds=1)
     listener = socket.socket()
     listener.bind((_HOST, 0))

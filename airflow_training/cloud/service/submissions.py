@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_training.builtin_runtimes import HERE
+from airflow_training.capture.model import Tree
 from airflow_training.cloud.environment import match_environment, prepare_environment
 from airflow_training.cloud.protocol import (
     MissingContent,
@@ -34,6 +36,8 @@ from airflow_training.errors import InputError
 __all__ = ["RunLauncher", "Submissions"]
 
 _MANIFEST_BYTES = 64 << 20
+_SUBMISSION = re.compile(r"[0-9a-f]{32}")
+_RUN = re.compile(r"[-a-z0-9]{1,60}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +110,10 @@ class Submissions:
             grant = self._admission.reserve(account, submission, request)
         try:
             environment = self._environment(request)
+            missing = () if started else self._missing(submission, request)
         except InputError:
             self._admission.release(account, submission)
             raise
-        missing = () if started else self._missing(submission, request)
         if known is None:
             self._write(
                 _KnownSubmission(
@@ -130,10 +134,11 @@ class Submissions:
     def writer(self, account: str, submission: str) -> PackWriter:
         """Take the content that a submission is made of; raises InputError, KeyError for none such."""
         known = self._known(account, submission)
-        wanted = {known.request.manifest, known.request.environment}
+        documents = (known.request.manifest, known.request.environment)
+        wanted = dict.fromkeys(documents, _MANIFEST_BYTES)
         manifest = self._manifest(known.request)
         if manifest is not None:
-            wanted |= {*manifest.tree.blobs}
+            wanted = {**manifest.tree.blobs, **wanted}
         return PackWriter(self.content, submission=submission, wanted=wanted)
 
     def start(self, account: str, submission: str) -> str:
@@ -182,7 +187,7 @@ class Submissions:
     def of_run(self, account: str, run_id: str) -> tuple[SubmissionRequest, Path]:
         """What was submitted as a run, and its folder; raises KeyError for what is not this account's."""
         index = self._folder / "runs" / f"{run_id}.json"
-        if "/" in run_id or not index.is_file():
+        if not _RUN.fullmatch(run_id) or not index.is_file():
             raise KeyError(run_id)
         known = self._known(account, json.loads(index.read_text())["submission"])
         return known.request, self._run_folder(run_id)
@@ -197,7 +202,6 @@ class Submissions:
         return found
 
     def _verify(self, request: SubmissionRequest, manifest: TreeManifest) -> None:
-        check_tree(manifest.tree)
         if manifest.tree.digest != request.tree_digest:
             raise InputError.of(
                 code="conflict",
@@ -235,7 +239,9 @@ class Submissions:
             if data is None:
                 return None
             known = TreeManifest.from_bytes(data)
+            check_tree(known.tree)  # its digests are names of files from here on
             self._manifests = {request.manifest: known}
+        _check_announced(request, known.tree)
         return known
 
     def _document(self, sha256: str) -> bytes | None:
@@ -262,7 +268,7 @@ class Submissions:
         return self._folder / "submissions" / submission
 
     def _known(self, account: str, submission: str) -> _KnownSubmission:
-        known = self._read(submission) if submission.isalnum() else None
+        known = self._read(submission) if _SUBMISSION.fullmatch(submission) else None
         if known is None or known.account != account:
             raise KeyError(submission)
         return known
@@ -294,6 +300,18 @@ class Submissions:
         if known.started and not index.exists():
             index.parent.mkdir(parents=True, exist_ok=True)
             _replace(index, {"submission": known.id})
+
+
+def _check_announced(request: SubmissionRequest, tree: Tree) -> None:
+    """Raise InputError where more would come than was let in."""
+    files = [each.size for each in tree.entries if each.kind == "file"]
+    if len(files) > request.files or sum(files) > request.size:
+        raise InputError.of(
+            code="conflict",
+            field="tree.manifest",
+            message=f"lists {len(files)} files of {sum(files)} bytes,"
+            f" and {request.files} of {request.size} were announced",
+        )
 
 
 def _events(known: _KnownSubmission, found: Match, ready: PreparedEnvironment) -> Sequence[Event]:

@@ -17,7 +17,7 @@ __all__ = [
     "PREFIX",
     "VERSION",
     "CloudRunState",
-    "DataRoot",
+    "DataReference",
     "MissingContent",
     "SubmissionAnswer",
     "SubmissionRequest",
@@ -46,7 +46,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataRoot:
+class DataReference:
     """A file or folder that does not travel and that the run may read."""
 
     path: str
@@ -61,7 +61,7 @@ class TreeManifest:
     """All that stands in a run's folder: sent once for each content, and called by its digest from then on."""
 
     tree: Tree
-    data: Sequence[DataRoot] = ()
+    data: Sequence[DataReference] = ()
 
     def to_bytes(self) -> bytes:
         """Equal manifests give equal bytes."""
@@ -79,7 +79,7 @@ class TreeManifest:
             document = json.loads(data)
             rows = [dict(zip(_ENTRY_FIELDS, row, strict=True)) for row in document["entries"]]
             tree = Tree.from_json({"entries": rows})
-            roots = [DataRoot(**each) for each in document["data"]]
+            roots = [DataReference(**each) for each in document["data"]]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise _mistake("tree.manifest", f"cannot be read: {error}") from None
         if not all(_is_text(text) for each in roots for text in (each.path, each.source)):

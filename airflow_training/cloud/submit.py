@@ -23,7 +23,7 @@ from airflow_training.cloud.journal import (
 from airflow_training.cloud.own_files import own_files
 from airflow_training.cloud.packing import plan_packs
 from airflow_training.cloud.protocol import (
-    DataRoot,
+    DataReference,
     SubmissionAnswer,
     SubmissionRequest,
     TreeManifest,
@@ -98,7 +98,7 @@ def prepare(argv: Sequence[str], options: RunOptions, *, cwd: Path) -> Submissio
     captured = options.capture(argv, cwd=cwd)
     captured.check()
     data = [
-        DataRoot(path=each.path, source=str(each.source), size=each.size)
+        DataReference(path=each.path, source=str(each.source), size=each.size)
         for each in captured.local_data
     ]
     manifest = TreeManifest(tree=captured.tree, data=data).to_bytes()

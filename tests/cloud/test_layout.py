@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_training.capture.model import Tree, TreeEntry
-from airflow_training.cloud.protocol import DataRoot, TreeManifest
+from airflow_training.cloud.protocol import DataReference, TreeManifest
 from airflow_training.cloud.service.content import ContentFolder
 from airflow_training.cloud.service.layout import changed_files, check_tree, lay_out
 from airflow_training.errors import InputError
@@ -48,7 +48,7 @@ def laid_out(tmp_path: Path) -> Path:
     (data / "deep").mkdir(parents=True)
     (data / "deep" / "x.csv").write_text("1,2")
     (data / "model.pt").write_text("old")
-    roots = [DataRoot(path="project/data", source=str(data))]
+    roots = [DataReference(path="project/data", source=str(data))]
     folder = tmp_path / "run"
     content = ContentFolder(tmp_path / "content")
     lay_out(TreeManifest(tree=Tree(entries=[]), data=roots), folder, content, link_data=True)
@@ -73,7 +73,7 @@ def test_data_beside_code_is_read_where_it_lies(tmp_path, airflow_home):
     content.path(sha256).parent.mkdir(parents=True)
     content.path(sha256).write_bytes(data)
     tree = Tree(entries=[TreeEntry(path="project/train.py", size=len(data), sha256=sha256)])
-    manifest = TreeManifest(tree=tree, data=[DataRoot(path="project", source=str(source))])
+    manifest = TreeManifest(tree=tree, data=[DataReference(path="project", source=str(source))])
     lay_out(manifest, tmp_path / "run", content, link_data=True)
     assert (tmp_path / "run/project/x.csv").read_text() == "1,2"
     assert not (tmp_path / "run/project/train.py").is_symlink()
@@ -84,7 +84,7 @@ def test_our_own_store_is_no_data(tmp_path, airflow_home):
     ours = airflow_home / "training-cloud"
     (airflow_home / "notes.csv").touch()
     manifest = TreeManifest(
-        tree=Tree(entries=[]), data=[DataRoot(path="project/home", source=str(airflow_home))]
+        tree=Tree(entries=[]), data=[DataReference(path="project/home", source=str(airflow_home))]
     )
     lay_out(manifest, ours / "run", ContentFolder(ours / "content"), link_data=True)
     found = [each.name for each in (ours / "run/project/home").iterdir()]

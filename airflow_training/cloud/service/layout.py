@@ -12,7 +12,7 @@ from pathlib import Path
 from airflow_training.capture import layout
 from airflow_training.capture.model import Tree
 from airflow_training.cloud.own_files import own_files
-from airflow_training.cloud.protocol import DataRoot, TreeManifest
+from airflow_training.cloud.protocol import DataReference, TreeManifest
 from airflow_training.cloud.service.content import ContentFolder, digest_of
 from airflow_training.errors import InputError, Problem
 
@@ -105,7 +105,7 @@ def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
                     yield os.path.relpath(each.path, folder), info
 
 
-def _link(root: DataRoot, folder: Path, *, ours: Collection[Path]) -> None:
+def _link(root: DataReference, folder: Path, *, ours: Collection[Path]) -> None:
     """Let the run read data where it lies: a link for each file, so that what it writes stays in its folder.
 
     What may be a model that the run writes again is copied: a link would lead its bytes to the original.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import logging
 import multiprocessing
 import os
 import shutil
@@ -157,3 +158,12 @@ def airflow_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sqlite_templat
     shutil.copy(sqlite_template, tmp_path / "airflow_training.db")
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Generator[None, None, None]:
+    """The command line directs our log to its stderr; the next test shall see it where it was."""
+    ours = logging.getLogger("airflow_training")
+    before = ours.handlers[:], ours.level, ours.propagate
+    yield
+    ours.handlers[:], ours.level, ours.propagate = before

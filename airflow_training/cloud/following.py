@@ -21,6 +21,7 @@ _POLL_SECONDS = 0.2
 _SLOWEST_POLL_SECONDS = 2.0
 _AWAY_SECONDS = 600.0
 """How long a service that does not answer is waited for."""
+_WAITING = "WaitingForData"
 Answer = Literal["detach", "stop", "go on"]
 
 
@@ -79,7 +80,7 @@ def _follow(
     told: Callable[[str], None],
     asked: Callable[[], Answer] | None,
 ) -> CloudRunState:
-    stopped, away, wait = False, 0.0, _POLL_SECONDS
+    stopped, away, wait, is_waiting = False, 0.0, _POLL_SECONDS, False
     client.run(run_id)  # says now that it does not answer; what goes away later is waited for
     while True:
         try:
@@ -96,6 +97,10 @@ def _follow(
             continue
         away = 0.0
         line.show(progress_text(state))
+        if state.message.startswith(_WAITING) and not is_waiting:
+            line.clear()
+            told(state.message)
+        is_waiting = state.message.startswith(_WAITING)
         if state.over and all(log.ended or state.state == "Stopped" for log in logs):
             line.clear()
             return state

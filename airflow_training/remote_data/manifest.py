@@ -63,6 +63,11 @@ class DataManifest:
         known = [self.source, root.name, root.path, file.path, file.size, file.mtime_ns]
         return hashlib.sha256(json.dumps(known, separators=(",", ":")).encode()).hexdigest()
 
+    @property
+    def files_by_key(self) -> Mapping[str, tuple[DataRoot, DataFile]]:
+        """All files under the keys by which nodes ask for them in a mailbox."""
+        return {self.key_of(root, file): (root, file) for root in self.roots for file in root.files}
+
     def to_json(self) -> Mapping[str, Any]:
         return asdict(self)
 

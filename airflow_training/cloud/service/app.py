@@ -25,7 +25,10 @@ from airflow_training.cloud.protocol import (
 )
 from airflow_training.cloud.service.admission import Admission, LoginRefused, QuotaRefused
 from airflow_training.cloud.service.client_wheel import client_wheel
+from airflow_training.cloud.service.data_routes import data_routes
+from airflow_training.cloud.service.run_data import RunData
 from airflow_training.cloud.service.runs import (
+    is_over,
     output_file,
     read_log,
     request_stop,
@@ -61,6 +64,7 @@ def cloud_app(submissions: Submissions, admission: Admission) -> Starlette:
         Route("/runs/{run}/files/{path:path}", send_file),
         Route("/runs/{run}/bill", show_bill),
         Route("/runs/{run}/stop", stop, methods=["POST"]),
+        *data_routes(_run_data, is_over),
     ]
     handlers: dict[Any, Any] = {TrainingError: _refuse, KeyError: _unknown}
     client = [Route(CLIENT_PATH, describe_client), Route(f"{CLIENT_PATH}/{{name}}", send_client)]
@@ -177,9 +181,17 @@ async def list_runs(request: Request) -> Response:
 
 async def show_run(request: Request) -> Response:
     """How a run stands, with the progress of each rank."""
-    run_id = await _own_run(request)
-    state = await run_in_threadpool(run_state, run_id)
-    return JSONResponse(state.to_json())
+    account, run_id = await _account(request), str(request.path_params["run"])
+
+    def state() -> Mapping[str, Any]:
+        submissions = _submissions(request)
+        wanted, _ = submissions.of_run(account, run_id)
+        found = run_state(run_id)
+        if wanted.data:
+            found = submissions.data_of_run(account, run_id).described(found)
+        return found.to_json()
+
+    return JSONResponse(await run_in_threadpool(state))
 
 
 async def show_log(request: Request) -> Response:
@@ -253,6 +265,11 @@ async def _own_run(request: Request) -> str:
     account, run_id = await _account(request), str(request.path_params["run"])
     await run_in_threadpool(_submissions(request).of_run, account, run_id)
     return run_id
+
+
+async def _run_data(request: Request) -> RunData:
+    account, run_id = await _account(request), str(request.path_params["run"])
+    return await run_in_threadpool(_submissions(request).data_of_run, account, run_id)
 
 
 async def _json_body(request: Request) -> Any:

@@ -51,7 +51,8 @@ class DataSharer:
         self._files = shared.manifest.files_by_key
         self.sent_bytes = 0
         """Of chunks, without those that the service had."""
-        self.answered = 0
+        self.read: set[str] = set()
+        """Files that were asked for, by their keys."""
 
     def serve(self, *, away_seconds: float = _AWAY_SECONDS) -> None:
         """Answer until the run is over.
@@ -118,7 +119,7 @@ class DataSharer:
                 if lost:
                     answers[name] = _refused(changed[lost[0]])
             self._client.answer_data(self._run, answers)
-            self.answered += len(answers)
+            self.read |= set(map(_key, answers))
 
     def _digests(self, name: str) -> Mapping[str, Any]:
         try:
@@ -214,6 +215,9 @@ def share_run(client: CloudClient, run_id: str, *, told: Callable[[str], None]) 
     with _path(run_id, "lock").open("a") as lock:
         if not take_lock(lock):
             return False
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
         known = KnownDigests(cloud_folder() / "client" / "digests.jsonl")
         sharer = DataSharer(client, run_id, SharedRoots(manifest, known=known))
         told(
@@ -222,7 +226,7 @@ def share_run(client: CloudClient, run_id: str, *, told: Callable[[str], None]) 
         try:
             sharer.serve()
         finally:
-            told(f"{run_id}: {sharer.answered} files were read, {sharer.sent_bytes} bytes sent")
+            told(f"{run_id}: {len(sharer.read)} files were read, {sharer.sent_bytes} bytes sent")
     return True
 
 

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_training.checkpoints.errors import CheckpointError, KeyExists
-from airflow_training.checkpoints.store import ObjectStore, open_store
-from airflow_training.remote_data.chunks import ChunkCache
+from airflow_training.checkpoints.store import ObjectStore
+from airflow_training.remote_data.chunks import ChunkCache, open_chunk_store
 from airflow_training.remote_data.errors import DataError, DataNotShared, SourceAway, error_of
 from airflow_training.remote_data.manifest import DataFile, DataManifest, DataRoot
 from airflow_training.remote_data.roots import SharedRoots
@@ -119,7 +119,7 @@ class Mailbox:
 
 def start_mailbox(shared: SharedRoots, storage: str) -> Mailbox:
     """Answer through the storage at an address until `close`."""
-    mailbox = Mailbox(shared, open_store(storage))
+    mailbox = Mailbox(shared, open_chunk_store(storage))
     mailbox.start()
     return mailbox
 
@@ -166,7 +166,10 @@ class MailboxSource:
             )
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except ValueError:  # of a power cut: the question is asked anew
+            self._store.delete(f"{self._folder}/answers/{letter}")
+            return None
+        except OSError as error:
             raise SourceAway(f"the mailbox cannot be read: {error}") from error
         return answer
 

@@ -9,6 +9,7 @@ killed is started again by the next question of the sharing machine.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -180,6 +181,9 @@ def main(state: str) -> int:
     with (folder / "host.lock").open("a") as lock:
         if not take_lock(lock):
             return _say({"ready": True})
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         data = RunData(
             run_id=config["run_id"],

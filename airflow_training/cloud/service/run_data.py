@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from airflow_training.capture.model import Tree
-from airflow_training.checkpoints.store import LocalStore
 from airflow_training.cloud.locks import is_locked
 from airflow_training.cloud.protocol import CloudRunState
 from airflow_training.errors import InputError, RuntimeUnavailable
-from airflow_training.remote_data.chunks import ChunkCache
+from airflow_training.remote_data.chunks import ChunkCache, open_chunk_store
 from airflow_training.remote_data.errors import UnfetchedRead
 from airflow_training.remote_data.mailbox import LetterBox
 from airflow_training.remote_data.manifest import DataManifest
@@ -108,12 +107,12 @@ class RunData:
     @property
     def letters(self) -> LetterBox:
         """What the run asks for."""
-        return LetterBox(LocalStore(self.storage), self.run_id)
+        return LetterBox(open_chunk_store(str(self.storage)), self.run_id)
 
     @property
     def chunks(self) -> ChunkCache:
         """What has come, of all runs of the account."""
-        return ChunkCache(LocalStore(self.storage))
+        return ChunkCache(open_chunk_store(str(self.storage)))
 
     def start(self, manifest: DataManifest, *, wait_hours: float) -> Mapping[str, str]:
         """Lay the data out without content and start the process that fetches it, once.

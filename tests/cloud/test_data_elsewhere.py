@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,8 +15,6 @@ import pytest
 
 from tests.cloud.elsewhere import Elsewhere, cloud, done, sharer_file, sharer_pid
 from tests.waiting import wait_until
-
-pytestmark = pytest.mark.e2e
 
 TWO_RANKS = """
 import csv, os, pathlib, sys
@@ -32,8 +31,8 @@ if rank == 0:
 """
 
 IN_TURNS = """
-import pathlib, sys, time
-turns = pathlib.Path(sys.argv[1])
+import os, pathlib, time
+turns = pathlib.Path(os.environ["TURNS"])
 for name in ("a.bin", "c.bin", "e.bin"):
     while not (turns / name).exists():
         time.sleep(0.05)
@@ -55,7 +54,7 @@ def laptop(tmp_path: Path, airflow_home: Path) -> Path:
 
 @pytest.fixture
 def turns(laptop: Path) -> Path:
-    """A script that reads a file of its data when a file of this folder, which it cannot write, says so."""
+    """A folder whose files say what the script may read by now."""
     shutil.rmtree(laptop / "data")
     (laptop / "data").mkdir()
     for name in "abcdef":
@@ -78,12 +77,16 @@ def service(tmp_path: Path, airflow_home: Path, sqlite_template: Path) -> Iterat
     yield elsewhere
     for each in elsewhere.store.runs():
         elsewhere.store.add_request(each.uid, "kill")
+    for lock in (airflow_home / "training-cloud" / "client" / "data").glob("*.lock"):
+        with contextlib.suppress(ValueError, ProcessLookupError):
+            os.kill(int(lock.read_text()), signal.SIGKILL)
     elsewhere.kill()
 
 
-def sent(laptop: Path, *args: str, options: tuple[str, ...] = ()) -> str:
-    """The run's id."""
-    code, out, said = done(cloud("run", "--detach", *options, "train.py", *args, cwd=laptop))
+def sent(laptop: Path, turns: Path, *options: str) -> str:
+    """The id of a run that reads a file of its data when `turns` has one of that name."""
+    words = ["run", "--detach", "--env", f"TURNS={turns}", *options, "train.py"]
+    code, out, said = done(cloud(*words, cwd=laptop))
     assert code == 0, said
     return out.strip()
 
@@ -147,7 +150,7 @@ def test_the_service_reads_no_file_of_the_laptop_by_itself(laptop, service, tmp_
     large = f"{place}/outside/large.bin"
     process = cloud("run", "train.py", large, cwd=tmp_path, before=before)
     code, out, said = done(process)
-    if code in (1, 77) and "unshare" in said or code == 77:
+    if (code in (1, 77) and "unshare" in said) or code == 77:
         pytest.skip("this machine lets nobody have a file system of their own")
     assert code == 0, said
     digest, _, found = out.splitlines()
@@ -157,7 +160,7 @@ def test_the_service_reads_no_file_of_the_laptop_by_itself(laptop, service, tmp_
 
 def test_a_killed_laptop_is_waited_for_and_shares_again(laptop, service, turns, airflow_home):
     (turns / "a.bin").touch()
-    run = sent(laptop, str(turns))
+    run = sent(laptop, turns)
     pid = sharer_pid(airflow_home, run)
     following = cloud("logs", run, cwd=laptop)
     assert following.stdout is not None
@@ -179,9 +182,10 @@ def test_a_killed_laptop_is_waited_for_and_shares_again(laptop, service, turns, 
     assert not [each for each in story if "Restart" in each]
 
 
+@pytest.mark.soak
 def test_a_killed_service_is_waited_for(laptop, service, turns, airflow_home):
     (turns / "a.bin").touch()
-    run = sent(laptop, str(turns))
+    run = sent(laptop, turns)
     wait_until(lambda: service.story(run).get("JobRunning"))
     service.kill()
     for name in ("c.bin", "e.bin"):
@@ -192,9 +196,10 @@ def test_a_killed_service_is_waited_for(laptop, service, turns, airflow_home):
     assert service.state(run) == "Succeeded"
 
 
+@pytest.mark.soak
 def test_a_killed_fetcher_is_started_again(laptop, service, turns, airflow_home):
     (turns / "a.bin").touch()
-    run = sent(laptop, str(turns))
+    run = sent(laptop, turns)
     following = cloud("logs", run, cwd=laptop)
     assert following.stdout is not None
     assert following.stdout.readline() == "a.bin aaa\n"
@@ -207,7 +212,7 @@ def test_a_killed_fetcher_is_started_again(laptop, service, turns, airflow_home)
 
 def test_a_file_that_changes_fails_the_run_by_its_name(laptop, service, turns):
     (turns / "a.bin").touch()
-    run = sent(laptop, str(turns))
+    run = sent(laptop, turns)
     wait_until(lambda: service.story(run).get("JobRunning"))
     (laptop / "data" / "c.bin").write_bytes(b"others")
     (turns / "c.bin").touch()
@@ -217,8 +222,9 @@ def test_a_file_that_changes_fails_the_run_by_its_name(laptop, service, turns):
     assert service.story(run)["DataSourceChanged"].level == "error"
 
 
+@pytest.mark.soak
 def test_a_laptop_that_stays_away_pauses_the_run(laptop, service, turns, airflow_home):
-    run = sent(laptop, str(turns), options=("--data-wait", "0.001"))
+    run = sent(laptop, turns, "--data-wait", "0.001")
     os.kill(sharer_pid(airflow_home, run), signal.SIGKILL)
     for name in ("a.bin", "c.bin", "e.bin"):
         (turns / name).touch()
@@ -231,10 +237,11 @@ def test_a_laptop_that_stays_away_pauses_the_run(laptop, service, turns, airflow
     assert (code, out) == (0, "a.bin aaa\nc.bin ccc\ne.bin eee\n"), said
 
 
+@pytest.mark.soak
 def test_a_damaged_chunk_of_the_service_is_fetched_again(laptop, service, turns, airflow_home):
     for name in ("a.bin", "c.bin", "e.bin"):
         (turns / name).touch()
-    first = sent(laptop, str(turns))
+    first = sent(laptop, turns)
     assert printed(first, laptop) == "a.bin aaa\nc.bin ccc\ne.bin eee\n"
     chunks = [
         each
@@ -243,7 +250,7 @@ def test_a_damaged_chunk_of_the_service_is_fetched_again(laptop, service, turns,
     ]
     assert len(chunks) == 1
     chunks[0].write_bytes(b"cxc")
-    second = sent(laptop, str(turns))
+    second = sent(laptop, turns)
     assert printed(second, laptop) == "a.bin aaa\nc.bin ccc\ne.bin eee\n"
     log = sharer_file(airflow_home, second, "log")
     wait_until(lambda: "3 bytes sent" in log.read_text())
@@ -287,10 +294,11 @@ def test_a_dry_run_shows_what_may_be_read_and_what_never_is(laptop, service, tmp
     assert service.store.runs() == []
 
 
+@pytest.mark.soak
 def test_processes_of_a_run_are_gone_when_it_is_over(laptop, service, turns, airflow_home):
     for name in ("a.bin", "c.bin", "e.bin"):
         (turns / name).touch()
-    run = sent(laptop, str(turns))
+    run = sent(laptop, turns)
     printed(run, laptop)
     state = service.data_state(run)
     pids = [int((state / "host.lock").read_text()), sharer_pid(airflow_home, run)]

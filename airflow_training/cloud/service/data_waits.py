@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Literal
 
+from airflow_training.control import reasons
 from airflow_training.control.model import TERMINAL_JOB_STATES, Event
 
 __all__ = ["DataFacts", "DataRequest", "DataWait", "judge_data_wait"]
@@ -65,7 +66,7 @@ def judge_data_wait(
         if before.since is None:
             return before, (), None
         waited = facts.now - before.since
-        back = Event(at=facts.now, reason="DataAvailable", message=f"after {waited:.0f} s")
+        back = Event(at=facts.now, reason=reasons.DATA_AVAILABLE, message=f"after {waited:.0f} s")
         return DataWait(), (back,), None
     if before.since is None:
         after = DataWait(since=facts.seen_at, counts_from=facts.seen_at)
@@ -78,8 +79,8 @@ def judge_data_wait(
         return before, (), None
     if facts.now - before.counts_from <= patience_seconds:
         return before, (), None
-    reason = f"DataSourceGone: nobody has shared the run's data since {_time(before.since)}"
-    asked = DataRequest(kind="pause", reason=reason)
+    why = f"DataSourceGone: nobody has shared the run's data since {_time(before.since)}"
+    asked = DataRequest(kind="pause", reason=why)
     return replace(before, is_pause_asked=True, counts_from=facts.now + 60.0), (), asked
 
 
@@ -99,7 +100,7 @@ def _judge_failure(
 def _waiting(facts: DataFacts) -> Event:
     return Event(
         at=facts.now,
-        reason="WaitingForData",
+        reason=reasons.WAITING_FOR_DATA,
         message=f"nobody shares the run's data since {_time(facts.seen_at)};"
         " where it was sent from: airflow-training cloud share RUN",
         level="warning",

@@ -19,7 +19,7 @@ from airflow_training.capture.secrets import secret_file
 from airflow_training.cloud.own_files import own_files
 from airflow_training.errors import InputError, Problem
 from airflow_training.interception.classification import is_secret_like
-from airflow_training.remote_data.manifest import DataManifest, DataRoot
+from airflow_training.remote_data.manifest import DataFile, DataManifest, DataRoot
 from airflow_training.remote_data.roots import scan_root
 
 __all__ = ["MOST_DATA_FILES", "SharedData", "describe_shared", "find_shared_data", "shared_json"]
@@ -247,14 +247,13 @@ def describe_shared(manifest: DataManifest) -> Sequence[str]:
 
 def _rows(manifest: DataManifest) -> Iterator[tuple[str, int, int]]:
     for root in manifest.roots:
-        sizes: dict[str, list[int]] = {}
-        folders = {each.split("/")[0] for each in root.folders}
+        tops: dict[str, list[DataFile]] = {}
         for file in root.files:
-            top = file.path.split("/")[0]
-            sizes.setdefault(f"{top}/" if top in folders else top, []).append(file.size)
+            tops.setdefault(file.path.split("/")[0], []).append(file)
         base = "" if root.name == "project" else f"{root.path}/"
-        for top, found in sizes.items():
-            yield f"{base}{top}", len(found), sum(found)
+        for top, files in tops.items():
+            name = f"{top}/" if len(files) > 1 else files[0].path
+            yield f"{base}{name}", len(files), sum(file.size for file in files)
 
 
 def shared_json(manifest: DataManifest) -> Mapping[str, Any]:

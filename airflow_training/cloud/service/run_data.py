@@ -64,9 +64,8 @@ def _mistakes(manifest: DataManifest, tree: Tree) -> Iterator[str]:
             if not all(type(each) is int for each in numbers) or file.size < 0 or file.chunks:
                 yield f"{file.path!r} has no size and time"
         for name, target in root.links.items():
-            if posixpath.normpath(f"{posixpath.dirname(name) or '.'}/{target}").startswith(
-                ("/", "..")
-            ):
+            leads = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+            if leads.startswith(("/", "..")):
                 yield f"{name!r} leads out of its root"
         links |= {f"{root.name}/{name}" for name in root.links}
         paths += [f"{root.name}/{name}" for name in names]

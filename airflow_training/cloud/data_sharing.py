@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,10 +190,10 @@ def known_manifest(run_id: str) -> DataManifest | None:
     if "/" in run_id:
         return None
     try:
-        document = json.loads(_path(run_id, "json").read_text(encoding="utf-8"))
+        document = _path(run_id, "json").read_bytes()
     except FileNotFoundError:
         return None
-    return replace(DataManifest.from_json(document), source=run_id)
+    return DataManifest.from_bytes(document, source=run_id)
 
 
 def share_run(client: CloudClient, run_id: str, *, told: Callable[[str], None]) -> bool:

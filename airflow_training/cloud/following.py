@@ -86,7 +86,8 @@ def _follow(
         try:
             state = client.run(run_id)
             printed = sum(
-                _copy(client, run_id, log, several=len(logs) > 1, line=line) for log in logs
+                _copy(client, run_id, log, over=state.over, several=len(logs) > 1, line=line)
+                for log in logs
             )
         except RuntimeUnavailable as error:
             away = away or time.monotonic()
@@ -125,9 +126,15 @@ def _follow(
 
 
 def _copy(
-    client: CloudClient, run_id: str, log: _RankLog, *, several: bool, line: ProgressLine
+    client: CloudClient,
+    run_id: str,
+    log: _RankLog,
+    *,
+    over: bool,
+    several: bool,
+    line: ProgressLine,
 ) -> int:
-    """Print what is new of a rank; return how many bytes."""
+    """Print what is new of a rank; return how many bytes. `over`: no attempt follows, as after a pause."""
     if log.ended:
         return 0
     try:
@@ -150,7 +157,7 @@ def _copy(
     if found.end and found.next_attempt >= 0:
         log.attempt, log.offset = found.next_attempt, 0
     elif found.end:
-        log.ended = True
+        log.ended = over
     return len(found.data)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,8 +42,7 @@ class SharedData:
         """The manifest as it travels, empty where nothing is shared: equal manifests give equal bytes."""
         if not any(root.files or root.folders or root.links for root in self.manifest.roots):
             return b""
-        document = {**self.manifest.to_json(), "omissions": []}
-        return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+        return self.manifest.to_bytes()
 
     def check(self) -> None:
         """Raise InputError where the run would not find, or may not have, what it reads."""

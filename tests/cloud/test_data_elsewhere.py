@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from airflow_training.cloud.service.run_data import RunData
+from airflow_training.remote_data.errors import DataNotShared, SourceAway
+from airflow_training.remote_data.manifest import DataManifest
+from airflow_training.remote_data.server import HttpSource
 from tests.cloud.elsewhere import Elsewhere, cloud, done, sharer_file, sharer_pid
 from tests.waiting import wait_until
 
@@ -293,6 +299,39 @@ def test_a_dry_run_shows_what_may_be_read_and_what_never_is(laptop, service, tmp
     assert code == 2
     assert "no argument of the script names it" in said
     assert service.store.runs() == []
+
+
+@pytest.mark.soak
+def test_a_node_that_sees_nothing_of_the_service_fetches_with_the_token_of_its_run(
+    laptop, service, turns
+):
+    run = sent(laptop, turns)
+    known = json.loads((service.data_state(run) / "config.json").read_text())["manifest"]
+    [root] = DataManifest.from_json(known).roots
+    file = next(each for each in root.files if each.path == "data/b.bin")
+    url = f"http://127.0.0.1:{service.port}/training/cloud/v1/runs/{run}/data"
+    with pytest.raises(DataNotShared, match="wrong token"):
+        HttpSource(url, "secret").digests(root, file)
+    [index] = (service.home / "training-cloud" / "served" / "runs").glob("*.json")
+    data = RunData(
+        run_id=run,
+        uid="",
+        folder=index.with_suffix(""),
+        state=service.data_state(run),
+        storage=service.home,
+    )
+    source = HttpSource(url, data.node_token)
+
+    def fetched() -> bytes:
+        try:
+            return source.chunk(root, file, 0)
+        except SourceAway:
+            return b""
+
+    assert wait_until(fetched) == b"bbb"
+    assert source.digests(root, file) == [hashlib.sha256(b"bbb").hexdigest()]
+    with pytest.raises(DataNotShared, match="not shown"):
+        source.digests(root, replace(file, path="train.py"))
 
 
 @pytest.mark.soak

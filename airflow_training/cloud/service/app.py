@@ -26,6 +26,7 @@ from airflow_training.cloud.protocol import (
 from airflow_training.cloud.service.admission import Admission, LoginRefused, QuotaRefused
 from airflow_training.cloud.service.client_wheel import client_wheel
 from airflow_training.cloud.service.data_routes import data_routes
+from airflow_training.cloud.service.node_routes import node_routes
 from airflow_training.cloud.service.run_data import RunData
 from airflow_training.cloud.service.runs import (
     is_over,
@@ -65,6 +66,7 @@ def cloud_app(submissions: Submissions, admission: Admission) -> Starlette:
         Route("/runs/{run}/bill", show_bill),
         Route("/runs/{run}/stop", stop, methods=["POST"]),
         *data_routes(_run_data, is_over),
+        *node_routes(submissions.data_of_run),
     ]
     handlers: dict[Any, Any] = {TrainingError: _refuse, KeyError: _unknown}
     client = [Route(CLIENT_PATH, describe_client), Route(f"{CLIENT_PATH}/{{name}}", send_client)]
@@ -188,7 +190,7 @@ async def show_run(request: Request) -> Response:
         wanted, _ = submissions.of_run(account, run_id)
         found = run_state(run_id)
         if wanted.data:
-            found = submissions.data_of_run(account, run_id).described(found)
+            found = submissions.data_of_run(run_id).described(found)
         return found.to_json()
 
     return JSONResponse(await run_in_threadpool(state))
@@ -269,7 +271,9 @@ async def _own_run(request: Request) -> str:
 
 async def _run_data(request: Request) -> RunData:
     account, run_id = await _account(request), str(request.path_params["run"])
-    return await run_in_threadpool(_submissions(request).data_of_run, account, run_id)
+    return await run_in_threadpool(
+        lambda: _submissions(request).data_of_run(run_id, account=account)
+    )
 
 
 async def _json_body(request: Request) -> Any:

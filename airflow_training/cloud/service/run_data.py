@@ -8,6 +8,7 @@ import json
 import os
 import posixpath
 import re
+import secrets
 import subprocess
 import sys
 import time
@@ -36,9 +37,9 @@ _START_SECONDS = 600.0
 def read_manifest(document: bytes, tree: Tree) -> DataManifest:
     """What a submission shows; raises InputError for what no client writes, or what would lead out of its folder."""
     try:
-        manifest = DataManifest.from_json(json.loads(document))
+        manifest = DataManifest.from_bytes(document, source="")
         problem = next(_mistakes(manifest, tree), "")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         problem = f"cannot be read: {error}"
     if problem:
         raise InputError.of(code="wrong_type", field="data", message=problem)
@@ -61,7 +62,7 @@ def _mistakes(manifest: DataManifest, tree: Tree) -> Iterator[str]:
                 yield f"{name!r} is no path below a root"
         for file in root.files:
             numbers = (file.size, file.mtime_ns, file.mode)
-            if not all(type(each) is int for each in numbers) or file.size < 0 or file.chunks:
+            if not all(type(each) is int for each in numbers) or file.size < 0:
                 yield f"{file.path!r} has no size and time"
         for name, target in root.links.items():
             leads = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
@@ -112,6 +113,25 @@ class RunData:
     def chunks(self) -> ChunkCache:
         """What has come, of all runs of the account."""
         return ChunkCache(open_chunk_store(str(self.storage)))
+
+    @property
+    def manifest(self) -> DataManifest:
+        """What was shown, with this run as its source."""
+        config = json.loads((self.state / "config.json").read_text(encoding="utf-8"))
+        return DataManifest.from_json(config["manifest"])
+
+    @property
+    def node_token(self) -> str:
+        """What a node shows that fetches over HTTP, as it does not see the service's folder: for this run only."""
+        path = self.state / "node-token"
+        if not path.exists():
+            draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+            draft.touch(mode=0o600)
+            draft.write_text(secrets.token_urlsafe(32))
+            with contextlib.suppress(FileExistsError):
+                os.link(draft, path)
+            draft.unlink()
+        return path.read_text()
 
     def start(self, manifest: DataManifest, *, wait_hours: float) -> Mapping[str, str]:
         """Lay the data out without content and start the process that fetches it, once.

@@ -210,12 +210,16 @@ class Submissions:
         known = self._known(account, json.loads(index.read_text())["submission"])
         return known.request, self._run_folder(run_id)
 
-    def data_of_run(self, account: str, run_id: str) -> RunData:
-        """The data of a run that stays where it was sent from; raises KeyError where there is none."""
-        self.of_run(account, run_id)
-        index = json.loads((self._folder / "runs" / f"{run_id}.json").read_text())
-        known = self._known(account, index["submission"])
-        if not known.request.data:
+    def data_of_run(self, run_id: str, *, account: str | None = None) -> RunData:
+        """The data of a run that stays where it was sent from; raises KeyError where there is none.
+
+        `account`: whose run it has to be; None: who asks shows the run's own token.
+        """
+        index = self._folder / "runs" / f"{run_id}.json"
+        known = None
+        if _RUN.fullmatch(run_id) and index.is_file():
+            known = self._read(json.loads(index.read_text())["submission"])
+        if known is None or not known.request.data or account not in (None, known.account):
             raise KeyError(f"data of {run_id}")
         return self._data(known)
 

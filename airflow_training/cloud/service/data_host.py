@@ -99,7 +99,8 @@ class DataHost:
             if record is not None and record.state in TERMINAL_JOB_STATES:
                 break
             if record is None and time.time() - self._began > _NO_RUN_SECONDS:
-                break
+                fetcher.finish()  # who starts the run later starts this again
+                return
             answer = fetcher.ask({"counts": True})
             counts = answer["counts"]
             failure = fetcher.failure()
@@ -158,18 +159,15 @@ class DataHost:
             counts = fetcher.finish()
         except DataError as error:
             failure = error
-        if store.run(self._data.uid) is not None:
-            told = Event(
-                at=time.time(),
-                reason="DataFetched",
-                message=f"{counts.get('files', 0)} files of {counts.get('bytes', 0)} bytes were read on demand",
-                data=dict(counts),
-            )
-            if failure is not None and self._wait.failed_at is None:
-                told = Event(
-                    at=time.time(), reason=failure.reason, message=str(failure), level="error"
-                )
-            self._record(store, [told])
+        told = Event(
+            at=time.time(),
+            reason="DataFetched",
+            message=f"{counts.get('files', 0)} files of {counts.get('bytes', 0)} bytes were read on demand",
+            data=dict(counts),
+        )
+        if failure is not None and self._wait.failed_at is None:
+            told = Event(at=time.time(), reason=failure.reason, message=str(failure), level="error")
+        self._record(store, [told])
         self._wait = DataWait(failed_at=self._wait.failed_at)
         self._tell(counts=counts, failure=failure, ended=True)
         self._data.letters.clear()

@@ -17,9 +17,9 @@ from starlette.routing import Route
 from airflow_training.cloud.packing import PackHeader, PackReader
 from airflow_training.cloud.service.run_data import RunData
 from airflow_training.errors import InputError
-from airflow_training.remote_data.chunks import CHUNK_BYTES, digest_of_chunk
+from airflow_training.remote_data.chunks import CHUNK_BYTES, ChunkCache, digest_of_chunk
 
-__all__ = ["data_routes"]
+__all__ = ["data_routes", "keep_chunks"]
 
 _LONGEST_WAIT_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
@@ -77,7 +77,7 @@ def data_routes(data_of: DataOf, is_over: Callable[[str], bool]) -> Sequence[Rou
             body = await _body(request)
         except ClientDisconnect:
             return Response(status_code=400)
-        received, damaged = await run_in_threadpool(_keep, data, body)
+        received, damaged = await run_in_threadpool(keep_chunks, data.chunks, body)
         return JSONResponse({"received": received, "damaged": damaged})
 
     async def answers(request: Request) -> Response:
@@ -111,11 +111,12 @@ def data_routes(data_of: DataOf, is_over: Callable[[str], bool]) -> Sequence[Rou
     ]
 
 
-def _keep(data: RunData, body: bytes) -> tuple[int, Sequence[str]]:
+def keep_chunks(cache: ChunkCache, body: bytes) -> tuple[int, Sequence[str]]:
+    """Keep the chunks of a pack; returns the bytes that came, and the digests of those that are damaged."""
     reader, damaged, received = PackReader(), [], 0
     header: PackHeader | None = None
     content = b""
-    cache = data.chunks
+
     for each in reader.feed(body):
         if isinstance(each, PackHeader):
             if not _is_digest(each.sha256) or each.offset or each.size > CHUNK_BYTES:

@@ -20,6 +20,7 @@ from airflow_training.cloud.protocol import (
     CLIENT_PATH,
     PREFIX,
     VERSION,
+    CloudRunState,
     SubmissionRequest,
     problems_to_json,
 )
@@ -176,24 +177,22 @@ async def list_runs(request: Request) -> Response:
     submissions = _submissions(request)
 
     def rows() -> list[Mapping[str, Any]]:
-        return [run_state(each).to_json() for each in submissions.run_ids(account)]
+        return [_state(submissions, each).to_json() for each in submissions.run_ids(account)]
 
     return JSONResponse({"runs": await run_in_threadpool(rows)})
 
 
 async def show_run(request: Request) -> Response:
     """How a run stands, with the progress of each rank."""
-    account, run_id = await _account(request), str(request.path_params["run"])
+    run_id = await _own_run(request)
+    state = await run_in_threadpool(_state, _submissions(request), run_id)
+    return JSONResponse(state.to_json())
 
-    def state() -> Mapping[str, Any]:
-        submissions = _submissions(request)
-        wanted, _ = submissions.of_run(account, run_id)
-        found = run_state(run_id)
-        if wanted.data:
-            found = submissions.data_of_run(run_id).described(found)
-        return found.to_json()
 
-    return JSONResponse(await run_in_threadpool(state))
+def _state(submissions: Submissions, run_id: str) -> CloudRunState:
+    """How a run stands, and its data."""
+    state, data = run_state(run_id), submissions.data_of_run(run_id)
+    return state if data is None else data.described(state)
 
 
 async def show_log(request: Request) -> Response:
@@ -271,9 +270,12 @@ async def _own_run(request: Request) -> str:
 
 async def _run_data(request: Request) -> RunData:
     account, run_id = await _account(request), str(request.path_params["run"])
-    return await run_in_threadpool(
+    data = await run_in_threadpool(
         lambda: _submissions(request).data_of_run(run_id, account=account)
     )
+    if data is None:
+        raise KeyError(f"data of {run_id}")
+    return data
 
 
 async def _json_body(request: Request) -> Any:

@@ -46,8 +46,8 @@ class _Node:
         self.file: DataFile = found[0][1]
 
 
-def node_routes(data_of: Callable[[str], RunData]) -> Sequence[Route]:
-    """The routes below `/runs/{run}/data`; `data_of`: the data of a run by its id, KeyError where it has none."""
+def node_routes(data_of: Callable[[str], RunData | None]) -> Sequence[Route]:
+    """The routes below `/runs/{run}/data`; `data_of`: the data of a run by its id, None where it has none."""
 
     async def digests(request: Request) -> Response:
         """The SHA-256 of a file's chunks."""
@@ -76,8 +76,11 @@ def node_routes(data_of: Callable[[str], RunData]) -> Sequence[Route]:
     return [Route(f"{base}/digests", digests), Route(f"{base}/chunk", chunk)]
 
 
-def _data(request: Request, data_of: Callable[[str], RunData]) -> RunData:
-    data = data_of(str(request.path_params["run"]))
+def _data(request: Request, data_of: Callable[[str], RunData | None]) -> RunData:
+    run_id = str(request.path_params["run"])
+    data = data_of(run_id)
+    if data is None:
+        raise KeyError(f"data of {run_id}")
     told = request.headers.get("Authorization", "")
     if not hmac.compare_digest(told.encode(), f"Bearer {data.node_token}".encode()):
         raise DataNotShared("wrong token")

@@ -210,8 +210,8 @@ class Submissions:
         known = self._known(account, json.loads(index.read_text())["submission"])
         return known.request, self._run_folder(run_id)
 
-    def data_of_run(self, run_id: str, *, account: str | None = None) -> RunData:
-        """The data of a run that stays where it was sent from; raises KeyError where there is none.
+    def data_of_run(self, run_id: str, *, account: str | None = None) -> RunData | None:
+        """The data of a run that stays where it was sent from; None where there is none.
 
         `account`: whose run it has to be; None: who asks shows the run's own token.
         """
@@ -220,7 +220,7 @@ class Submissions:
         if _RUN.fullmatch(run_id) and index.is_file():
             known = self._read(json.loads(index.read_text())["submission"])
         if known is None or not known.request.data or account not in (None, known.account):
-            raise KeyError(f"data of {run_id}")
+            return None
         return self._data(known)
 
     def _data(self, known: _KnownSubmission) -> RunData:

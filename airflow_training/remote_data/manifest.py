@@ -75,7 +75,7 @@ class DataManifest:
         return asdict(self)
 
     def to_bytes(self) -> bytes:
-        """Return what is shown, without source and omissions, in few bytes: equal for what is equal."""
+        """What is shown, as it travels: without source and omissions, equal bytes for equal data."""
         roots = [
             {
                 **{name: getattr(root, name) for name in _ROOT_FIELDS},

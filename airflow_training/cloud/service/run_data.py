@@ -40,10 +40,14 @@ def read_manifest(document: bytes, tree: Tree) -> DataManifest:
         manifest = DataManifest.from_bytes(document, source="")
         problem = next(_mistakes(manifest, tree), "")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        problem = f"cannot be read: {error}"
+        raise _refused(f"cannot be read: {error}") from None
     if problem:
-        raise InputError.of(code="wrong_type", field="data", message=problem)
+        raise _refused(problem)
     return manifest
+
+
+def _refused(message: str) -> InputError:
+    return InputError.of(code="wrong_type", field="data", message=message)
 
 
 def _mistakes(manifest: DataManifest, tree: Tree) -> Iterator[str]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from airflow_training.control.model import Event, JobEntry, Request, RequestKind
 from airflow_training.errors import RunChanged
@@ -127,7 +127,7 @@ def newest_event(connection: Connection, uid: str, reasons: Collection[str]) -> 
     return None if row is None else _stored_event(row).event
 
 
-def _stored_event(row: Row[Any]) -> StoredEvent:
+def _stored_event(row: Sequence[Any]) -> StoredEvent:
     return StoredEvent(
         seq=row[0],
         event=Event(

@@ -48,7 +48,7 @@ class ServiceRecord:
 def starting_conditions() -> str:
     """A digest of all that a service has from whoever starts it, and hands on to the runs that it starts.
 
-    The code and the interpreter, the settings, the variables, the folder, the limits that a process inherits. Two
+    The code and the interpreter with what is installed there, the settings, the variables, the folder, the limits that a process inherits. Two
     clients of the same digest may use one service.
     """
     variables = {name: text for name, text in os.environ.items() if name not in _OF_A_TERMINAL}
@@ -56,6 +56,7 @@ def starting_conditions() -> str:
         "version": __version__,
         "interpreter": sys.executable,
         "code": _newest_change(_PACKAGE),
+        "installed": [(each, _changed_at(Path(each))) for each in sys.path],
         "settings": _changed_at(airflow_home() / "airflow.cfg"),
         "variables": sorted(variables.items()),
         "folder": str(Path.cwd()),

@@ -99,3 +99,12 @@ def test_zero_ends_it_with_its_client(airflow_home, monkeypatch):
     monkeypatch.setenv("AIRFLOW__TRAINING__CLOUD_IDLE_SECONDS", "0")
     with used():
         assert records() == []
+
+
+def test_what_is_installed_meanwhile_counts(staying, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    (tmp_path / "site").mkdir()
+    before = starting_conditions()
+    assert starting_conditions() == before
+    (tmp_path / "site" / "torch-2.13.0.dist-info").mkdir()
+    assert starting_conditions() != before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import time
@@ -13,7 +14,6 @@ from typing import Any
 
 from airflow_training.capture.project import ProjectCapture, capture_run
 from airflow_training.cloud.client import CloudClient
-from airflow_training.cloud.environment import record_environment
 from airflow_training.cloud.journal import (
     SubmittedRun,
     begin_submission,
@@ -29,6 +29,7 @@ from airflow_training.cloud.protocol import (
     TreeManifest,
     key_of,
 )
+from airflow_training.environments.recording import record
 from airflow_training.errors import InputError
 
 __all__ = ["RunOptions", "Submission", "SubmissionResult", "prepare", "submit"]
@@ -102,10 +103,10 @@ def prepare(argv: Sequence[str], options: RunOptions, *, cwd: Path) -> Submissio
         for each in captured.local_data
     ]
     manifest = TreeManifest(tree=captured.tree, data=data).to_bytes()
-    record = record_environment(captured.root)
+    environment = json.dumps(record(root=captured.root).to_json(), sort_keys=True).encode()
     sources: dict[str, Path | bytes] = {**captured.contents}
     digests = {}
-    for name, document in (("manifest", manifest), ("environment", record)):
+    for name, document in (("manifest", manifest), ("environment", environment)):
         digests[name] = hashlib.sha256(document).hexdigest()
         sources[digests[name]] = document
     request = SubmissionRequest(

@@ -737,7 +737,7 @@ def test_the_first_record_has_the_devices_that_were_found(tmp_path, program, pyt
     with agent(python, program, order, "run", "--", "sleep", "600", **env) as process:
         record = tmp_path / "environment.jsonl"
         try:
-            wait_until(lambda: record.exists() and record.read_text().strip())
+            wait_until(lambda: record.exists() and "\n" in record.read_text())
             first = json.loads(record.read_text().splitlines()[0])
         finally:
             process.terminate()  # with its command

@@ -8,7 +8,6 @@ import os
 import socket
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,21 +25,11 @@ from airflow_training.runtimes.local.runtime import LocalRuntime
 from airflow_training.runtimes.local.scan import Scanner
 from airflow_training.runtimes.port import Cursor, ReleaseAnswer
 from tests.contracts.runtime import JOB, Harness, watching
-from tests.runtimes.local_runs import (
-    attempt_folder,
-    local_harness,
-    python_script,
-)
+from tests.runtimes.local_runs import attempt_folder, local_harness, python_script
 from tests.waiting import until, wait_until
 
 pytestmark = pytest.mark.e2e
 TELL_ENVIRONMENT = python_script("import json, os; print(json.dumps(dict(os.environ)))")
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
-    async with local_harness(tmp_path) as harness:
-        yield harness
 
 
 async def run_quick(harness: Harness, local_dir: Path, **changes: Any) -> AttemptFolder:

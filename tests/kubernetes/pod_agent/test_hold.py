@@ -9,9 +9,7 @@ from pathlib import Path
 from airflow_training.agent.order import Order
 from airflow_training.runtimes.kubernetes.objects import answer_documents
 from tests.kubernetes.pod_agent.programs import agent
-from tests.kubernetes.samples import (
-    RUN,
-)
+from tests.kubernetes.samples import RUN
 from tests.rounds import Reads
 from tests.waiting import PATIENCE, wait_until
 

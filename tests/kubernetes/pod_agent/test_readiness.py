@@ -12,9 +12,7 @@ from airflow_training.agent.order import Order
 from airflow_training.control.readiness import required_hardware
 from airflow_training.documents.resolved_blocks import ResolvedCheckpoint
 from tests.kubernetes.pod_agent.programs import agent, last_words
-from tests.kubernetes.samples import (
-    a_job,
-)
+from tests.kubernetes.samples import a_job
 from tests.waiting import PATIENCE, wait_until
 
 

@@ -177,7 +177,7 @@ MUTATIONS = (
         definition="drain",
         old="not left and observations.reachable",
         new="observations.reachable",
-        test=f"{LIFECYCLE}::test_stop_ends_everything_and_is_over_when_nothing_is_alive",
+        test="tests/control/test_stopping.py::test_stop_ends_everything_and_is_over_when_nothing_is_alive",
     ),
     Mutation(
         guarantee=2,
@@ -365,7 +365,7 @@ MUTATIONS = (
         definition="_reopen",
         old="not entry.retired and (not (entry.final and entry.state == 'succeeded'))",
         new="not entry.retired",
-        test=f"{LIFECYCLE}::test_a_reopened_job_keeps_what_succeeded_and_tries_the_rest_again",
+        test="tests/control/test_reopening.py::test_a_reopened_job_keeps_what_succeeded_and_tries_the_rest_again",
     ),
     Mutation(
         guarantee=4,
@@ -411,7 +411,7 @@ MUTATIONS = (
         definition="_sort_out_unknown",
         old="not _is_expected(entry, seen)",
         new="seen.generation != draft.generation",
-        test=f"{LIFECYCLE}::test_what_was_made_before_its_holder_died_is_adopted_by_the_next",
+        test="tests/control/test_takeover.py::test_what_was_made_before_its_holder_died_is_adopted_by_the_next",
     ),
     # 6. every restart is counted once, in one class, and says why -----------------------------------------
     Mutation(

@@ -21,6 +21,7 @@ import {
   expectedStart,
   failureOf,
   headline,
+  isOver,
   placeOf,
   quantity,
   restartsText,
@@ -39,7 +40,6 @@ type Tab = (typeof TABS)[number];
 const WHICH = new Set(["dag", "run", "training"]);
 /** With what else the top uses of it. */
 type Status = Detail["status"] & { advice: string[]; expected_start: ExpectedStart | null };
-const ENDED = new Set(["stopped", "failed", "succeeded"]);
 
 /** `task`: the page is the tab of this task, which shows its role's logs first. */
 export function Run({ dag, uid, task }: { dag: string; uid: string; task?: string }) {
@@ -97,7 +97,7 @@ export function Run({ dag, uid, task }: { dag: string; uid: string; task?: strin
         </Tabs.Content>
         {plan && (
           <Tabs.Content value="plan">
-            <Plan plan={plan} />
+            <Plan over={isOver(detail.summary.phrase)} plan={plan} step={detail.progress.step} />
           </Tabs.Content>
         )}
         <Tabs.Content value="environment">
@@ -114,7 +114,7 @@ export function Run({ dag, uid, task }: { dag: string; uid: string; task?: strin
 function Top({ detail, lost }: { detail: Detail; lost: boolean }) {
   const { summary, progress, restarts } = detail;
   const status = detail.status as Status;
-  const moving = !ENDED.has(summary.phrase);
+  const moving = !isOver(summary.phrase);
   const now = useNow(moving);
   const offer = useRerunOffer(summary);
   useTitle(titleOf(detail));

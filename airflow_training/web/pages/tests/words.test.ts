@@ -184,6 +184,7 @@ test("a fraction of a table has six digits, and what is no fraction stays", () =
   assert.equal(cellText("0.123456789012"), "0.123457");
   assert.equal(cellText("-1234567.891"), "-1234568");
   for (const each of ["0.5", "12345678901234567890", "1.25", "2026-11-26", "=1.00001+2", "part-0.12345", ""]) assert.equal(cellText(each), each);
+  for (const each of ["007.1234", "-00.123456789", "9007199254740993.123", "12345678901234567890.125", "1e5", "1.23456e5", "NaN", "true", "1.2.3456"]) assert.equal(cellText(each), each);
   assert.equal(cellText(null), "");
 });
 

@@ -358,7 +358,12 @@ def test_rows_of_both_formats_are_the_same():
 
 
 def test_names_that_look_like_numbers_stay_as_they_are():
-    rows = [("007", "7"), ("02134", "1e5"), ("1_000", "9007199254740993"), (True, 12345678901234567890)]
+    rows = [
+        ("007", "7"),
+        ("02134", "1e5"),
+        ("1_000", "9007199254740993"),
+        (True, 12345678901234567890),
+    ]
     table = [{"label": label, "prediction": prediction} for label, prediction in rows]
     found = table_of(iter(table), offset=0, limit=10, cut=False)
     assert found.rows == [

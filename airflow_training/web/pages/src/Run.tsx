@@ -22,6 +22,7 @@ import {
   failureOf,
   headline,
   isOver,
+  money,
   placeOf,
   quantity,
   restartsText,
@@ -112,7 +113,7 @@ export function Run({ dag, uid, task }: { dag: string; uid: string; task?: strin
 }
 
 function Top({ detail, lost }: { detail: Detail; lost: boolean }) {
-  const { summary, progress, restarts } = detail;
+  const { cost, summary, progress, restarts } = detail;
   const status = detail.status as Status;
   const moving = !isOver(summary.phrase);
   const now = useNow(moving);
@@ -170,6 +171,11 @@ function Top({ detail, lost }: { detail: Detail; lost: boolean }) {
           <Fact name="Expected end">{untilTime(Date.parse(status.observed_at) + 1000 * progress.eta_seconds, now)}</Fact>
         )}
         {progress.samples_per_second != null && <Fact name="Samples/s">{quantity(progress.samples_per_second)}</Fact>}
+        {cost && (
+          <Fact name={cost.final ? "Cost" : "Cost till now"}>
+            <span title={`${cost.amount} ${cost.currency}: what its instances requested, by the prices of each moment`}>{`${money(cost.amount)} ${cost.currency}`}</span>
+          </Fact>
+        )}
         <Fact name="Restarts">{restartsText(restarts)}</Fact>
         {progress.slowest && <Fact name="Slowest">{progress.slowest}</Fact>}
         <Fact name="Runtime">{summary.runtime}</Fact>

@@ -93,6 +93,14 @@ export function valueText(name: string, value: number | null | undefined): strin
   return isSize && value !== null && value !== undefined && value >= 0 ? bytes(value) : quantity(value);
 }
 
+const MONEY = new Intl.NumberFormat("en", { maximumFractionDigits: 2, minimumFractionDigits: 2 });
+
+/** `1,234.50`; of less than a hundredth, the four places that are known. */
+export function money(amount: number | string): string {
+  const value = Number(amount);
+  return value !== 0 && Math.abs(value) < 0.01 ? value.toFixed(4) : MONEY.format(value);
+}
+
 const COMPACT = new Intl.NumberFormat("en", { maximumSignificantDigits: 4, notation: "compact" });
 
 /** The same where there is room for few digits. */

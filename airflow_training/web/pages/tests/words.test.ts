@@ -6,6 +6,7 @@ import {
   askedText,
   bytes,
   cellText,
+  money,
   cpuText,
   daySpan,
   duration,
@@ -178,6 +179,13 @@ test("sizes have units, and where there is little room numbers are short", () =>
   assert.equal(tickText("loss", 12_400_000), "12.4M");
   assert.equal(tickText("loss", 200), "200");
   assert.equal(tickText("lr", 1.234e-9), "1.234e-9");
+});
+
+test("money has two places, and four where it would be nothing", () => {
+  assert.equal(money("1234.5000"), "1,234.50");
+  assert.equal(money("0.0000"), "0.00");
+  assert.equal(money("0.0042"), "0.0042");
+  assert.equal(money(0.05), "0.05");
 });
 
 test("a fraction of a table has six digits, and what is no fraction stays", () => {

@@ -124,7 +124,7 @@ def _commit(value: Any) -> CheckpointCommit | None:
     if not {"step", "at"} <= numbers.keys():
         return None
     whole = {name: int(numbers[name]) for name in ("step", "number") if name in numbers}
-    return CheckpointCommit(uri=uri, digest=digest, **{**numbers, **whole})
+    return CheckpointCommit(uri=uri, digest=digest, **(numbers | whole))
 
 
 def _reports(values: Any) -> Iterator[ProcessReport]:

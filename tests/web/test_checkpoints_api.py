@@ -145,9 +145,7 @@ def test_the_newest_that_are_whole_stay():
 def test_of_older_ones_every_nth_stays_and_only_what_is_there_is_offered():
     block = ResolvedCheckpoint(uri=ROOT, keep=2, keep_every=3)
     # after a restart numbers go on, whatever the steps are
-    commits = [
-        dataclasses.replace(a_commit(10 * place), number=place + 4) for place in range(1, 7)
-    ]
+    commits = [dataclasses.replace(a_commit(10 * place), number=place + 4) for place in range(1, 7)]
     [found] = shown(page(*map(committed, commits), block=block))
     assert [(step, kept, offered) for step, _, kept, offered in found] == [
         (60, True, True),

@@ -42,9 +42,8 @@ class LineIndex:
             return True
 
     def _take(self, data: bytes, end: int) -> None:
-        begin, at = end - len(data), 0
+        begin, at, found = end - len(data), 0, data.count(b"\n")
         while True:
-            found = data.count(b"\n", at)
             missing = len(self._marks) * self._spacing - self.lines
             if found < missing:
                 self.lines += found
@@ -52,6 +51,7 @@ class LineIndex:
             for _ in range(missing):
                 at = data.index(b"\n", at) + 1
             self.lines += missing
+            found -= missing
             self._marks.append(begin + at)
             if len(self._marks) > _MOST_MARKS:
                 self._marks = self._marks[::2]

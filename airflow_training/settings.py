@@ -141,6 +141,12 @@ OPTIONS: Mapping[str, Option] = {
         description="Whose runs a user may pause, resume, stop and scale on the pages, of those that Airflow"
         " lets them change: any, or own (those that they submitted).",
     ),
+    "cloud_idle_seconds": Option(
+        default="300",
+        description="How long the service of this machine that `cloud run` starts stays for the next command"
+        " after its last one; 0: it ends with the command.",
+        type="integer",
+    ),
     "job_policy": Option(
         default="",
         description="module:function called with (job, user); raises or returns a message to refuse.",
@@ -183,6 +189,7 @@ class Settings:
     read_logs: bool
     planner_constants: str
     act_on: str
+    cloud_idle_seconds: int
     job_policy: str
 
 

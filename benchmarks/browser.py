@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 from sqlalchemy import insert
 
 from airflow_training.cli.airflow_stack import AirflowStack
@@ -59,6 +60,18 @@ SHOWN = """
 ([selector, text]) => [...document.querySelectorAll(selector)].some(
   each => each.textContent.startsWith(text) && each.checkVisibility()
 )
+"""
+SPIKES, SPIKE_POINTS = 24, 10_000
+COLOURED = """
+canvas => {
+  // what all other samples are lies at the bottom; lines of the grid are grey
+  const {data} = canvas.getContext("2d").getImageData(0, canvas.height * 0.2, canvas.width, canvas.height * 0.3);
+  for (let i = 0; i < data.length; i += 4) {
+    const [red, green, blue] = data.slice(i, i + 3);
+    if (data[i + 3] > 64 && Math.max(red, green, blue) - Math.min(red, green, blue) > 60) return true;
+  }
+  return false;
+}
 """
 FROM_CLICK = f"""
 asked => {{
@@ -152,6 +165,48 @@ def charts(store: Store, base: str, page: Any) -> None:
         longest = float(page.evaluate("window.longest"))
         figure(f"{what}: longest task while points arrive", longest, "ms", target="200 ms",
                note="" if longest else "none of 50 ms or more")  # fmt: skip
+
+
+def heat(store: Store, base: str, page: Any) -> None:
+    """A million points as a picture of ranks and steps."""
+    run = a_run(store, "heat", 1024)
+    points(store, run, 1024, 1000)
+    taken = []
+    for _ in range(3):
+        page.goto(f"{base}/runs/{run.uid}?tab=charts")
+        button = page.locator("figure[data-metric=loss]").get_by_role("button", name="Heat map")
+        button.wait_for()
+        page.wait_for_timeout(500)
+        taken.append(from_click(page, button, "figure[data-metric=loss] [role=img]"))
+    figure("heat map of 1,024 ranks with 1,000 points each, worst of 3", max(taken), "ms")
+
+
+def spikes(store: Store, base: str, page: Any) -> None:
+    """Charts of series with one sample that stands out: those in which its line is drawn."""
+    run = a_run(store, "spikes", 1)
+    draw = np.random.default_rng(0)
+    began = time.time() - SPIKE_POINTS
+    with store._db.write() as connection:  # as reports would, but at once
+        for number in range(SPIKES):
+            values = draw.random(SPIKE_POINTS)
+            values[draw.integers(SPIKE_POINTS)] = 50.0
+            rows = [
+                {"run": run.uid, "role": "worker", "index": 0, "rank": -1, "name": f"loss{number:02}",
+                 "at": began + step, "step": step, "value": float(value)}
+                for step, value in enumerate(values)
+            ]  # fmt: skip
+            connection.execute(insert(table_of(MetricRow)), rows)
+    page.goto(f"{base}/runs/{run.uid}?tab=charts")
+    drawn = 0
+    for number in range(SPIKES):
+        chart = page.locator(f"figure[data-metric=loss{number:02}]")
+        chart.scroll_into_view_if_needed()
+        canvas = chart.locator("canvas")
+        canvas.wait_for()
+        page.wait_for_timeout(300)
+        drawn += bool(canvas.evaluate(COLOURED))
+    what = f"charts of {SPIKES} random series of {SPIKE_POINTS:,} points: those that show the spike"
+    figure(what, 100 * drawn / SPIKES, "%", target="100 %")
 
 
 def tabs(store: Store, base: str, page: Any) -> None:
@@ -353,6 +408,8 @@ def main() -> None:
             base = server.address.partition("/?")[0]
             tabs(store, base, page)
             charts(store, base, page)
+            heat(store, base, page)
+            spikes(store, base, page)
             pixels(store, server, base, page)
             following(store, base, page)
             search(store, server)

@@ -38,6 +38,7 @@ PAGES = 200
 REPORTS = 15
 TRIALS = 200
 LOG_BYTES = 100 << 30
+SERIES = 1000
 HELD_BYTES = 16 << 20
 
 PLUGIN = """
@@ -161,6 +162,52 @@ def logs(store: Store, server: Server) -> None:
             assert answer.json()["text"], name
             taken.append(time.perf_counter() - began)
         figure(f"log of 100 GB: {name}", median(taken) * 1000, "ms", target=target)
+
+
+def lines(store: Store, server: Server) -> None:
+    """Line n of 100 GB: what counting up to it costs once, and what going there costs from then on."""
+    run = a_run(store, "lines", ranks=1)
+    folder = load_settings().local_dir / run.uid / "worker-0" / "attempt-0.0.0"
+    folder.mkdir(parents=True)
+    block, every = b"step 12345: loss 0.1234\n" * 20_000, LOG_BYTES // 100
+    with (folder / "log").open("wb") as log:
+        for place in range(0, LOG_BYTES, every):
+            log.seek(place)  # what lies between is read as one very long line
+            log.write(block)
+    url = f"{server.url}/dags/~/trainings/{run.uid}/log/line?role=worker&index=0"
+    wanted = 20_000 * 100 - 5  # near the end
+    began = time.perf_counter()
+    while server.client.get(f"{url}&number={wanted}").raise_for_status().json()["offset"] is None:
+        pass
+    took = time.perf_counter() - began
+    figure(
+        "log of 100 GB: lines counted, once", took, "s", note=f"{LOG_BYTES / took / 1e9:.1f} GB/s"
+    )
+    dice = random.Random(0)
+    taken = []
+    for _ in range(20):
+        number = dice.randrange(1, wanted)
+        began = time.perf_counter()
+        place = server.client.get(f"{url}&number={number}").raise_for_status().json()["offset"]
+        page = f"{url.removesuffix('/line?role=worker&index=0')}?role=worker&index=0"
+        answer = server.client.get(f"{page}&offset={place}&size=65536").raise_for_status()
+        assert answer.json()["text"].startswith("step"), number
+        taken.append(time.perf_counter() - began)
+    figure("log of 100 GB: line n and its page, once counted, worst of 20", max(taken) * 1000, "ms",
+           target="500 ms")  # fmt: skip
+
+
+def spikes() -> None:
+    """Series of any length, each with one sample that stands out: those in which it is still there."""
+    draw = np.random.default_rng(0)
+    kept = 0
+    for _ in range(SERIES):
+        values = draw.random(int(draw.integers(10, 200_000)))
+        at = int(draw.integers(len(values)))
+        values[at] = draw.choice([7.0, -7.0])
+        kept += at in kept_points(values, 2000)
+    what = f"{SERIES:,} random series reduced to 2,000 points: spikes of one sample that are kept"
+    figure(what, 100 * kept / SERIES, "%", target="100 %")
 
 
 def memory(store: Store, server: Server) -> None:
@@ -323,8 +370,10 @@ def main() -> None:
     heading("Pages: the server")
     with home() as store:
         charts(store)
+        spikes()
         server = Server()
         logs(store, server)
+        lines(store, server)
         memory(store, server)
         asyncio.run(followers(store, server))
         server.kill()

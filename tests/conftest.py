@@ -29,6 +29,7 @@ _FOLDER = os.environ["TESTS_FOLDER"]
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-", dir=_FOLDER)
 os.environ["XDG_CACHE_HOME"] = f"{_FOLDER}/cache"
 os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
+os.environ["AIRFLOW__TRAINING__CLOUD_IDLE_SECONDS"] = "0"  # what a test starts ends with it
 
 # Before anything imports numpy or torch: there are as many processes as cores already, and threads that
 # wait for each other by spinning cost several times what they compute.

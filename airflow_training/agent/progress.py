@@ -57,12 +57,14 @@ def report_checkpoint(
     took: float | None = None,
     stall: float | None = None,
     bytes: int | None = None,  # noqa: A002 - as the line has it
+    number: int | None = None,
 ) -> None:
     """Say that a checkpoint was committed: `reference` is its `uri`, `step` and `digest`.
 
-    `took`: seconds from its snapshot to its commit; `stall`: seconds the training waited for it.
+    `took`: seconds from its snapshot to its commit; `stall`: seconds the training waited for it;
+    `number`: which one it is of those saved one after the other, by which `keepEvery` counts.
     """
-    values = {"seconds": took, "stall_seconds": stall, "bytes": bytes}
+    values = {"seconds": took, "stall_seconds": stall, "bytes": bytes, "number": number}
     told = {k: v for k, v in values.items() if v is not None}
     _append({"checkpoint": {"at": time.time(), **reference, **told}})
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from airflow_training.agent import proc
 from airflow_training.agent.child_calls import LONGEST_TEXT, ChildCall
+from airflow_training.agent.gpu_libraries import gpu_libraries, nvidia_driver
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ _LONGEST_ANSWER = 1 << 20
 _OS_RELEASE = Path("/etc/os-release")
 
 _QUESTION = r"""
-import json, os, re, sys
-found = {}
+import io, json, os, re, sys
+found, torch = {}, ""
 for folder in sys.path:
     try:
         names = sorted(os.listdir(folder or "."))
@@ -40,8 +41,14 @@ for folder in sys.path:
         match = re.match(r"(.+?)-([^-]+)(-py[0-9.]+)?\.(dist|egg)-info$", name)
         if match:
             found.setdefault(re.sub("[-_.]+", "-", match.group(1)).lower(), match.group(2))
+    if "torch" in names and not torch:
+        try:
+            with io.open(os.path.join(folder or ".", "torch", "version.py"), encoding="utf-8", errors="replace") as file:
+                torch = file.read(10000)
+        except OSError:
+            pass
 print()
-print(json.dumps({"python": sys.version.split()[0], "implementation": sys.implementation.name, "packages": found}))
+print(json.dumps({"torch": torch, "python": sys.version.split()[0], "implementation": sys.implementation.name, "packages": found}))
 """
 
 
@@ -116,18 +123,27 @@ def _ask(pid: int, python: str) -> dict[str, Any]:
     """Return what this Python says, with the surroundings of the process; raises what goes wrong."""
     import subprocess
 
+    environment = _environment_of(pid)
     printed = subprocess.run(
         [python, "-c", _QUESTION],
         check=True,
         cwd=f"/proc/{pid}/cwd",
-        env=_environment_of(pid),
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     ).stdout
     # what is imported at every start may print too, before
     answer: dict[str, Any] = json.loads(printed[-_LONGEST_ANSWER:].splitlines()[-1])
-    return {**answer, "executable": python, "system": _system(), "machine": os.uname().machine}
+    libraries = gpu_libraries(answer["packages"], answer.pop("torch"), environment)
+    driver = nvidia_driver()
+    return {
+        **answer,
+        "executable": python,
+        "system": _system(),
+        "machine": os.uname().machine,
+        "gpu": {**libraries, **({"driver": driver} if driver else {})},
+    }
 
 
 def _system() -> str:

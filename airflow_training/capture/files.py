@@ -335,7 +335,7 @@ class _Nothing:
     def ignores(self, path: str) -> bool:
         return not path.endswith("/")
 
-    def below(self, folder: Path, path: str) -> _View:  # noqa: ARG002
+    def below(self, folder: Path, path: str) -> _View:  # noqa: ARG002 - the signature of the other views
         return self
 
 

@@ -84,7 +84,7 @@ class Archive:
         with zipfile.ZipFile(self.root) as archive:
             return archive.read(path)
 
-    def path_of(self, path: str) -> Path:  # noqa: ARG002
+    def path_of(self, path: str) -> Path:  # noqa: ARG002 - the signature of the other places
         """The archive itself, which is the only file that there is."""
         return self.root
 

@@ -401,6 +401,7 @@ class Saver:
                     took=round(running.ended - running.started, 3),
                     stall=round(running.stall_seconds, 4),
                     bytes=running.manifest.size,
+                    number=running.manifest.number,
                 )
 
     def _collect(self, *, wait_seconds: float) -> Manifest | None:

@@ -183,6 +183,7 @@ class WatchedFolder:
             reading.reference(self._told["root"], manifest),
             took=time.monotonic() - started,
             bytes=manifest.size,
+            number=manifest.number,
         )
         return True
 

@@ -21,7 +21,7 @@ from airflow_training.cli.account_tables import (
     usage_json,
 )
 from airflow_training.cli.context import RunArgument, open_store
-from airflow_training.cli.documents import OutputOption
+from airflow_training.cli.documents import CsvOption, OutputOption
 from airflow_training.cli.output import (
     OutputFormat,
     fail,
@@ -31,16 +31,12 @@ from airflow_training.cli.output import (
     print_table,
     time_text,
 )
+from airflow_training.cli.program import command_group
 from airflow_training.cli.times import age_seconds, parse_moment
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="accounts",
-    help="Who may train, how much, and what it costs.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("accounts", "Who may train, how much, and what it costs.")
 
 
 class _Kind(str, Enum):
@@ -333,7 +329,7 @@ def pay(
 def usage(
     account: AccountArgument,
     month: Annotated[str, typer.Option(metavar="YYYY-MM", help="Runs of this month only.")] = "",
-    csv: Annotated[bool, typer.Option("--csv", help="Print the runs for spreadsheets.")] = False,
+    csv: CsvOption = False,
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Tell how an account stands to its limits, and what its runs used and cost by month."""
@@ -376,7 +372,7 @@ def usage(
 @app.command()
 def bill(
     run: RunArgument,
-    csv: Annotated[bool, typer.Option("--csv", help="Print a table for spreadsheets.")] = False,
+    csv: CsvOption = False,
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Tell what a run costs until now: one row per role, price and month."""

@@ -22,6 +22,7 @@ from airflow_training.cli.output import (
     print_table,
     time_text,
 )
+from airflow_training.cli.program import command_group
 from airflow_training.errors import JobFailed
 
 if TYPE_CHECKING:
@@ -30,10 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="checkpoints", help="What trainings have saved.", no_args_is_help=True,
-    rich_markup_mode=None,
-)  # fmt: skip
+app = command_group("checkpoints", "What trainings have saved.")
 
 WhereArgument = Annotated[
     str,

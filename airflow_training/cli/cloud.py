@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from airflow_training.cli.documents import OutputOption
+from airflow_training.cli.documents import CsvOption, OutputOption
 from airflow_training.cli.output import (
     OutputFormat,
     fail,
@@ -19,6 +19,7 @@ from airflow_training.cli.output import (
     print_json,
     print_table,
 )
+from airflow_training.cli.program import command_group
 
 if TYPE_CHECKING:
     from airflow_training.cloud.client import CloudClient
@@ -26,11 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="cloud",
-    help="Run a local script elsewhere: its code, arguments and environment travel with it.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+app = command_group(
+    "cloud", "Run a local script elsewhere: its code, arguments and environment travel with it."
 )
 
 TargetOption = Annotated[
@@ -295,7 +293,7 @@ def stop(run: RunArgument, target: TargetOption = "") -> None:
 def bill(
     run: RunArgument,
     target: TargetOption = "",
-    csv: Annotated[bool, typer.Option("--csv", help="Print a table for spreadsheets.")] = False,
+    csv: CsvOption = False,
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Tell what a run costs until now: one row per role, price and month."""

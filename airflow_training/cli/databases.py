@@ -9,14 +9,13 @@ import typer
 from airflow_training.cli.context import open_store, settings
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import OutputFormat, next_step, note, print_json, print_table
+from airflow_training.cli.program import command_group
 from airflow_training.cli.times import age_seconds
 from airflow_training.documents.text import counted
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="db", help="The store: upgrade, check, prune.", no_args_is_help=True, rich_markup_mode=None
-)
+app = command_group("db", "The store: upgrade, check, prune.")
 
 
 @app.command()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from airflow_training.admission.check import AdmissionResponse
 
 __all__ = [
+    "CsvOption",
     "FileArgument",
     "GivenParams",
     "JobOption",
@@ -36,6 +37,7 @@ FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A job file, 
 OutputOption = Annotated[
     OutputFormat, typer.Option("--output", "-o", help="How to print the result on stdout.")
 ]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print a table for spreadsheets.")]
 ParamOption = Annotated[
     list[str] | None,
     typer.Option(

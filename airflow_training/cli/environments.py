@@ -20,6 +20,7 @@ from airflow_training.cli.output import (
     print_table,
     time_text,
 )
+from airflow_training.cli.program import command_group
 from airflow_training.documents.text import counted
 from airflow_training.errors import JobFailed
 
@@ -30,10 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="environments", help="Pythons with what is installed for them.", no_args_is_help=True,
-    rich_markup_mode=None,
-)  # fmt: skip
+app = command_group("environments", "Pythons with what is installed for them.")
 
 PythonOption = Annotated[
     Path | None, typer.Option(metavar="PATH", help="The interpreter; by default this one.")

@@ -17,13 +17,11 @@ from airflow_training.cli.output import (
     print_table,
     problem_json,
 )
+from airflow_training.cli.program import command_group
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="frameworks", help="Frameworks that jobs can name.", no_args_is_help=True,
-    rich_markup_mode=None,
-)  # fmt: skip
+app = command_group("frameworks", "Frameworks that jobs can name.")
 
 
 @app.command("list")

@@ -22,6 +22,7 @@ from airflow_training.cli.log_targets import (
 from airflow_training.cli.logs_diagnose import diagnose
 from airflow_training.cli.logs_metrics import metrics
 from airflow_training.cli.output import OutputFormat, fail, note, print_json
+from airflow_training.cli.program import command_group
 from airflow_training.cli.run_logs import find_logs
 from airflow_training.cli.times import parse_moment
 from airflow_training.control.attempts import AttemptId
@@ -36,9 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="logs", help="Logs of instances and files.", no_args_is_help=True, rich_markup_mode=None
-)
+app = command_group("logs", "Logs of instances and files.")
 _CHUNK_BYTES = 1 << 20
 _FOLLOW_SECONDS = 0.3
 

@@ -17,6 +17,7 @@ from airflow_training.cli.output import (
     print_table,
     problem_json,
 )
+from airflow_training.cli.program import command_group
 from airflow_training.documents.text import counted
 from airflow_training.errors import InputError
 
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="networks", help="Networks described as layers.", no_args_is_help=True,
-    rich_markup_mode=None,
-)  # fmt: skip
+app = command_group("networks", "Networks described as layers.")
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A document of kind Network.")]
 

@@ -35,14 +35,12 @@ from airflow_training.cli.plan_questions import (
     pairs,
     pricing_of,
 )
+from airflow_training.cli.program import command_group
 from airflow_training.errors import InputError
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="plan", help="Find how to split a model and where to place it.", no_args_is_help=True,
-    rich_markup_mode=None,
-)  # fmt: skip
+app = command_group("plan", "Find how to split a model and where to place it.")
 
 OutputOption = Annotated[
     str,

@@ -1,10 +1,9 @@
-"""What a program was built on, as it is sent, and what it gets where it runs. What is decided stands in `environments`."""
+"""What a program gets where it runs, of what it was built on. What is decided stands in `environments`."""
 
 from __future__ import annotations
 
 import functools
 import json
-from pathlib import Path
 
 from airflow_training.environments import (
     EnvironmentCatalogue,
@@ -14,17 +13,11 @@ from airflow_training.environments import (
     catalogue_here,
     match,
     prepare,
-    record,
 )
 from airflow_training.environments.cache import cached_digests, default_folder
 from airflow_training.errors import InputError
 
-__all__ = ["match_environment", "prepare_environment", "record_environment"]
-
-
-def record_environment(root: Path) -> bytes:
-    """The Python of this process with the project's lock, as it is sent: equal environments give equal bytes."""
-    return json.dumps(record(root=root).to_json(), sort_keys=True).encode()
+__all__ = ["match_environment", "prepare_environment"]
 
 
 def match_environment(document: bytes) -> Match:

@@ -1,7 +1,11 @@
-"""The service of the target `here`: a process that is started first, so that it imports while the client captures."""
+"""The service of the target `here`: one that stays from an earlier command, else a process of its own.
+
+It is started first, so that it imports while the client captures.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import subprocess
@@ -9,7 +13,13 @@ import sys
 from typing import Any
 
 from airflow_training.cloud.protocol import problems_from_json
+from airflow_training.cloud.service_record import (
+    find_service,
+    service_log,
+    starting_conditions,
+)
 from airflow_training.errors import InputError, RuntimeUnavailable
+from airflow_training.settings import load_settings
 
 __all__ = ["LocalService"]
 
@@ -18,33 +28,54 @@ _EXIT_REFUSED = 2
 
 
 class LocalService:
-    """The service of the target `here`: a process of this machine that ends with this one.
+    """The service of this machine, for one client. What it starts goes on.
 
-    What it starts goes on.
+    It stays for the next client for `[training] cloud_idle_seconds`; with 0, or where the next one would start it
+    under other conditions, it ends with this one.
     """
 
     def __init__(self) -> None:
+        idle_seconds = load_settings().cloud_idle_seconds
+        conditions = starting_conditions() if idle_seconds > 0 else ""
+        found = find_service(conditions) if conditions else None
+        self._port = found.port if found is not None else 0
+        self._process: subprocess.Popen[str] | None = None
+        self._stays = False
+        if found is not None:
+            self.key = found.key
+            return
         self.key = secrets.token_urlsafe(32)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "airflow_training.cloud.service.serving"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            text=True,
-        )
-        self._input.write(f"{self.key}\n")
-        self._input.flush()
+        order = {"key": self.key, "conditions": conditions, "idle_seconds": idle_seconds}
+        self._process = _start(json.dumps(order), conditions=conditions)
 
     def url(self) -> str:
         """Where it serves, once it does; raises RuntimeUnavailable, InputError for settings that are wrong."""
-        line = self._process.stdout.readline() if self._process.stdout else ""
+        self._port = self._port or self._started_port()
+        return f"http://127.0.0.1:{self._port}"
+
+    def close(self) -> None:
+        """Let it end, or stay for the next client; nothing happens where it has ended."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        if not self._stays:
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+    def _started_port(self) -> int:
+        process = self._process
+        line = process.stdout.readline() if process is not None and process.stdout else ""
         said: dict[str, Any] = {}
         try:
             said = json.loads(line)
-            return f"http://127.0.0.1:{said['port']}"
+            self._stays = said["stays"]
+            return int(said["port"])
         except (ValueError, KeyError):
             self.close()
-            code = self._process.returncode
+            code = process.returncode if process is not None else None
             if code == _EXIT_REFUSED:
                 raise InputError(problems=problems_from_json(said)) from None
             raise RuntimeUnavailable(
@@ -52,15 +83,25 @@ class LocalService:
                 " pip install 'airflow-training[ui]'"
             ) from None
 
-    def close(self) -> None:
-        """Let it end; nothing happens where it has."""
-        if self._process.returncode is not None:
-            return
-        self._input.close()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
 
-    @property
-    def _input(self) -> Any:
-        return self._process.stdin
+def _start(order: str, *, conditions: str) -> subprocess.Popen[str]:
+    """Start a service; what it says beside its port goes to a file where it may outlive this terminal."""
+    said = None
+    with contextlib.suppress(OSError):  # the service says better what is wrong with the folder
+        said = service_log(conditions) if conditions else None
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "airflow_training.cloud.service.serving"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            start_new_session=True,
+            text=True,
+        )
+    finally:
+        if said is not None:
+            said.close()
+    if process.stdin is not None:
+        process.stdin.write(f"{order}\n")
+        process.stdin.flush()
+    return process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import time
@@ -14,7 +15,6 @@ from typing import Any
 from airflow_training.capture.project import ProjectCapture, capture_run
 from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.data_sharing import keep_manifest
-from airflow_training.cloud.environment import record_environment
 from airflow_training.cloud.journal import (
     SubmittedRun,
     begin_submission,
@@ -31,6 +31,7 @@ from airflow_training.cloud.protocol import (
     key_of,
 )
 from airflow_training.cloud.shared_data import SharedData, find_shared_data
+from airflow_training.environments.recording import record
 from airflow_training.errors import InputError
 
 __all__ = ["RunOptions", "Submission", "SubmissionResult", "prepare", "submit"]
@@ -121,10 +122,10 @@ def prepare(
         shared = find_shared_data(captured, options.data, working_dir=cwd)
         shared.check()
     manifest = TreeManifest(tree=captured.tree, data=data).to_bytes()
-    record = record_environment(captured.root)
+    environment = json.dumps(record(root=captured.root).to_json(), sort_keys=True).encode()
     sources: dict[str, Path | bytes] = {**captured.contents}
     digests = {}
-    for name, document in (("manifest", manifest), ("environment", record)):
+    for name, document in (("manifest", manifest), ("environment", environment)):
         digests[name] = hashlib.sha256(document).hexdigest()
         sources[digests[name]] = document
     if shared is not None and shared.document:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, get_args
 
+from airflow_training.control import reasons
 from airflow_training.control.advice import advice_of
 from airflow_training.control.causes import RootCause
 from airflow_training.control.clocks import seconds_of
@@ -27,6 +28,7 @@ from airflow_training.control.usage import AttemptUsage
 from airflow_training.control.waits import WAITING_STATES, Wait, wait_of
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import FailureClass, ResolvedJob
+from airflow_training.documents.text import counted
 from airflow_training.frameworks.ranks import data_files
 
 __all__ = ["checkpoint_reference", "eta_seconds", "rollup", "timestamp", "trained_seconds"]
@@ -162,9 +164,13 @@ def trained_seconds(ledger: Ledger, *, now: float) -> float:
 
 def _role(role: RoleEntry, members: Sequence[InstanceEntry], *, restarts: int) -> dict[str, Any]:
     states = Counter(member.state for member in members)
-    wait = _wait_of(role, members)
+    state, wait = role.state, _wait_of(role, members)
+    if role.reason == reasons.JOB_FAILED and states["failed"]:
+        # it was closed with its job, and how its instances ended is told after that
+        failed = f"{states['failed']} of {counted(len(members), 'instance')} failed"
+        state, wait = "Failed", Wait(reasons.INSTANCE_FAILED, failed)
     return {
-        "state": role.state,
+        "state": state,
         "reason": wait.reason,
         "message": wait.message,
         "last_transition_at": timestamp(role.last_transition_at),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
@@ -65,8 +66,8 @@ def condition_holds(
 ) -> str:
     """What holds, with the values, as `loss 0.08 < 0.1`; empty where it does not hold.
 
-    `reports`: the newest of each rank of the running attempt. What a rank has not told yet holds nowhere; over
-    all ranks, each of them has to have told it.
+    `reports`: the newest of each rank of the running attempt. What a rank has not told yet, or NaN, holds
+    nowhere; over all ranks, each of them has to have told it.
     """
     for group in condition.any_of:
         values = [_value(each, reports, over=over, ranks=ranks) for each in group]
@@ -101,15 +102,17 @@ def _value(
 
 
 def _told(report: ProgressReport, metric: str) -> float | None:
+    """What a rank has told last; a NaN is not a value, and would differ from every number."""
     match metric:
         case "step":
-            return report.step
+            value: float | None = report.step
         case "epoch":
-            return report.epoch
+            value = report.epoch
         case "samples":
-            return report.samples
+            value = report.samples
         case _:
-            return report.metrics.get(metric)
+            value = report.metrics.get(metric)
+    return None if value is None or math.isnan(value) else value
 
 
 def _reports(draft: Draft, observations: Observations) -> Mapping[int, ProgressReport]:

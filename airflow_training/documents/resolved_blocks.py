@@ -96,6 +96,8 @@ class CheckpointCommit:
     stall_seconds: float | None = None
     """For how much of that training stood still."""
     bytes: int | float | None = None
+    number: int | None = None
+    """Which one it is of those saved one after the other, from 1; None: its writer did not say."""
 
     @property
     def reference(self) -> CheckpointReference:

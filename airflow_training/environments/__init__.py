@@ -1,13 +1,19 @@
 """The Python that a script was built on: recorded, locked, matched with what a target has, made there. No Airflow.
 
-`record()` on one machine, `match(...)` and `prepare(...)` on the other.
+`record()` on one machine, `match(...)` and `prepare(...)` on the other. Names load lazily: who records needs no reader of YAML.
 """
 
-from airflow_training.environments.building import PreparedEnvironment, prepare
-from airflow_training.environments.catalogue import EnvironmentCatalogue, catalogue_here
-from airflow_training.environments.matching import Match, match
-from airflow_training.environments.model import PythonEnvironment
-from airflow_training.environments.recording import project_python, record
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow_training.environments.building import PreparedEnvironment, prepare
+    from airflow_training.environments.catalogue import EnvironmentCatalogue, catalogue_here
+    from airflow_training.environments.matching import Match, match
+    from airflow_training.environments.model import PythonEnvironment
+    from airflow_training.environments.recording import project_python, record
 
 __all__ = [
     "EnvironmentCatalogue",
@@ -20,3 +26,21 @@ __all__ = [
     "project_python",
     "record",
 ]
+
+_HOMES = {
+    "EnvironmentCatalogue": "catalogue",
+    "Match": "matching",
+    "PreparedEnvironment": "building",
+    "PythonEnvironment": "model",
+    "catalogue_here": "catalogue",
+    "match": "matching",
+    "prepare": "building",
+    "project_python": "recording",
+    "record": "recording",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_training.errors import InputError, Problem
+from airflow_training.planning.view.strategy import ParallelConfig
 
 __all__ = ["ExecutionPlan", "check_world", "plan_of", "read_plan"]
 
@@ -36,30 +37,11 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionPlan:
-    """How a training step is split: sizes of the mesh's axes, stages, micro-batches. Batches count samples."""
+class ExecutionPlan(ParallelConfig):
+    """A split that ranks carry out, with the numbers and schedules that torch has, more than the planner prices."""
 
-    global_batch: int
-    micro_batch: int
-    """Samples of one replica and pass."""
-    tp: int = 1
-    pp: int = 1
-    dp: int = 1
-    cp: int = 1
-    ep: int = 1
-    virtual_stages: int = 1
-    """Stages of each rank of the pipeline."""
-    zero: int = 0
-    sequence_parallel: bool = False
-    recompute: str = "none"
     precision: str = "fp32"
     schedule: str = "1f1b"
-    stage_layers: tuple[int, ...] | None = None
-    """Layers of each stage, first to last; None: as even as they divide."""
-
-    @property
-    def devices(self) -> int:
-        return self.tp * self.pp * self.dp * self.cp
 
     @property
     def stages(self) -> int:

@@ -118,12 +118,13 @@ def _commit(value: Any) -> CheckpointCommit | None:
         return None
     numbers: dict[str, Any] = {
         name: found
-        for name in ("step", "at", "seconds", "stall_seconds", "bytes")
+        for name in ("step", "at", "seconds", "stall_seconds", "bytes", "number")
         if _is_number(found := value.get(name)) and 0 <= found < _TOO_LARGE
     }
     if not {"step", "at"} <= numbers.keys():
         return None
-    return CheckpointCommit(uri=uri, digest=digest, **{**numbers, "step": int(numbers["step"])})
+    whole = {name: int(numbers[name]) for name in ("step", "number") if name in numbers}
+    return CheckpointCommit(uri=uri, digest=digest, **(numbers | whole))
 
 
 def _reports(values: Any) -> Iterator[ProcessReport]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, or_, select
@@ -28,6 +28,13 @@ _EXIT = 10
 """Slot of the newest exit, behind those of the newest records."""
 _NAMED = range(11, 14)
 _SOFTWARE = 14
+_RECORD = (
+    EnvironmentRow.role,
+    EnvironmentRow.index,
+    EnvironmentRow.number,
+    EnvironmentRow.digest,
+    EnvironmentRow.body,
+)
 
 
 def digest_of(line: str) -> str:
@@ -167,22 +174,23 @@ class EnvironmentRecords(StorePart):
         """Return the records of every instance, oldest first."""
         with self._db.read() as connection:
             rows = connection.execute(
-                select(
-                    EnvironmentRow.role,
-                    EnvironmentRow.index,
-                    EnvironmentRow.number,
-                    EnvironmentRow.digest,
-                    EnvironmentRow.body,
-                )
+                select(*_RECORD)
                 .where(EnvironmentRow.run == uid, EnvironmentRow.slot != _SOFTWARE)
                 .order_by(EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.number)
             )
             found: dict[InstanceKey, dict[int, EnvironmentRecord]] = {}
-            for role, index, number, digest, body in rows:
-                found.setdefault(InstanceKey(role, index), {})[number] = EnvironmentRecord(
-                    number=number, digest=digest, body=json.loads(body)
-                )
+            for key, record in _records(rows):
+                found.setdefault(key, {})[record.number] = record
             return {key: [*records.values()] for key, records in found.items()}
+
+
+def _records(
+    rows: Iterable[tuple[str, int, int, str, str]],
+) -> Iterator[tuple[InstanceKey, EnvironmentRecord]]:
+    """Read what `select(*_RECORD)` found."""
+    for role, index, number, digest, body in rows:
+        record = EnvironmentRecord(number=number, digest=digest, body=json.loads(body))
+        yield InstanceKey(role, index), record
 
 
 def _newest(
@@ -191,23 +199,13 @@ def _newest(
     if not keys:
         return {}
     rows = connection.execute(
-        select(
-            EnvironmentRow.role,
-            EnvironmentRow.index,
-            EnvironmentRow.number,
-            EnvironmentRow.digest,
-            EnvironmentRow.body,
-        )
+        select(*_RECORD)
         .where(
             EnvironmentRow.run == uid, EnvironmentRow.role.in_({role for role, _ in keys}), where
         )
         .order_by(EnvironmentRow.number)
     )
-    return {
-        key: EnvironmentRecord(number=number, digest=digest, body=json.loads(body))
-        for role, index, number, digest, body in rows
-        if (key := InstanceKey(role, index)) in keys
-    }
+    return dict(_records(row for row in rows if InstanceKey(*row[:2]) in keys))
 
 
 def _numbered(
@@ -256,13 +254,7 @@ def _last_two(
         .subquery()
     )
     rows = connection.execute(
-        select(
-            EnvironmentRow.role,
-            EnvironmentRow.index,
-            EnvironmentRow.number,
-            EnvironmentRow.digest,
-            EnvironmentRow.body,
-        )
+        select(*_RECORD)
         .join(
             last, (EnvironmentRow.role == last.c.role) & (EnvironmentRow.index == last.c["index"])
         )
@@ -270,9 +262,8 @@ def _last_two(
         .order_by(EnvironmentRow.number)
     )
     found: dict[InstanceKey, list[EnvironmentRecord]] = {}
-    for role, index, number, digest, body in rows:
-        record = EnvironmentRecord(number=number, digest=digest, body=json.loads(body))
-        found.setdefault(InstanceKey(role, index), []).append(record)
+    for key, record in _records(rows):
+        found.setdefault(key, []).append(record)
     return found
 
 

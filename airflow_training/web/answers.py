@@ -29,6 +29,7 @@ from airflow_training.web.models import (
     AskedAction,
     AttemptAnswer,
     CheckpointAnswer,
+    CostAnswer,
     DependencyAnswer,
     Detail,
     EventAnswer,
@@ -189,6 +190,7 @@ def detail(
     asked: AskedAction | None,
     heard: Mapping[InstanceKey, str],
     rates: Mapping[InstanceKey, float],
+    cost: CostAnswer | None,
     now: float,
 ) -> Detail:
     """Return everything about a run; `allowed`: what this user may ask of it."""
@@ -218,6 +220,7 @@ def detail(
         asked=asked,
         heard={str(key): at for key, at in heard.items()},
         rates={str(key): rate for key, rate in rates.items()},
+        cost=cost,
     )
 
 

@@ -107,14 +107,15 @@ def heat_map_of(found: Sequence[StoredSeries], *, axis: Axis, columns: int, rows
     """Return a picture of at most so many rows and columns; a spike of one sample is in it."""
     per_row = -(-len(found) // rows) if found else 1
     points = _bucketed(found, axis, columns)
-    used = np.unique(points.bucket)
-    column = np.searchsorted(used, points.bucket)
+    is_used = np.bincount(points.bucket, minlength=len(points.x)) > 0
+    used, column = np.flatnonzero(is_used), np.cumsum(is_used) - 1
     values = np.full((-(-len(found) // per_row), len(used)), np.nan)
     distances = values.copy()
     distance = _distances(points)
+    place = _farthest(np.abs(distance), _begins(points))
     # of values that are written to the same cell the last one stays: the farthest
-    order = np.argsort(np.abs(distance))
-    cells = points.series[order] // per_row, column[order]
+    order = place[np.argsort(np.abs(distance[place]))]
+    cells = points.series[order] // per_row, column[points.bucket[order]]
     values[cells], distances[cells] = points.value[order], distance[order]
     return HeatMap(x=points.x[used], per_row=per_row, values=values, distances=distances)
 
@@ -128,15 +129,16 @@ def _distances(points: _Points) -> _Floats:
     if not len(points.value):
         return points.value
     bucket, count = points.bucket, len(points.x)
-    _, place = np.unique(points.at, return_inverse=True)
+    place = _places(points.at)
     at_place = np.bincount(place)
-    cell = points.series.astype(np.int64) * count + bucket
-    first = np.flatnonzero(np.diff(cell, prepend=-1))  # of each series in each bucket
-    last = np.append(first[1:], len(cell)) - 1
+    first = _begins(points)
+    last = np.append(first[1:], len(bucket)) - 1
     together = 2 * at_place[place] >= np.bincount(bucket[first], minlength=count)[bucket]
-    at_own_x = points.value - _medians(points.value, place, len(at_place))[place]
-    if together.all():
-        return at_own_x
+    at_own_x: _Floats = points.value
+    if together.any():
+        at_own_x = points.value - _medians(points.value, place, len(at_place))[place]
+        if together.all():
+            return at_own_x
     lasting = last > first
     rise = points.value[last] - points.value[first]
     run = points.at[last] - points.at[first]
@@ -147,9 +149,40 @@ def _distances(points: _Points) -> _Floats:
     return np.where(together, at_own_x, along_line)
 
 
+def _begins(points: _Points) -> NDArray[np.intp]:
+    """Return where the points of each series in each bucket begin."""
+    cell = points.series.astype(np.int64) * len(points.x) + points.bucket
+    return np.flatnonzero(np.diff(cell, prepend=-1))
+
+
+def _farthest(distance: _Floats, begins: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the place of the largest distance of each stretch."""
+    if not len(begins):
+        return begins
+    most = np.maximum.reduceat(distance, begins)
+    lengths = np.diff(np.append(begins, len(distance)))
+    places = np.flatnonzero(distance == np.repeat(most, lengths))
+    stretch = np.searchsorted(begins, places, side="right") - 1
+    return places[np.flatnonzero(np.diff(stretch, prepend=-1))]  # the first of equals
+
+
+def _places(at: _Floats) -> NDArray[Any]:
+    """Return for each point the place of its x among all that there are."""
+    first = at.min()
+    size = at.max() - first + 1
+    if size <= 2 * len(at) and (at == np.floor(at)).all():  # steps: nothing has to be sorted
+        number = (at - first).astype(np.intp)
+        found: NDArray[Any] = (np.cumsum(np.bincount(number) > 0) - 1)[number]
+    else:
+        found = np.unique(at, return_inverse=True)[1]
+    return found
+
+
 def _medians(values: _Floats, group: NDArray[Any], groups: int) -> _Floats:
     """Return the median of each group; NaN where there is nothing in it."""
     by_value = np.argsort(values)
+    if groups <= 1 << 16:
+        group = group.astype(np.uint16)  # so few are sorted by their digits
     ordered = values[by_value[np.argsort(group[by_value], kind="stable")]]
     counts = np.bincount(group, minlength=groups)
     begins = np.cumsum(counts) - counts

@@ -55,7 +55,7 @@ class SavedCheckpoint(BaseModel):
     told: str
     """How that is known, in words: by which ranks, or why it was not restored."""
     kept: bool
-    """The job's `keep` lets it stay; others are removed in time."""
+    """The job's `keep` or `keepEvery` lets it stay; others are removed as newer ones are saved."""
     restorable: bool
     """It is what a restore of its step finds."""
 
@@ -238,7 +238,7 @@ def _told(event: Event) -> CheckpointCommit | None:
         return None
     if not {"uri", "step", "digest", "at"} <= told.keys():
         return None
-    fields = ("uri", "step", "digest", "at", "seconds", "stall_seconds", "bytes")
+    fields = ("uri", "step", "digest", "at", "seconds", "stall_seconds", "bytes", "number")
     return CheckpointCommit(**{name: told[name] for name in fields if name in told})
 
 
@@ -264,7 +264,8 @@ def _saved(
             one.step < each.step and one.concerns(each, instance) for one in turned_back
         )
         lowest[instance] = min(each.step, lowest.get(instance, each.step))
-        kept = not is_left and whole.get(instance, 0) < max(asked.keep, _FEWEST)
+        is_new = whole.get(instance, 0) < max(asked.keep, _FEWEST)
+        kept = not is_left and (is_new or _stays_for_good(each, asked))
         if not why and not is_left:  # a damaged one is left where it lies, and does not count
             whole[instance] = whole.get(instance, 0) + 1
         is_first = (instance, each.step) not in seen
@@ -282,13 +283,16 @@ def _saved(
                 state="damaged" if why else state,
                 told=why or told,
                 kept=kept or bool(why),
-                restorable=is_first
-                and not why
-                and not is_left
-                and (kept or asked.keep_every is not None),
+                restorable=is_first and not why and kept,
             )
         )
     return found
+
+
+def _stays_for_good(commit: CheckpointCommit, asked: ResolvedCheckpoint) -> bool:
+    """Return whether every Nth is kept and this is one; of one whose number nobody told that is not known."""
+    every, number = asked.keep_every, commit.number
+    return every is not None and number is not None and number % every == 0
 
 
 def _withdraw(saved: Sequence[SavedCheckpoint], job: ResolvedJob, address: str) -> None:

@@ -64,6 +64,8 @@ class StallAnswer(BaseModel):
 class DataPage(BaseModel):
     instances: list[InstanceData]
     imbalance: Imbalance | None
+    """Of all instances; of a role in `imbalances`, where several of it tell their samples."""
+    imbalances: dict[str, Imbalance]
     samples: int | None
     """Of all instances together, as are the rates."""
     samples_per_second: float | None
@@ -101,12 +103,15 @@ def data_page(
         waits = None if reading is None or over else stalled_seconds(reading, entry.state, now=now)
         instances.append(_instance(state, entry, reading, waits))
         stalls += [] if reading is None else _stalls(entry.key, reading, waits)
-    counts = {
-        f"{each.role}-{each.index}": each.samples for each in instances if each.samples is not None
-    }
+    by_role: dict[str, dict[str, int]] = {}
+    for each in instances:
+        if each.samples is not None:
+            by_role.setdefault(each.role, {})[f"{each.role}-{each.index}"] = each.samples
+    counts = {name: samples for told in by_role.values() for name, samples in told.items()}
     return DataPage(
         instances=instances,
         imbalance=imbalance_of(counts),
+        imbalances={role: found for role, told in by_role.items() if (found := imbalance_of(told))},
         samples=sum(counts.values()) if counts else None,
         samples_per_second=_sum([each.samples_per_second for each in instances]),
         read_per_second=_sum([each.read_per_second for each in instances]),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Mapping
 
+from airflow_training.accounts.operations import bill
 from airflow_training.control.data_readings import DataReading
 from airflow_training.documents.instances import InstanceKey
+from airflow_training.errors import InputError
 from airflow_training.state.store import Store
 from airflow_training.supervise.status import run_status
 from airflow_training.web.answers import asked_of, detail
 from airflow_training.web.instance_reports import last_heard, sample_rates
 from airflow_training.web.instance_usage import InstanceUsage, instance_usage
-from airflow_training.web.models import ActionName, Detail
+from airflow_training.web.models import ActionName, CostAnswer, Detail
 from airflow_training.web.newest_points import newest_points_of
 from airflow_training.web.run_cache import RunCache
 
@@ -53,8 +55,20 @@ def load_detail(store: Store, uid: str, *, allowed: Collection[ActionName]) -> D
         rates=sample_rates(
             _readings_of(store).of(uid), metrics, entries=instances, state=overview.entry.state
         ),
+        cost=_cost(store, uid),
         now=now,
     )
+
+
+def _cost(store: Store, uid: str) -> CostAnswer | None:
+    """What a run costs; None where nothing has a price, or the run is gone."""
+    if not store.accounts.prices():
+        return None
+    try:
+        found = bill(store, uid)
+    except InputError:
+        return None
+    return CostAnswer(amount=str(found.total), currency=found.currency, final=found.final)
 
 
 @functools.lru_cache(maxsize=4)

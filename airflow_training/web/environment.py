@@ -52,6 +52,8 @@ class EnvironmentGroup(BaseModel):
     python: str | None
     executable: str | None
     devices: list[DeviceKind]
+    gpu: dict[str, str]
+    """What GPUs are used through: `CUDA`, `cuDNN` and `ROCm` with what says so, `Driver`; only what is told."""
     frameworks: dict[str, str]
     """Of the packages, those that people mean by framework."""
     packages: dict[str, str]
@@ -142,6 +144,7 @@ def _group(
         python=" ".join(filter(None, python)) or None,
         executable=_text(software.get("executable")),
         devices=_devices(record.get("devices")),
+        gpu=_gpu(software.get("gpu")),
         frameworks={name: packages[name] for name in _FRAMEWORKS if name in packages},
         packages=packages,
         packages_left_out=cut + (left_out if isinstance(left_out, int) else 0),
@@ -153,6 +156,14 @@ def _image(role: ResolvedRole) -> str | None:
         if each.get("name") == role.container:
             return _text(each.get("image"))
     return None
+
+
+_GPU = {"driver": "Driver", "CUDA": "CUDA", "cuDNN": "cuDNN", "ROCm": "ROCm"}
+
+
+def _gpu(told: Any) -> dict[str, str]:
+    told = told if isinstance(told, Mapping) else {}
+    return {shown: text for name, shown in _GPU.items() if (text := _text(told.get(name)))}
 
 
 def _devices(told: Any) -> list[DeviceKind]:
@@ -211,6 +222,11 @@ def _surroundings(found: EnvironmentAnswer) -> dict[str, str]:
             ", ".join(f"{kind.count} x {kind.name}" for kind in each.devices) or "none"
             for each in groups
         ],
+    }
+    texts |= {
+        shown: [each.gpu.get(shown, "none") if each.python else None for each in groups]
+        for shown in _GPU.values()
+        if any(each.gpu.get(shown) for each in groups)
     }
     return {name: text for name, values in texts.items() if (text := _joined(values))}
 

@@ -21,6 +21,7 @@ __all__ = [
     "BandAnswer",
     "CheckRequest",
     "CheckpointAnswer",
+    "CostAnswer",
     "CurrentUser",
     "DependencyAnswer",
     "Detail",
@@ -195,6 +196,16 @@ class LastCheckpoint(BaseModel):
     at: str
 
 
+class CostAnswer(BaseModel):
+    """What a run costs until now, by the prices of each moment."""
+
+    amount: str
+    """As text, so that no reader makes a float of it."""
+    currency: str
+    final: bool
+    """The run is over: the amount stays as it is."""
+
+
 class Detail(BaseModel):
     """Everything about one run but its logs, series and events."""
 
@@ -225,6 +236,8 @@ class Detail(BaseModel):
     """Instance -> when it was last heard from: what it said, what it used, its change of state."""
     rates: dict[str, float]
     """Instance -> samples per second."""
+    cost: CostAnswer | None
+    """None: nothing has a price."""
 
 
 class EventAnswer(BaseModel):

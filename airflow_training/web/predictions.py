@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import math
+import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,6 +76,8 @@ class Histogram(BaseModel):
     labels: list[int] | None
     mean_absolute_error: float | None
     """Of the rows that have both."""
+    not_finite: int
+    """Predictions that are NaN or infinite, and in no bin."""
 
 
 class PredictionTable(BaseModel):
@@ -188,7 +191,7 @@ class _Pairs:
         """Every number is a whole one, so that it can be the name of a class."""
         self._labels, self._predictions = array("d"), array("d")
         self._error = 0.0
-        self._both = 0
+        self._both = self._not_finite = 0
         self._unlabelled = self._words = False
 
     def add(self, row: Row) -> None:
@@ -200,7 +203,10 @@ class _Pairs:
             self._unlabelled = True
         elif len(self._counts) < _MOST_PAIRS:
             self._counts[_class(label, known), _class(prediction, said)] += 1
-        self._words |= said is None
+        if _is_not_finite(prediction):
+            self._not_finite += 1
+        else:
+            self._words |= said is None
         self._whole &= all(each is None or each.is_integer() for each in (known, said))
         if said is not None:
             self._predictions.append(said)
@@ -223,7 +229,7 @@ class _Pairs:
             return None  # they are amounts
         others = len(often) > _MOST_CLASSES
         kept = [name for name, _ in often.most_common(_MOST_CLASSES - others)]
-        kept.sort(key=lambda name: (float(name), name) if numeric else (0.0, name))
+        kept.sort(key=lambda name: (_order(name), name) if numeric else (0.0, name))
         place = {name: number for number, name in enumerate(kept)}
         size = len(kept) + others
         counts = [[0] * size for _ in range(size)]
@@ -251,7 +257,13 @@ class _Pairs:
             predictions=_binned(self._predictions, low, width),
             labels=_binned(self._labels, low, width) if self._labels else None,
             mean_absolute_error=self._error / self._both if self._both else None,
+            not_finite=self._not_finite,
         )
+
+
+def _order(name: str) -> float:
+    number = float(name)
+    return math.inf if math.isnan(number) else number  # of which none comes after another
 
 
 def _binned(values: Sequence[float], low: float, width: float) -> list[int]:
@@ -261,9 +273,17 @@ def _binned(values: Sequence[float], low: float, width: float) -> list[int]:
     return counts
 
 
+_NUMBER = re.compile(r"\s*[+-]?(0|[1-9][0-9]*)?(\.[0-9]*)?([eE][+-]?[0-9]+)?\s*")
+"""Text that is written as a number is: what begins with zeros is a name, as `1_000` and `infinity` are."""
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)(\.0*)?")
+_NOT_FINITE = re.compile(r"\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE)
+
+
 def _number(value: Any) -> float | None:
     """Return a finite number; None for anything else, which is a word or nothing."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    if isinstance(value, str) and not _NUMBER.fullmatch(value):
         return None
     try:
         number = float(value)
@@ -272,8 +292,15 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def _is_not_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    return isinstance(value, str) and _NOT_FINITE.fullmatch(value) is not None
+
+
 def _class(value: Any, number: float | None) -> str:
-    """Return the name of a class: `3`, `3.0` and `"3"` are one."""
-    if number is not None and number.is_integer() and abs(number) < 1 << 53:
+    """Return the name of a class: `3`, `3.0` and `"3"` are one, `007` and `1e5` are others."""
+    as_number = not isinstance(value, str) or _WHOLE.fullmatch(value)
+    if as_number and number is not None and number.is_integer() and abs(number) < 1 << 53:
         return str(int(number))
     return _shown(value) or ""

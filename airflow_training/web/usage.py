@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Literal
 
@@ -19,10 +21,11 @@ from airflow_training.control.usage import ResourceUsage
 from airflow_training.state.records import UsageSpan
 from airflow_training.state.usage import totals
 
-__all__ = ["UsageAnswer", "UsageGrouping", "usage_csv", "usage_sums"]
+__all__ = ["UsageAnswer", "UsageGrouping", "usage_csv", "usage_days", "usage_sums"]
 
 UsageGrouping = Literal["user", "team", "job"]
 _HOUR = 3600.0
+_DAY = 86_400.0
 _GIB = 1 << 30
 
 
@@ -51,6 +54,8 @@ class UsageAnswer(BaseModel):
     sums: list[UsageSum]
     """The largest first."""
     total: UsageSum
+    days: list[UsageSum]
+    """A sum for each day, in UTC, the first one first: `name` is the day, as `2026-01-31`."""
     currency: str | None
     """Of `cost`; null: nothing has a price."""
 
@@ -83,6 +88,35 @@ def usage_sums(
     ]
     sums.sort(key=lambda each: (-each.instance_seconds, each.name, each.dag_id or ""))
     return sums, _sum("", None, spans, start=start, end=end, priced=priced)
+
+
+def usage_days(
+    spans: Sequence[UsageSpan],
+    *,
+    start: float,
+    end: float,
+    prices: PriceList | None = None,
+    node_labels: Mapping[tuple[str, str], Mapping[str, str]] | None = None,
+) -> list[UsageSum]:
+    """Sum of each day of UTC that the time between `start` and `end` touches; as in `usage_sums`."""
+    first, last = int(start // _DAY), math.ceil(end / _DAY)
+    members: dict[int, list[UsageSpan]] = {day: [] for day in range(first, last)}
+    for each in spans:
+        begun, over = max(each.started_at, start), min(each.finished_at, end)
+        if begun < over:
+            for day in range(int(begun // _DAY), math.ceil(over / _DAY)):
+                members[day].append(each)
+    return [
+        _sum(
+            datetime.fromtimestamp(day * _DAY, tz=timezone.utc).strftime("%Y-%m-%d"),
+            None,
+            found,
+            start=max(start, day * _DAY),
+            end=min(end, (day + 1) * _DAY),
+            priced=(prices, node_labels or {}),
+        )
+        for day, found in members.items()
+    ]
 
 
 def _sum(

@@ -70,6 +70,9 @@ def test_the_python_that_runs_is_asked_what_it_finds(tmp_path):
     (packages / "Ham_Eggs-2.0.dist-info").mkdir(parents=True)
     (packages / "spam-1.5-py3.11.egg-info").mkdir()
     (packages / "no version.dist-info").mkdir()
+    (packages / "nvidia_cudnn_cu12-9.1.0.70.dist-info").mkdir()
+    (packages / "torch").mkdir()
+    (packages / "torch" / "version.py").write_text("cuda: Optional[str] = '12.6'\n")
     link.parent.mkdir()
     link.symlink_to(Path(sys.executable).resolve())
     (tmp_path / "pyvenv.cfg").write_text(
@@ -91,7 +94,11 @@ def test_the_python_that_runs_is_asked_what_it_finds(tmp_path):
     assert software["on"] == "software"
     assert software["python"] == sys.version.split()[0]
     assert software["executable"] == str(link)
-    assert software["packages"] == {"ham-eggs": "2.0", "spam": "1.5"}
+    cudnn = {"nvidia-cudnn-cu12": "9.1.0.70"}
+    assert software["packages"] == {"ham-eggs": "2.0", "spam": "1.5", **cudnn}
+    told = {name: text for name, text in software["gpu"].items() if name != "driver"}
+    assert told == {"CUDA": "12.6 (torch)", "cuDNN": "9.1.0.70 (package)"}
+    assert "torch" not in software
     recorder.record("exit")
     assert records(tmp_path, software=True)[0] == software
     assert [each["on"] for each in records(tmp_path)[1:]][-1] == "exit"

@@ -116,7 +116,7 @@ def test_a_device_that_stays_away_ends_the_wait_in_time(tmp_path, clock):
 def test_a_driver_that_hangs_is_ended_and_asked_again(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.5)
     pid = tmp_path / "pid"
-    command = f"if [ -e {pid} ]; then echo '{ONE}'; else echo $$ > {pid}; exec sleep 600; fi"
+    command = f"if [ -s {pid} ]; then echo '{ONE}'; else echo $$ > {pid}; exec sleep 600; fi"
     said: list[str] = []
     found = verdict_of(checks(tmp_path, said=said, env={COMMAND: command}, devices=1))
     assert found.ready

@@ -128,12 +128,12 @@ class Airflow:
         return found
 
     def wait_started(self, job: str, *, count: int = 1) -> dict[str, list[int]]:
-        """Return the pids when `count` instances have started."""
+        """Return the pids when `count` instances have started and each has written its own: a file comes before its line."""
 
         def started() -> dict[str, list[int]] | None:
             self.revive()
             found = self.pids(job)
-            return found if len(found) >= count else None
+            return found if len(found) >= count and all(found.values()) else None
 
         return wait_until(
             started, f"{count} instances of {job} started", seen=lambda: self.pids(job)

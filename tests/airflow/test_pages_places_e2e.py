@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,14 @@ def test_every_page_fits_is_accessible_and_obeys_a_strict_policy(
             page.get_by_role("tab", name=tab).click()
             page.locator(f"{OURS} {filled}" if "=" not in filled[:5] else filled).first.wait_for()
             check_page(page, tab, within=OURS)
+        page.goto(f"{url}/dags/done/runs/{runs['done']}/plugin/training-run?tab=data")
+        page.get_by_role("tab", name="data", selected=True).wait_for()
+        alone = page.get_by_role("link", name="Open at full width")
+        if width == 360:  # the tab itself is out of sight
+            alone.click()
+            page.wait_for_url(re.compile("/plugin/trainings[?]run=done/.*tab=data"))
+            page.get_by_role("tab", name="data", selected=True).wait_for()
+        assert alone.count() == 0
         page.goto(f"{url}/plugin/trainings")
         page.get_by_role("link", name="broken", exact=True).first.click()
         page.get_by_role("alert").get_by_text("is no learning rate").first.wait_for()

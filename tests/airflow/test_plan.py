@@ -37,7 +37,7 @@ from airflow_training.settings import load_settings
 from airflow_training.state.store import RunRecord, Store, open_store
 from airflow_training.supervise.runtimes import place_here
 from tests.airflow.jobs import shell
-from tests.airflow.test_triggers import TaskInstance
+from tests.airflow.triggers.scenes import TaskInstance
 from tests.runtimes.local_runs import alive
 from tests.waiting import wait_until
 

@@ -143,7 +143,7 @@ def locked(database: Path) -> bool:
         return False
 
 
-@pytest.mark.soak  # what its cancelled triggers do: test_triggers.py
+@pytest.mark.soak  # what its cancelled triggers do: triggers/test_reconcile.py
 def test_a_triggerer_that_stalls_and_wakes_up_stops_nothing(
     airflow: Airflow, second_triggerer: subprocess.Popen[bytes]
 ):

@@ -6,10 +6,13 @@ import logging
 import signal
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_training.checkpoints import agreement, verifying
+from tests.checkpoints.stores import Overwriting
 
 
 @pytest.fixture(autouse=True)
@@ -56,3 +59,11 @@ def s3_root(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     bucket = f"bucket-{uuid.uuid4().hex}"
     fsspec.filesystem("s3", skip_instance_cache=True).mkdir(bucket)
     return f"s3://{bucket}/runs"
+
+
+@pytest.fixture(params=["local", "overwriting", "s3"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """Return what a group may lie on, also a store that does not refuse a second create."""
+    if request.param == "overwriting":
+        return Overwriting()
+    return request.getfixturevalue("s3_root") if request.param == "s3" else str(tmp_path)

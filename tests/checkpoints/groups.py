@@ -120,3 +120,12 @@ def train_together(groups: list[Group], *steps: int) -> list[Manifest]:
         assert all(committed)
         manifests += [each for each in committed[:1] if each]
     return manifests
+
+
+def shards_of(store: ObjectStore) -> set[str]:
+    return {key for key, _ in store.list("shards/")}
+
+
+def the(manifest: Manifest | None) -> Manifest:
+    assert manifest is not None
+    return manifest

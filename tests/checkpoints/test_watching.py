@@ -169,6 +169,22 @@ def test_a_rank_that_only_restores_tells_what_it_passed_over(
     assert all(each.is_same(found[0]) for each in found)
 
 
+def test_a_commit_says_which_one_it_is_of_all(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress = tmp_path / "progress.jsonl"
+    monkeypatch.setenv("TRAINING_PROGRESS_FILE", str(progress))
+    newest = NewestProgress(progress)
+    for step, number in ((10, 1), (20, 2), (30, 3)):
+        watched = watching(folder, tmp_path)  # begun again, each time
+        (folder / "a").write_text(f"of step {step}")
+        assert looks(watched, reported=step, last=True)
+        said = progress_of(newest.poll())
+        assert said is not None
+        assert said.checkpoint is not None
+        assert (said.checkpoint.step, said.checkpoint.number) == (step, number)
+
+
 def _shards(tmp_path: Path) -> Iterator[Path]:
     return (p for p in (tmp_path / "ckpt" / "shards").rglob("*") if p.is_file())
 

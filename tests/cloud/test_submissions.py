@@ -150,6 +150,17 @@ def test_another_account_does_not_reach_a_submission(service, project):
     assert response.status_code == 404
 
 
+def test_the_id_of_another_submissions_run_is_not_taken(service, project, monkeypatch):
+    client = service.client()
+    first = submit(client, captured(project), target="here").run_id
+    monkeypatch.setattr("airflow_training.cloud.service.submissions.run_id_of", lambda *_: first)
+    with pytest.raises(InputError, match=f"the run {first} is another submission's"):
+        submit(client, captured(project, replicas=2), target="here")
+    monkeypatch.undo()
+    second = submit(client, captured(project, replicas=2), target="here").run_id
+    assert [*service.runs.begun] == [first, second]
+
+
 def test_one_content_is_sent_in_pieces(service, project):
     submission = captured(project)
     http = service.http()

@@ -201,6 +201,19 @@ def test_nothing_of_a_stopped_run_is_pending():
     assert (worker["state"], worker["pending"], worker["stopped"]) == ("Stopped", 0, 2)
 
 
+@pytest.mark.parametrize("code", [7, 143], ids=["exit code", "as if we had ended it"])
+def test_a_role_with_an_instance_that_failed_by_itself_has_failed_the_others_are_stopped(code):
+    spec = job(role("master"), role("worker", 2), max_restarts=0)
+    bench = Bench(spec).settle()
+    bench.end("worker", 1, code).settle()
+    document = status(bench)
+    assert document["state"] == "Failed"
+    worker, master = document["roles"]["worker"], document["roles"]["master"]
+    assert (worker["state"], worker["failed"], worker["stopped"]) == ("Failed", 1, 1)
+    assert (worker["reason"], worker["message"]) == ("InstanceFailed", "1 of 2 instances failed")
+    assert (master["state"], master["reason"]) == ("Stopped", "JobFailed")
+
+
 def waiting(*reasons: str, words: str = "why") -> Bench:
     """Return a job of one role whose instances wait, each for its reason; "": it runs."""
     bench = Bench(job(role("worker", len(reasons))))

@@ -23,6 +23,8 @@ def told(**metrics: float) -> ProgressReport:
         pytest.param("loss < 0.1", "rank 0", [told(loss=0.1)], "", id="not-yet"),
         pytest.param("loss < 0.1", "rank 0", [told()], "", id="not-told"),
         pytest.param("loss < 0.1", "rank 0", [told(loss=float("nan"))], "", id="no-number"),
+        pytest.param("loss != 0", "rank 0", [told(loss=float("nan"))], "", id="no-number-differs-from-none"),
+        pytest.param("max(loss) > 1", "rank 0", [told(loss=2), told(loss=float("nan"))], "", id="no-number-of-one"),
         pytest.param("step >= 5 and epoch >= 2", "rank 0", [told()], "step 5 >= 5 and epoch 2 >= 2", id="and"),
         pytest.param("step >= 6 or samples > 99", "rank 0", [told()], "samples 100 > 99", id="or"),
         pytest.param("loss < 1", "rank 0", [told(loss=3), told(loss=0)], "", id="rank-0-alone"),

@@ -81,7 +81,7 @@ MUTATIONS = (
         definition="Launcher._plan",
         old="not standing.over",
         new="not standing.over and standing.life is not AgentLiveness.ELSEWHERE",
-        test=f"{PROCESSES}::test_what_a_record_from_elsewhere_means",
+        test="tests/runtimes/test_local_records.py::test_what_a_record_from_elsewhere_means",
     ),
     Mutation(
         guarantee=1,
@@ -90,7 +90,7 @@ MUTATIONS = (
         definition="_live",
         old="not _take(lock)",
         new="not _take(lock) and (not folder.spec.exists())",
-        test=f"{PROCESSES}::test_only_one_agent_can_live_per_instance",
+        test="tests/runtimes/test_local_agents.py::test_only_one_agent_can_live_per_instance",
     ),
     Mutation(
         guarantee=1,
@@ -99,7 +99,7 @@ MUTATIONS = (
         definition="_liveness",
         old="proc.start_time(agent['pid']) == agent['start_time']",
         new="proc.start_time(agent['pid']) is not None",
-        test=f"{PROCESSES}::test_a_number_that_was_given_away_again_is_no_agent",
+        test="tests/runtimes/test_local_records.py::test_a_number_that_was_given_away_again_is_no_agent",
     ),
     Mutation(
         guarantee=1,
@@ -108,7 +108,7 @@ MUTATIONS = (
         definition="Launcher.create",
         old="end_strays(RunFolder(self.local_dir, uid))",
         new="[]",
-        test=f"{PROCESSES}::test_nothing_starts_beside_what_lost_its_folder",
+        test="tests/runtimes/test_local_lost_folders.py::test_nothing_starts_beside_what_lost_its_folder",
     ),
     Mutation(
         guarantee=1,
@@ -150,7 +150,7 @@ MUTATIONS = (
         definition="Scanner._observe",
         old="old.state not in ENDED and end_strays(self._run)",
         new="False",
-        test=f"{PROCESSES}::test_an_instance_is_gone_when_its_processes_are_not_when_its_folder_is",
+        test="tests/runtimes/test_local_lost_folders.py::test_an_instance_is_gone_when_its_processes_are_not_when_its_folder_is",
     ),
     Mutation(
         guarantee=2,
@@ -159,7 +159,7 @@ MUTATIONS = (
         definition="LocalRuntime._remove",
         old="end_strays(folder)",
         new="[]",
-        test=f"{PROCESSES}::test_a_run_without_its_folder_is_removed_with_all_that_lives",
+        test="tests/runtimes/test_local_lost_folders.py::test_a_run_without_its_folder_is_removed_with_all_that_lives",
     ),
     Mutation(
         guarantee=2,
@@ -168,7 +168,7 @@ MUTATIONS = (
         definition="_start",
         old="_import_what_may_be_needed()",
         new="",
-        test=f"{PROCESSES}::test_an_agent_needs_its_archive_no_more_once_it_runs",
+        test="tests/runtimes/test_local_agents.py::test_an_agent_needs_its_archive_no_more_once_it_runs",
     ),
     Mutation(
         guarantee=2,
@@ -177,7 +177,7 @@ MUTATIONS = (
         definition="drain",
         old="not left and observations.reachable",
         new="observations.reachable",
-        test=f"{LIFECYCLE}::test_stop_ends_everything_and_is_over_when_nothing_is_alive",
+        test="tests/control/test_stopping.py::test_stop_ends_everything_and_is_over_when_nothing_is_alive",
     ),
     Mutation(
         guarantee=2,
@@ -204,7 +204,7 @@ MUTATIONS = (
         definition="Attempt._watch_deadline",
         old="self._loop.after(float(self._order.deadline_seconds), 'deadline', self._deadline)",
         new="pass",
-        test=f"{PROCESSES}::test_a_deadline_needs_no_controller",
+        test="tests/runtimes/test_local_creators.py::test_a_deadline_needs_no_controller",
     ),
     Mutation(
         guarantee=2,
@@ -213,7 +213,7 @@ MUTATIONS = (
         definition="AttemptFolder.refusal",
         old="generation <= int(tombstone.get('generation', 0))",
         new="generation < int(tombstone.get('generation', 0)) - 9",
-        test=f"{PROCESSES}::test_an_agent_that_starts_late_sees_that_it_must_not",
+        test="tests/runtimes/test_local_agents.py::test_an_agent_that_starts_late_sees_that_it_must_not",
     ),
     Mutation(
         guarantee=2,
@@ -365,7 +365,7 @@ MUTATIONS = (
         definition="_reopen",
         old="not entry.retired and (not (entry.final and entry.state == 'succeeded'))",
         new="not entry.retired",
-        test=f"{LIFECYCLE}::test_a_reopened_job_keeps_what_succeeded_and_tries_the_rest_again",
+        test="tests/control/test_reopening.py::test_a_reopened_job_keeps_what_succeeded_and_tries_the_rest_again",
     ),
     Mutation(
         guarantee=4,
@@ -374,7 +374,7 @@ MUTATIONS = (
         definition="_live",
         old="(read_json(folder.exit) or {}).get('uid') == order.uid",
         new="False",
-        test=f"{PROCESSES}::test_an_attempt_that_has_ended_is_not_run_again",
+        test="tests/runtimes/test_local_agents.py::test_an_attempt_that_has_ended_is_not_run_again",
     ),
     # 5. killing the processes of Airflow costs the training nothing -------------------------------------
     Mutation(
@@ -384,7 +384,7 @@ MUTATIONS = (
         definition="_start",
         old="os.setsid()",
         new="",
-        test=f"{PROCESSES}::test_killing_the_creators_whole_process_group_costs_no_step",
+        test="tests/runtimes/test_local_creators.py::test_killing_the_creators_whole_process_group_costs_no_step",
     ),
     Mutation(
         guarantee=5,
@@ -402,7 +402,7 @@ MUTATIONS = (
         definition="ReconcileTrigger.on_kill",
         old="state is None",
         new="state == 'never'",
-        test="tests/airflow/test_triggers.py::test_a_killed_reconcile_stops_the_job_only_when_the_task_is_over",
+        test="tests/airflow/triggers/test_reconcile.py::test_a_killed_reconcile_stops_the_job_only_when_the_task_is_over",
     ),
     Mutation(
         guarantee=5,
@@ -411,7 +411,7 @@ MUTATIONS = (
         definition="_sort_out_unknown",
         old="not _is_expected(entry, seen)",
         new="seen.generation != draft.generation",
-        test=f"{LIFECYCLE}::test_what_was_made_before_its_holder_died_is_adopted_by_the_next",
+        test="tests/control/test_takeover.py::test_what_was_made_before_its_holder_died_is_adopted_by_the_next",
     ),
     # 6. every restart is counted once, in one class, and says why -----------------------------------------
     Mutation(
@@ -679,7 +679,7 @@ MUTATIONS = (
         definition="_verified_content",
         old="found != committed",
         new="False",
-        test="tests/checkpoints/test_group.py::test_reading_compares_what_it_returns",
+        test="tests/checkpoints/test_group_starts.py::test_reading_compares_what_it_returns",
     ),
     Mutation(
         guarantee=9,
@@ -688,7 +688,7 @@ MUTATIONS = (
         definition="unreferenced_keys",
         old="(save.generation, save.step) <= (newest.generation, newest.step)",
         new="True",
-        test="tests/checkpoints/test_group.py::test_a_save_in_progress_loses_nothing_to_the_sweep",
+        test="tests/checkpoints/test_group_retention.py::test_a_save_in_progress_loses_nothing_to_the_sweep",
     ),
     Mutation(
         guarantee=9,
@@ -742,7 +742,7 @@ MUTATIONS = (
         definition="Sweeper.committed",
         old="known is not None and (not self._begun) and self._commits % _ALL_EVERY",
         new="known is not None and self._commits % _ALL_EVERY",
-        test="tests/checkpoints/test_group.py::test_what_failed_saves_left_is_swept",
+        test="tests/checkpoints/test_group_retention.py::test_what_failed_saves_left_is_swept",
     ),
     Mutation(
         guarantee=9,
@@ -751,7 +751,7 @@ MUTATIONS = (
         definition="_verified_content",
         old="digest_of(chunks, size=len(content), name=name) != shard.digest",
         new="False",
-        test="tests/checkpoints/test_group.py::test_reading_compares_all_that_it_returns_whatever_chunks_are_named",
+        test="tests/checkpoints/test_group_starts.py::test_reading_compares_all_that_it_returns_whatever_chunks_are_named",
     ),
     Mutation(
         guarantee=9,
@@ -760,7 +760,7 @@ MUTATIONS = (
         definition="_verify_size",
         old="size != shard.size",
         new="False",
-        test="tests/checkpoints/test_group.py::test_a_start_that_reads_nothing_compares_sizes",
+        test="tests/checkpoints/test_group_starts.py::test_a_start_that_reads_nothing_compares_sizes",
     ),
     Mutation(
         guarantee=9,
@@ -861,7 +861,7 @@ MUTATIONS = (
         definition="verdict",
         old="not job.is_over",
         new="True",
-        test="tests/airflow/test_triggers.py::test_a_role_task_fails_only_with_its_role_and_the_job",
+        test="tests/airflow/triggers/test_roles.py::test_a_role_task_fails_only_with_its_role_and_the_job",
     ),
     Mutation(
         guarantee=11,
@@ -870,7 +870,7 @@ MUTATIONS = (
         definition="RoleTrigger.run",
         old="end is not None",
         new="False",
-        test="tests/airflow/test_triggers.py::test_a_failed_role_shows_the_last_lines_of_its_instance",
+        test="tests/airflow/triggers/test_roles.py::test_a_failed_role_shows_the_last_lines_of_its_instance",
     ),
     Mutation(
         guarantee=11,

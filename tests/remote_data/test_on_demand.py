@@ -237,7 +237,7 @@ def test_a_laptop_asleep_is_waited_for_and_says_so_in_the_progress(node, laptop,
     laptop.sleep()
     progress = tmp_path / "progress.jsonl"
     reader = start_reading(fetcher, ONE, TRAINING_PROGRESS_FILE=str(progress))
-    wait_until(lambda: progress.exists() and len(progress.read_text().splitlines()) >= 2)
+    wait_until(lambda: progress.exists() and progress.read_text().count("\n") >= 2)
     assert "waiting for data" in fetcher.ask({"counts": True})["waiting_for"]
     assert reader.poll() is None
     laptop.wake_up()

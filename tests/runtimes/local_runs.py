@@ -9,12 +9,13 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 from airflow_training.agent.files import AttemptFolder, read_json
 from airflow_training.agent.proc import start_time
 from airflow_training.documents.resolved import RunRef
 from airflow_training.runtimes.local.runtime import LocalRuntime
-from tests.contracts.runtime import JOB, Harness, Kind
+from tests.contracts.runtime import JOB, Harness, Kind, watching
 from tests.waiting import wait_until
 
 COMMANDS: dict[Kind, tuple[str, ...]] = {
@@ -67,3 +68,15 @@ def alive(pid: int) -> bool:
 
 def python_script(text: str) -> tuple[str, ...]:
     return (sys.executable, "-c", text)
+
+
+async def run_quick(harness: Harness, local_dir: Path, **changes: Any) -> AttemptFolder:
+    """Run an instance to its success and return its folder."""
+    async with watching(harness.runtime, harness.run) as seen:
+        outcome = (await harness.runtime.create([harness.spec("quick", **changes)]))[0]
+        assert outcome.result == "created", outcome.message
+        await seen.until(lambda now: any(i.finished_at for i in now.values()))
+        found = seen.now["quick", 0]
+        log = attempt_folder(local_dir, harness, "quick").log.read_text()
+        assert found.state == "succeeded", (found, log)
+    return attempt_folder(local_dir, harness, "quick")

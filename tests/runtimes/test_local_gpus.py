@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,7 @@ from airflow_training.runtimes.local.node import visible_gpus
 from airflow_training.runtimes.local.paths import locked
 from tests.contracts.runtime import Harness, watching
 from tests.runtimes.creators import Creator, let_go
-from tests.runtimes.local_runs import (
-    agent_pid,
-    alive,
-    attempt_folder,
-    local_harness,
-    python_script,
-)
+from tests.runtimes.local_runs import agent_pid, alive, attempt_folder, local_harness, python_script
 from tests.waiting import wait_until
 
 ONE, TWO = {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "2"}
@@ -54,12 +47,6 @@ def four_gpus(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
     ask_again(monkeypatch)
     return tools
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
-    async with local_harness(tmp_path) as harness:
-        yield harness
 
 
 def assigned(folder: AttemptFolder) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from airflow_training.documents.resolved_blocks import StallRules
 from airflow_training.runtimes.port import ExcusesWaits
 from tests.contracts.runtime import Harness, watching
-from tests.runtimes.local_runs import attempt_folder, local_harness, python_script
+from tests.runtimes.local_runs import attempt_folder, python_script
 
 pytestmark = pytest.mark.e2e
 PY_SPY = Path(sys.executable).parent / "py-spy"
@@ -30,12 +29,6 @@ for step in range(12):
 here_it_waits()
 """
 SHOWS_PATH = "import airflow_training, sys; print(airflow_training.__path__[0]); {more}"
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
-    async with local_harness(tmp_path) as harness:
-        yield harness
 
 
 def without_py_spy() -> dict[str, str]:

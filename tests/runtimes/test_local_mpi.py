@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from airflow_training.control.observations import Observation
 from airflow_training.runtimes.port import InstanceSpec
 from tests.contracts.runtime import Harness, watching
-from tests.runtimes.local_runs import attempt_folder, local_harness
+from tests.runtimes.local_runs import attempt_folder
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -41,12 +40,6 @@ WORKER_ENV = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
-    async with local_harness(tmp_path) as harness:
-        yield harness
 
 
 def launcher(harness: Harness, *command: str) -> InstanceSpec:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,11 @@ from airflow_training.control.hardware import RequiredHardware
 from airflow_training.control.readiness import required_hardware
 from tests.builders import job, role
 from tests.contracts.runtime import Harness, watching
-from tests.runtimes.local_runs import alive, attempt_folder, local_harness
+from tests.runtimes.local_runs import alive, attempt_folder
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 ONE = '[{"id": "npu0", "name": "NPU"}]'
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
-    async with local_harness(tmp_path) as harness:
-        yield harness
 
 
 def asked_for(**more: Any) -> RequiredHardware:

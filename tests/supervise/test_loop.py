@@ -128,6 +128,15 @@ async def test_progress_reaches_the_store(stage):
         assert len(stage.reasons(uid)) <= before + 3
 
 
+async def test_a_report_that_meets_the_stop_condition_needs_no_other_reason_for_a_pass(stage):
+    stage.runtime.script = FOREVER
+    uid = stage.launch(job(runtime="memory", stop_until="loss < 0.1", reconcile_seconds=1e9))
+    async with stage.driving(uid) as task:
+        await until(lambda: stage.store.ledger(uid).job.state == "Running")
+        stage.runtime.report(uid, "worker", 0, ProgressReport(step=1, metrics={"loss": 0.05}))
+        assert await asyncio.wait_for(task, PATIENCE) == "Succeeded"
+
+
 @pytest.mark.e2e
 async def test_an_unreachable_runtime_is_said_and_waited_for(stage):
     stage.runtime.script = FOREVER

@@ -84,7 +84,7 @@ def main() -> None:
         _editor(site)
         _of(site, "living", "environment", "environment")
         _of(site, "broken", "overview", "cause")
-        _add_history(Path(folder))  # last: the list would show it too
+        add_history(Path(folder))  # last: the list would show it too
         with site.page(height=520) as page:
             page.get_by_role("link", name="Usage").click()
             page.get_by_role("row", name="ann").wait_for()
@@ -146,7 +146,7 @@ def _in_airflow() -> None:
             browser.close()
 
 
-def _add_history(folder: Path) -> None:
+def add_history(folder: Path) -> None:
     """Add runs of three users in the last week to the store of the site."""
     store = Store(f"sqlite:///{folder / 'airflow_training.db'}")
     for number, (user, gpus) in enumerate((("ann", 8), ("bob", 2), ("ann", 4), ("eve", 1))):

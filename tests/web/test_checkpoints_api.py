@@ -140,10 +140,24 @@ def test_the_newest_that_are_whole_stay():
         (20, False, False),
         (10, False, False),
     ]
-    sparse = dataclasses.replace(block, keep_every=2)
-    assert all(offered for *_, offered in shown(page(*commits, block=sparse))[0]), (
-        "some of them stay"
-    )
+
+
+def test_of_older_ones_every_nth_stays_and_only_what_is_there_is_offered():
+    block = ResolvedCheckpoint(uri=ROOT, keep=2, keep_every=3)
+    # after a restart numbers go on, whatever the steps are
+    commits = [dataclasses.replace(a_commit(10 * place), number=place + 4) for place in range(1, 7)]
+    [found] = shown(page(*map(committed, commits), block=block))
+    assert [(step, kept, offered) for step, _, kept, offered in found] == [
+        (60, True, True),
+        (50, True, True),
+        (40, False, False),
+        (30, False, False),
+        (20, True, True),
+        (10, False, False),
+    ]
+    untold = [dataclasses.replace(each, number=None) for each in commits]
+    [found] = shown(page(*map(committed, untold), block=block))
+    assert [offered for *_, offered in found] == [True, True, False, False, False, False]
 
 
 def test_training_that_was_begun_anew_is_a_lineage_of_its_own():

@@ -90,7 +90,14 @@ def test_what_is_damaged_says_why_and_is_not_offered(site: Site, width: int, dar
         page.get_by_role("button", name="Restore step 40").wait_for()
         offered = page.get_by_role("button", name=re.compile("^Restore")).all_inner_texts()
         assert offered == ["Restore step 40", "Restore step 10"]
-        page.get_by_text("Only the newest 3 stay: this one may be gone.").wait_for()
+        gone = page.get_by_text("Removed, or left behind when training went back.")
+        assert gone.count() == 0
+        history = page.get_by_text("Show 1 removed or left behind")
+        history.click()
+        gone.wait_for()
+        assert page.get_by_role("button", name=re.compile("^Restore")).all_inner_texts() == offered
+        history.click()
+        gone.wait_for(state="detached")
         page.get_by_role("heading", name="Training begun anew: worker-0: exit code 1").wait_for()
         page.get_by_text("from step 50 to step 40: it failed again").wait_for()
         page.get_by_text("step 41300 is damaged").wait_for()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -53,6 +54,7 @@ def test_each_rank_is_told_with_its_rates(client, run):
     assert found["samples_per_second"] == pytest.approx(150)
     assert found["imbalance"]["percent"] == pytest.approx(200 / 3)
     assert (found["imbalance"]["most"], found["imbalance"]["least"]) == ("worker-0", "worker-1")
+    assert found["imbalances"]["worker"] == found["imbalance"]
     assert found["stalls"] == []
 
 
@@ -146,3 +148,16 @@ def test_a_thousand_ranks_are_told_at_once(client):
     open_store().progress.save(run.uid, lines)
     found = get(client, f"dags/digits/trainings/{run.uid}/data")
     assert [each["samples"] for each in found["instances"]] == [*range(count)]
+
+
+def test_samples_are_compared_within_each_role_too(client, airflow_home):
+    store = open_store()
+    entries = [worker(index, state="running") for index in range(2)]
+    servers = [dataclasses.replace(each, key=InstanceKey("ps", each.index)) for each in entries]
+    found_run = a_run(ledger=a_ledger(*entries, *servers, state="Running", started_at=1.0))
+    samples = {("worker", 0): 100, ("worker", 1): 300, ("ps", 0): 0, ("ps", 1): 0}
+    for key, count in samples.items():
+        store.progress.save(found_run.uid, {InstanceKey(*key): ProgressReport(samples=count)})
+    found = get(client, f"dags/digits/trainings/{found_run.uid}/data")
+    assert found["imbalance"]["percent"] == 300
+    assert {role: each["percent"] for role, each in found["imbalances"].items()} == {"worker": 100}

@@ -64,6 +64,29 @@ def test_instances_that_do_not_differ_are_told_together(client):
     assert other["frameworks"]["torch"] == "2.5"
 
 
+GPU = {"CUDA": "12.6 (torch)", "cuDNN": "9.1.0.70 (package)", "driver": "535.104.05"}
+
+
+def test_what_gpus_are_used_through_is_told_and_compared(client):
+    entries = a_ledger(worker(0), worker(1))
+    before, after = (a_run(each, ledger=entries) for each in ("before", "after"))
+    newer = {**GPU, "driver": "560.35.03", "other": "x", "ROCm": 3}
+    for run, gpus in ((before, [GPU, GPU]), (after, [GPU, newer])):
+        records = {InstanceKey("worker", i): [software(gpu=gpu)] for i, gpu in enumerate(gpus)}
+        open_store().environments.save(run.uid, records)
+    (group,) = get(client, before)["groups"]
+    told = [("Driver", "535.104.05"), ("CUDA", "12.6 (torch)"), ("cuDNN", "9.1.0.70 (package)")]
+    assert list(group["gpu"].items()) == told
+    assert [each["gpu"]["Driver"] for each in get(client, after)["groups"]] == [
+        "535.104.05",
+        "560.35.03",
+    ]
+    changes = get(client, after, against(before))["surroundings"]
+    change = {"name": "Driver", "before": "535.104.05", "after": "535.104.05, 560.35.03"}
+    assert change in changes
+    assert not [each for each in changes if each["name"] in ("CUDA", "cuDNN", "ROCm")]
+
+
 def test_what_no_agent_has_told_is_left_open(client):
     (group,) = get(client, a_run())["groups"]
     assert group["instances"] == ["worker-0", "worker-1"]
@@ -123,7 +146,7 @@ def test_of_the_other_run_one_has_to_have_the_right_too(client):
 def a_group(*instances: str, image: str | None = None, **packages: str) -> EnvironmentGroup:
     return EnvironmentGroup(
         instances=[*instances], image=image, system=None, machine=None, python="cpython 3.11.2",
-        executable=None, devices=[], frameworks={}, packages=packages, packages_left_out=0,
+        executable=None, devices=[], gpu={}, frameworks={}, packages=packages, packages_left_out=0,
     )  # fmt: skip
 
 

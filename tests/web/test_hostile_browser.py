@@ -138,6 +138,7 @@ def _strike(folder: Path) -> None:
             "implementation": "cpython",
             "python": PAYLOADS[0],
             "packages": {each: each for each in PAYLOADS},
+            "gpu": dict.fromkeys(("driver", "CUDA", "cuDNN", "ROCm"), PAYLOADS[-1]),
         }
         devices = [{"id": each, "name": each, "bytes": 1} for each in PAYLOADS]
         told = [json.dumps({"on": "software", **said}), json.dumps({"at": 1, "devices": devices})]

@@ -91,6 +91,45 @@ def test_what_an_instance_used_last_is_told_after_its_end(site: Site):
         row.get_by_text("last 3.0 GiB").wait_for()
 
 
+def multiply(detail: dict[str, Any]) -> None:
+    """Give a run 5,000 workers, of which every thousandth failed."""
+    first = next(each for each in detail["status"]["instances"] if each["role"] == "worker")
+    failed = {"state": "failed", "reason": "Error", "message": "exit code 1: CUDA out of memory"}
+    detail["status"]["instances"] = [
+        first | {"index": index} | (failed if index % 1000 == 999 else {}) for index in range(5000)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [pytest.param(360, True, id="narrow-dark"), pytest.param(1440, False, id="wide-light")],
+)
+def test_of_thousands_of_instances_each_can_be_reached_and_few_are_drawn(
+    site: Site, width: int, dark: bool
+):
+    with site.page(width=width, dark=dark) as page:
+        answer_with(page, site, "done", multiply)
+        site.open(page, "done")
+        page.get_by_text("5,000 of 5,000, those that do not run first").wait_for()
+        table = page.locator("table").filter(has_text="worker-999")
+        assert table.get_attribute("aria-rowcount") == "5001"
+        names = table.get_by_role("rowheader")
+        assert names.first.inner_text() == "worker-999", "it failed"
+        scrolled = table.locator("xpath=..")
+        place = scrolled.evaluate("each => each.scrollHeight - each.clientHeight")
+        scrolled.evaluate("(each, top) => each.scrollTo(0, top)", place)
+        last = page.get_by_role("rowheader", name="worker-4998", exact=True)
+        last.wait_for()
+        assert last.is_visible()
+        assert page.locator("tr[aria-rowindex]").count() < 100
+        check_page(page, "very many instances")
+        page.get_by_label("Find instances").fill("worker-2345")
+        page.get_by_text("1 of 5,000").wait_for()
+        page.get_by_role("rowheader", name="worker-2345").wait_for()
+        page.get_by_label("Find instances").fill("memory error")
+        page.get_by_text("0 of 5,000").wait_for()
+
+
 def test_an_arrow_leads_from_a_role_to_what_waits_for_it(site: Site):
     with site.page() as page:
         site.open(page, "done")

@@ -110,10 +110,10 @@ def test_charts_show_every_rank_and_give_their_points_away(site: Site):
 def test_what_each_rank_has_read_is_seen(site: Site):
     with site.page() as page:
         site.open(page, "done", "data")
-        bars = page.get_by_role(
-            "img", name="Samples of 3 ranks: 1,200 on average, master-0 has the most"
-        )
-        bars.wait_for()
+        page.get_by_role("img", name="Samples of master-0: 1,280").wait_for()
+        workers = "Samples of 2 ranks, worker-0 has the most, worker-1 the fewest"
+        page.get_by_role("img", name=workers).wait_for()
+        page.get_by_text("worker: imbalance 6.9 %: worker-0 most, worker-1 least").wait_for()
         assert "13.3 %: master-0 most, worker-1 least" in page.locator("body").inner_text()
         page.get_by_role("button", name="files of worker-1").click()
         files = page.get_by_role("row").filter(has_text=".npz")
@@ -260,6 +260,7 @@ def test_the_plan_is_shown_as_a_picture_and_only_where_there_is_one(site: Site):
         page.get_by_role("row", name=re.compile("Time of a step")).wait_for()
         split = page.get_by_role("img", name="1 replica of the data, each of 3 pipeline stages")
         assert split.inner_text().split()[-3:] == ["0", "1", "2"]
+        page.get_by_text("Nothing is measured: the split is only shown").wait_for()
         site.open(page, "broken")
         assert page.get_by_role("tab", name="Plan").count() == 0
 

@@ -126,6 +126,12 @@ def test_labels_and_predictions_of_amounts_are_a_histogram(client, run, folder: 
         pytest.param([{"prediction": "cat"}], None, id="words-without-labels"),
         pytest.param([{"label": "cat", "prediction": "dog"}], "confusion", id="words"),
         pytest.param([{"label": i, "prediction": i} for i in range(31)], "histogram", id="many"),
+        pytest.param(
+            [{"label": 0.5, "prediction": p} for p in (0.25, math.nan, "NaN")],
+            "histogram",
+            id="amounts-nan",
+        ),
+        pytest.param([{"prediction": p} for p in ("007", "0012")], None, id="names"),
         pytest.param([{"label": math.nan, "prediction": math.nan}], "confusion", id="nan"),
         pytest.param([{"prediction": sign * 1e308} for sign in (-1, 1)], None, id="too-far-apart"),
         pytest.param([{"label": [1], "prediction": {"a": 1}}], "confusion", id="nested"),
@@ -349,3 +355,30 @@ def test_rows_of_both_formats_are_the_same():
     assert rows == [{"a": "1", "b": "2"}]
     assert [*json_rows(b'{"a": "1", "b": "2"}\n\n', cut=False)] == rows
     assert [*csv_rows(b"a,b\n1,2\n3,", cut=True)] == rows
+
+
+def test_names_that_look_like_numbers_stay_as_they_are():
+    rows = [
+        ("007", "7"),
+        ("02134", "1e5"),
+        ("1_000", "9007199254740993"),
+        (True, 12345678901234567890),
+    ]
+    table = [{"label": label, "prediction": prediction} for label, prediction in rows]
+    found = table_of(iter(table), offset=0, limit=10, cut=False)
+    assert found.rows == [
+        ["007", "7"],
+        ["02134", "1e5"],
+        ["1_000", "9007199254740993"],
+        ["true", "12345678901234567890"],
+    ]
+    assert found.confusion is not None
+    assert found.confusion.accuracy == 0
+    assert {*found.confusion.classes} == {text or "" for row in found.rows for text in row}
+
+
+def test_predictions_that_are_no_numbers_are_told_beside_the_histogram():
+    rows = [{"label": 0.5, "prediction": each} for each in (0.25, math.nan, "-inf", 0.75)]
+    found = table_of(iter(rows), offset=0, limit=10, cut=False).histogram
+    assert found is not None
+    assert (sum(found.predictions), found.not_finite) == (2, 2)

@@ -56,16 +56,22 @@ def test_every_step_that_the_page_offers_is_where_a_new_run_can_begin(
     client, new_runs: FakeNewRuns
 ):
     run, store = ended_run(recovery=Recovery(lineage=1)), open_store()
-    block = ResolvedCheckpoint(uri="s3://models", keep=2, keep_every=10)
+    block = ResolvedCheckpoint(uri="s3://models", keep=2, keep_every=3)
     job = dataclasses.replace(store.job(run.uid), checkpoint=block)
     job = dataclasses.replace(job, restart=dataclasses.replace(job.restart, scope="Job"))
     lease, ledger = take(store, run.uid), store.ledger(run.uid)
     store.replace_job(run.uid, job, ledger, generation=lease.generation)
     address = checkpoint_address(job, run.ref())
     saved = [
-        CheckpointCommit(uri=f"{address}/{lineage}", step=step, digest=f"{step}", at=START + step)
+        CheckpointCommit(
+            uri=f"{address}/{lineage}",
+            step=step,
+            digest=f"{step}",
+            at=START + step,
+            number=number,
+        )
         for lineage, steps in ((0, range(10, 100, 10)), (1, (110, 120)))
-        for step in steps
+        for number, step in enumerate(steps, 1)
     ]
     events = [
         an_event(
@@ -83,13 +89,14 @@ def test_every_step_that_the_page_offers_is_where_a_new_run_can_begin(
         for each in lineage["checkpoints"]
         if each["restorable"]
     ]
-    assert offered == [120, 110, *range(90, 0, -10)]
+    assert offered == [120, 110, 90, 80, 60, 30]
     for step in offered:
         answer = again(client, run, key=f"from-{step}", step=step)
         assert answer.status_code == 202, (step, answer.text)
         begun = new_runs.begun[answer.json()["run_id"]]
         assert begun == {"fromRun": run.uid, "step": step}
-    assert told(run)[-1].startswith("run again from step 10 by op: ")
+    assert told(run)[-1].startswith("run again from step 30 by op: ")
+    assert again(client, run, key="removed", step=70).status_code == 409
     assert again(client, run, step=41).status_code == 409
     assert again(client, run, step=-1).status_code == 422
     assert len(new_runs.begun) == len(offered)

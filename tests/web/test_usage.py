@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from airflow_training.accounts.operations import bill
 from airflow_training.accounts.prices import PriceList
 from airflow_training.state.account_records import Price
 from airflow_training.state.records import UsageSpan
 from airflow_training.state.store import open_store
-from airflow_training.web.usage import usage_sums
+from airflow_training.web.usage import usage_days, usage_sums
 from tests.state.samples import a_ledger, take, worker
 from tests.web.conftest import FakeRights, a_run
 
@@ -179,6 +180,34 @@ def test_what_was_used_costs_what_it_cost_then():
     assert sums(*spans)[1].cost is None
 
 
+def test_each_day_of_utc_has_what_ran_in_it():
+    spans = [
+        a_span("a", started_at=START - 10 * HOUR, finished_at=START + 30 * HOUR),
+        a_span("b", started_at=START + 47 * HOUR, finished_at=START + 48 * HOUR),
+        a_span("gone", started_at=START - 9 * HOUR, finished_at=START - 8 * HOUR),
+    ]
+    prices = PriceList([Price(resource="cpu", valid_from=START + 24 * HOUR, hourly=Decimal(1))])
+    days = usage_days(spans, start=START + HOUR, end=START + 50 * HOUR, prices=prices)
+    assert [(each.name, each.runs, each.instance_seconds / HOUR, each.cost) for each in days] == [
+        ("2024-01-01", 1, 23, "0.0000"),
+        ("2024-01-02", 2, 7, "3.5000"),
+        ("2024-01-03", 0, 0, "0.0000"),
+    ]
+    total = usage_sums(spans, by="user", teams={}, start=START + HOUR, end=START + 50 * HOUR)[1]
+    for part in ("instance_seconds", "cpu_hours", "gpu_hours", "memory_gib_hours"):
+        assert sum(getattr(each, part) for each in days) == pytest.approx(getattr(total, part))
+
+
+def test_days_are_told_with_the_sums(client):
+    used("mine", hours=23.5, submitted_by="ann")
+    query = {"start": "2024-01-01T00:00:00Z", "end": "2024-01-03T00:00:00Z"}
+    found = get(client, **query).json()["days"]
+    assert [(each["name"], each["instance_seconds"] / HOUR) for each in found] == [
+        ("2024-01-01", 23),
+        ("2024-01-02", 0.5),
+    ]
+
+
 def test_the_page_has_money_once_there_are_prices(client):
     used("mine", submitted_by="ann")
     free = get(client).json()
@@ -190,6 +219,23 @@ def test_the_page_has_money_once_there_are_prices(client):
     assert (told["currency"], told["sums"][0]["cost"]) == ("EUR", "0.0500")
     (row,) = csv.DictReader(get(client, path="usage.csv").text.splitlines())
     assert (row["cost"], row["currency"]) == ("0.0500", "EUR")
+
+
+def test_whoever_may_see_a_run_sees_what_it_costs_once_there_are_prices(client):
+    store = open_store()
+    used("mine")
+    (run,) = store.runs()
+    path = f"dags/digits/trainings/{run.uid}"
+    assert get(client, "viewer", path).json()["cost"] is None
+    for at, hourly in ((0.0, 2), (START + 1.5 * HOUR, 4)):
+        price = Price(resource="nvidia.com/gpu", valid_from=at, hourly=Decimal(hourly))
+        store.accounts.set_price(price)
+    told = get(client, "viewer", path).json()["cost"]
+    assert (told["amount"], told["currency"]) == ("6.0000", "EUR")
+    assert told["amount"] == str(bill(store, run.uid).total)
+    assert told["final"] is False, "its run has not ended"
+    answer = client.get("/api/dags/secret/trainings/x", headers={"user": "viewer"})
+    assert answer.status_code == 403
 
 
 @pytest.mark.parametrize(

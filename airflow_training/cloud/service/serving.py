@@ -1,13 +1,15 @@
-"""Serves the app on a socket: in the foreground, or for one client of this machine until that ends."""
+"""Serves the app on a socket: in the foreground, or for clients of this machine."""
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import os
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 
 import uvicorn
@@ -20,6 +22,8 @@ from airflow_training.cloud.service.admission import Admission, KeyAdmission
 from airflow_training.cloud.service.app import cloud_app
 from airflow_training.cloud.service.launching import ProcessLauncher
 from airflow_training.cloud.service.submissions import Submissions
+from airflow_training.cloud.service.use import AppUse
+from airflow_training.cloud.service_record import ServiceRecord, is_published, publish_service
 from airflow_training.cloud.targets import cloud_folder
 from airflow_training.errors import InputError
 from airflow_training.state.store import open_store
@@ -27,6 +31,7 @@ from airflow_training.state.store import open_store
 __all__ = ["admission_of", "main", "make_server", "make_service"]
 
 _HOST = "127.0.0.1"
+_GRACE_SECONDS = 2.0
 
 
 def admission_of(key: str) -> tuple[Admission, bool]:
@@ -63,31 +68,43 @@ def make_server(app: ASGIApp, *, grace_seconds: int = 5) -> uvicorn.Server:
 
 
 def main() -> None:
-    """Serve whoever has started this process, until its end of our standard input closes.
+    """Serve whoever has started this process until its end of our standard input closes, and then whoever comes.
 
-    It says the port on standard output, or what is wrong with the settings, and is given the key in the
-    first line of the input.
+    The first line of the input says the key and, where `idle_seconds` is not 0, how long to wait for others, and under
+    which conditions it was started. It says the port on standard output, or what is wrong with the settings.
     """
-    key = sys.stdin.readline().strip()
-    admission = KeyAdmission(key, account=_user())
+    order = json.loads(sys.stdin.readline())
+    admission = KeyAdmission(order["key"], account=_user())
     try:
         app = make_service(cloud_folder() / "service", admission, same_machine=True)
     except InputError as error:
         json.dump(problems_to_json("service", error.problems), sys.stdout)
         sys.exit(2)
-    server = make_server(app, grace_seconds=1)
+    use = AppUse(app)
+    server = make_server(use, grace_seconds=1)
     listener = socket.socket()
     listener.bind((_HOST, 0))
     listener.listen(64)
-    sys.stdout.write(json.dumps({"port": listener.getsockname()[1]}) + "\n")
-    sys.stdout.flush()
+    port: int = listener.getsockname()[1]
+    published = contextlib.ExitStack()
+    stays = order["idle_seconds"] > 0 and published.enter_context(
+        publish_service(
+            order["conditions"], ServiceRecord(pid=os.getpid(), port=port, key=order["key"])
+        )
+    )
+    print(json.dumps({"port": port, "stays": stays}), flush=True)  # noqa: T201 - what the client waits for
 
     def wait() -> None:
         sys.stdin.read()
+        if stays:
+            use.wait_idle(order["idle_seconds"], wanted=lambda: is_published(order["conditions"]))
+            published.close()
+            time.sleep(_GRACE_SECONDS)  # who found it a moment ago is served
         server.should_exit = True
 
     threading.Thread(target=wait, daemon=True).start()
-    server.run(sockets=[listener])
+    with published:
+        server.run(sockets=[listener])
 
 
 def _user() -> str:

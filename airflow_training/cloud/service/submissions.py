@@ -166,6 +166,7 @@ class Submissions:
                     hint="the same command again sends what is missing",
                 )
             if not known.started:
+                self._check_unused(known)
                 self._verify(request, manifest)
                 lay_out(
                     manifest,
@@ -204,7 +205,7 @@ class Submissions:
 
     def of_run(self, account: str, run_id: str) -> tuple[SubmissionRequest, Path]:
         """What was submitted as a run, and its folder; raises KeyError for what is not this account's."""
-        index = self._folder / "runs" / f"{run_id}.json"
+        index = self._run_index(run_id)
         if not _RUN.fullmatch(run_id) or not index.is_file():
             raise KeyError(run_id)
         known = self._known(account, json.loads(index.read_text())["submission"])
@@ -240,6 +241,19 @@ class Submissions:
             if known is not None and known.account == account:
                 found.append(known.run_id)
         return found
+
+    def _check_unused(self, known: _KnownSubmission) -> None:
+        """Raise InputError where the run's id, made of the submission's by ten digits, is that of another one."""
+        with contextlib.suppress(FileNotFoundError):
+            index = json.loads(self._run_index(known.run_id).read_text())
+            if index["submission"] != known.id:
+                raise InputError.of(
+                    code="conflict",
+                    field="key",
+                    message=f"the run {known.run_id} is another submission's; nothing was executed",
+                    value=known.run_id,
+                    hint="the same command again gets another run",
+                )
 
     def _verify(self, request: SubmissionRequest, manifest: TreeManifest) -> None:
         if manifest.tree.digest != request.tree_digest:
@@ -311,6 +325,9 @@ class Submissions:
     def _run_folder(self, run_id: str) -> Path:
         return self._folder / "runs" / run_id
 
+    def _run_index(self, run_id: str) -> Path:
+        return self._folder / "runs" / f"{run_id}.json"
+
     def _state_folder(self, submission: str) -> Path:
         return self._folder / "submissions" / submission
 
@@ -343,7 +360,7 @@ class Submissions:
             "started": known.started,
         }
         _replace(folder / "submission.json", document)
-        index = self._folder / "runs" / f"{known.run_id}.json"
+        index = self._run_index(known.run_id)
         if known.started and not index.exists():
             index.parent.mkdir(parents=True, exist_ok=True)
             _replace(index, {"submission": known.id})

@@ -39,8 +39,6 @@ class LayerMemoryFloors:
     least: Floats
     """Weights, gradients and optimizer states, all whole, and the activations of one micro-batch; no
     layer has less: (4, ways)."""
-    mean: Floats | None
-    """The same of the average layer, where layers differ."""
     working: Floats
     """While the layer that takes least of it runs."""
     base_bytes: float
@@ -59,11 +57,6 @@ class LayerMemoryFloors:
             micro_batches=self.global_batch // (rows.dp * rows.micro_batch),
         )
         used = _stage_bytes(self.least, way, rows, layers=fullest, in_flight=in_flight)
-        if self.mean is not None:
-            # the stages together keep at least one micro-batch of every layer
-            average, once = self.layers / rows.pp, np.ones(1)
-            mean = _stage_bytes(self.mean, way, rows, layers=average, in_flight=once)
-            used = np.maximum(used, mean)
         return np.asarray((used + self.working[way]) * (1 + self.overhead) + self.base_bytes)
 
     def most_layers(self, rows: StrategyTable, memory_bytes: float, in_flight: Floats) -> Floats:
@@ -106,14 +99,13 @@ def memory_floors(
         held = kept_memory(program, some, each)
         whole = np.concatenate([held.states, [held.saved, held.working]])
         by_layer[:, :, here] = whole[:, pieces]
-    least, mean = by_layer.min(axis=1), by_layer.mean(axis=1)
+    least = by_layer.min(axis=1)
     contexts = [group.device.context_bytes for group in cluster.groups]
     return LayerMemoryFloors(
         global_batch=workload.global_batch,
         layers=end - begin,
         codes=codes,
         least=least[:4],
-        mean=None if len(np.unique(pieces)) == 1 else mean[:4],
         working=least[4],
         base_bytes=min(constants.base_bytes if own is None else own for own in contexts),
         overhead=constants.overhead if runtime.overhead is None else runtime.overhead,

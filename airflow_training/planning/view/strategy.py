@@ -35,10 +35,11 @@ class TransformerModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Strategy:
-    """One way to split a training step over devices. `global_batch` counts samples per step."""
+class ParallelConfig:
+    """How a training step is split over devices, whoever plans it or carries it out."""
 
     global_batch: int
+    """Samples per step."""
     micro_batch: int = 1
     """Samples per data-parallel replica and pass."""
     tp: int = 1
@@ -47,18 +48,25 @@ class Strategy:
     cp: int = 1
     ep: int = 1
     virtual_stages: int = 1
+    """Stages of each rank of the pipeline."""
     zero: Literal[0, 1, 2, 3] = 0
     sequence_parallel: bool = False
     recompute: Recompute = "none"
-    overlap: Overlap = "none"
-    schedule: Schedule = "1f1b"
-    precision: Precision = "bf16"
     stage_layers: tuple[int, ...] | None = None
     """Layers of each stage, first to last; None: as even as they divide."""
-    stage_devices: tuple[str, ...] | None = None
-    """Device group (a node group's name) of each stage; None: one kind of device."""
 
     @property
     def devices(self) -> int:
-        """Return the number of devices it takes (expert parallel reuses data-parallel ranks)."""
+        """How many devices it takes (expert parallel reuses data-parallel ranks)."""
         return self.tp * self.pp * self.dp * self.cp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy(ParallelConfig):
+    """A split that the planner prices: with what else decides how long a step takes."""
+
+    overlap: Overlap = "none"
+    schedule: Schedule = "1f1b"
+    precision: Precision = "bf16"
+    stage_devices: tuple[str, ...] | None = None
+    """Device group (a node group's name) of each stage; None: one kind of device."""

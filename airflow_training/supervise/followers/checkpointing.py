@@ -149,6 +149,13 @@ def last_committed(root: str) -> list[CheckpointCommit]:
     from airflow_training.checkpoints.reading import recent  # only with checkpoints
 
     return [
-        CheckpointCommit(uri=root, step=each.step, digest=each.digest, at=each.at, bytes=each.size)
+        CheckpointCommit(
+            uri=root,
+            step=each.step,
+            digest=each.digest,
+            at=each.at,
+            bytes=each.size,
+            number=each.number,
+        )
         for each in recent(root, REMEMBERED + 1)
     ]

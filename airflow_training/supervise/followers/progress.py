@@ -34,5 +34,8 @@ class ProgressFollower(Follower):
             for each in self._others:
                 each.on_progress(fresh)
             await retrying(store, lambda: store.progress.save(uid, fresh))
+            job, _ = self._run.state()
+            if job.stop_until:  # the next pass may come 10 s later
+                self._run.wake()
         if environment := watcher.pop_environment():
             await retrying(store, lambda: store.environments.save(uid, environment))

@@ -16,7 +16,7 @@ from airflow_training.state.account_records import Price
 from airflow_training.state.records import UsageSpan
 from airflow_training.state.store import Store, open_store
 from airflow_training.web.rights import known, rights_of
-from airflow_training.web.usage import UsageAnswer, UsageGrouping, usage_csv, usage_sums
+from airflow_training.web.usage import UsageAnswer, UsageGrouping, usage_csv, usage_days, usage_sums
 
 __all__ = ["router"]
 
@@ -49,14 +49,10 @@ def usage(
     teams = {each: rights.team_of(each) for each in readable} if by == "team" else {}
     counted = [each for each in spans if each.dag_id in readable]
     prices = store.accounts.prices()
+    priced = PriceList(prices) if prices else None
+    labels = _node_labels(store, counted) if any(map(_of_nodes, prices)) else {}
     sums, total = usage_sums(
-        counted,
-        by=by,
-        teams=teams,
-        start=since,
-        end=until,
-        prices=PriceList(prices) if prices else None,
-        node_labels=_node_labels(store, counted) if any(map(_of_nodes, prices)) else {},
+        counted, by=by, teams=teams, start=since, end=until, prices=priced, node_labels=labels
     )
     return UsageAnswer(
         by=by,
@@ -64,6 +60,7 @@ def usage(
         end=timestamp(until) or "",
         sums=sums,
         total=total,
+        days=usage_days(counted, start=since, end=until, prices=priced, node_labels=labels),
         currency=store.accounts.currency() if prices else None,
     )
 

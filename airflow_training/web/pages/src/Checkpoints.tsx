@@ -1,12 +1,12 @@
 // What the run has saved: how it lies there, whether it was read back, and from where it can be restored.
-import { Alert, Badge, Box, Button, Code, Flex, Link as StyledLink, List, Table, Text } from "@chakra-ui/react";
+import { Alert, Badge, Box, Button, Checkbox, Code, Flex, Link as StyledLink, List, Table, Text } from "@chakra-ui/react";
 import { useQuery } from "@tanstack/react-query";
 import { useRef, useState } from "react";
 import { Link } from "react-router-dom";
 
 import { AgainWindow, useRerunOffer } from "./Again.tsx";
 import { get, ofTraining, type Detail } from "./api.ts";
-import { firstRows } from "./checkpointRows.ts";
+import { countOf, firstRows, thatExist } from "./checkpointRows.ts";
 import { Copied, Fact, Loading, Problem, Section, useNow } from "./parts.tsx";
 import { runPage } from "./runPage.ts";
 import type { CheckpointLineage, CheckpointPage, ResumedFrom, SavedCheckpoint } from "./schema.ts";
@@ -49,14 +49,17 @@ export function Checkpoints({ detail }: { detail: Detail }) {
   });
   const offer = useRerunOffer(detail.summary);
   const [all, setAll] = useState(false);
+  const [history, setHistory] = useState(false);
   const [step, setStep] = useState<number>();
   const [asks, setAsks] = useState(false);
   const button = useRef<HTMLButtonElement | null>(null);
   if (error && !data) return <Problem error={error} />;
   if (!data) return <Loading />;
-  const saved = data.lineages.reduce((sum, each) => sum + each.checkpoints.length, 0);
-  const lineages = all ? data.lineages : firstRows(data.lineages, MOST_ROWS);
-  const shown = lineages.reduce((sum, each) => sum + each.checkpoints.length, 0);
+  const removed = countOf(data.lineages) - countOf(thatExist(data.lineages));
+  const there = history ? data.lineages : thatExist(data.lineages);
+  const saved = countOf(there);
+  const lineages = all ? there : firstRows(there, MOST_ROWS);
+  const shown = countOf(lineages);
   const restore = (of: number, pressed: HTMLButtonElement) => {
     button.current = pressed;
     setStep(of);
@@ -101,7 +104,7 @@ export function Checkpoints({ detail }: { detail: Detail }) {
         </Text>
       )}
       {lineages.map((each) => (
-        <Lineage alone={data.lineages.length === 1} key={each.number} keep={data.keep} lineage={each} onRestore={offer?.possible ? restore : null} />
+        <Lineage alone={data.lineages.length === 1} key={each.number} lineage={each} onRestore={offer?.possible ? restore : null} />
       ))}
       {lineages.length < data.lineages.length || shown < saved ? (
         <Flex align="center" gap={3} mb={4}>
@@ -113,6 +116,13 @@ export function Checkpoints({ detail }: { detail: Detail }) {
           </Button>
         </Flex>
       ) : null}
+      {removed > 0 && (
+        <Checkbox.Root checked={history} mb={4} onCheckedChange={({ checked }) => setHistory(checked === true)} size="sm">
+          <Checkbox.HiddenInput />
+          <Checkbox.Control />
+          <Checkbox.Label>{`Show ${quantity(removed)} removed or left behind`}</Checkbox.Label>
+        </Checkbox.Root>
+      )}
       <AgainWindow detail={detail} finalFocus={() => button.current} onClose={() => setAsks(false)} open={asks} step={step} />
       <Text color="fg.muted" fontSize="sm">
         What is said here is what the run has told; nobody has looked at the store since. A restore reads and compares everything before any of it is
@@ -146,13 +156,13 @@ function rootOf({ checkpoints: [first] }: CheckpointLineage): string | undefined
 type Restore = (step: number, pressed: HTMLButtonElement) => void;
 
 /** `alone`: there is no other, from which a heading would tell it. */
-function Lineage({ alone, keep, lineage, onRestore }: { alone: boolean; keep: number; lineage: CheckpointLineage; onRestore: Restore | null }) {
+function Lineage({ alone, lineage, onRestore }: { alone: boolean; lineage: CheckpointLineage; onRestore: Restore | null }) {
   const now = useNow(false);
   const own = lineage.checkpoints.some((each) => each.instance);
   const began = lineage.began_at && `${moment(lineage.began_at)}, ${ago(lineage.began_at, now)}`;
   const table = (
     <>
-      {lineage.checkpoints.length === 0 && <Text color="fg.muted">Nothing was saved since.</Text>}
+      {lineage.checkpoints.length === 0 && <Text color="fg.muted">Nothing that was saved since is there.</Text>}
       {lineage.checkpoints.length > 0 && (
         <Table.ScrollArea borderRadius="md" borderWidth="1px" tabIndex={0}>
           <Table.Root size="sm">
@@ -170,7 +180,7 @@ function Lineage({ alone, keep, lineage, onRestore }: { alone: boolean; keep: nu
             </Table.Header>
             <Table.Body css={CELLS}>
               {lineage.checkpoints.map((each) => (
-                <Saved each={each} key={`${each.uri} ${each.step} ${each.at}`} keep={keep} now={now} onRestore={onRestore} own={own} />
+                <Saved each={each} key={`${each.uri} ${each.step} ${each.at}`} now={now} onRestore={onRestore} own={own} />
               ))}
             </Table.Body>
           </Table.Root>
@@ -208,7 +218,7 @@ function Lineage({ alone, keep, lineage, onRestore }: { alone: boolean; keep: nu
   );
 }
 
-function Saved({ each, keep, now, onRestore, own }: { each: SavedCheckpoint; keep: number; now: number; onRestore: Restore | null; own: boolean }) {
+function Saved({ each, now, onRestore, own }: { each: SavedCheckpoint; now: number; onRestore: Restore | null; own: boolean }) {
   const took = each.seconds === null ? "" : short(each.seconds);
   const stood = each.stall_seconds === null ? "" : `training stood still for ${short(each.stall_seconds)}`;
   return (
@@ -239,7 +249,7 @@ function Saved({ each, keep, now, onRestore, own }: { each: SavedCheckpoint; kee
             </Badge>
             <small className={each.state === "damaged" ? "told damaged" : "told"}>
               {each.told}
-              {!each.kept && ` Only the newest ${keep} stay: this one may be gone.`}
+              {!each.kept && " Removed, or left behind when training went back."}
             </small>
           </div>
           {onRestore && each.restorable && (

@@ -1,7 +1,7 @@
 // What each instance has read: how evenly samples are spread, which files, how fast, and who waits.
 import { Alert, Badge, Box, Code, Flex, Input, Link, NativeSelect, Progress, Table, Text, VisuallyHidden } from "@chakra-ui/react";
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { Fragment, useState } from "react";
 
 import { get, ofTraining, type Detail } from "./api.ts";
 import { Fact, Loading, Problem, Section } from "./parts.tsx";
@@ -83,7 +83,7 @@ function Reading({ data, onFiles }: { data: DataPage; onFiles: (instance: string
         {data.read_per_second !== null && <Fact name="Read/s">{compact(data.read_per_second)}</Fact>}
         {imbalance && (
           <Fact name="Imbalance">
-            {imbalance.percent.toFixed(1)} %{imbalance.percent >= 0.05 && `: ${imbalance.most} most, ${imbalance.least} least`}
+            {imbalanceText(imbalance)}
           </Fact>
         )}
         <Fact name="Stalls">{stalls === 0 ? "none" : `${stalls}, ${duration(stalled)} in all`}</Fact>
@@ -98,47 +98,79 @@ function Reading({ data, onFiles }: { data: DataPage; onFiles: (instance: string
   );
 }
 
-function summaryOf(told: readonly InstanceData[], { least, mean, most }: Imbalance): string {
-  return `Samples of ${told.length} ranks: ${quantity(Math.round(mean))} on average, ${most} has the most, ${least} the fewest`;
+function imbalanceText({ least, most, percent }: Imbalance): string {
+  return `${percent.toFixed(1)} %${percent >= 0.05 ? `: ${most} most, ${least} least` : ""}`;
 }
 
-/** Of few ranks: a line for each, with its name and its number. */
-function FewBars({ imbalance, most, told }: { imbalance: Imbalance; most: number; told: readonly InstanceData[] }) {
-  const { mean } = imbalance;
+function summaryOf(told: readonly InstanceData[]): string {
+  const by = [...told].sort((one, other) => one.samples! - other.samples!);
+  if (told.length === 1) return `Samples of ${nameOf(by[0]!)}: ${quantity(by[0]!.samples)}`;
+  return `Samples of ${told.length} ranks, ${nameOf(by.at(-1)!)} has the most, ${nameOf(by[0]!)} the fewest`;
+}
+
+interface RankBars {
+  told: readonly InstanceData[];
+  /** Samples of a bar of full length. */
+  most: number;
+  /** Of all ranks. */
+  mean: number;
+}
+
+/** The ranks of each role, all along the same axis, so that roles can be compared too. */
+function Bars({ data, imbalance: { mean } }: { data: DataPage; imbalance: Imbalance }) {
+  const told = data.instances.filter((each) => each.samples !== null);
+  const most = Math.max(1, ...told.map((each) => each.samples!));
+  const roles = [...new Set(told.map(({ role }) => role))].map((name) => ({
+    name,
+    ranks: told.filter(({ role }) => role === name),
+  }));
+  const Ranks = told.length <= 16 ? FewBars : ManyBars;
   return (
-    <Box aria-label={summaryOf(told, imbalance)} borderRadius="md" borderWidth="1px" overflowX="auto" p={3} role="img" tabIndex={0}>
-      <Box alignItems="center" columnGap={3} display="grid" fontSize="sm" fontVariantNumeric="tabular-nums" gridTemplateColumns="auto 1fr auto">
-        {told.map((each) => [
-          <Text key="name">{nameOf(each)}</Text>,
-          <Box key="bar" position="relative" py="3px">
-            <Box bg={each.stalled_seconds === null ? "blue.solid" : "orange.solid"} borderRightRadius="sm" h="1.1rem" minW="1px" w={`${(100 * each.samples!) / most}%`} />
-            <Box borderColor="fg" borderInlineStartStyle="dashed" borderInlineStartWidth="1px" bottom={0} left={`${(100 * mean) / most}%`} position="absolute" top={0} />
-          </Box>,
-          <Text key="number" textAlign="end">
-            {quantity(each.samples)}{" "}
-            <Text as="span" color="fg.muted" display={{ base: "none", md: "inline" }}>
-              {signed(deviation(each.samples, mean))}
-            </Text>
-          </Text>,
-        ])}
+    <Box borderRadius="md" borderWidth="1px" overflowX="auto" p={3} tabIndex={0}>
+      <Box columnGap={3} display="grid" fontSize="sm" gridTemplateColumns="auto 1fr auto" rowGap={1}>
+        {roles.map(({ name, ranks }) => (
+          <Fragment key={name}>
+            {roles.length > 1 && (
+              <Text color="fg.muted" gridColumn="1 / -1">
+                {name}
+                {data.imbalances[name] && `: imbalance ${imbalanceText(data.imbalances[name])}`}
+              </Text>
+            )}
+            <Box alignItems="center" aria-label={summaryOf(ranks)} display="grid" fontVariantNumeric="tabular-nums" gridColumn="1 / -1" gridTemplateColumns="subgrid" mb={roles.length > 1 ? 2 : 0} role="img">
+              <Ranks mean={mean} most={most} told={ranks} />
+            </Box>
+          </Fragment>
+        ))}
       </Box>
       <Text color="fg.muted" fontSize="xs" mt={2}>
-        {`Dashed: the mean, ${quantity(Math.round(mean))}. `}
+        {`Dashed: the mean of all, ${quantity(Math.round(mean))}. `}
         {told.some((each) => each.stalled_seconds !== null) && "Orange: waits."}
       </Text>
     </Box>
   );
 }
 
+/** Of few ranks: a line for each, with its name and its number. */
+function FewBars({ mean, most, told }: RankBars) {
+  return told.map((each) => [
+    <Text key="name">{nameOf(each)}</Text>,
+    <Box key="bar" position="relative" py="3px">
+      <Box bg={each.stalled_seconds === null ? "blue.solid" : "orange.solid"} borderRightRadius="sm" h="1.1rem" minW="1px" w={`${(100 * each.samples!) / most}%`} />
+      <Box borderColor="fg" borderInlineStartStyle="dashed" borderInlineStartWidth="1px" bottom={0} left={`${(100 * mean) / most}%`} position="absolute" top={0} />
+    </Box>,
+    <Text key="number" textAlign="end">
+      {quantity(each.samples)}{" "}
+      <Text as="span" color="fg.muted" display={{ base: "none", md: "inline" }}>
+        {signed(deviation(each.samples, mean))}
+      </Text>
+    </Text>,
+  ]);
+}
+
 /** A bar for each rank from zero upwards, and the mean as a line through all of them. */
-function Bars({ data, imbalance }: { data: DataPage; imbalance: Imbalance }) {
-  const told = data.instances.filter((each) => each.samples !== null);
-  const most = Math.max(1, ...told.map((each) => each.samples!));
-  const { mean } = imbalance;
-  const few = told.length <= 16;
-  if (few) return <FewBars imbalance={imbalance} most={most} told={told} />;
+function ManyBars({ mean, most, told }: RankBars) {
   return (
-    <Box aria-label={summaryOf(told, imbalance)} borderRadius="md" borderWidth="1px" overflowX="auto" p={3} role="img" tabIndex={0}>
+    <Box gridColumn="1 / -1">
       <Box h="9rem" minW={`${told.length * 2}px`} position="relative">
         <Flex align="flex-end" gap={told.length > 128 ? 0 : "2px"} h="100%">
           {told.map((each) => (
@@ -157,9 +189,8 @@ function Bars({ data, imbalance }: { data: DataPage; imbalance: Imbalance }) {
         <Box borderColor="fg" borderTopStyle="dashed" borderTopWidth="1px" bottom={`${(100 * mean) / most}%`} left={0} position="absolute" right={0} />
       </Box>
       <Text color="fg.muted" fontSize="xs" mt={1}>
-        {`Dashed: the mean, ${quantity(Math.round(mean))}. `}
-        {`${nameOf(told[0]!)} to ${nameOf(told.at(-1)!)}. `}
-        {told.some((each) => each.stalled_seconds !== null) && "Orange: waits."}
+        {nameOf(told[0]!)}
+        {told.length > 1 && ` to ${nameOf(told.at(-1)!)}`}
       </Text>
     </Box>
   );

@@ -70,6 +70,11 @@ function OfGroup({ framework, group }: { framework: string; group: Group }) {
         <Fact name="System">{[group.system, group.machine].filter(Boolean).join(", ")}</Fact>
       )}
       <Fact name="Devices">{devices.join(", ") || "none"}</Fact>
+      {Object.entries(group.gpu).map(([name, version]) => (
+        <Fact key={name} name={name}>
+          {version}
+        </Fact>
+      ))}
       {used.map((name) => (
         <Fact key={name} name={name}>
           {group.frameworks[name]}

@@ -1,25 +1,26 @@
 // Every instance: where it is, how far, how fast, what it uses, and when it was last heard from.
-import { Badge, Box, Button, Flex, Input, Link, Table, Text } from "@chakra-ui/react";
-import { useState, type ReactNode } from "react";
+import { Badge, Box, Flex, Input, Link, Table, Text } from "@chakra-ui/react";
+import { useLayoutEffect, useState, type ReactNode } from "react";
 
 import type { Detail, Instance } from "./api.ts";
-import { instancesWith, isSilent, metricColumns, rankOf } from "./instances.ts";
+import { instancesWith, isSilent, metricColumns, rankOf, rowWindow } from "./instances.ts";
 import { useNow } from "./parts.tsx";
 import { serverTime } from "./serverClock.ts";
 import { ago, colourOfInstance, cpuText, gpuText, memoryText, moment, quantity, why } from "./words.ts";
 
-/** A browser takes seconds for thousands of rows. */
-const MOST_ROWS = 100;
+/** More of them are found by words, and only those in sight are drawn. */
+const MANY_ROWS = 100;
+/** Of each of many, in pixels: as high as one that says why it is not well. */
+const ROW_HEIGHT = 54;
+const FIRST_SIZE = 600;
 
-/** Of very many instances: a part, and a field to find others in. */
+/** Of very many instances: a field to find some, and a table that draws what is in sight. */
 export function Instances({ detail, onLog }: { detail: Detail; onLog: (instance: string) => void }) {
-  const [all, setAll] = useState(false);
   const [text, setText] = useState("");
   const { instances } = detail.status;
   if (instances.length === 0) return <Text color="fg.muted">No instance was created yet.</Text>;
-  if (instances.length <= MOST_ROWS) return <InstanceTable detail={detail} instances={instances} onLog={onLog} />;
+  if (instances.length <= MANY_ROWS) return <InstanceTable detail={detail} instances={instances} onLog={onLog} />;
   const found = instancesWith(text, instances);
-  const shown = all ? found : found.slice(0, MOST_ROWS);
   return (
     <>
       <Flex align="center" flexWrap="wrap" gap={3} mb={2}>
@@ -32,15 +33,10 @@ export function Instances({ detail, onLog }: { detail: Detail; onLog: (instance:
           value={text}
         />
         <Text aria-live="polite" color="fg.muted" fontSize="sm">
-          {quantity(shown.length)} of {quantity(found.length)}, those that do not run first
+          {quantity(found.length)} of {quantity(instances.length)}, those that do not run first
         </Text>
-        {shown.length < found.length && (
-          <Button onClick={() => setAll(true)} size="xs" variant="outline">
-            Show all
-          </Button>
-        )}
       </Flex>
-      <InstanceTable detail={detail} instances={shown} onLog={onLog} />
+      <InstanceTable detail={detail} instances={found} key={text} many onLog={onLog} />
     </>
   );
 }
@@ -53,34 +49,60 @@ const CELLS = {
   "& .last": { color: "fg.muted" },
 } as const;
 
+const MANY_CELLS = {
+  ...CELLS,
+  "& tr:not(.space)": { height: `${ROW_HEIGHT}px` },
+  "& tr.space > td": { border: "none", p: 0 },
+  "& td, & th": { ...CELLS["& td, & th"], py: 0 },
+} as const;
+
 interface Column {
   name: string;
   /** Empty: there is nothing to say. */
   cell: (instance: Instance, name: string) => ReactNode;
 }
 
-function InstanceTable({ detail, instances, onLog }: { detail: Detail; instances: readonly Instance[]; onLog: (instance: string) => void }) {
+interface TableProps {
+  detail: Detail;
+  instances: readonly Instance[];
+  /** Rows are of one height, and those out of sight are left out. */
+  many?: boolean;
+  onLog: (instance: string) => void;
+}
+
+function InstanceTable({ detail, instances, many = false, onLog }: TableProps) {
+  const [view, setView] = useState({ size: FIRST_SIZE, top: 0 });
+  const { first, end } = many ? rowWindow({ ...view, count: instances.length, row: ROW_HEIGHT }) : { first: 0, end: instances.length };
+  const { heads, widths } = useWidestColumns(many);
   const now = serverTime(useNow(detail.held));
   const began = new Set(detail.attempts.map((each) => `${each.role}-${each.index}`));
   const columns = columnsOf(detail, now).filter(({ cell }) => instances.some((each) => cell(each, `${each.role}-${each.index}`) !== ""));
+  const looked = ({ clientHeight: size, scrollTop: top }: Element) => setView((before) => (before.size === size && before.top === top ? before : { size, top }));
   return (
-    <Table.ScrollArea tabIndex={0} borderRadius="md" borderWidth="1px" maxH="60vh">
-      <Table.Root size="sm" stickyHeader>
+    <Table.ScrollArea
+      borderRadius="md"
+      borderWidth="1px"
+      maxH="60vh"
+      onScroll={many ? (event) => looked(event.currentTarget) : undefined}
+      tabIndex={0}
+    >
+      <Table.Root aria-rowcount={many ? instances.length + 1 : undefined} size="sm" stickyHeader>
         <Table.Header>
-          <Table.Row>
+          <Table.Row ref={heads}>
             {["Instance", "State", ...columns.map(({ name }) => name)].map((name, number) => (
-              <Table.ColumnHeader key={name} left={number === 0 ? 0 : undefined} px={2} zIndex={number === 0 ? 2 : undefined}>
+              <Table.ColumnHeader key={name} left={number === 0 ? 0 : undefined} minW={widths[number] && `${widths[number]}px`} px={2} zIndex={number === 0 ? 2 : undefined}>
                 {name}
               </Table.ColumnHeader>
             ))}
           </Table.Row>
         </Table.Header>
-        <Table.Body css={CELLS}>
-          {instances.map((each) => {
+        <Table.Body css={many ? MANY_CELLS : CELLS}>
+          <Space rows={first} />
+          {instances.slice(first, end).map((each, place) => {
             const name = `${each.role}-${each.index}`;
             const told = why(each);
             return (
-              <tr key={name}>
+              <tr aria-rowindex={many ? first + place + 2 : undefined} key={name}>
                 <th scope="row">
                   {began.has(name) ? (
                     <Link aria-label={`Log of ${name}`} as="button" fontWeight="inherit" onClick={() => onLog(name)} textDecoration="underline" title="Its log">
@@ -95,7 +117,7 @@ function InstanceTable({ detail, instances, onLog }: { detail: Detail; instances
                     {each.state}
                   </Badge>
                   {told && each.state !== "running" && each.state !== "succeeded" && (
-                    <Text color="fg.muted" fontSize="xs" lineClamp={2} title={each.message || told} wordBreak="break-word">
+                    <Text color="fg.muted" fontSize="xs" lineClamp={many ? 1 : 2} title={each.message || told} wordBreak="break-word">
                       {told}
                     </Text>
                   )}
@@ -106,10 +128,34 @@ function InstanceTable({ detail, instances, onLog }: { detail: Detail; instances
               </tr>
             );
           })}
+          <Space rows={instances.length - end} />
         </Table.Body>
       </Table.Root>
     </Table.ScrollArea>
   );
+}
+
+/** In the place of rows that are out of sight. */
+function Space({ rows }: { rows: number }) {
+  if (rows === 0) return null;
+  return (
+    <tr aria-hidden className="space">
+      <td style={{ height: `${rows * ROW_HEIGHT}px` }} />
+    </tr>
+  );
+}
+
+/** How wide each column has been: else they would move with what is in sight. */
+function useWidestColumns(many: boolean): { heads: (row: HTMLTableRowElement | null) => void; widths: readonly number[] } {
+  const [row, setRow] = useState<HTMLTableRowElement | null>(null);
+  const [widths, setWidths] = useState<readonly number[]>([]);
+  useLayoutEffect(() => {
+    if (!many || !row) return;
+    const now = [...row.cells].map((each) => each.offsetWidth);
+    const same = now.length === widths.length && now.every((width, number) => width <= widths[number]!);
+    if (!same) setWidths(now.map((width, number) => (now.length === widths.length ? Math.max(width, widths[number]!) : width)));
+  });
+  return { heads: setRow, widths };
 }
 
 /** All that there may be; those that are empty for every instance are left out. */

@@ -2,7 +2,7 @@
 import { Alert, Box, Flex, SimpleGrid, Table, Text } from "@chakra-ui/react";
 
 import { Fact, Section } from "./parts.tsx";
-import { cells, largest, levels, MOST_ROWS, strategyWords, type Part, type Plan as PlanDocument } from "./split.ts";
+import { cells, largest, levels, MOST_ROWS, strategyWords, unmeasured, type Part, type Plan as PlanDocument } from "./split.ts";
 import { bytes, quantity } from "./words.ts";
 
 const COLOURS = ["blue", "orange", "green", "pink", "cyan", "purple", "yellow", "red"];
@@ -16,7 +16,8 @@ const TIGHT = { px: { base: 1.5, md: 2 } };
 const colour = (place: number) => COLOURS[place % COLOURS.length]!;
 const time = (seconds: number) => `${quantity(seconds >= 1 ? seconds : seconds * 1000)} ${seconds >= 1 ? "s" : "ms"}`;
 
-export function Plan({ plan }: { plan: PlanDocument }) {
+/** `over`: the run has ended; `step`: the one of its slowest instance, where any told it. */
+export function Plan({ over, plan, step }: { over: boolean; plan: PlanDocument; step: number | null }) {
   const { measured, strategy } = plan;
   return (
     <>
@@ -64,7 +65,7 @@ export function Plan({ plan }: { plan: PlanDocument }) {
         </Table.ScrollArea>
         {!measured && (
           <Text color="fg.muted" fontSize="xs" mt={1}>
-            Nothing is measured yet: it is, where scripts report their steps and the plan has sized the run.
+            {unmeasured(plan, { over, step })}
           </Text>
         )}
       </Section>

@@ -283,6 +283,7 @@ function Bars({ of }: { of: Histogram }) {
     <Box mb={4}>
       <Flex columnGap={8} flexWrap="wrap" mb={3}>
         {of.mean_absolute_error !== null && <Fact name="Mean absolute error">{quantity(of.mean_absolute_error)}</Fact>}
+        {of.not_finite > 0 && <Fact name="NaN or infinite">{quantity(of.not_finite)} predictions</Fact>}
         {kinds.map(([name, colour]) => (
           <Flex align="center" fontSize="xs" gap={1} key={name}>
             <Box bg={`${colour}.solid`} borderRadius="xs" h="0.7rem" w="0.7rem" />

@@ -21,6 +21,8 @@ import {
   expectedStart,
   failureOf,
   headline,
+  isOver,
+  money,
   placeOf,
   quantity,
   restartsText,
@@ -39,7 +41,6 @@ type Tab = (typeof TABS)[number];
 const WHICH = new Set(["dag", "run", "training"]);
 /** With what else the top uses of it. */
 type Status = Detail["status"] & { advice: string[]; expected_start: ExpectedStart | null };
-const ENDED = new Set(["stopped", "failed", "succeeded"]);
 
 /** `task`: the page is the tab of this task, which shows its role's logs first. */
 export function Run({ dag, uid, task }: { dag: string; uid: string; task?: string }) {
@@ -97,7 +98,7 @@ export function Run({ dag, uid, task }: { dag: string; uid: string; task?: strin
         </Tabs.Content>
         {plan && (
           <Tabs.Content value="plan">
-            <Plan plan={plan} />
+            <Plan over={isOver(detail.summary.phrase)} plan={plan} step={detail.progress.step} />
           </Tabs.Content>
         )}
         <Tabs.Content value="environment">
@@ -112,9 +113,9 @@ export function Run({ dag, uid, task }: { dag: string; uid: string; task?: strin
 }
 
 function Top({ detail, lost }: { detail: Detail; lost: boolean }) {
-  const { summary, progress, restarts } = detail;
+  const { cost, summary, progress, restarts } = detail;
   const status = detail.status as Status;
-  const moving = !ENDED.has(summary.phrase);
+  const moving = !isOver(summary.phrase);
   const now = useNow(moving);
   const offer = useRerunOffer(summary);
   useTitle(titleOf(detail));
@@ -170,6 +171,11 @@ function Top({ detail, lost }: { detail: Detail; lost: boolean }) {
           <Fact name="Expected end">{untilTime(Date.parse(status.observed_at) + 1000 * progress.eta_seconds, now)}</Fact>
         )}
         {progress.samples_per_second != null && <Fact name="Samples/s">{quantity(progress.samples_per_second)}</Fact>}
+        {cost && (
+          <Fact name={cost.final ? "Cost" : "Cost till now"}>
+            <span title={`${cost.amount} ${cost.currency}: what its instances requested, by the prices of each moment`}>{`${money(cost.amount)} ${cost.currency}`}</span>
+          </Fact>
+        )}
         <Fact name="Restarts">{restartsText(restarts)}</Fact>
         {progress.slowest && <Fact name="Slowest">{progress.slowest}</Fact>}
         <Fact name="Runtime">{summary.runtime}</Fact>

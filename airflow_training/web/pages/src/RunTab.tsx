@@ -1,6 +1,7 @@
 // The tab "Training" of a DAG run or of a task, and the page of one run where there is no Airflow.
-import { Alert, Box, Link as StyledLink, Text } from "@chakra-ui/react";
+import { Alert, Box, Button, Link as StyledLink, Portal, Text } from "@chakra-ui/react";
 import { useQuery } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
 import { Link, useSearchParams } from "react-router-dom";
 
 import { get, type ApiError, type SummaryPage } from "./api.ts";
@@ -8,7 +9,11 @@ import { asMapIndex, roleOf, trainingsOf } from "./choice.ts";
 import { useDetail } from "./live.ts";
 import { Choice, isStandalone, Loading, Problem } from "./parts.tsx";
 import { Run } from "./Run.tsx";
+import { pageAlone } from "./runPage.ts";
 import { placeOf } from "./words.ts";
+
+/** Pixels that the page of a run needs, and a link to it. */
+const ROOM = { link: 200, page: 480 };
 
 interface Props {
   /** Given by Airflow. */
@@ -34,6 +39,7 @@ export function RunTab({ dagId, runId, taskId, mapIndex, uid }: Props) {
 
 function OfDagRun({ dagId, runId, task }: { dagId: string; runId: string; task: Task | null }) {
   const [query, setQuery] = useSearchParams();
+  const [place, room] = useRoom();
   const { data, error } = useQuery({
     queryKey: ["trainings", dagId, runId],
     queryFn: () =>
@@ -55,7 +61,8 @@ function OfDagRun({ dagId, runId, task }: { dagId: string; runId: string; task: 
     );
   }
   return (
-    <Box>
+    <Box ref={place}>
+      <FullWidthLink query={query} room={room} run={chosen} />
       {mine.length > 1 && (
         <Box mt={3} mx={{ base: 0, md: 2 }}>
           <Choice
@@ -70,6 +77,44 @@ function OfDagRun({ dagId, runId, task }: { dagId: string; runId: string; task: 
       <Training dag={chosen.dag} key={chosen.uid} task={task} uid={chosen.uid} />
     </Box>
   );
+}
+
+/** Beside Airflow's grid a tab may have little room, on a phone none in sight: the same page has all of it where no DAG run is shown. */
+function FullWidthLink({ query, room, run }: { query: URLSearchParams; room: number; run: { dag: string; uid: string } }) {
+  if (room >= ROOM.page) return null;
+  const link = <Link to={pageAlone(run, query)}>Open at full width</Link>;
+  if (room >= ROOM.link) {
+    return (
+      <StyledLink asChild fontSize="sm" mt={2} variant="underline">
+        {link}
+      </StyledLink>
+    );
+  }
+  return (
+    <Portal>
+      <Button asChild bottom={4} boxShadow="md" position="fixed" right={4} size="sm" zIndex="banner">
+        {link}
+      </Button>
+    </Portal>
+  );
+}
+
+/** How wide the part of an element is that is in sight, in pixels. */
+function useRoom(): [(element: Element | null) => void, number] {
+  const [element, setElement] = useState<Element | null>(null);
+  const [room, setRoom] = useState(Infinity);
+  useEffect(() => {
+    if (!element) return undefined;
+    const measure = () => {
+      const { left, right } = element.getBoundingClientRect();
+      setRoom(Math.max(0, Math.min(right, window.innerWidth) - Math.max(left, 0)));
+    };
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    observer.observe(document.documentElement); // what moves it aside need not change its size
+    return () => observer.disconnect();
+  }, [element]);
+  return [setElement, room];
 }
 
 /** The run itself, and why it is not shown or goes on no more. */

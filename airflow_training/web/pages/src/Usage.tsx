@@ -5,9 +5,8 @@ import { useSearchParams } from "react-router-dom";
 
 import { address, get, type UsageAnswer } from "./api.ts";
 import { Loading, Problem } from "./parts.tsx";
-import { daySpan, hours, lastDays } from "./words.ts";
-
-type Sum = UsageAnswer["sums"][number];
+import { UsageDays, type Amount, type Sum } from "./UsageDays.tsx";
+import { daySpan, hours, lastDays, money } from "./words.ts";
 
 const BY = { user: "User", team: "Team", job: "Job" } as const;
 const SPANS: readonly [string, number][] = [
@@ -19,18 +18,11 @@ const SPANS: readonly [string, number][] = [
 ];
 const USUAL_DAYS = 30;
 
-interface Amount {
-  name: string;
-  /** What has to be requested for it; empty: it is there without that. */
-  asked: string;
-  of: (sum: Sum) => number;
-}
-
 const AMOUNTS: readonly Amount[] = [
-  { name: "Instance hours", asked: "", of: (sum) => sum.instance_seconds / 3600 },
-  { name: "CPU hours", asked: "CPU", of: (sum) => sum.cpu_hours },
-  { name: "GPU hours", asked: "GPU", of: (sum) => sum.gpu_hours },
-  { name: "Memory, GiB hours", asked: "memory", of: (sum) => sum.memory_gib_hours },
+  { name: "Instance hours", asked: "", of: (sum) => sum.instance_seconds / 3600, text: hours },
+  { name: "CPU hours", asked: "CPU", of: (sum) => sum.cpu_hours, text: hours },
+  { name: "GPU hours", asked: "GPU", of: (sum) => sum.gpu_hours, text: hours },
+  { name: "Memory, GiB hours", asked: "memory", of: (sum) => sum.memory_gib_hours, text: hours },
 ];
 
 export function Usage() {
@@ -112,12 +104,15 @@ function Day({ name, onChoose, value }: { name: string; onChoose: (day: string) 
 
 function Sums({ answer }: { answer: UsageAnswer }) {
   if (answer.sums.length === 0) return <Text color="fg.muted">No training that you may read ran in these days.</Text>;
-  const { total } = answer;
-  const shown = AMOUNTS.filter(({ asked, of }) => !asked || of(total) > 0);
-  const missing = AMOUNTS.filter((each) => !shown.includes(each)).map(({ asked }) => asked);
+  const { currency, days, total } = answer;
+  const requested = AMOUNTS.filter(({ asked, of }) => !asked || of(total) > 0);
+  const missing = AMOUNTS.filter((each) => !requested.includes(each)).map(({ asked }) => asked);
+  const cost: Amount = { name: `Cost, ${currency}`, asked: "", of: (sum) => Number(sum.cost), text: (value) => money(value) };
+  const shown = currency === null ? requested : [...requested, cost];
   const heads = [BY[answer.by], ...(answer.by === "job" ? ["DAG"] : []), "Runs", ...shown.map(({ name }) => name)];
   return (
     <>
+      <UsageDays amounts={shown} days={days} />
       <Table.ScrollArea borderRadius="md" borderWidth="1px" tabIndex={0}>
         <Table.Root size="sm">
           <Table.Header>
@@ -151,9 +146,10 @@ function Sums({ answer }: { answer: UsageAnswer }) {
       <Text color="fg.muted" fontSize="sm" maxW="4xl" mt={3}>
         Of all runs that you may read. CPU, memory and GPU are what instances requested, times how long they ran, whatever they
         really used of it.
+        {currency !== null && " The cost is that of the same, by the prices of each moment; what has no price costs nothing."}
         {missing.length > 0 && ` Nobody requested any ${missing.join(" or ")}.`}
         {total.unrequested_seconds > 0 &&
-          ` ${hours(total.unrequested_seconds / 3600)} of the instance hours are of instances that requested nothing: they add nothing to the other columns.`}
+          ` ${hours(total.unrequested_seconds / 3600)} of the instance hours are of instances that requested nothing: they add nothing to CPU, memory and GPU.`}
       </Text>
     </>
   );
@@ -163,14 +159,14 @@ function Numbers({ amounts, sum }: { amounts: readonly Amount[]; sum: Sum }) {
   return (
     <>
       <Table.Cell textAlign="end">{sum.runs}</Table.Cell>
-      {amounts.map(({ name, of }, number) => (
+      {amounts.map(({ name, of, text }, number) => (
         <Table.Cell
           fontVariantNumeric="tabular-nums"
           key={name}
           textAlign="end"
           title={number === 0 ? `${Math.round(sum.instance_seconds)} instance-seconds` : undefined}
         >
-          {hours(of(sum))}
+          {text(of(sum))}
         </Table.Cell>
       ))}
     </>

@@ -12,3 +12,12 @@ export function firstRows(lineages: readonly CheckpointLineage[], most: number):
   }
   return found;
 }
+
+/** Without those that are removed, or left behind when training went back. */
+export function thatExist(lineages: readonly CheckpointLineage[]): CheckpointLineage[] {
+  return lineages.map((each) => ({ ...each, checkpoints: each.checkpoints.filter(({ kept }) => kept) }));
+}
+
+export function countOf(lineages: readonly CheckpointLineage[]): number {
+  return lineages.reduce((sum, each) => sum + each.checkpoints.length, 0);
+}

@@ -17,6 +17,21 @@ export function instancesWith(text: string, instances: readonly Instance[]): Ins
   return found.sort((one, other) => quiet(one) - quiet(other));
 }
 
+/** Rows of a long table that are drawn: those in sight and some around them; the rest is empty space above and below. */
+export interface RowWindow {
+  first: number;
+  /** The one behind the last. */
+  end: number;
+}
+
+/** `top`, `size` and `row` in pixels: how far it is scrolled, how much is in sight, the height of each row. */
+export function rowWindow({ count, row, size, top }: { count: number; row: number; size: number; top: number }): RowWindow {
+  const around = Math.ceil(size / row);
+  const first = Math.min(Math.max(0, Math.floor(top / row) - around), Math.max(0, count - 1));
+  // on even rows, so that stripes and what is drawn anew change seldom
+  return { first: first - (first % 2), end: Math.min(count, Math.ceil((top + size) / row) + around) };
+}
+
 const MOST_METRICS = 3;
 /** It has a column of its own. */
 const RATE = "samples_per_second";

@@ -6,6 +6,13 @@ const PHONE = "(max-width: 47.99em)";
 
 export function runPage({ dag, uid, run_id }: { dag: string; uid: string; run_id: string }): string {
   if (isStandalone()) return `/runs/${uid}${dag === "~" ? "" : `?dag=${encodeURIComponent(dag)}`}`;
-  if (dag === "~" || window.matchMedia(PHONE).matches) return `/plugin/trainings?run=${encodeURIComponent(dag)}/${uid}`;
+  if (dag === "~" || window.matchMedia(PHONE).matches) return pageAlone({ dag, uid });
   return `/dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run_id)}/plugin/training-run?training=${uid}`;
+}
+
+/** Inside Airflow, where no grid stands beside it; `query`: of the tab that it is opened from, to show the same. */
+export function pageAlone({ dag, uid }: { dag: string; uid: string }, query = new URLSearchParams()): string {
+  const kept = new URLSearchParams([...query].filter(([name]) => name !== "training" && name !== "run"));
+  const rest = kept.toString();
+  return `/plugin/trainings?run=${encodeURIComponent(dag)}/${uid}${rest && `&${rest}`}`;
 }

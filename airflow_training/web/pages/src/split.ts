@@ -27,6 +27,14 @@ export interface Part {
 
 type Alternative = Pick<Plan, "strategy" | "step_time_s" | "peak_memory_bytes" | "price_per_step">;
 
+/** Why there is nothing to compare a plan with. `over`: its run has ended; `step`: the last one that the slowest instance told. */
+export function unmeasured({ applied }: Pick<Plan, "applied">, { over, step }: { over: boolean; step: number | null }): string {
+  // as what is measured of a run counts for its plan only then
+  if (!applied.env.includes("TP_SIZE")) return "Nothing is measured: the split is only shown, and was not given to the scripts.";
+  if (!over) return "Nothing is measured yet: it is, once scripts have reported a few steps.";
+  return step === null ? "Nothing was measured: the run has ended, and no script reported a step." : "Nothing was measured: the run ended before enough steps were reported.";
+}
+
 /** So many replicas of the data are drawn; the others are like them. */
 export const MOST_ROWS = 16;
 

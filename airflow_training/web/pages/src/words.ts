@@ -16,6 +16,13 @@ const COLOURS: Record<Phrase, string> = {
   succeeded: "green",
 };
 
+const OVER: ReadonlySet<Phrase> = new Set(["sending failed", "stopped", "failed", "succeeded"]);
+
+/** Nothing of the run moves any more. */
+export function isOver(phrase: Phrase): boolean {
+  return OVER.has(phrase);
+}
+
 export function colourOf(phrase: Phrase): string {
   return COLOURS[phrase] ?? "gray";
 }
@@ -68,12 +75,14 @@ export function quantity(value: number | null | undefined): string {
   return size !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(3) : String(Number(value.toPrecision(4)));
 }
 
-const LONG_FRACTION = /^-?\d+\.\d{3,}$/;
+/** As numbers are written: what begins with zeros is a name. */
+const LONG_FRACTION = /^-?(?:0|[1-9]\d*)\.\d{3,}$/;
 
-/** A cell of a table: a fraction of very many digits with six of them. */
+/** A cell of a table: a fraction of very many digits with six of them, where that says the same. */
 export function cellText(cell: string | null): string {
   if (cell === null || !LONG_FRACTION.test(cell)) return cell ?? "";
   const value = Number(cell);
+  if (Math.abs(value) > Number.MAX_SAFE_INTEGER) return cell; // its digits would become others
   const short = String(Math.abs(value) >= 1e6 ? Math.round(value) : Number(value.toPrecision(6)));
   return short.length < cell.length ? short : cell;
 }
@@ -82,6 +91,14 @@ export function cellText(cell: string | null): string {
 export function valueText(name: string, value: number | null | undefined): string {
   const isSize = /(^|[^a-z])bytes($|[^a-z])/i.test(name);
   return isSize && value !== null && value !== undefined && value >= 0 ? bytes(value) : quantity(value);
+}
+
+const MONEY = new Intl.NumberFormat("en", { maximumFractionDigits: 2, minimumFractionDigits: 2 });
+
+/** `1,234.50`; of less than a hundredth, the four places that are known. */
+export function money(amount: number | string): string {
+  const value = Number(amount);
+  return value !== 0 && Math.abs(value) < 0.01 ? value.toFixed(4) : MONEY.format(value);
 }
 
 const COMPACT = new Intl.NumberFormat("en", { maximumSignificantDigits: 4, notation: "compact" });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { Instance } from "../src/api.ts";
-import { instancesWith, isSilent, metricColumns, rankOf } from "../src/instances.ts";
+import { instancesWith, isSilent, metricColumns, rankOf, rowWindow } from "../src/instances.ts";
 
 const instance = (index: number, state: string, node = "", reason = "") => ({ role: "worker", index, state, node, address: "", reason }) as Instance;
 const found = (text: string, instances: readonly Instance[]) => instancesWith(text, instances).map(({ index }) => index);
@@ -37,4 +37,14 @@ test("ranks count on from the first of the role", () => {
   const roles = [{ name: "worker", first_rank: 1 }, { name: "ps", first_rank: null }] as never;
   assert.equal(rankOf({ role: "worker", index: 2 }, roles), 3);
   assert.equal(rankOf({ role: "ps", index: 0 }, roles), null);
+});
+
+test("of a long table what is in sight is drawn, and as much above and below", () => {
+  const row = 50;
+  assert.deepEqual(rowWindow({ count: 5000, row, size: 500, top: 0 }), { first: 0, end: 20 });
+  assert.deepEqual(rowWindow({ count: 5000, row, size: 500, top: 100_000 }), { first: 1990, end: 2020 });
+  assert.deepEqual(rowWindow({ count: 5000, row, size: 500, top: 249_500 }), { first: 4980, end: 5000 });
+  // fewer are found than were scrolled past
+  assert.deepEqual(rowWindow({ count: 3, row, size: 500, top: 100_000 }), { first: 2, end: 3 });
+  assert.deepEqual(rowWindow({ count: 0, row, size: 500, top: 0 }), { first: 0, end: 0 });
 });

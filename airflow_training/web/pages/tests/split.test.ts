@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { cells, largest, levels, MOST_ROWS, strategyWords, type Plan } from "../src/split.ts";
+import { cells, largest, levels, MOST_ROWS, strategyWords, unmeasured, type Plan } from "../src/split.ts";
 
 function strategy(values: Record<string, unknown>): Plan["strategy"] {
   return { tp: 1, pp: 1, dp: 1, cp: 1, ep: 1, micro_batch: 2, zero: 0, recompute: "none", virtual_stages: 1, ...values };
@@ -45,4 +45,14 @@ test("small parts are one, and all parts add up", () => {
 test("parts are told in words", () => {
   const parts = [{ name: "pp", value: 2 }, { name: "tp", value: 1 }, { name: "late_part", value: 1 }];
   assert.deepEqual(largest(parts).map((each) => each.name), ["transfers between pipeline stages", "exchanges within layers", "late part"]);
+});
+
+test("a plan without measurements says why, and of a run that is over nothing that may come", () => {
+  const sized = { applied: { replicas: {}, env: ["DP_SIZE", "TP_SIZE"] } };
+  assert.match(unmeasured(sized, { over: false, step: null }), /^Nothing is measured yet/);
+  assert.match(unmeasured(sized, { over: true, step: null }), /^Nothing was measured: .* no script reported a step/);
+  assert.match(unmeasured(sized, { over: true, step: 2 }), /^Nothing was measured: the run ended before enough steps/);
+  for (const over of [true, false]) {
+    assert.match(unmeasured({ applied: { replicas: { worker: 2 }, env: [] } }, { over, step: 9 }), /was not given to the scripts/);
+  }
 });

@@ -6,6 +6,7 @@ import {
   askedText,
   bytes,
   cellText,
+  money,
   cpuText,
   daySpan,
   duration,
@@ -180,10 +181,18 @@ test("sizes have units, and where there is little room numbers are short", () =>
   assert.equal(tickText("lr", 1.234e-9), "1.234e-9");
 });
 
+test("money has two places, and four where it would be nothing", () => {
+  assert.equal(money("1234.5000"), "1,234.50");
+  assert.equal(money("0.0000"), "0.00");
+  assert.equal(money("0.0042"), "0.0042");
+  assert.equal(money(0.05), "0.05");
+});
+
 test("a fraction of a table has six digits, and what is no fraction stays", () => {
   assert.equal(cellText("0.123456789012"), "0.123457");
   assert.equal(cellText("-1234567.891"), "-1234568");
   for (const each of ["0.5", "12345678901234567890", "1.25", "2026-11-26", "=1.00001+2", "part-0.12345", ""]) assert.equal(cellText(each), each);
+  for (const each of ["007.1234", "-00.123456789", "9007199254740993.123", "12345678901234567890.125", "1e5", "1.23456e5", "NaN", "true", "1.2.3456"]) assert.equal(cellText(each), each);
   assert.equal(cellText(null), "");
 });
 

@@ -21,11 +21,9 @@ from airflow_training.triggers.live_log import (
     progress_line,
 )
 from airflow_training.triggers.reconcile import ReconcileTrigger
-from tests.airflow.test_triggers import Running, Scene, role_task, scene, started
+from tests.airflow.triggers.scenes import Running, Scene, started
 from tests.builders import job, role
 from tests.waiting import PATIENCE, until
-
-__all__ = ["role_task", "scene"]
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,18 @@ __all__ = [
 ]
 
 OWN_PREFIX = "TRAINING_"
-_THE_USERS = frozenset({"TRAINING_CHECKPOINT_KEY", "TRAINING_DEVICE_COMMAND"})
-"""Of our prefix, but read and never set by us."""
+_THE_USERS = frozenset(
+    {
+        "TRAINING_CHECKPOINT_KEY",
+        "TRAINING_CODE_ROOTS",
+        "TRAINING_DATA_GUARD",
+        "TRAINING_DATA_ROOTS",
+        "TRAINING_DATA_SOCKET",
+        "TRAINING_DEVICE_COMMAND",
+        "TRAINING_LOADS_FILE",
+    }
+)
+"""Of our prefix, but set by who writes the job: those of the data hook by who starts its fetcher."""
 
 
 def merge_role_template(

@@ -14,7 +14,7 @@ from airflow_training.capture.secret_values import is_secret_name, looks_secret
 from airflow_training.capture.secrets import secret_text
 from airflow_training.errors import InputError, Problem
 
-__all__ = ["capture_command", "tree_path"]
+__all__ = ["capture_command", "path_value", "tree_path"]
 
 _VARIABLES = re.compile(
     r"(?:OMP|MKL|OPENBLAS|NUMBA|NUMEXPR)_NUM_THREADS|PYTHON(?:HASHSEED|UNBUFFERED|WARNINGS|UTF8|OPTIMIZE|FAULTHANDLER)"
@@ -70,7 +70,7 @@ def capture_command(
     here = working_dir if start is not None else root
     paths: dict[int, str] = {}
     for index, text in enumerate(args):
-        value = _path_value(text)
+        value = path_value(text)
         path = Path(os.path.normpath(working_dir / value))
         if not value or len(value) > 1000 or "\0" in value or not os.path.lexists(path):
             continue
@@ -115,7 +115,7 @@ def _script(text: str, root: Path, working_dir: Path) -> str:
     return inside.removeprefix("project/")
 
 
-def _path_value(text: str) -> str:
+def path_value(text: str) -> str:
     """What of an argument can be a path: all of it, or what follows `=` or `@`."""
     if "://" in text:
         return ""

@@ -82,8 +82,10 @@ class LocalStore:
 
     workers = 2
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, durable: bool = True) -> None:
+        """`durable`: False for what is compared with its digest at every read, and can be had again."""
         self.uri = str(root)
+        self._durable = durable
         self._root = root
         self._unfinished = root / ".unfinished"
 
@@ -93,14 +95,14 @@ class LocalStore:
             path, pieces
         ):  # a process that starts has cleared what was unfinished
             pass
-        _sync_folder(path.parent)
+        self._sync(path.parent)
 
     def _create(self, path: Path, pieces: list[bytes | memoryview]) -> bool:
         """Return whether the file was there, on disk, to be given its name."""
         self._make_folder(self._unfinished)
         partial = self._unfinished / secrets.token_hex(8)
         try:
-            _write(partial, pieces)
+            _write(partial, pieces, durable=self._durable)
             return self._publish(partial, path)
         finally:
             partial.unlink(missing_ok=True)
@@ -163,15 +165,20 @@ class LocalStore:
             return
         self._make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        _sync_folder(folder.parent)
+        self._sync(folder.parent)
+
+    def _sync(self, folder: Path) -> None:
+        if self._durable:
+            _sync_folder(folder)
 
 
-def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+def _write(path: Path, pieces: Iterable[bytes | memoryview], *, durable: bool = True) -> None:
     with path.open("xb") as file:
         for piece in pieces:
             file.write(piece)
-        file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _copy_in_place(source: Path, path: Path) -> None:

@@ -84,6 +84,13 @@ def run_script(
     team: Annotated[
         str, typer.Option(help="Who pays, where accounts are kept; by default your only team.")
     ] = "",
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="What stays here and may be read, beside what is found."),
+    ] = None,
+    data_wait: Annotated[
+        float, typer.Option(min=0, metavar="HOURS", help="Wait so long for it, then pause.")
+    ] = 1.0,
     root: Annotated[
         str, typer.Option(metavar="FOLDER", help="The project; by default it is found.")
     ] = "",
@@ -119,6 +126,8 @@ def run_script(
         until=until,
         hours=hours,
         team=team,
+        data=data or (),
+        data_wait=data_wait,
         env=chosen_variables(env or [], os.environ),
         root=Path(root) if root else None,
         allow_secrets=allow_secret or (),
@@ -126,7 +135,7 @@ def run_script(
     )
     argv = [*(["-m", module] if module else []), *(words or [])]
     if dry_run:
-        sys.exit(_show(argv, options, output=output))
+        sys.exit(_show(argv, options, target=target, output=output))
     ranks = range(replicas) if all_ranks else (0,)
     sys.exit(send_program(argv, options, target=target, detach=detach, ranks=[*ranks]))
 
@@ -141,17 +150,37 @@ def _pairs(rows: list[str]) -> Mapping[str, str]:
     return pairs
 
 
-def _show(argv: list[str], options: RunOptions, *, output: OutputFormat) -> int:
-    """Tell what would travel; returns 2 where it would be refused."""
+def _show(argv: list[str], options: RunOptions, *, target: str, output: OutputFormat) -> int:
+    """Tell what would travel, and what the run could read; returns 2 where it would be refused."""
     from airflow_training.capture.report import describe, describe_json
+    from airflow_training.cloud.shared_data import (
+        describe_shared,
+        find_shared_data,
+        shared_json,
+    )
+    from airflow_training.cloud.targets import HERE_NAME, find_target
 
     captured = options.capture(argv, cwd=Path.cwd())
+    chosen = find_target(target).name
+    shared = None
+    if chosen != HERE_NAME:
+        shared = find_shared_data(captured, options.data, working_dir=Path.cwd())
     if output is OutputFormat.json:
-        print_json(describe_json(captured))
+        more = {} if shared is None else {"data": shared_json(shared.manifest)}
+        print_json({**describe_json(captured), **more})
     else:
         print(describe(captured))
+        if shared is not None:
+            print(f"\nWhat stays here, and {chosen} gets when the run reads it")
+            print("\n".join(f"  {row}" for row in describe_shared(shared.manifest)) or "  nothing")
+            for each in shared.manifest.omissions:
+                note(f"{each.path} is never shared: {each.reason}")
+            for text in shared.notes:
+                note(text)
         note("nothing was sent")
-    return 2 if captured.problems else 0
+    for problem in shared.problems if shared is not None else ():
+        note(f"error: {problem}")
+    return 2 if captured.problems or (shared is not None and shared.problems) else 0
 
 
 @app.command()
@@ -225,8 +254,10 @@ def logs(
 
     Ends with the exit code of the run.
     """
+    from airflow_training.cloud.data_sharing import start_sharing
     from airflow_training.cloud.program import follow_to_end
 
+    start_sharing(run, target=_target_of(target, run=run))
     with _client(target, run=run) as client:
         ranks = [0]
         if all_ranks:
@@ -234,6 +265,19 @@ def logs(
             ranks = sorted(each for each in known if each is not None)
         code = follow_to_end(client, run, ranks=ranks)
     sys.exit(code)
+
+
+@app.command()
+def share(run: RunArgument, target: TargetOption = "") -> None:
+    """Let a run read what stays on this machine, until the run is over.
+
+    A process of its own does so since the run was sent; type this where that was ended.
+    """
+    from airflow_training.cloud.data_sharing import share_run
+
+    with _client(target, run=run) as client:
+        if not share_run(client, run, told=note):
+            note(f"another process of this machine shares the data of {run} already")
 
 
 @app.command()
@@ -321,8 +365,14 @@ def serve(
 def _client(target: str, *, run: str = "") -> CloudClient:
     """The client of a target; without one, of where the run was sent."""
     from airflow_training.cloud.client import connect
-    from airflow_training.cloud.journal import known_run
     from airflow_training.cloud.targets import find_target
 
+    return connect(find_target(_target_of(target, run=run)))
+
+
+def _target_of(target: str, *, run: str) -> str:
+    """The name of a target; without one, where the run was sent, or empty."""
+    from airflow_training.cloud.journal import known_run
+
     known = known_run(run) if run and not target else None
-    return connect(find_target(target or (known.target if known else "")))
+    return target or (known.target if known else "")

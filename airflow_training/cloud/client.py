@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx
 
 from airflow_training.cloud.local_service import LocalService
-from airflow_training.cloud.packing import Pack, header_line
+from airflow_training.cloud.packing import Pack, PackHeader, header_line
 from airflow_training.cloud.protocol import (
     CLIENT_PATH,
     PREFIX,
@@ -177,6 +177,30 @@ class CloudClient:
     def bill_csv(self, run_id: str) -> str:
         """The same as a table for spreadsheets."""
         return self._call("GET", f"/runs/{run_id}/bill", params={"format": "csv"}).text
+
+    def data_requests(self, run_id: str, *, wait_seconds: float) -> Mapping[str, Any]:
+        """What the run asks for of what stays here, after `wait_seconds` at most: `{"over", "requests"}`."""
+        return self._json("GET", f"/runs/{run_id}/data/requests", params={"wait": wait_seconds})
+
+    def missing_chunks(self, run_id: str, digests: Sequence[str]) -> Sequence[str]:
+        """Those that the service has not."""
+        body = json.dumps({"chunks": [*digests]}).encode()
+        answer = self._json("POST", f"/runs/{run_id}/data/missing", content=body)
+        return [str(each) for each in answer["missing"]]
+
+    def send_chunks(self, run_id: str, chunks: Mapping[str, bytes]) -> Sequence[str]:
+        """Send chunks by their digests; returns those that arrived damaged."""
+        body = b"".join(
+            header_line(PackHeader(sha256=digest, size=len(data))) + data
+            for digest, data in chunks.items()
+        )
+        answer = self._json("POST", f"/runs/{run_id}/data/chunks", content=body)
+        return [str(each) for each in answer["damaged"]]
+
+    def answer_data(self, run_id: str, answers: Mapping[str, Mapping[str, Any]]) -> None:
+        """Say of requests which chunks they are, all of which were sent, or why they are refused."""
+        body = json.dumps({"answers": answers}).encode()
+        self._json("POST", f"/runs/{run_id}/data/answers", content=body)
 
     def stop(self, run_id: str) -> None:
         """Ask for its end."""

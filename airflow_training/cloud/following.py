@@ -21,6 +21,7 @@ _POLL_SECONDS = 0.2
 _SLOWEST_POLL_SECONDS = 2.0
 _AWAY_SECONDS = 600.0
 """How long a service that does not answer is waited for."""
+_WAITING = "WaitingForData"
 Answer = Literal["detach", "stop", "go on"]
 
 
@@ -79,13 +80,14 @@ def _follow(
     told: Callable[[str], None],
     asked: Callable[[], Answer] | None,
 ) -> CloudRunState:
-    stopped, away, wait = False, 0.0, _POLL_SECONDS
+    stopped, away, wait, is_waiting = False, 0.0, _POLL_SECONDS, False
     client.run(run_id)  # says now that it does not answer; what goes away later is waited for
     while True:
         try:
             state = client.run(run_id)
             printed = sum(
-                _copy(client, run_id, log, several=len(logs) > 1, line=line) for log in logs
+                _copy(client, run_id, log, over=state.over, several=len(logs) > 1, line=line)
+                for log in logs
             )
         except RuntimeUnavailable as error:
             away = away or time.monotonic()
@@ -96,6 +98,10 @@ def _follow(
             continue
         away = 0.0
         line.show(progress_text(state))
+        if state.message.startswith(_WAITING) and not is_waiting:
+            line.clear()
+            told(state.message)
+        is_waiting = state.message.startswith(_WAITING)
         if state.over and all(log.ended or state.state == "Stopped" for log in logs):
             line.clear()
             return state
@@ -120,9 +126,15 @@ def _follow(
 
 
 def _copy(
-    client: CloudClient, run_id: str, log: _RankLog, *, several: bool, line: ProgressLine
+    client: CloudClient,
+    run_id: str,
+    log: _RankLog,
+    *,
+    over: bool,
+    several: bool,
+    line: ProgressLine,
 ) -> int:
-    """Print what is new of a rank; return how many bytes."""
+    """Print what is new of a rank; return how many bytes. `over`: no attempt follows, as after a pause."""
     if log.ended:
         return 0
     try:
@@ -145,7 +157,7 @@ def _copy(
     if found.end and found.next_attempt >= 0:
         log.attempt, log.offset = found.next_attempt, 0
     elif found.end:
-        log.ended = True
+        log.ended = over
     return len(found.data)
 
 

@@ -11,11 +11,13 @@ from types import ModuleType
 from typing import Any
 
 from airflow_training.cloud.client import CloudClient, connect
+from airflow_training.cloud.data_sharing import start_sharing
 from airflow_training.cloud.following import DetachError, ask_person, follow
 from airflow_training.cloud.journal import known_run
 from airflow_training.cloud.local_service import LocalService
 from airflow_training.cloud.protocol import CloudRunState
 from airflow_training.cloud.returning import bring_back
+from airflow_training.cloud.shared_data import SharedData, describe_shared
 from airflow_training.cloud.submit import RunOptions, prepare, submit
 from airflow_training.cloud.targets import HERE_NAME, find_target
 from airflow_training.errors import InputError, TrainingError
@@ -24,7 +26,6 @@ __all__ = ["chosen_variables", "follow_to_end", "main_program", "run_program", "
 
 _EXIT_FAILED = 1
 _EXIT_BAD_INPUT = 2
-_MOST_NAMES = 5
 
 
 def run_program(
@@ -36,6 +37,8 @@ def run_program(
     until: str,
     hours: float,
     team: str,
+    data: Sequence[str],
+    data_wait: float,
     target: str,
     env: Sequence[str],
     root: str,
@@ -54,6 +57,8 @@ def run_program(
             until=until,
             hours=hours,
             team=team,
+            data=data,
+            data_wait=data_wait,
             env=chosen_variables(env, os.environ),
             root=Path(root) if root else None,
             allow_secrets=allow_secrets,
@@ -81,16 +86,11 @@ def send_program(
         local = LocalService() if chosen.name == HERE_NAME else None
         if local is not None:
             stack.callback(local.close)
-        submission = prepare(argv, options, cwd=Path.cwd())
+        submission = prepare(argv, options, cwd=Path.cwd(), is_here=chosen.name == HERE_NAME)
         for note in submission.capture.notes:
             say(f"note: {note}")
-        stays = [os.path.relpath(each.source) for each in submission.capture.local_data]
-        if stays and chosen.name != HERE_NAME:
-            more = f" and {len(stays) - _MOST_NAMES} more" if len(stays) > _MOST_NAMES else ""
-            say(
-                f"warning: {chosen.name} cannot read what stays here:"
-                f" {', '.join(stays[:_MOST_NAMES])}{more}"
-            )
+        if submission.shared is not None:
+            _say_shared(submission.shared, target=chosen.name)
         client = stack.enter_context(connect(chosen, local=local))
         submitted = submit(client, submission, target=chosen.name, told=say)
         again = " (goes on with the submission that was interrupted)" if submitted.again else ""
@@ -98,11 +98,22 @@ def send_program(
             f"run {submitted.run_id} on {chosen.name}: {submission.request.files} files,"
             f" {submitted.sent} bytes sent{again}"
         )
+        start_sharing(submitted.run_id, target=chosen.name)
         if detach:
             print(submitted.run_id)  # noqa: T201 - the result
             say(f"next: airflow-training cloud logs {submitted.run_id}")
             return 0
         return follow_to_end(client, submitted.run_id, ranks=ranks)
+
+
+def _say_shared(shared: SharedData, *, target: str) -> None:
+    """Show what the run may read, before anything is sent."""
+    for note in shared.notes:
+        say(f"note: {note}")
+    for row in describe_shared(shared.manifest):
+        say(f"stays here, and {target} gets it when the run reads it: {row}")
+    for each in shared.manifest.omissions:
+        say(f"note: {os.path.relpath(each.path)} is never shared: {each.reason}")
 
 
 def follow_to_end(client: CloudClient, run_id: str, *, ranks: Sequence[int]) -> int:

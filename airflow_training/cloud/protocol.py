@@ -113,9 +113,16 @@ class SubmissionRequest:
     """How long it may run; 0: nobody says."""
     team: str = ""
     """Who pays, where accounts are kept; empty: the only team of the account."""
+    data: str = ""
+    """SHA-256 of the list of what stays and is read on demand; empty: nothing."""
+    data_wait: float = 1.0
+    """Hours for which the run waits for data before it is paused."""
 
     def to_json(self) -> Mapping[str, Any]:
-        return {"protocol": VERSION, **asdict(self)}
+        values = asdict(self)
+        if not self.data:  # as services know it that know no data on demand
+            del values["data"], values["data_wait"]
+        return {"protocol": VERSION, **values}
 
     @classmethod
     def from_json(cls, document: Any) -> SubmissionRequest:
@@ -241,7 +248,9 @@ def problems_from_json(document: Mapping[str, Any]) -> Sequence[Problem]:
 
 def _mistakes(request: SubmissionRequest) -> Iterator[Problem]:
     values: Mapping[str, Any] = asdict(request)
-    for name in ("key", "tree_digest", "manifest", "environment"):
+    for name in ("key", "tree_digest", "manifest", "environment", "data"):
+        if name == "data" and values[name] == "":
+            continue
         if not _is_text(values[name]) or not _DIGEST.fullmatch(values[name]):
             yield _problem(name, values[name], "is no SHA-256 in hexadecimal")
     if not _is_text(values["name"]) or not _LABEL.fullmatch(values["name"]):
@@ -250,9 +259,10 @@ def _mistakes(request: SubmissionRequest) -> Iterator[Problem]:
         value = values[name]
         if type(value) is not int or not least <= value <= most:  # True is no number here
             yield _problem(name, value, f"has to be a whole number from {least} to {most}")
-    hours = values["hours"]
-    if type(hours) not in (int, float) or not 0 <= hours <= MOST_HOURS:
-        yield _problem("hours", hours, f"has to be a number from 0 to {MOST_HOURS}")
+    for name in ("hours", "data_wait"):
+        hours = values[name]
+        if type(hours) not in (int, float) or not 0 <= hours <= MOST_HOURS:
+            yield _problem(name, hours, f"has to be a number from 0 to {MOST_HOURS}")
     returns = values["returns"]
     if not _is_text(returns) or not (
         returns in RETURNS[:3] or (returns.startswith("model=") and len(returns) > len("model="))

@@ -14,6 +14,7 @@ from typing import Any
 
 from airflow_training.capture.project import ProjectCapture, capture_run
 from airflow_training.cloud.client import CloudClient
+from airflow_training.cloud.data_sharing import keep_manifest
 from airflow_training.cloud.journal import (
     SubmittedRun,
     begin_submission,
@@ -29,6 +30,7 @@ from airflow_training.cloud.protocol import (
     TreeManifest,
     key_of,
 )
+from airflow_training.cloud.shared_data import SharedData, find_shared_data
 from airflow_training.environments.recording import record
 from airflow_training.errors import InputError
 
@@ -49,6 +51,10 @@ class RunOptions:
     until: str = ""
     hours: float = 0.0
     team: str = ""
+    data: Sequence[str] = ()
+    """Files and folders that stay and may be read, beside what is found."""
+    data_wait: float = 1.0
+    """Hours for which the run waits for them before it is paused."""
     env: Sequence[str] = ()
     """NAME=VALUE."""
     root: Path | None = None
@@ -77,6 +83,8 @@ class Submission:
     request: SubmissionRequest
     sources: Mapping[str, Path | bytes]
     at_ns: int
+    shared: SharedData | None = None
+    """What stays here and may be read; None for a target that reads it where it lies."""
 
     @property
     def content(self) -> str:
@@ -93,15 +101,26 @@ class SubmissionResult:
     """Bytes of all bodies."""
 
 
-def prepare(argv: Sequence[str], options: RunOptions, *, cwd: Path) -> Submission:
-    """Capture `SCRIPT ARGS` or `-m MODULE ARGS`; nothing of it is executed. Raises InputError."""
+def prepare(
+    argv: Sequence[str], options: RunOptions, *, cwd: Path, is_here: bool = True
+) -> Submission:
+    """Capture `SCRIPT ARGS` or `-m MODULE ARGS`; nothing of it is executed. Raises InputError.
+
+    `is_here`: the run reads what does not travel where it lies; else it comes on demand.
+    """
     at_ns = time.time_ns()
     captured = options.capture(argv, cwd=cwd)
     captured.check()
-    data = [
-        DataReference(path=each.path, source=str(each.source), size=each.size)
-        for each in captured.local_data
-    ]
+    shared = None
+    data: list[DataReference] = []
+    if is_here:
+        data = [
+            DataReference(path=each.path, source=str(each.source), size=each.size)
+            for each in captured.local_data
+        ]
+    else:
+        shared = find_shared_data(captured, options.data, working_dir=cwd)
+        shared.check()
     manifest = TreeManifest(tree=captured.tree, data=data).to_bytes()
     environment = json.dumps(record(root=captured.root).to_json(), sort_keys=True).encode()
     sources: dict[str, Path | bytes] = {**captured.contents}
@@ -109,6 +128,9 @@ def prepare(argv: Sequence[str], options: RunOptions, *, cwd: Path) -> Submissio
     for name, document in (("manifest", manifest), ("environment", environment)):
         digests[name] = hashlib.sha256(document).hexdigest()
         sources[digests[name]] = document
+    if shared is not None and shared.document:
+        digests["data"] = hashlib.sha256(shared.document).hexdigest()
+        sources[digests["data"]] = shared.document
     request = SubmissionRequest(
         key="0" * 64,
         name=_label(captured.command.entry),
@@ -116,7 +138,7 @@ def prepare(argv: Sequence[str], options: RunOptions, *, cwd: Path) -> Submissio
         manifest=digests["manifest"],
         files=sum(each.kind == "file" for each in captured.tree.entries),
         size=sum(each.size for each in captured.tree.entries),
-        command=captured.command,
+        command=captured.command if shared is None else shared.command,
         environment=digests["environment"],
         replicas=options.replicas,
         framework=options.framework,
@@ -125,8 +147,12 @@ def prepare(argv: Sequence[str], options: RunOptions, *, cwd: Path) -> Submissio
         until=options.until,
         hours=options.hours,
         team=options.team,
+        data=digests.get("data", ""),
+        data_wait=options.data_wait,
     )
-    return Submission(capture=captured, request=request, sources=sources, at_ns=at_ns)
+    return Submission(
+        capture=captured, request=request, sources=sources, at_ns=at_ns, shared=shared
+    )
 
 
 def submit(
@@ -182,6 +208,8 @@ def _start(
             client.send(answer.id, pack, submission.sources)
         if answer.missing:
             continue
+        if request.data and submission.shared is not None:
+            keep_manifest(answer.run_id, submission.shared.document)
         try:
             return answer, client.start(answer.id)
         except InputError as error:

@@ -5,15 +5,33 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import BinaryIO
 
 from airflow_training.checkpoints.errors import KeyExists
-from airflow_training.checkpoints.store import ObjectStore
+from airflow_training.checkpoints.store import LocalStore, ObjectStore, open_store
 
-__all__ = ["CHUNK_BYTES", "ChunkCache", "count_chunks", "digest_of_chunk", "read_chunks"]
+__all__ = [
+    "CHUNK_BYTES",
+    "ChunkCache",
+    "count_chunks",
+    "digest_of_chunk",
+    "open_chunk_store",
+    "read_chunks",
+]
 
 CHUNK_BYTES = 4 << 20
 """The last chunk of a file may be shorter; an empty file has none."""
+
+
+def open_chunk_store(address: str) -> ObjectStore:
+    """Return the storage of chunks and mailboxes at an address; in a folder nothing waits for the disk.
+
+    A chunk that a power cut has damaged is fetched again.
+    """
+    if "://" in address:
+        return open_store(address)
+    return LocalStore(Path(address).absolute(), durable=False)
 
 
 def digest_of_chunk(data: bytes) -> str:

@@ -21,9 +21,8 @@ from concurrent.futures import TimeoutError as NotYet
 from pathlib import Path
 from typing import Any
 
-from airflow_training.checkpoints.store import open_store
 from airflow_training.interception.asking import HEARTBEAT_SECONDS, tell_wait
-from airflow_training.remote_data.chunks import ChunkCache
+from airflow_training.remote_data.chunks import ChunkCache, open_chunk_store
 from airflow_training.remote_data.errors import DataError, UnfetchedRead
 from airflow_training.remote_data.fetcher import Fetcher
 from airflow_training.remote_data.guard import Guard
@@ -71,7 +70,7 @@ class FetchingProcess:
         self.fetcher = Fetcher(
             self._skeleton,
             source=source,
-            cache=ChunkCache(open_store(config["cache"])),
+            cache=ChunkCache(open_chunk_store(config["cache"])),
             leases=self._leases,
             patience_seconds=config["patience_seconds"],
             failed=self.fail,
@@ -244,7 +243,7 @@ def _has_come(future: Future[None]) -> bool:
 
 def _source(address: Mapping[str, Any], manifest: DataManifest) -> ChunkSource:
     if address["kind"] == "mailbox":
-        return MailboxSource(manifest, open_store(address["storage"]))
+        return MailboxSource(manifest, open_chunk_store(address["storage"]))
     return HttpSource(address["url"], address["token"])
 
 

@@ -8,20 +8,21 @@ All nodes ask under the same key, so a file travels once. Objects are only ever 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_training.checkpoints.errors import CheckpointError, KeyExists
-from airflow_training.checkpoints.store import ObjectStore, open_store
-from airflow_training.remote_data.chunks import ChunkCache
+from airflow_training.checkpoints.store import ObjectStore
+from airflow_training.remote_data.chunks import ChunkCache, open_chunk_store
 from airflow_training.remote_data.errors import DataError, DataNotShared, SourceAway, error_of
 from airflow_training.remote_data.manifest import DataFile, DataManifest, DataRoot
 from airflow_training.remote_data.roots import SharedRoots
 
-__all__ = ["Mailbox", "MailboxSource", "start_mailbox"]
+__all__ = ["LetterBox", "Mailbox", "MailboxSource", "start_mailbox"]
 
 _POLL_SECONDS = 0.2
 _SLOWEST_POLL_SECONDS = 1.0
@@ -33,31 +34,50 @@ def _folder(source: str) -> str:
     return f"mailboxes/{source}"
 
 
+class LetterBox:
+    """The requests and answers of one mailbox, for whoever answers: beside the storage, or far from it."""
+
+    def __init__(self, store: ObjectStore, source: str) -> None:
+        """`source`: of the manifest whose files are asked for."""
+        self._store = store
+        self._folder = _folder(source)
+
+    def requests(self) -> list[str]:
+        """Return the names of the requests that wait, `KEY.TRY.json`."""
+        return [
+            name.rpartition("/")[2] for name, _ in self._store.list(f"{self._folder}/requests/")
+        ]
+
+    def answer(self, name: str, document: Mapping[str, Any]) -> None:
+        """Answer a request; the first answer counts."""
+        with contextlib.suppress(KeyExists):
+            self._store.create(f"{self._folder}/answers/{name}", json.dumps(document).encode())
+        self._store.delete(f"{self._folder}/requests/{name}")
+
+    def clear(self) -> None:
+        """Remove everything, once nobody asks any more."""
+        for name, _ in self._store.list(f"{self._folder}/"):
+            self._store.delete(name)
+
+
 class Mailbox:
     """The sharing machine's side: looks for requests and answers them."""
 
     def __init__(self, shared: SharedRoots, store: ObjectStore) -> None:
         """`store`: where the mailbox and the chunks lie."""
         self._shared = shared
-        self._store = store
         self._cache = ChunkCache(store)
-        self._folder = _folder(shared.manifest.source)
-        self._files = {
-            shared.manifest.key_of(root, file): (root, file)
-            for root in shared.manifest.roots
-            for file in root.files
-        }
+        self._letters = LetterBox(store, shared.manifest.source)
+        self._files = shared.manifest.files_by_key
         self.sent_bytes = 0
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def poll(self) -> int:
         """Answer what is asked by now; return how many requests that were."""
-        asked = self._store.list(f"{self._folder}/requests/")
-        for name, _ in asked:
-            letter = name.rpartition("/")[2]
-            self._create(f"{self._folder}/answers/{letter}", self._answer(letter.partition(".")[0]))
-            self._store.delete(name)
+        asked = self._letters.requests()
+        for name in asked:
+            self._letters.answer(name, self._answer(name.partition(".")[0]))
         return len(asked)
 
     def _answer(self, key: str) -> dict[str, Any]:
@@ -75,12 +95,6 @@ class Mailbox:
         except DataError as error:
             return {"error": error.reason, "message": str(error)}
         return {"chunks": list(digests)}
-
-    def _create(self, key: str, document: dict[str, Any]) -> None:
-        try:
-            self._store.create(key, json.dumps(document).encode())
-        except KeyExists:
-            return
 
     def start(self) -> None:
         """Look for requests in a thread until `close`, at least once a second."""
@@ -105,7 +119,7 @@ class Mailbox:
 
 def start_mailbox(shared: SharedRoots, storage: str) -> Mailbox:
     """Answer through the storage at an address until `close`."""
-    mailbox = Mailbox(shared, open_store(storage))
+    mailbox = Mailbox(shared, open_chunk_store(storage))
     mailbox.start()
     return mailbox
 
@@ -152,7 +166,10 @@ class MailboxSource:
             )
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except ValueError:  # of a power cut: the question is asked anew
+            self._store.delete(f"{self._folder}/answers/{letter}")
+            return None
+        except OSError as error:
             raise SourceAway(f"the mailbox cannot be read: {error}") from error
         return answer
 

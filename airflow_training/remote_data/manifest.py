@@ -12,6 +12,9 @@ from airflow_training.capture.model import Omission
 
 __all__ = ["DataFile", "DataManifest", "DataRoot"]
 
+_ROOT_FIELDS = ("name", "path", "folders", "links", "is_whole")
+_FILE_FIELDS = ("path", "size", "mtime_ns", "mode")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
@@ -63,8 +66,38 @@ class DataManifest:
         known = [self.source, root.name, root.path, file.path, file.size, file.mtime_ns]
         return hashlib.sha256(json.dumps(known, separators=(",", ":")).encode()).hexdigest()
 
+    @property
+    def files_by_key(self) -> Mapping[str, tuple[DataRoot, DataFile]]:
+        """All files under the keys by which nodes ask for them in a mailbox."""
+        return {self.key_of(root, file): (root, file) for root in self.roots for file in root.files}
+
     def to_json(self) -> Mapping[str, Any]:
         return asdict(self)
+
+    def to_bytes(self) -> bytes:
+        """What is shown, as it travels: without source and omissions, equal bytes for equal data."""
+        roots = [
+            {
+                **{name: getattr(root, name) for name in _ROOT_FIELDS},
+                "files": [[getattr(file, name) for name in _FILE_FIELDS] for file in root.files],
+            }
+            for root in self.roots
+        ]
+        return json.dumps(roots, separators=(",", ":"), sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, source: str) -> DataManifest:
+        """Read what `to_bytes` wrote. Raises ValueError, TypeError or LookupError for anything else."""
+        roots = [
+            DataRoot(
+                **{name: root[name] for name in _ROOT_FIELDS},
+                files=[
+                    DataFile(**dict(zip(_FILE_FIELDS, row, strict=True))) for row in root["files"]
+                ],
+            )
+            for root in json.loads(data)
+        ]
+        return cls(source=source, roots=roots)
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> DataManifest:

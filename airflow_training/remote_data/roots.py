@@ -11,7 +11,7 @@ import os
 import stat
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,7 +23,7 @@ from airflow_training.remote_data.errors import DataNotShared, SourceChanged
 from airflow_training.remote_data.known_digests import KnownDigests
 from airflow_training.remote_data.manifest import DataFile, DataManifest, DataRoot
 
-__all__ = ["SharedRoots", "share"]
+__all__ = ["SharedRoots", "scan_root", "share"]
 
 
 def share(
@@ -48,7 +48,7 @@ def share(
         elif folders.get(os.path.dirname(path), ()) is not None:  # noqa: PTH120
             folders.setdefault(os.path.dirname(path), []).append(os.path.basename(path))  # type: ignore[union-attr]  # noqa: PTH119,PTH120
     roots = [
-        _scan(f"data{number}", path, only, omissions, known)
+        scan_root(f"data{number}", path, only, omissions=omissions, known=known)
         for number, (path, only) in enumerate(_outermost(folders).items())
     ]
     return SharedRoots(
@@ -93,53 +93,73 @@ def _outermost(folders: Mapping[str, list[str] | None]) -> dict[str, list[str] |
     }
 
 
-def _scan(
+def scan_root(
     name: str,
     root: str,
-    only: Sequence[str] | None,
+    below: Collection[str] | None = None,
+    *,
     omissions: list[Omission],
-    known: KnownDigests | None,
+    known: KnownDigests | None = None,
+    is_left_out: Callable[[str], bool] = lambda _: False,
 ) -> DataRoot:
+    """Look at a folder that is shared; no content is read.
+
+    Args:
+        name: how requests call it.
+        root: absolute.
+        below: paths from it, of files and folders, where only these are shared; None: all of it.
+        omissions: what is not shown is appended, with the reason.
+        known: digests of earlier runs.
+        is_left_out: says of an absolute path that it is no business of the run; such are not told.
+    """
     files: list[DataFile] = []
     folders: list[str] = []
     links: dict[str, str] = {}
     real = os.path.realpath(root)
 
-    def visit(folder: str, prefix: str) -> None:
-        with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda each: each.name)
-        for entry in found:
-            if only is not None and entry.name not in only:
-                continue
-            relative = prefix + entry.name
-            if is_secret_like(entry.path):
-                omissions.append(Omission(path=entry.path, reason="looks like a secret"))
-            elif entry.is_symlink() and only is None:
-                target = os.path.realpath(entry.path)
-                if target.startswith(real + os.sep) and not is_secret_like(target):
-                    links[relative] = os.path.relpath(target, os.path.realpath(folder))
-                else:
-                    omissions.append(Omission(path=entry.path, reason="a link that leads out"))
-            elif entry.is_dir():
-                folders.append(relative)
-                visit(entry.path, relative + "/")
-            elif entry.is_file():
-                info = entry.stat()
-                files.append(
-                    DataFile(
-                        path=relative,
-                        size=info.st_size,
-                        mtime_ns=info.st_mtime_ns,
-                        mode=stat.S_IMODE(info.st_mode),
-                        chunks=known.find(entry.path, info) if known is not None else (),
-                    )
-                )
+    def take(path: str, relative: str) -> None:
+        info = os.lstat(path)
+        if is_left_out(path):
+            return
+        if is_secret_like(path):
+            omissions.append(Omission(path=path, reason="looks like a secret"))
+        elif stat.S_ISLNK(info.st_mode):
+            target = os.path.realpath(path)
+            if target.startswith(real + os.sep) and not is_secret_like(target):
+                links[relative] = os.path.relpath(target, os.path.realpath(os.path.dirname(path)))  # noqa: PTH120
             else:
-                omissions.append(Omission(path=entry.path, reason="no file and no folder"))
+                omissions.append(Omission(path=path, reason="a link that leads out"))
+        elif stat.S_ISDIR(info.st_mode):
+            folders.append(relative)
+            visit(path, relative + "/")
+        elif stat.S_ISREG(info.st_mode):
+            files.append(
+                DataFile(
+                    path=relative,
+                    size=info.st_size,
+                    mtime_ns=info.st_mtime_ns,
+                    mode=stat.S_IMODE(info.st_mode),
+                    chunks=known.find(path, info) if known is not None else (),
+                )
+            )
+        else:
+            omissions.append(Omission(path=path, reason="no file and no folder"))
 
-    visit(root, "")
+    def visit(folder: str, prefix: str) -> None:
+        try:
+            found = sorted(os.listdir(folder))  # noqa: PTH208  # names are all that is wanted
+        except PermissionError:
+            omissions.append(Omission(path=folder, reason="may not be read"))
+            return
+        for each in found:
+            take(f"{folder}/{each}", prefix + each)
+
+    if below is None:
+        visit(root, "")
+    for each in sorted(below or ()):
+        take(f"{root}/{each}", each)
     return DataRoot(
-        name=name, path=root, files=files, folders=folders, links=links, is_whole=only is None
+        name=name, path=root, files=files, folders=folders, links=links, is_whole=below is None
     )
 
 
@@ -170,16 +190,24 @@ class SharedRoots:
         with lock:
             if key not in self._digests:
                 with self._open(root, path) as (file, shown):
-                    found = [digest_of_chunk(data) for data in read_chunks(file)]
+                    found = self._digests_of(file, self._place(root, path))
                     self._compare(file, shown, root, path)
-                    if self._known is not None:
-                        self._known.keep(self._place(root, path), os.fstat(file.fileno()), found)
                 if shown.chunks and list(shown.chunks) != found:
                     raise SourceChanged(
                         f"{self._place(root, path)}: its content is not what it was when the run was submitted"
                     )
                 self._digests[key] = found
             return self._digests[key]
+
+    def _digests_of(self, file: BinaryIO, place: str) -> Sequence[str]:
+        """Read a file, unless an earlier run has read it and nothing about it has changed."""
+        info = os.fstat(file.fileno())
+        found = list(self._known.find(place, info)) if self._known is not None else []
+        if not found:
+            found = [digest_of_chunk(data) for data in read_chunks(file)]
+            if self._known is not None:
+                self._known.keep(place, info, found)
+        return found
 
     def chunk(self, root: str, path: str, index: int) -> bytes:
         """Return one chunk of a file, as its digest says. Raises as `digests` does."""

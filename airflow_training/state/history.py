@@ -7,7 +7,7 @@ transaction. So they have no gaps, and whoever has seen number n has seen all be
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
@@ -25,6 +25,7 @@ __all__ = [
     "add_request",
     "events",
     "lock",
+    "newest_event",
     "request_of",
     "requests",
 ]
@@ -45,6 +46,18 @@ _REQUESTS = select(
 _LAST_REQUEST = select(RunRow.last_request).where(RunRow.uid == bindparam("of"))
 _LAST_SEQ = select(RunRow.last_seq).where(RunRow.uid == bindparam("of"))
 _UPDATE_RUN = update(RunRow).where(RunRow.uid == bindparam("of"))
+_EVENTS = select(
+    EventRow.seq,
+    EventRow.at,
+    EventRow.reason,
+    EventRow.message,
+    EventRow.role,
+    EventRow.index,
+    EventRow.attempt,
+    EventRow.rule,
+    EventRow.level,
+    EventRow.data,
+)
 
 
 def add_events(
@@ -101,40 +114,34 @@ def events(
     wanted = [EventRow.run == uid, EventRow.seq > after]
     if role is not None:
         wanted.append(EventRow.role == role)
-    rows = connection.execute(
-        select(
-            EventRow.seq,
-            EventRow.at,
-            EventRow.reason,
-            EventRow.message,
-            EventRow.role,
-            EventRow.index,
-            EventRow.attempt,
-            EventRow.rule,
-            EventRow.level,
-            EventRow.data,
-        )
-        .where(*wanted)
-        .order_by(EventRow.seq)
-        .limit(limit)
+    rows = connection.execute(_EVENTS.where(*wanted).order_by(EventRow.seq).limit(limit))
+    return [_stored_event(row) for row in rows]
+
+
+def newest_event(connection: Connection, uid: str, reasons: Collection[str]) -> Event | None:
+    """Return the newest event of one of these reasons."""
+    wanted = (EventRow.run == uid, EventRow.reason.in_(reasons))
+    row = connection.execute(
+        _EVENTS.where(*wanted).order_by(EventRow.seq.desc()).limit(1)
+    ).one_or_none()
+    return None if row is None else _stored_event(row).event
+
+
+def _stored_event(row: Sequence[Any]) -> StoredEvent:
+    return StoredEvent(
+        seq=row[0],
+        event=Event(
+            at=row[1],
+            reason=row[2],
+            message=row[3],
+            role=row[4],
+            index=row[5],
+            attempt=row[6],
+            rule=row[7],
+            level=cast("Any", row[8]),
+            data=json.loads(row[9]),
+        ),
     )
-    return [
-        StoredEvent(
-            seq=row[0],
-            event=Event(
-                at=row[1],
-                reason=row[2],
-                message=row[3],
-                role=row[4],
-                index=row[5],
-                attempt=row[6],
-                rule=row[7],
-                level=cast("Any", row[8]),
-                data=json.loads(row[9]),
-            ),
-        )
-        for row in rows
-    ]
 
 
 def add_request(

@@ -337,6 +337,11 @@ class Store:
         with self._db.read() as connection:
             return history.events(connection, uid, after=after, role=role, limit=limit)
 
+    def newest_event(self, uid: str, reasons: Collection[str]) -> Event | None:
+        """Return the newest event of one of these reasons."""
+        with self._db.read() as connection:
+            return history.newest_event(connection, uid, reasons)
+
     def checkpoint_events(self, uid: str, *, limit: int) -> Sequence[Event]:
         """Return the newest events that tell of checkpoints, oldest first."""
         with self._db.read() as connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_training.control import reasons
 from airflow_training.control.expected_start import expected_start, is_waiting
 from airflow_training.control.model import Ledger
 from airflow_training.control.recovery import rejection_text
@@ -34,10 +35,19 @@ def run_status(store: Store, uid: str) -> dict[str, Any]:
     if is_waiting(state.ledger.job):
         expected = expected_start(store.past_waits(state.job, besides=uid))
         document["expected_start"] = None if expected is None else expected.to_document()
+    if document["state"] == "Running":
+        _add_data_wait(document, store, uid)
     if document["plan"] is not None:
         found = store.measurements.of_run(uid, plan=document["plan"]["id"])
         document["plan"]["measured"] = None if found is None else _measured(found)
     return document
+
+
+def _add_data_wait(document: dict[str, Any], store: Store, uid: str) -> None:
+    """Say why a run that runs goes on no further, where it waits for data."""
+    told = store.newest_event(uid, (reasons.WAITING_FOR_DATA, reasons.DATA_AVAILABLE))
+    if told is not None and told.reason == reasons.WAITING_FOR_DATA:
+        document["reason"], document["message"] = told.reason, told.message
 
 
 def rejected_checkpoints(job: ResolvedJob, ledger: Ledger) -> list[str]:

@@ -20,12 +20,17 @@ from airflow_training.cloud.protocol import (
     CLIENT_PATH,
     PREFIX,
     VERSION,
+    CloudRunState,
     SubmissionRequest,
     problems_to_json,
 )
 from airflow_training.cloud.service.admission import Admission, LoginRefused, QuotaRefused
 from airflow_training.cloud.service.client_wheel import client_wheel
+from airflow_training.cloud.service.data_routes import data_routes
+from airflow_training.cloud.service.node_routes import node_routes
+from airflow_training.cloud.service.run_data import RunData
 from airflow_training.cloud.service.runs import (
+    is_over,
     output_file,
     read_log,
     request_stop,
@@ -61,6 +66,8 @@ def cloud_app(submissions: Submissions, admission: Admission) -> Starlette:
         Route("/runs/{run}/files/{path:path}", send_file),
         Route("/runs/{run}/bill", show_bill),
         Route("/runs/{run}/stop", stop, methods=["POST"]),
+        *data_routes(_run_data, is_over),
+        *node_routes(submissions.data_of_run),
     ]
     handlers: dict[Any, Any] = {TrainingError: _refuse, KeyError: _unknown}
     client = [Route(CLIENT_PATH, describe_client), Route(f"{CLIENT_PATH}/{{name}}", send_client)]
@@ -170,7 +177,7 @@ async def list_runs(request: Request) -> Response:
     submissions = _submissions(request)
 
     def rows() -> list[Mapping[str, Any]]:
-        return [run_state(each).to_json() for each in submissions.run_ids(account)]
+        return [_state(submissions, each).to_json() for each in submissions.run_ids(account)]
 
     return JSONResponse({"runs": await run_in_threadpool(rows)})
 
@@ -178,8 +185,14 @@ async def list_runs(request: Request) -> Response:
 async def show_run(request: Request) -> Response:
     """How a run stands, with the progress of each rank."""
     run_id = await _own_run(request)
-    state = await run_in_threadpool(run_state, run_id)
+    state = await run_in_threadpool(_state, _submissions(request), run_id)
     return JSONResponse(state.to_json())
+
+
+def _state(submissions: Submissions, run_id: str) -> CloudRunState:
+    """How a run stands, and its data."""
+    state, data = run_state(run_id), submissions.data_of_run(run_id)
+    return state if data is None else data.described(state)
 
 
 async def show_log(request: Request) -> Response:
@@ -253,6 +266,16 @@ async def _own_run(request: Request) -> str:
     account, run_id = await _account(request), str(request.path_params["run"])
     await run_in_threadpool(_submissions(request).of_run, account, run_id)
     return run_id
+
+
+async def _run_data(request: Request) -> RunData:
+    account, run_id = await _account(request), str(request.path_params["run"])
+    data = await run_in_threadpool(
+        lambda: _submissions(request).data_of_run(run_id, account=account)
+    )
+    if data is None:
+        raise KeyError(f"data of {run_id}")
+    return data
 
 
 async def _json_body(request: Request) -> Any:

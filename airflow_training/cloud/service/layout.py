@@ -15,6 +15,7 @@ from airflow_training.cloud.own_files import own_files
 from airflow_training.cloud.protocol import DataReference, TreeManifest
 from airflow_training.cloud.service.content import ContentFolder, digest_of
 from airflow_training.errors import InputError, Problem
+from airflow_training.remote_data.manifest import DataManifest
 
 __all__ = ["changed_files", "check_tree", "lay_out"]
 
@@ -41,11 +42,17 @@ def check_tree(tree: Tree) -> None:
 
 
 def lay_out(
-    manifest: TreeManifest, folder: Path, content: ContentFolder, *, link_data: bool
+    manifest: TreeManifest,
+    folder: Path,
+    content: ContentFolder,
+    *,
+    link_data: bool,
+    shared: DataManifest | None = None,
 ) -> None:
     """Make the folder of a run; raises InputError, and leaves none, where one byte differs.
 
-    `link_data`: the data lies on this machine, where the run reads it in place.
+    `link_data`: the data lies on this machine, where the run reads it in place. `shared`: what will be laid
+    out without content, and is no output as long as it is what it was.
     """
     if (folder / _STATE).is_file():
         return
@@ -65,6 +72,11 @@ def lay_out(
         for root in manifest.data:
             _link(root, folder, ours=own_files())
     state = {path: [info.st_size, info.st_mtime_ns] for path, info in _files(folder)}
+    if shared is not None:
+        for place in shared.roots:
+            state |= {
+                f"{place.name}/{each.path}": [each.size, each.mtime_ns] for each in place.files
+            }
     draft = folder / f"{_STATE}.draft"
     draft.write_text(json.dumps(state))
     draft.replace(folder / _STATE)
@@ -84,6 +96,7 @@ def changed_files(folder: Path) -> Sequence[str]:
         if path.startswith("project/")
         and "/__pycache__/" not in path
         and stat.S_ISREG(info.st_mode)
+        and info.st_atime_ns  # else it is data of which only a part has come
         and before.get(path) != [info.st_size, info.st_mtime_ns]
     ]
     return sorted(found)

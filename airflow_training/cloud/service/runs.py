@@ -23,6 +23,7 @@ from airflow_training.supervise.status import run_status
 
 __all__ = [
     "LogStretch",
+    "is_over",
     "output_file",
     "read_log",
     "request_stop",
@@ -74,6 +75,11 @@ def run_state(run_id: str) -> CloudRunState:
         message=status["message"] or "",
         instances=instances,
     )
+
+
+def is_over(run_id: str) -> bool:
+    """Whether a run has ended; raises KeyError for one that has not begun."""
+    return _record(run_id).state in TERMINAL_JOB_STATES
 
 
 def _exit_code(state: str, instances: Sequence[Mapping[str, Any]]) -> int:

@@ -29,9 +29,16 @@ from airflow_training.cloud.service.content import ContentFolder, PackWriter, di
 from airflow_training.cloud.service.jobs import job_document
 from airflow_training.cloud.service.launching import run_key
 from airflow_training.cloud.service.layout import check_tree, lay_out
+from airflow_training.cloud.service.run_data import (
+    RunData,
+    read_manifest,
+    storage_of,
+    with_variables,
+)
 from airflow_training.control.model import Event
 from airflow_training.environments import Match, PreparedEnvironment
 from airflow_training.errors import InputError
+from airflow_training.remote_data.manifest import DataManifest
 
 __all__ = ["RunLauncher", "Submissions"]
 
@@ -134,8 +141,7 @@ class Submissions:
     def writer(self, account: str, submission: str) -> PackWriter:
         """Take the content that a submission is made of; raises InputError, KeyError for none such."""
         known = self._known(account, submission)
-        documents = (known.request.manifest, known.request.environment)
-        wanted = dict.fromkeys(documents, _MANIFEST_BYTES)
+        wanted = dict.fromkeys(_documents(known.request), _MANIFEST_BYTES)
         manifest = self._manifest(known.request)
         if manifest is not None:
             wanted = {**manifest.tree.blobs, **wanted}
@@ -162,16 +168,28 @@ class Submissions:
             if not known.started:
                 self._check_unused(known)
                 self._verify(request, manifest)
-                lay_out(manifest, folder, self.content, link_data=self._same_machine)
+                lay_out(
+                    manifest,
+                    folder,
+                    self.content,
+                    link_data=self._same_machine,
+                    shared=self._shared(request),
+                )
             ready = prepare_environment(found)
             self._admission.attach(account, submission, run_key(known.run_id).uid)
+            job = self._job(request, interpreter=str(ready.python), folder=folder)
+            shared = self._shared(request)
+            if shared is not None:
+                data = self._data(known)
+                variables = data.start(shared, wait_hours=request.data_wait)
+                job = with_variables(job, variables)
             self._launcher.begin(
-                self._job(request, interpreter=str(ready.python), folder=folder),
+                job,
                 run_id=known.run_id,
                 folder=folder,
                 state_folder=state_folder,
                 by=account,
-                events=_events(known, found, ready),
+                events=_events(known, found, ready, shared),
             )
             self._write(
                 _KnownSubmission(
@@ -192,6 +210,28 @@ class Submissions:
             raise KeyError(run_id)
         known = self._known(account, json.loads(index.read_text())["submission"])
         return known.request, self._run_folder(run_id)
+
+    def data_of_run(self, run_id: str, *, account: str | None = None) -> RunData | None:
+        """The data of a run that stays where it was sent from; None where there is none.
+
+        `account`: whose run it has to be; None: who asks shows the run's own token.
+        """
+        index = self._folder / "runs" / f"{run_id}.json"
+        known = None
+        if _RUN.fullmatch(run_id) and index.is_file():
+            known = self._read(json.loads(index.read_text())["submission"])
+        if known is None or not known.request.data or account not in (None, known.account):
+            return None
+        return self._data(known)
+
+    def _data(self, known: _KnownSubmission) -> RunData:
+        return RunData(
+            run_id=known.run_id,
+            uid=run_key(known.run_id).uid,
+            folder=self._run_folder(known.run_id),
+            state=self._state_folder(known.id) / "data",
+            storage=storage_of(self._folder, known.account),
+        )
 
     def run_ids(self, account: str) -> Sequence[str]:
         """The runs of an account that were started here."""
@@ -239,8 +279,7 @@ class Submissions:
 
     def _missing(self, submission: str, request: SubmissionRequest) -> Sequence[MissingContent]:
         """What has to come next: first what describes the content, then the content."""
-        documents = (request.environment, request.manifest)
-        missing = self.content.missing(documents, submission=submission)
+        missing = self.content.missing(_documents(request), submission=submission)
         manifest = self._manifest(request)
         if missing or manifest is None:
             return missing
@@ -257,6 +296,14 @@ class Submissions:
             self._manifests = {request.manifest: known}
         _check_announced(request, known.tree)
         return known
+
+    def _shared(self, request: SubmissionRequest) -> DataManifest | None:
+        """What stays and is read on demand; None where that is nothing, or its list has not come."""
+        document = self._document(request.data) if request.data else None
+        manifest = self._manifest(request)
+        if document is None or manifest is None:
+            return None
+        return read_manifest(document, manifest.tree)
 
     def _document(self, sha256: str) -> bytes | None:
         """A content that the service itself reads; None where it has not come, or is damaged."""
@@ -319,6 +366,11 @@ class Submissions:
             _replace(index, {"submission": known.id})
 
 
+def _documents(request: SubmissionRequest) -> Sequence[str]:
+    """What describes the content, and comes before it."""
+    return [each for each in (request.environment, request.manifest, request.data) if each]
+
+
 def _check_announced(request: SubmissionRequest, tree: Tree) -> None:
     """Raise InputError where more would come than was let in."""
     files = [each.size for each in tree.entries if each.kind == "file"]
@@ -331,7 +383,12 @@ def _check_announced(request: SubmissionRequest, tree: Tree) -> None:
         )
 
 
-def _events(known: _KnownSubmission, found: Match, ready: PreparedEnvironment) -> Sequence[Event]:
+def _events(
+    known: _KnownSubmission,
+    found: Match,
+    ready: PreparedEnvironment,
+    shared: DataManifest | None,
+) -> Sequence[Event]:
     """What is recorded with the run, once."""
     request, now = known.request, time.time()
     command = request.command
@@ -356,7 +413,16 @@ def _events(known: _KnownSubmission, found: Match, ready: PreparedEnvironment) -
         message=f"{found.description}{installed}",
         data={**document, **ready.to_json()},
     )
-    return [submitted, prepared]
+    if shared is None:
+        return [submitted, prepared]
+    files = sum(len(root.files) for root in shared.roots)
+    stays = Event(
+        at=now,
+        reason="DataShared",
+        message=f"{files} files of {shared.size} bytes stay where it was sent from, and come when they are read",
+        data={"files": files, "bytes": shared.size},
+    )
+    return [submitted, prepared, stays]
 
 
 def _replace(path: Path, document: Mapping[str, Any]) -> None:

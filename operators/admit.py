@@ -13,6 +13,7 @@ from airflow_training.admission.launch import check_runtime, controller_id, laun
 from airflow_training.admission.request import Planner
 from airflow_training.compiler.resume import RESUME_KEY, resume_overrides
 from airflow_training.compiler.source import JobSource
+from airflow_training.compiler.submission import submission_events
 from airflow_training.control.decide import new_ledger
 from airflow_training.control.pools import refuse_small_pools
 from airflow_training.documents.parsing import TrainingJob
@@ -117,6 +118,8 @@ def admit(
         )
         if not again:
             refuse_stopped(store, key)
+    for event in submission_events(getattr(context.get("dag_run"), "conf", None)):
+        store.add_event_once(key.uid, event)
     return AdmittedRun(
         uid=key.uid,
         job=resolved.name,

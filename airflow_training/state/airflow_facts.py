@@ -34,6 +34,11 @@ class AirflowFacts(StorePart):
             places = _load(connection, controller, "places")
         return [places.get(host, "") for host in living]
 
+    def triggerers(self, controller: str) -> Sequence[str]:
+        """Return the host of each living triggerer, sorted; none where nobody has told."""
+        with self._db.read() as connection:
+            return sorted(_load(connection, controller, "triggerers"))
+
     def save_pools(self, controller: str, pools: Mapping[str, int]) -> None:
         """Keep what `pools` returns; writes only what has changed, as the next two do."""
         self._keep(controller, "pools", lambda _: pools)

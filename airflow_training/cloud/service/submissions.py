@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from airflow_training.builtin_runtimes import HERE
 from airflow_training.capture.model import Tree
@@ -24,16 +24,16 @@ from airflow_training.cloud.protocol import (
     run_id_of,
     submission_id_of,
 )
-from airflow_training.cloud.service.admission import Admission
+from airflow_training.cloud.service.admission import Admission, Caller
 from airflow_training.cloud.service.content import ContentFolder, PackWriter, digest_of
 from airflow_training.cloud.service.jobs import job_document
-from airflow_training.cloud.service.launching import run_key
+from airflow_training.cloud.service.launching import RunLauncher
 from airflow_training.cloud.service.layout import check_tree, lay_out
 from airflow_training.control.model import Event
 from airflow_training.environments import Match, PreparedEnvironment
 from airflow_training.errors import InputError
 
-__all__ = ["RunLauncher", "Submissions"]
+__all__ = ["Submissions"]
 
 _MANIFEST_BYTES = 64 << 20
 _SUBMISSION = re.compile(r"[0-9a-f]{32}")
@@ -49,38 +49,26 @@ class _KnownSubmission:
     started: bool
 
 
-class RunLauncher(Protocol):
-    """Where submissions become runs. All methods block."""
-
-    def check(self, document: Mapping[str, Any], *, run_id: str, folder: Path, by: str) -> None:
-        """Raise InputError with all that is wrong with a job whose files are not here yet."""
-
-    def begin(
-        self,
-        document: Mapping[str, Any],
-        *,
-        run_id: str,
-        folder: Path,
-        state_folder: Path,
-        by: str,
-        events: Sequence[Event],
-    ) -> None:
-        """Store the run and drive it, once however often this is called.
-
-        `events`: what stands at the beginning of its story. Raises InputError for what is refused.
-        """
-
-
 class Submissions:
     """All submissions of a folder. Several processes may use it at once."""
 
     def __init__(
-        self, folder: Path, admission: Admission, launcher: RunLauncher, *, same_machine: bool
+        self,
+        folder: Path,
+        admission: Admission,
+        launcher: RunLauncher,
+        *,
+        same_machine: bool,
+        environments: Path | None = None,
     ) -> None:
-        """`same_machine`: only this machine's user submits, whose data is here."""
+        """`same_machine`: only this machine's user submits, whose data is here.
+
+        `environments`: where those are kept that are built; None: in the cache of this user.
+        """
         self._folder = folder
+        self._environments = environments
         self._admission = admission
-        self._launcher = launcher
+        self.launcher = launcher
         self._same_machine = same_machine
         self.content = ContentFolder(folder / "content")
         self._manifests: dict[str, TreeManifest] = {}
@@ -101,7 +89,7 @@ class Submissions:
         started = known is not None and known.started
         grant = None
         if not started:
-            self._launcher.check(
+            self.launcher.check(
                 self._job(request, interpreter="python", folder=self._run_folder(run_id)),
                 run_id=run_id,
                 folder=self._folder,
@@ -160,11 +148,12 @@ class Submissions:
                     hint="the same command again sends what is missing",
                 )
             if not known.started:
+                self._check_run_id(known)
                 self._verify(request, manifest)
                 lay_out(manifest, folder, self.content, link_data=self._same_machine)
-            ready = prepare_environment(found)
-            self._admission.attach(account, submission, run_key(known.run_id).uid)
-            self._launcher.begin(
+            ready = prepare_environment(found, self._environments)
+            self._admission.attach(account, submission, self.launcher.key(known.run_id).uid)
+            self.launcher.begin(
                 self._job(request, interpreter=str(ready.python), folder=folder),
                 run_id=known.run_id,
                 folder=folder,
@@ -184,12 +173,14 @@ class Submissions:
             self.content.end_submission(submission)
         return known.run_id
 
-    def of_run(self, account: str, run_id: str) -> tuple[SubmissionRequest, Path]:
-        """What was submitted as a run, and its folder; raises KeyError for what is not this account's."""
+    def of_run(self, caller: Caller, run_id: str) -> tuple[SubmissionRequest, Path]:
+        """What was submitted as a run, and its folder; raises KeyError for what the caller does not reach."""
         index = self._folder / "runs" / f"{run_id}.json"
         if not _RUN.fullmatch(run_id) or not index.is_file():
             raise KeyError(run_id)
-        known = self._known(account, json.loads(index.read_text())["submission"])
+        known = self._read(json.loads(index.read_text())["submission"])
+        if known is None or not (caller.reaches_others or known.account == caller.account):
+            raise KeyError(run_id)
         return known.request, self._run_folder(run_id)
 
     def run_ids(self, account: str) -> Sequence[str]:
@@ -200,6 +191,18 @@ class Submissions:
             if known is not None and known.account == account:
                 found.append(known.run_id)
         return found
+
+    def _check_run_id(self, known: _KnownSubmission) -> None:
+        """Raise InputError where another submission has the run's id, of which 40 bits are a digest."""
+        index = self._folder / "runs" / f"{known.run_id}.json"
+        if index.is_file() and json.loads(index.read_text())["submission"] != known.id:
+            raise InputError.of(
+                code="conflict",
+                field="run",
+                value=known.run_id,
+                message="another submission has a run of this id; nothing was executed",
+                hint="the same command again makes another id",
+            )
 
     def _verify(self, request: SubmissionRequest, manifest: TreeManifest) -> None:
         if manifest.tree.digest != request.tree_digest:
@@ -221,7 +224,7 @@ class Submissions:
         record = self._document(request.environment)
         if record is None:
             return None
-        return match_environment(record)
+        return match_environment(record, self._environments)
 
     def _missing(self, submission: str, request: SubmissionRequest) -> Sequence[MissingContent]:
         """What has to come next: first what describes the content, then the content."""

@@ -59,7 +59,7 @@ class CloudClient:
         http = httpx.Client(
             base_url=url.rstrip("/") + PREFIX,
             timeout=_TIMEOUT,
-            headers={"Authorization": f"Bearer {key}"},
+            headers={"Authorization": f"Bearer {key}"} if key else {},
             trust_env=local is None,  # no proxy leads to this machine
         )
         return cls(http, local=local)

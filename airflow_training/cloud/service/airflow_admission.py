@@ -31,10 +31,10 @@ __all__ = ["AirflowAdmission"]
 
 _LOGIN = "airflow-training cloud login NAME URL"
 _RIGHTS: Mapping[RunRight, str] = {
-    "read": "see its runs (GET, RUN)",
-    "read_logs": "see what its tasks print (GET, TASK_LOGS)",
-    "act": "change its runs (PUT, RUN)",
-    "submit": "start runs of it (POST, RUN)",
+    "read": "see runs of {dag} (GET, RUN)",
+    "read_logs": "see what runs of {dag} print and write (GET, TASK_LOGS)",
+    "act": "change runs of {dag} (PUT, RUN)",
+    "submit": "start runs of {dag} (POST, RUN)",
 }
 
 
@@ -59,7 +59,7 @@ class AirflowAdmission:
             raise RightRefused.of(
                 code="not_allowed",
                 field="key",
-                message=f"Airflow does not let {user.name} {_RIGHTS[right]} of the DAG {GENERIC_DAG}",
+                message=f"Airflow does not let {user.name} {_RIGHTS[right].format(dag=GENERIC_DAG)}",
                 hint="ask whoever gives roles in that Airflow",
             )
         return Caller(

@@ -1,4 +1,4 @@
-"""`cloud run` against a real Airflow, which a proxy serves below a path by two processes: users, rights, kills, bills."""
+"""`cloud run` against a real Airflow, which a proxy serves below a path: users, rights, kills, bills."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ sys.exit(3 if "--fail" in sys.argv else 0)
 
 @pytest.fixture(scope="module")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
-    """One of its own, whose API server has two processes."""
+    """One of its own: its store keeps accounts at the end."""
     home = tmp_path_factory.mktemp("cloud")
-    with run_airflow(home, path="/airflow", environment={"AIRFLOW__API__WORKERS": "2"}) as running:
+    with run_airflow(home, path="/airflow") as running:
         running.stack.wait_dag(running.client, DAG)
         yield running
 

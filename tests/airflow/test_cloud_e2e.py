@@ -11,8 +11,8 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -66,6 +66,13 @@ def project(tmp_path: Path, airflow_home: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def client_of(airflow: Airflow) -> Iterator[Callable[[str], CloudClient]]:
+    """Return what makes the client of a key."""
+    with ExitStack() as stack:
+        yield lambda key: stack.enter_context(CloudClient.at(airflow.stack.url, key))
+
+
 def begun(*words: str, cwd: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "airflow_training.cli", "cloud", *words],
@@ -88,10 +95,6 @@ def typed(*words: str, cwd: Path) -> tuple[int, str, str]:
 def log_in(airflow: Airflow, project: Path, user: str = "admin") -> None:
     code, _, said = typed("login", user, airflow.stack.url, "--username", user, cwd=project)
     assert code == 0, said
-
-
-def client_of(airflow: Airflow, key: str) -> CloudClient:
-    return CloudClient.at(airflow.stack.url, key)
 
 
 def captured(project: Path, *args: str) -> Submission:
@@ -180,11 +183,12 @@ def test_an_interrupt_leaves_the_run_or_stops_it(airflow, project, tmp_path):
     assert airflow.alive("train") == []
 
 
-def test_a_submission_that_an_api_server_was_killed_in_is_one_run(airflow, project):
-    client = client_of(airflow, airflow.token_of("admin"))
+def test_a_submission_that_an_api_server_was_killed_in_is_one_run(airflow, client_of, project):
+    client = client_of(airflow.token_of("admin"))
     submission = captured(project)
     before = dag_runs(airflow)
     known, request = let_in(client, submission)
+    airflow.crash("scheduler", restart=False)  # a task that starts while nobody answers fails
     answered: list[str] = []
 
     def start() -> None:
@@ -202,13 +206,14 @@ def test_a_submission_that_an_api_server_was_killed_in_is_one_run(airflow, proje
     assert answered in ([""], [run])
     assert client.start(known) == client.start(known) == run
     assert [each for each, _ in dag_runs(airflow)] == [*(each for each, _ in before), run]
+    airflow.stack.start("scheduler")
     assert airflow.wait_run(DAG, run) == "success"
     story = [each.event.reason for each in airflow.store.events(airflow.uid(DAG, run))]
     assert (story.count("Submitted"), story.count("JobStarted")) == (1, 1)
 
 
-def test_a_run_that_is_stopped_before_it_begins_never_does(airflow, project, tmp_path):
-    client = client_of(airflow, airflow.token_of("admin"))
+def test_a_run_that_is_stopped_before_it_begins_never_does(airflow, client_of, project, tmp_path):
+    client = client_of(airflow.token_of("admin"))
     airflow.crash("scheduler", restart=False)
     known, _ = let_in(client, captured(project, "--until", str(tmp_path / "never")))
     run = client.start(known)
@@ -227,8 +232,8 @@ def test_a_run_that_is_stopped_before_it_begins_never_does(airflow, project, tmp
     assert "was stopped by admin" in airflow.text(DAG, run, "plan")
 
 
-def test_who_may_only_look_sends_and_ends_nothing(airflow, project):
-    admin = client_of(airflow, airflow.token_of("admin"))
+def test_who_may_only_look_sends_and_ends_nothing(airflow, client_of, project):
+    admin = client_of(airflow.token_of("admin"))
     known, _ = let_in(admin, captured(project))
     run = admin.start(known)
     log_in(airflow, project, "reader")
@@ -241,7 +246,7 @@ def test_who_may_only_look_sends_and_ends_nothing(airflow, project):
     assert len(dag_runs(airflow)) == before
     code, out, said = typed("logs", "--target", "reader", run, cwd=project)
     assert (code, out) == (0, "rank 0 width 3 []\n"), said
-    assert client_of(airflow, airflow.token_of("reader")).runs() == []
+    assert client_of(airflow.token_of("reader")).runs() == []
     address = f"{airflow.stack.url}{PREFIX}/submissions"
     document = dict(captured(project).request.to_json())
     headers = {"Authorization": f"Bearer {airflow.token_of('reader')}"}
@@ -280,8 +285,8 @@ def test_a_client_of_another_version_is_refused(airflow, project):
     assert httpx.get(offered["url"], timeout=PATIENCE).content[:2] == b"PK"
 
 
-def test_a_paused_dag_is_told_before_anything_moves(airflow, project):
-    client = client_of(airflow, airflow.token_of("admin"))
+def test_a_paused_dag_is_told_before_anything_moves(airflow, client_of, project):
+    client = client_of(airflow.token_of("admin"))
     airflow.pause_dag(DAG)
     try:
         with pytest.raises(InputError, match=f"airflow dags unpause {DAG}"):
@@ -290,22 +295,22 @@ def test_a_paused_dag_is_told_before_anything_moves(airflow, project):
         airflow.pause_dag(DAG, paused=False)
 
 
-def test_accounts_limit_airflows_users_and_their_keys_are_taken(airflow, project):
+def test_accounts_limit_airflows_users_and_their_keys_are_taken(airflow, client_of, project):
     """The last one: from here on this store keeps accounts."""
     store = airflow.store
     store.accounts.save(Account(name="ada"))
     key, _ = add_key(store, "ada")
     reading, _ = add_key(store, "ada", scope="read")
     with pytest.raises(InputError, match="accounts add admin"):
-        let_in(client_of(airflow, airflow.token_of("admin")), captured(project))
+        let_in(client_of(airflow.token_of("admin")), captured(project))
     with pytest.raises(InputError, match="read"):
-        let_in(client_of(airflow, reading), captured(project))
-    client = client_of(airflow, key)
+        let_in(client_of(reading), captured(project))
+    client = client_of(key)
     known, _ = let_in(client, captured(project))
     run = client.start(known)
     assert dag_runs(airflow)[-1] == (run, "ada")
     assert airflow.wait_run(DAG, run) == "success"
-    assert client_of(airflow, reading).bill(run)["account"] == "ada"
+    assert client_of(reading).bill(run)["account"] == "ada"
     store.accounts.set_limit(
         AccountLimit(account="ada", kind="instance_hours", period="total", amount=Decimal(1))
     )

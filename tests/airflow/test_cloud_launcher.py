@@ -15,6 +15,7 @@ from airflow_training.compiler.submission import (
 from airflow_training.control.model import Event
 from airflow_training.errors import InputError
 from airflow_training.state.store import deployment_id, open_store
+from tests.airflow.jobs import shell
 
 pytestmark = pytest.mark.usefixtures("airflow_home")
 
@@ -49,6 +50,13 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be written by the API server"):
         checked(tmp_path / "file" / "cloud")
+
+
+def test_an_airflow_that_may_start_no_processes_says_so_before_anything_moves(tmp_path):
+    job = shell("train", "true")
+    launcher = DagRunLauncher(tmp_path / "cloud", is_shared=True)
+    with pytest.raises(InputError, match=r"set \[training\] allow_local = True"):
+        launcher.check(job, run_id="train-1", folder=tmp_path, by="ada")
 
 
 def test_the_story_of_a_submission_passes_through_the_dag_run():

@@ -51,7 +51,6 @@ class DagRunLauncher:
         if not self._is_shared:
             _refuse_several_machines(self._folder)
         _make_folder(self._folder)
-        _refuse_without_dag()
         checked = check_text(
             json.dumps(document),
             path="submission",
@@ -63,6 +62,8 @@ class DagRunLauncher:
         )[0]
         if checked.resolved is None:
             raise InputError(problems=checked.problems)
+        runtime_of(checked.resolved)  # what this deployment does not let Airflow open
+        _refuse_without_dag()
 
     def begin(
         self,

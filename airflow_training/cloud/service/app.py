@@ -54,7 +54,7 @@ _SENDING_BYTES = 8 << 30
 _MOST_NUMBER = (1 << 63) - 1
 """Of bytes in a file."""
 _THREADS = 16
-_STARTS = 4
+_STARTS = 16
 """At a time: an environment may be built first, which takes minutes. Others wait for their turn."""
 Handler = Callable[[Request], Awaitable[Response]]
 Answer = TypeVar("Answer")

@@ -154,6 +154,14 @@ def test_an_unchanged_script_runs_in_airflow_and_its_model_comes_back(airflow, p
     assert sorted(rows.values()) == [0, 3]
 
 
+def test_what_only_the_worker_can_refuse_is_told_where_it_was_sent_from(airflow, project):
+    log_in(airflow, project)
+    code, out, said = typed("run", "--resources", "cpu=100000", "train.py", cwd=project)
+    assert (code, out) == (1, ""), said
+    assert "100000" in said
+    assert "airflow-training cloud logs --all" in said
+
+
 def test_an_interrupt_leaves_the_run_or_stops_it(airflow, project, tmp_path):
     log_in(airflow, project)
     ours, theirs = pty.openpty()

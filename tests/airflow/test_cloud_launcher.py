@@ -59,6 +59,16 @@ def test_an_airflow_that_may_start_no_processes_says_so_before_anything_moves(tm
         launcher.check(job, run_id="train-1", folder=tmp_path, by="ada")
 
 
+def test_why_the_newest_dag_runs_have_no_training_is_known():
+    facts = open_store().airflow
+    for number in range(120):
+        facts.save_refusal("one", dag_id="d", run_id=f"r{number}", why=f"too large: {number}")
+    assert facts.refusal_of("one", dag_id="d", run_id="r119") == "too large: 119"
+    assert facts.refusal_of("one", dag_id="d", run_id="r20") == "too large: 20"
+    assert facts.refusal_of("one", dag_id="d", run_id="r19") == ""
+    assert facts.refusal_of("two", dag_id="d", run_id="r119") == ""
+
+
 def test_the_story_of_a_submission_passes_through_the_dag_run():
     events = [
         Event(at=1.5, reason="Submitted", message="train.py", data={"by": "ada"}),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowException
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from airflow_training.admission.check import check_text
@@ -105,13 +106,17 @@ class DagRunLauncher:
         if known is None:
             return None
         key = self.key(run_id)
-        stop = open_store().airflow.stop_of(key.source, dag_id=key.dag_id, run_id=run_id)
+        facts = open_store().airflow
+        stop = facts.stop_of(key.source, dag_id=key.dag_id, run_id=run_id)
         ended = _ENDED.get(str(known.state), "")
         if stop is not None:
             state, message = "Stopped", f"stopped by {stop['by']} before it began"
         elif ended:
             state = ended
-            message = f"its DAG run ended before the training began: see the log of task plan, {_page(run_id)}"
+            message = (
+                facts.refusal_of(key.source, dag_id=key.dag_id, run_id=run_id)
+                or f"its DAG run ended before the training began: see the log of task plan, {_page(run_id)}"
+            )
         else:
             paused = _is_paused()
             state = "Pending"
@@ -165,14 +170,12 @@ def _trigger(run_id: str, *, conf: Mapping[str, Any], by: str) -> Any:
                     extra=json.dumps({"dag_run_id": run_id, "by": "airflow-training cloud"}),
                 )
             )
-    except IntegrityError:  # another API server was faster
-        made = None
-    except ValueError as error:  # parameters or kinds of runs that the DAG does not take
-        raise InputError.of(code="not_allowed", field="run", message=f"Airflow: {error}") from None
-    found = made or _dag_run(run_id)
-    if found is None:
-        raise RuntimeUnavailable(f"Airflow has made no DAG run {run_id}")
-    return found
+    except (IntegrityError, AirflowException, ValueError) as error:
+        found = _dag_run(run_id)
+        if found is None:  # else another API server was faster
+            raise RuntimeUnavailable(f"Airflow makes no DAG run {run_id}: {error}") from error
+        return found
+    return made
 
 
 def _dag_run(run_id: str) -> Any:

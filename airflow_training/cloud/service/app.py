@@ -152,7 +152,7 @@ async def take_pack(request: Request) -> Response:
     except ClientDisconnect:
         writer.abandon()
         return Response(status_code=400)
-    except InputError:
+    except (InputError, OSError):
         writer.abandon()
         raise
     return JSONResponse({"received": received})
@@ -176,7 +176,7 @@ async def take_blob(request: Request) -> Response:
     except ClientDisconnect:
         writer.abandon()
         return Response(status_code=400)
-    except InputError:
+    except (InputError, OSError):
         writer.abandon()
         raise
     return JSONResponse({"received": size - header.offset})

@@ -154,6 +154,28 @@ def test_an_unchanged_script_runs_in_airflow_and_its_model_comes_back(airflow, p
     assert sorted(rows.values()) == [0, 3]
 
 
+def test_a_login_asks_for_user_and_password(airflow, project):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "airflow_training.cli", "cloud", "login", "office", airflow.stack.url],
+        cwd=project, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    shown = Terminal(ours)
+    try:
+        shown.until(b"user of that Airflow")
+        os.write(ours, b"admin\n")
+        shown.until(b"password")
+        os.write(ours, f"{PASSWORD}\n".encode())
+        shown.rest()
+        assert process.wait(PATIENCE) == 0, shown.text
+    finally:
+        os.close(ours)
+    assert PASSWORD.encode() not in shown.text
+    code, out, said = typed("targets", cwd=project)
+    assert (code, airflow.stack.url in out) == (0, True), said
+
+
 def test_what_only_the_worker_can_refuse_is_told_where_it_was_sent_from(airflow, project):
     log_in(airflow, project)
     code, out, said = typed("run", "--resources", "cpu=100000", "train.py", cwd=project)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +219,8 @@ def _refuse_several_machines(folder: Path) -> None:
     remote = [
         each for each in executors if each.strip().rpartition(".")[2] not in ("", _LOCAL_EXECUTOR)
     ]
-    here = {socket.gethostname(), socket.getfqdn(), get_hostname()}
+    configured: Callable[[], str] = get_hostname  # it has no types
+    here = {socket.gethostname(), socket.getfqdn(), configured()}
     hosts = [each for each in open_store().airflow.triggerers(deployment_id()) if each not in here]
     why = [f"tasks run by {each.strip()}" for each in remote]
     why += [f"a triggerer is on {each}" for each in hosts]

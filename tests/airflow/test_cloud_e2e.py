@@ -58,6 +58,15 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
 
 
 @pytest.fixture
+def no_scheduler(airflow: Airflow) -> Iterator[None]:
+    """Nothing that is queued begins, until the test starts it; it is there again at the end."""
+    airflow.crash("scheduler", restart=False)
+    yield
+    if "scheduler" not in airflow.stack.processes:
+        airflow.stack.start("scheduler")
+
+
+@pytest.fixture
 def project(tmp_path: Path, airflow_home: Path) -> Path:
     folder = tmp_path / "project"
     (folder / "pkg").mkdir(parents=True)
@@ -116,9 +125,9 @@ def let_in(client: CloudClient, submission: Submission) -> tuple[str, Submission
 
 
 def dag_runs(airflow: Airflow) -> Sequence[tuple[str, str]]:
-    """Return id and user of each run of the generic DAG."""
+    """Return id and user of each run of the generic DAG, the oldest first."""
     with closing(sqlite3.connect(airflow.stack.home / "airflow.db", timeout=PATIENCE)) as database:
-        question = "select run_id, triggering_user_name from dag_run where dag_id = ?"
+        question = "select run_id, triggering_user_name from dag_run where dag_id = ? order by id"
         return database.execute(question, (DAG,)).fetchall()
 
 
@@ -213,12 +222,14 @@ def test_an_interrupt_leaves_the_run_or_stops_it(airflow, project, tmp_path):
     assert airflow.alive("train") == []
 
 
-def test_a_submission_that_an_api_server_was_killed_in_is_one_run(airflow, client_of, project):
+def test_a_submission_that_an_api_server_was_killed_in_is_one_run(
+    airflow, client_of, project, no_scheduler
+):
+    """Tasks that start while no API server answers fail, so none does."""
     client = client_of(airflow.token_of("admin"))
     submission = captured(project)
     before = dag_runs(airflow)
     known, request = let_in(client, submission)
-    airflow.crash("scheduler", restart=False)  # a task that starts while nobody answers fails
     answered: list[str] = []
 
     def start() -> None:
@@ -242,9 +253,10 @@ def test_a_submission_that_an_api_server_was_killed_in_is_one_run(airflow, clien
     assert (story.count("Submitted"), story.count("JobStarted")) == (1, 1)
 
 
-def test_a_run_that_is_stopped_before_it_begins_never_does(airflow, client_of, project, tmp_path):
+def test_a_run_that_is_stopped_before_it_begins_never_does(
+    airflow, client_of, project, tmp_path, no_scheduler
+):
     client = client_of(airflow.token_of("admin"))
-    airflow.crash("scheduler", restart=False)
     known, _ = let_in(client, captured(project, "--until", str(tmp_path / "never")))
     run = client.start(known)
     state = client.run(run)

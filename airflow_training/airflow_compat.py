@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from airflow.api.common.trigger_dag import trigger_dag
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import (
         DagAccessEntity,
@@ -21,12 +22,17 @@ if TYPE_CHECKING:
     from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
     from airflow.jobs.job import Job, JobState
     from airflow.models.dag import DagModel
+    from airflow.models.dagrun import DagRun
+    from airflow.models.log import Log
     from airflow.models.pool import Pool
     from airflow.sdk.definitions._internal.contextmanager import DagContext, TaskGroupContext
     from airflow.sdk.definitions.param import ParamsDict
     from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
     from airflow.sdk.execution_time.context import InletEventsAccessor
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+    from airflow.utils.net import get_hostname
+    from airflow.utils.session import create_session
+    from airflow.utils.types import DagRunTriggeredByType
 
 __all__ = [
     "AIRFLOW",
@@ -37,19 +43,25 @@ __all__ = [
     "DagContext",
     "DagDetails",
     "DagModel",
+    "DagRun",
+    "DagRunTriggeredByType",
     "GetTaskStates",
     "GetUserDep",
     "InletEventsAccessor",
     "Job",
     "JobState",
+    "Log",
     "ParamsDict",
     "Pool",
     "TaskGroupContext",
     "TaskStatesResult",
     "check_airflow",
+    "create_session",
     "get_auth_manager",
+    "get_hostname",
     "requires_access_dag",
     "task_module",
+    "trigger_dag",
 ]
 
 AIRFLOW = "airflow_training.airflow"
@@ -90,6 +102,14 @@ PARTS: Mapping[str, PrivatePart] = {
     "get_auth_manager": PrivatePart("airflow.api_fastapi.app", "3.0"),
     # the team that a DAG belongs to
     "DagModel": PrivatePart("airflow.models.dag", "3.0"),
+    # DAG runs of what `cloud run` sends, and their entries in the audit log, as the REST API makes both
+    "trigger_dag": PrivatePart("airflow.api.common.trigger_dag", "3.0"),
+    "DagRunTriggeredByType": PrivatePart("airflow.utils.types", "3.0"),
+    "DagRun": PrivatePart("airflow.models.dagrun", "3.0"),
+    "Log": PrivatePart("airflow.models.log", "3.0"),
+    "create_session": PrivatePart("airflow.utils.session", "3.0"),
+    # whether a triggerer is on the API server's machine
+    "get_hostname": PrivatePart("airflow.utils.net", "3.0"),
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -97,19 +97,33 @@ async def pages(scope: Any, receive: Any, send: Any) -> None:
 
     What the first one imports takes a second or two, in which other requests are answered.
     """
-    if not _served:
-        _served.append(await asyncio.to_thread(_load_pages))
     # whoever answers may ask Airflow something as the same user
-    await _served[-1]({**scope, AIRFLOW: scope.get("app")}, receive, send)
+    await (await _app_of(scope))({**scope, AIRFLOW: scope.get("app")}, receive, send)
 
 
-_served: list[Any] = []
+async def _app_of(scope: Any) -> Any:
+    """The pages, or what `cloud run` talks to: neither waits for the imports of the other."""
+    path = str(scope.get("path", "")).removeprefix(scope.get("root_path", ""))
+    load = _load_cloud if path.startswith(_CLOUD) else _load_pages
+    if load not in _served:
+        _served[load] = await asyncio.to_thread(load)
+    return _served[load]
+
+
+_CLOUD = ("/cloud/", "/client")
+_served: dict[Callable[[], Any], Any] = {}
 
 
 def _load_pages() -> Any:
     from airflow_training.web.logs import app
 
     return app
+
+
+def _load_cloud() -> Any:
+    from airflow_training.cloud.service.airflow_app import airflow_app
+
+    return airflow_app(mounted_at=PREFIX)
 
 
 class TrainingPlugin(AirflowPlugin):

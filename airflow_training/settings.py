@@ -16,7 +16,15 @@ from typing import Any
 
 from airflow_training.builtin_runtimes import HERE, OURS
 
-__all__ = ["OPTIONS", "Option", "Settings", "airflow_home", "frameworks_folder", "load_settings"]
+__all__ = [
+    "OPTIONS",
+    "Option",
+    "Settings",
+    "airflow_home",
+    "frameworks_folder",
+    "load_settings",
+    "option_text",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +155,12 @@ OPTIONS: Mapping[str, Option] = {
         " after its last one; 0: it ends with the command.",
         type="integer",
     ),
+    "cloud_folder": Option(
+        default="",
+        description="Folder for what `airflow-training cloud run` sends to this Airflow: one that API servers,"
+        " workers and triggerers reach at the same path. Empty: $AIRFLOW_HOME/training-cloud/airflow, where"
+        " all run on one machine; else nothing is taken.",
+    ),
     "job_policy": Option(
         default="",
         description="module:function called with (job, user); raises or returns a message to refuse.",
@@ -190,6 +204,7 @@ class Settings:
     planner_constants: str
     act_on: str
     cloud_idle_seconds: int
+    cloud_folder: Path
     job_policy: str
 
 
@@ -199,6 +214,7 @@ _FOLDERS: Mapping[str, str] = {
     "templates_folder": "job_templates",
     "frameworks_folder": "frameworks",
     "causes_folder": "causes",
+    "cloud_folder": "training-cloud/airflow",
 }
 """Where each folder is in `$AIRFLOW_HOME` by default."""
 
@@ -242,10 +258,15 @@ def load_settings() -> Settings:
     return Settings(**values)
 
 
+def option_text(name: str) -> str:
+    """Return an option as somebody has written it; its default where nobody has."""
+    return _text(name, _configured(airflow_home())).strip()
+
+
 def frameworks_folder() -> Path:
     """Return that setting alone: parsing a DAG needs no other, and reading all takes longer."""
     home = airflow_home()
-    return _folder("frameworks_folder", _text("frameworks_folder", _configured(home)).strip(), home)
+    return _folder("frameworks_folder", option_text("frameworks_folder"), home)
 
 
 def _configured(home: Path) -> Mapping[str, str]:

@@ -13,6 +13,7 @@ from airflow_training.admission.launch import check_runtime, controller_id, laun
 from airflow_training.admission.request import Planner
 from airflow_training.compiler.resume import RESUME_KEY, resume_overrides
 from airflow_training.compiler.source import JobSource
+from airflow_training.compiler.submission import submission_events
 from airflow_training.control.decide import new_ledger
 from airflow_training.control.pools import refuse_small_pools
 from airflow_training.documents.parsing import TrainingJob
@@ -28,7 +29,7 @@ from airflow_training.triggers.access import open_store, run_key, runtime_of
 if TYPE_CHECKING:
     from airflow_training.admission.plan.job_plan import JobPlan
 
-__all__ = ["AdmittedRun", "admit", "refuse_stopped", "template_variables"]
+__all__ = ["AdmittedRun", "admit", "keep_refusal", "refuse_stopped", "template_variables"]
 
 Origin = Literal["file", "form"]
 
@@ -117,6 +118,8 @@ def admit(
         )
         if not again:
             refuse_stopped(store, key)
+    for event in submission_events(getattr(context.get("dag_run"), "conf", None)):
+        store.add_event_once(key.uid, event)
     return AdmittedRun(
         uid=key.uid,
         job=resolved.name,
@@ -127,6 +130,19 @@ def admit(
         ),
         plan=store.job(key.uid).plan,
     )
+
+
+def keep_refusal(context: Mapping[str, Any], why: str) -> None:
+    """Let whoever has sent what a DAG run was to train see why it does not: they do not read its tasks' logs.
+
+    Nothing happens for DAG runs of another origin. Raises what the store raises.
+    """
+    dag_run = context.get("dag_run")
+    if not submission_events(getattr(dag_run, "conf", None)):
+        return
+    store, ti = open_store(), context["ti"]
+    source = run_key(store, ti, group_id="").source
+    store.airflow.save_refusal(source, dag_id=ti.dag_id, run_id=ti.run_id, why=why)
 
 
 def refuse_stopped(store: Store, key: RunKey) -> None:

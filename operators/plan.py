@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_training.errors import InputError, RuntimeUnavailable
+from airflow_training.errors import InputError, RuntimeUnavailable, TrainingError
 from airflow_training.operators.failing import failure
 
 if TYPE_CHECKING:
@@ -62,8 +63,10 @@ class PlanOperator(BaseOperator):
         try:
             admitted = self.admit(context)
         except InputError as error:
+            self._tell(context, str(error))
             raise failure(f"the job was refused\n{error}", log=self.log) from None
         except RuntimeUnavailable as error:
+            self._tell(context, str(error))
             raise failure(f"the job could not be checked: {error}", log=self.log) from None
         for warning in admitted.warnings:
             self.log.warning("%s", warning)
@@ -75,6 +78,13 @@ class PlanOperator(BaseOperator):
         stands = "has begun; reconcile goes on with it" if admitted.begun else "is queued"
         self.log.info("run %s of job %s %s", admitted.uid, admitted.job, stands)
         return admitted.reference()
+
+    def _tell(self, context: Context, why: str) -> None:
+        """Keep why, where somebody waits for it elsewhere; that the store is away is no reason to hide it."""
+        from airflow_training.operators.admit import keep_refusal
+
+        with contextlib.suppress(TrainingError):
+            keep_refusal(context, why)
 
     def admit(self, context: Context) -> AdmittedRun:
         """Create the run; raises InputError."""

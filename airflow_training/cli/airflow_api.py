@@ -44,9 +44,10 @@ class AirflowApi:
         """
         self.server = server.rstrip("/")
         self._client = httpx.Client(base_url=self.server, timeout=_TIMEOUT_SECONDS)
-        token = self._token(username, password)
-        if token:
-            self._client.headers["Authorization"] = f"Bearer {token}"
+        self.token = self._token(username, password)
+        """Empty: as nobody."""
+        if self.token:
+            self._client.headers["Authorization"] = f"Bearer {self.token}"
 
     def __enter__(self) -> AirflowApi:
         return self

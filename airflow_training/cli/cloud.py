@@ -188,18 +188,30 @@ def login(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
     url: Annotated[str, typer.Argument(metavar="URL", help="Address of the service.")],
     key: Annotated[
-        str, typer.Option(envvar="AIRFLOW_TRAINING_KEY", help="Without it, you are asked.")
+        str,
+        typer.Option(
+            envvar="AIRFLOW_TRAINING_KEY",
+            help="Without it, you are asked; of an Airflow also its token, or a key of its accounts.",
+        ),
     ] = "",
+    username: Annotated[str, typer.Option(help="Of an Airflow; without it, you are asked.")] = "",
+    password: Annotated[str, typer.Option(envvar="AIRFLOW_PASSWORD", help="Of the user.")] = "",
 ) -> None:
-    """Keep address and key of a target; it is the default from then on."""
+    """Keep address and key of a target; it is the default from then on.
+
+    The key of an Airflow is the token that it gives to a user, which ends after some time: log in again then.
+    """
     from airflow_training import __version__
     from airflow_training.cloud.client import CloudClient
     from airflow_training.cloud.targets import Target, check_target, save_target
 
-    if not key and sys.stdin.isatty():
-        key = typer.prompt("key", hide_input=True, err=True)
-    target = Target(name=name, url=url.rstrip("/"), key=key)
-    check_target(target)
+    address = url.rstrip("/")
+    check_target(Target(name=name, url=address))
+    if not key:
+        with CloudClient.at(address, "") as client:
+            of_airflow = client.about().get("login") == "airflow"
+        key = _airflow_token(address, username, password) if of_airflow else _typed_key()
+    target = Target(name=name, url=address, key=key)
     with CloudClient.at(target.url, key) as client:
         about = client.about_client()
         client.runs()  # whether the key is known
@@ -211,6 +223,28 @@ def login(
         )
     print(f"{name} is {target.url}")
     next_step("cloud", "run", "train.py")
+
+
+def _typed_key() -> str:
+    if not sys.stdin.isatty():
+        return ""
+    return str(typer.prompt("key", hide_input=True, err=True))
+
+
+def _airflow_token(address: str, username: str, password: str) -> str:
+    """What Airflow gives for name and password, or to everybody; empty where nobody is there to be asked."""
+    from airflow_training.cli.airflow_api import AirflowApi
+
+    asks = sys.stdin.isatty()
+    if not username:
+        with AirflowApi(address) as airflow:  # of $AIRFLOW_TOKEN, or of an Airflow without logins
+            if airflow.token or not asks:
+                return airflow.token
+        username = typer.prompt("user of that Airflow", err=True)
+    if not password and asks:
+        password = typer.prompt("password", hide_input=True, err=True)
+    with AirflowApi(address, username=username, password=password) as airflow:
+        return airflow.token
 
 
 @app.command()

@@ -59,7 +59,7 @@ class CloudClient:
         http = httpx.Client(
             base_url=url.rstrip("/") + PREFIX,
             timeout=_TIMEOUT,
-            headers={"Authorization": f"Bearer {key}"},
+            headers={"Authorization": f"Bearer {key}"} if key else {},
             trust_env=local is None,  # no proxy leads to this machine
         )
         return cls(http, local=local)
@@ -81,6 +81,10 @@ class CloudClient:
         self._http.close()
         if self._local is not None:
             self._local.close()
+
+    def about(self) -> Mapping[str, Any]:
+        """Version of the protocol and of the service, and where it has its users from (`login`)."""
+        return self._json("GET", "/")
 
     def about_client(self) -> Mapping[str, Any]:
         """Version, digest and install command of the client that fits the service."""
@@ -153,7 +157,9 @@ class CloudClient:
     def download(self, run_id: str, path: str, *, to: Path) -> None:
         """Bring a file; what is in `to` already is its beginning."""
         have = to.stat().st_size if to.exists() else 0
-        headers = {"Range": f"bytes={have}-"} if have else {}
+        headers = {"Accept-Encoding": "identity"}  # models do not become smaller, only later
+        if have:
+            headers["Range"] = f"bytes={have}-"
         try:
             with self._http.stream(
                 "GET", f"/runs/{run_id}/files/{quote(path)}", headers=headers
@@ -240,6 +246,14 @@ class CloudClient:
             problems = problems_from_json(answer.json())
         except ValueError:
             problems = ()
+        if not problems and answer.status_code == httpx.codes.NOT_FOUND:
+            raise InputError.of(
+                code="not_supported",
+                field="--target",
+                value=self.url,
+                message="answers, and has no service of this protocol",
+                hint="is that the address, and is airflow-training installed there?",
+            )
         if not problems or answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
             said = "; ".join(each.message for each in problems) or answer.reason_phrase
             raise RuntimeUnavailable(f"{self.url} answers {answer.status_code}: {said}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from pathlib import Path
 
 from airflow_training.environments import (
     EnvironmentCatalogue,
@@ -20,20 +21,23 @@ from airflow_training.errors import InputError
 __all__ = ["match_environment", "prepare_environment"]
 
 
-def match_environment(document: bytes) -> Match:
-    """What of this machine a program of that record runs in; raises InputError with each difference."""
+def match_environment(document: bytes, folder: Path | None = None) -> Match:
+    """What of this machine a program of that record runs in; raises InputError with each difference.
+
+    `folder`: where environments are kept; None: in the cache of this user.
+    """
     try:
         wanted = PythonEnvironment.from_json(json.loads(document))
     except ValueError:
         raise InputError.of(
             code="wrong_type", field="environment", message="is no record of an environment"
         ) from None
-    return match(wanted, _catalogue(), cached_digests(default_folder()))
+    return match(wanted, _catalogue(), cached_digests(folder or default_folder()))
 
 
-def prepare_environment(found: Match) -> PreparedEnvironment:
-    """Build what the cache of this machine lacks; raises InputError where a package cannot be installed."""
-    return prepare(found, default_folder())
+def prepare_environment(found: Match, folder: Path | None = None) -> PreparedEnvironment:
+    """Build what the folder lacks; raises InputError where a package cannot be installed."""
+    return prepare(found, folder or default_folder())
 
 
 @functools.cache

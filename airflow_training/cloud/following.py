@@ -195,6 +195,8 @@ def progress_text(state: CloudRunState) -> str:
         parts += [f"{name} {value:.4g}" for name, value in (progress.get("metrics") or {}).items()]
         if parts:
             return f"{state.state}: {', '.join(parts[:6])}"
+    if state.message and not state.over:
+        return f"{state.state}: {state.message}"
     return state.state
 
 

@@ -121,6 +121,10 @@ def follow_to_end(client: CloudClient, run_id: str, *, ranks: Sequence[int]) -> 
     asks = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     try:
         state = follow(client, run_id, ranks=ranks, told=say, asked=ask_person if asks else None)
+    except InputError as error:
+        if error.problems[0].code == "expired":
+            say(f"run {run_id} goes on; airflow-training cloud logs {run_id} follows it")
+        raise
     except DetachError:
         say(f"run {run_id} goes on; airflow-training cloud logs {run_id} follows it")
         return 0

@@ -14,9 +14,12 @@ from airflow_training.state.models import MetaRow, table_of
 
 __all__ = ["AirflowFacts"]
 
-_Fact = Literal["pools", "triggerers", "places", "stopped"]
+_Fact = Literal["pools", "triggerers", "places", "stopped", "refused"]
 _STOP_SECONDS = 30 * 86400.0
 """How long it is known that a DAG run was stopped: nothing of it begins by itself after that."""
+
+_MOST_REFUSALS = 100
+_REFUSAL_CHARACTERS = 2000
 
 
 class AirflowFacts(StorePart):
@@ -33,6 +36,11 @@ class AirflowFacts(StorePart):
             living = _load(connection, controller, "triggerers")
             places = _load(connection, controller, "places")
         return [places.get(host, "") for host in living]
+
+    def triggerers(self, controller: str) -> Sequence[str]:
+        """Return the host of each living triggerer, sorted; none where nobody has told."""
+        with self._db.read() as connection:
+            return sorted(_load(connection, controller, "triggerers"))
 
     def save_pools(self, controller: str, pools: Mapping[str, int]) -> None:
         """Keep what `pools` returns; writes only what has changed, as the next two do."""
@@ -53,7 +61,7 @@ class AirflowFacts(StorePart):
 
         def told(known: Mapping[str, Any]) -> Mapping[str, Any]:
             new = {k: v for k, v in known.items() if v["at"] > now - _STOP_SECONDS}
-            return {**new, _stop_key(dag_id, run_id): stop}
+            return {**new, _dag_run_key(dag_id, run_id): stop}
 
         self._keep(controller, "stopped", told)
 
@@ -61,8 +69,24 @@ class AirflowFacts(StorePart):
         """Return when a DAG run was stopped, why and by whom (`at`, `reason`, `by`); None: it was not."""
         with self._db.read() as connection:
             known = _load(connection, controller, "stopped")
-        found: Mapping[str, Any] | None = known.get(_stop_key(dag_id, run_id))
+        found: Mapping[str, Any] | None = known.get(_dag_run_key(dag_id, run_id))
         return found
+
+    def save_refusal(self, controller: str, *, dag_id: str, run_id: str, why: str) -> None:
+        """Keep why a DAG run has no training; the newest hundred are known."""
+        refusal = {"at": self._db.now(), "why": clean(why)[:_REFUSAL_CHARACTERS]}
+
+        def told(known: Mapping[str, Any]) -> Mapping[str, Any]:
+            newest = sorted(known.items(), key=lambda item: item[1]["at"])[1 - _MOST_REFUSALS :]
+            return {**dict(newest), _dag_run_key(dag_id, run_id): refusal}
+
+        self._keep(controller, "refused", told)
+
+    def refusal_of(self, controller: str, *, dag_id: str, run_id: str) -> str:
+        """Return why a DAG run has no training, as far as that is known."""
+        with self._db.read() as connection:
+            known = _load(connection, controller, "refused")
+        return str(known.get(_dag_run_key(dag_id, run_id), {}).get("why", ""))
 
     def _keep(
         self, controller: str, fact: _Fact, told: Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -88,8 +112,8 @@ def _save(connection: Connection, controller: str, fact: _Fact, told: Mapping[st
     upsert(connection, table_of(MetaRow), [row])
 
 
-def _stop_key(dag_id: str, run_id: str) -> str:
-    """Return the name under which it is kept that a DAG run was stopped."""
+def _dag_run_key(dag_id: str, run_id: str) -> str:
+    """Return the name under which it is kept that a DAG run was stopped, or refused."""
     return hashlib.sha256(f"{dag_id}\x1f{run_id}".encode()).hexdigest()[:32]
 
 

@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from airflow_training.cloud.client import CloudClient
-from airflow_training.cloud.protocol import PREFIX
+from airflow_training.cloud.protocol import PREFIX, CloudRunState
 from airflow_training.cloud.service.admission import Admission, KeyAdmission
 from airflow_training.cloud.service.app import cloud_app
 from airflow_training.cloud.service.submissions import Submissions
 from airflow_training.cloud.submit import RunOptions, Submission, prepare
 from airflow_training.control.model import Event
+from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.errors import InputError
+from airflow_training.runtimes.port import Runtime
+from airflow_training.supervise.runtimes import open_runtime
 
 KEY = "the key of this test"
 
@@ -43,6 +46,18 @@ class RecordedRuns:
         events: Sequence[Event],
     ) -> None:
         assert self.begun.setdefault(run_id, document) == document
+
+    def key(self, run_id: str) -> RunKey:
+        return RunKey(source="cli", run_id=run_id)
+
+    def runtime(self, job: ResolvedJob) -> Runtime:
+        return open_runtime(job.runtime, connection=job.connection)
+
+    def before_start(self, run_id: str) -> CloudRunState | None:
+        return None
+
+    def stop(self, run_id: str, by: str) -> None:
+        raise KeyError(run_id)
 
 
 class LoopbackService:

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_training.accounts.operations import add_key
 from airflow_training.cloud.service.account_admission import AccountAdmission
-from airflow_training.cloud.service.launching import run_key
+from airflow_training.cloud.service.launching import ProcessLauncher
 from airflow_training.cloud.submit import submit
 from airflow_training.errors import InputError
 from airflow_training.state.account_records import Account, AccountLimit
@@ -41,7 +41,7 @@ def test_what_is_reserved_is_the_run_s_and_reserved_once(served, store, project)
     submission = captured(project, replicas=2, hours=2)
     client = served.client(key=add_key(store, "ada")[0])
     run = submit(client, submission, target="office", told=said.append).run_id
-    held = store.reservations.of_run(run_key(run).uid)
+    held = store.reservations.of_run(ProcessLauncher().key(run).uid)
     assert held is not None
     assert (held.account, held.hours) == ("ada", Decimal(2))
     assert held.amounts.instance_hours == Decimal(4)

@@ -17,6 +17,7 @@ import pytest
 from airflow_training.accounts.operations import add_key
 from airflow_training.state.account_records import Account, AccountLimit
 from airflow_training.state.store import open_store
+from tests.cloud.terminal import Terminal
 from tests.waiting import PATIENCE, wait_until
 
 SCRIPT = """
@@ -143,7 +144,7 @@ def test_an_interrupt_asks_whoever_sits_at_the_terminal(here, answer, state, cod
         cwd=here, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
     )  # fmt: skip
     os.close(theirs)
-    shown = _Terminal(ours)
+    shown = Terminal(ours)
     try:
         shown.until(b"begun")
         process.send_signal(signal.SIGINT)
@@ -159,30 +160,6 @@ def test_an_interrupt_asks_whoever_sits_at_the_terminal(here, answer, state, cod
         os.close(ours)
     [record] = open_store().runs()
     wait_until(lambda: open_store().ledger(record.uid).job.state == state)
-
-
-class _Terminal:
-    """What a program has shown on a terminal."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self.text = b""
-
-    def until(self, words: bytes) -> None:
-        while words not in self.text:
-            data = self._read()
-            assert data, self.text
-            self.text += data
-
-    def rest(self) -> None:
-        while data := self._read():
-            self.text += data
-
-    def _read(self) -> bytes:
-        try:
-            return os.read(self._descriptor, 4096)
-        except OSError:  # nobody writes any more
-            return b""
 
 
 def test_a_condition_ends_a_run_and_its_model_comes_back(here):

@@ -161,6 +161,23 @@ def test_the_id_of_another_submissions_run_is_not_taken(service, project, monkey
     assert [*service.runs.begun] == [first, second]
 
 
+def test_each_request_may_be_answered_by_another_process(service, project):
+    submission = captured(project)
+    sizes = {
+        name: len(each) for name, each in submission.sources.items() if isinstance(each, bytes)
+    }
+    sizes |= submission.capture.tree.blobs
+
+    def another() -> CloudClient:
+        return LoopbackService(service.folder, service.admission).client()
+
+    while (answer := another().submit(submission.request)).missing:
+        for pack in plan_packs(answer.missing, sizes):
+            another().send(answer.id, pack, submission.sources)
+    assert another().start(answer.id) == another().start(answer.id) == answer.run_id
+    assert another().result(answer.run_id)["files"] == []
+
+
 def test_one_content_is_sent_in_pieces(service, project):
     submission = captured(project)
     http = service.http()

@@ -7,7 +7,14 @@ from decimal import Decimal
 from airflow_training.accounts import operations
 from airflow_training.accounts.refusals import AccountRefused, number_text
 from airflow_training.cloud.protocol import SubmissionRequest
-from airflow_training.cloud.service.admission import Grant, LoginRefused, QuotaRefused
+from airflow_training.cloud.service.admission import (
+    Caller,
+    Grant,
+    LoginRefused,
+    QuotaRefused,
+    RunRight,
+    UserSource,
+)
 from airflow_training.cloud.service.jobs import framework_of, role_sizes
 from airflow_training.frameworks.registry import find
 from airflow_training.state.account_records import KeyScope, Reservation, ReservedRole
@@ -24,13 +31,16 @@ _WAIT_HOURS = Decimal(2)
 class AccountAdmission:
     """See `admission.Admission`."""
 
+    users: UserSource = "key"
+
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def login(self, key: str, *, scope: KeyScope = "submit") -> str:
+    def login(self, key: str, *, right: RunRight) -> Caller:
         """See `Admission`."""
+        scope: KeyScope = "read" if right in ("read", "read_logs") else "submit"
         try:
-            return operations.authenticate(self._store, key, scope=scope).name
+            return Caller(account=operations.authenticate(self._store, key, scope=scope).name)
         except AccountRefused as error:
             raise LoginRefused(problems=error.problems) from None
 

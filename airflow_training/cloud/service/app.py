@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+import anyio.to_thread
+from anyio import CapacityLimiter
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
@@ -24,7 +27,14 @@ from airflow_training.cloud.protocol import (
     SubmissionRequest,
     problems_to_json,
 )
-from airflow_training.cloud.service.admission import Admission, LoginRefused, QuotaRefused
+from airflow_training.cloud.service.admission import (
+    Admission,
+    Caller,
+    LoginRefused,
+    QuotaRefused,
+    RightRefused,
+    RunRight,
+)
 from airflow_training.cloud.service.client_wheel import client_wheel
 from airflow_training.cloud.service.data_routes import data_routes
 from airflow_training.cloud.service.node_routes import node_routes
@@ -33,26 +43,33 @@ from airflow_training.cloud.service.runs import (
     is_over,
     output_file,
     read_log,
-    request_stop,
     run_bill,
     run_result,
     run_state,
 )
 from airflow_training.cloud.service.submissions import Submissions
 from airflow_training.errors import InputError, Problem, TrainingError
-from airflow_training.state.account_records import KeyScope
 
 __all__ = ["cloud_app"]
+
+log = logging.getLogger(__name__)
 
 _SUBMISSION_BYTES = 1 << 20
 _SENDING_BYTES = 8 << 30
 _MOST_NUMBER = (1 << 63) - 1
 """Of bytes in a file."""
+_THREADS = 16
+_STARTS = 16
+"""At a time: an environment may be built first, which takes minutes. Others wait for their turn."""
 Handler = Callable[[Request], Awaitable[Response]]
+Answer = TypeVar("Answer")
 
 
-def cloud_app(submissions: Submissions, admission: Admission) -> Starlette:
-    """The app of a service, below `protocol.PREFIX`."""
+def cloud_app(submissions: Submissions, admission: Admission, *, mounted_at: str = "") -> Starlette:
+    """The app of a service: `protocol.PREFIX` and `protocol.CLIENT_PATH`.
+
+    `mounted_at`: the beginning of both, where another app has followed it already.
+    """
     routes = [
         Route("/", about),
         Route("/submissions", submit, methods=["POST"]),
@@ -66,26 +83,36 @@ def cloud_app(submissions: Submissions, admission: Admission) -> Starlette:
         Route("/runs/{run}/files/{path:path}", send_file),
         Route("/runs/{run}/bill", show_bill),
         Route("/runs/{run}/stop", stop, methods=["POST"]),
-        *data_routes(_run_data, is_over),
+        *data_routes(_run_data, partial(is_over, submissions.launcher)),
         *node_routes(submissions.data_of_run),
     ]
-    handlers: dict[Any, Any] = {TrainingError: _refuse, KeyError: _unknown}
-    client = [Route(CLIENT_PATH, describe_client), Route(f"{CLIENT_PATH}/{{name}}", send_client)]
-    app = Starlette(routes=[*client, Mount(PREFIX, routes=routes)], exception_handlers=handlers)
+    handlers: dict[Any, Any] = {TrainingError: _refuse, KeyError: _unknown, OSError: _break_down}
+    client = CLIENT_PATH.removeprefix(mounted_at)
+    app = Starlette(
+        routes=[
+            Route(client, describe_client),
+            Route(f"{client}/{{name}}", send_client),
+            Mount(PREFIX.removeprefix(mounted_at), routes=routes),
+        ],
+        exception_handlers=handlers,
+    )
     app.state.submissions = submissions
     app.state.admission = admission
+    # threads of its own: what is slow here keeps none from whatever else the process serves
+    app.state.threads = CapacityLimiter(_THREADS)
+    app.state.starts = CapacityLimiter(_STARTS)
     return app
 
 
 async def about(request: Request) -> Response:
     """Say who serves; the only answer that needs no key."""
-    del request
-    return JSONResponse({"protocol": VERSION, "version": __version__})
+    admission: Admission = request.app.state.admission
+    return JSONResponse({"protocol": VERSION, "version": __version__, "login": admission.users})
 
 
 async def describe_client(request: Request) -> Response:
     """Version, digest and install command of the client that fits this service; needs no key."""
-    wheel = await run_in_threadpool(client_wheel)
+    wheel = await _in_thread(request, client_wheel)
     address = f"{str(request.base_url).rstrip('/')}{CLIENT_PATH}/{wheel.name}"
     return JSONResponse(
         {
@@ -100,7 +127,7 @@ async def describe_client(request: Request) -> Response:
 
 async def send_client(request: Request) -> Response:
     """The wheel; needs no key, as it is public code."""
-    wheel = await run_in_threadpool(client_wheel)
+    wheel = await _in_thread(request, client_wheel)
     if request.path_params["name"] != wheel.name:
         raise KeyError(request.path_params["name"])
     return Response(wheel.data, media_type="application/zip")
@@ -108,18 +135,18 @@ async def send_client(request: Request) -> Response:
 
 async def submit(request: Request) -> Response:
     """Login, quota and environment are answered here, before content moves."""
-    account = await _account(request)
+    caller = await _caller(request, "submit")
     document = await _json_body(request)
     wanted = SubmissionRequest.from_json(document)
-    answer = await run_in_threadpool(_submissions(request).submit, account, wanted)
+    answer = await _in_thread(request, _submissions(request).submit, caller.account, wanted)
     return JSONResponse(answer.to_json(), status_code=201)
 
 
 async def take_pack(request: Request) -> Response:
     """Contents, several in a body; what has arrived stays, should the rest not come."""
-    account = await _account(request)
-    writer = await run_in_threadpool(
-        _submissions(request).writer, account, request.path_params["id"]
+    caller = await _caller(request, "submit")
+    writer = await _in_thread(
+        request, _submissions(request).writer, caller.account, request.path_params["id"]
     )
     received = 0
     try:
@@ -127,12 +154,12 @@ async def take_pack(request: Request) -> Response:
             received += len(data)
             if received > _SENDING_BYTES:
                 raise _too_large(_SENDING_BYTES)
-            writer.write(data)  # into the page cache: no longer than a turn to a thread would take
+            await _in_thread(request, writer.write, data)  # a folder of other machines may be slow
         writer.close()
     except ClientDisconnect:
         writer.abandon()
         return Response(status_code=400)
-    except InputError:
+    except (InputError, OSError):
         writer.abandon()
         raise
     return JSONResponse({"received": received})
@@ -140,23 +167,23 @@ async def take_pack(request: Request) -> Response:
 
 async def take_blob(request: Request) -> Response:
     """One content, from `offset` on; `size` is that of all of it."""
-    account = await _account(request)
-    writer = await run_in_threadpool(
-        _submissions(request).writer, account, request.path_params["id"]
+    caller = await _caller(request, "submit")
+    writer = await _in_thread(
+        request, _submissions(request).writer, caller.account, request.path_params["id"]
     )
     size = _number(request, "size", least=0)
     header = PackHeader(
         sha256=request.path_params["sha256"], size=size, offset=_number(request, "offset", 0)
     )
     try:
-        writer.write(header_line(header))
+        await _in_thread(request, writer.write, header_line(header))
         async for data in request.stream():
-            writer.write(data)
+            await _in_thread(request, writer.write, data)
         writer.close()
     except ClientDisconnect:
         writer.abandon()
         return Response(status_code=400)
-    except InputError:
+    except (InputError, OSError):
         writer.abandon()
         raise
     return JSONResponse({"received": size - header.offset})
@@ -164,43 +191,47 @@ async def take_blob(request: Request) -> Response:
 
 async def start(request: Request) -> Response:
     """Lay the tree out, compare its digest, run it."""
-    account = await _account(request)
-    run_id = await run_in_threadpool(
-        _submissions(request).start, account, request.path_params["id"]
-    )
+    caller = await _caller(request, "submit")
+    begin = partial(_submissions(request).start, caller.account, request.path_params["id"])
+    run_id = await anyio.to_thread.run_sync(begin, limiter=request.app.state.starts)
     return JSONResponse({"run": run_id})
 
 
 async def list_runs(request: Request) -> Response:
     """The runs of the account."""
-    account = await _account(request)
+    caller = await _caller(request, "read")
     submissions = _submissions(request)
 
     def rows() -> list[Mapping[str, Any]]:
-        return [_state(submissions, each).to_json() for each in submissions.run_ids(account)]
+        found = []
+        for each in submissions.run_ids(caller.account):
+            with contextlib.suppress(KeyError):  # one that was deleted where it ran
+                found.append(_state(submissions, each).to_json())
+        return found
 
-    return JSONResponse({"runs": await run_in_threadpool(rows)})
+    return JSONResponse({"runs": await _in_thread(request, rows)})
 
 
 async def show_run(request: Request) -> Response:
     """How a run stands, with the progress of each rank."""
-    run_id = await _own_run(request)
-    state = await run_in_threadpool(_state, _submissions(request), run_id)
+    run_id, _ = await _run(request, "read")
+    state = await _in_thread(request, _state, _submissions(request), run_id)
     return JSONResponse(state.to_json())
 
 
 def _state(submissions: Submissions, run_id: str) -> CloudRunState:
     """How a run stands, and its data."""
-    state, data = run_state(run_id), submissions.data_of_run(run_id)
+    state, data = run_state(submissions.launcher, run_id), submissions.data_of_run(run_id)
     return state if data is None else data.described(state)
 
 
 async def show_log(request: Request) -> Response:
     """Bytes of what a rank printed; where to go on stands in the headers."""
-    run_id = await _own_run(request)
+    run_id, _ = await _run(request, "read_logs")
 
     def read() -> Response:
         stretch = read_log(
+            _submissions(request).launcher,
             run_id,
             rank=_number(request, "rank", 0),
             attempt=_number(request, "attempt", -1, least=-1),
@@ -214,34 +245,34 @@ async def show_log(request: Request) -> Response:
         }
         return Response(stretch.data, media_type="application/octet-stream", headers=headers)
 
-    return await run_in_threadpool(read)
+    return await _in_thread(request, read)
 
 
 async def show_result(request: Request) -> Response:
     """What the run wrote: files that come back, with their digests."""
-    account, run_id = await _account(request), request.path_params["run"]
+    caller, run_id = await _caller(request, "read_logs"), request.path_params["run"]
 
     def result() -> Mapping[str, Any]:
-        return run_result(*_submissions(request).of_run(account, run_id))
+        return run_result(*_submissions(request).of_run(caller, run_id))
 
-    return JSONResponse(await run_in_threadpool(result))
+    return JSONResponse(await _in_thread(request, result))
 
 
 async def send_file(request: Request) -> Response:
     """A file that the run wrote; Range is understood."""
-    account, run_id = await _account(request), request.path_params["run"]
+    caller, run_id = await _caller(request, "read_logs"), request.path_params["run"]
 
     def path() -> Any:
-        _, folder = _submissions(request).of_run(account, run_id)
+        _, folder = _submissions(request).of_run(caller, run_id)
         return output_file(folder, request.path_params["path"])
 
-    return FileResponse(await run_in_threadpool(path))
+    return FileResponse(await _in_thread(request, path))
 
 
 async def show_bill(request: Request) -> Response:
     """What the run has cost so far; `format=csv` for a table."""
-    run_id = await _own_run(request)
-    bill = await run_in_threadpool(run_bill, run_id)
+    run_id, _ = await _run(request, "read")
+    bill = await _in_thread(request, run_bill, _submissions(request).launcher, run_id)
     if request.query_params.get("format") == "csv":
         return Response(bill_csv(bill), media_type="text/csv")
     return JSONResponse(bill.to_json())
@@ -249,30 +280,34 @@ async def show_bill(request: Request) -> Response:
 
 async def stop(request: Request) -> Response:
     """End the run."""
-    account, run_id = await _account(request), await _own_run(request)
-    await run_in_threadpool(lambda: request_stop(run_id, by=account))
+    run_id, caller = await _run(request, "act")
+    await _in_thread(request, _submissions(request).launcher.stop, run_id, caller.account)
     return JSONResponse({"run": run_id}, status_code=202)
 
 
-async def _account(request: Request) -> str:
+async def _caller(request: Request, right: RunRight) -> Caller:
     admission: Admission = request.app.state.admission
     scheme, _, key = request.headers.get("Authorization", "").partition(" ")
-    given = key if scheme.lower() == "bearer" else ""
-    scope: KeyScope = "read" if request.method == "GET" else "submit"
-    return await run_in_threadpool(partial(admission.login, given, scope=scope))
+    given = key.strip() if scheme.lower() == "bearer" else ""
+    return await _in_thread(request, partial(admission.login, given, right=right))
 
 
-async def _own_run(request: Request) -> str:
-    account, run_id = await _account(request), str(request.path_params["run"])
-    await run_in_threadpool(_submissions(request).of_run, account, run_id)
-    return run_id
+async def _run(request: Request, right: RunRight) -> tuple[str, Caller]:
+    """The run in the path, where whoever asks may do that to it."""
+    caller, run_id = await _caller(request, right), str(request.path_params["run"])
+    await _in_thread(request, _submissions(request).of_run, caller, run_id)
+    return run_id, caller
+
+
+async def _in_thread(request: Request, work: Callable[..., Answer], *args: Any) -> Answer:
+    return await anyio.to_thread.run_sync(partial(work, *args), limiter=request.app.state.threads)
 
 
 async def _run_data(request: Request) -> RunData:
-    account, run_id = await _account(request), str(request.path_params["run"])
-    data = await run_in_threadpool(
-        lambda: _submissions(request).data_of_run(run_id, account=account)
-    )
+    """The data of the run in the path: whoever sends it has to be who sent the run."""
+    caller, run_id = await _caller(request, "submit"), str(request.path_params["run"])
+    find = partial(_submissions(request).data_of_run, run_id, account=caller.account)
+    data = await _in_thread(request, find)
     if data is None:
         raise KeyError(f"data of {run_id}")
     return data
@@ -319,13 +354,25 @@ async def _refuse(request: Request, error: TrainingError) -> Response:
     del request
     codes = (
         (LoginRefused, 401, "login"),
+        (RightRefused, 403, "login"),
         (QuotaRefused, 402, "quota"),
         (InputError, 422, "submission"),
     )
     for kind, code, stage in codes:
         if isinstance(error, kind):
             return JSONResponse(problems_to_json(stage, error.problems), status_code=code)
-    problem = Problem(code="unavailable", field="", message=str(error))
+    return _unavailable(str(error))
+
+
+async def _break_down(request: Request, error: OSError) -> Response:
+    """A full disk, a folder that may not be written: who serves has to know, and whoever sends too."""
+    del request
+    log.error("%s", error, exc_info=error)
+    return _unavailable(f"the service's own machine: {error.strerror or error}")
+
+
+def _unavailable(message: str) -> Response:
+    problem = Problem(code="unavailable", field="", message=message)
     return JSONResponse(problems_to_json("service", [problem]), status_code=503)
 
 

@@ -23,7 +23,6 @@ class ContentFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._known: set[str] = set()
 
     def path(self, sha256: str) -> Path:
         """Where a content lies once it is whole."""
@@ -31,12 +30,7 @@ class ContentFolder:
 
     def has(self, sha256: str) -> bool:
         """Whether it has arrived whole; what lies there is verified again where it is used."""
-        if sha256 in self._known:
-            return True
-        if self.path(sha256).is_file():
-            self._known.add(sha256)
-            return True
-        return False
+        return self.path(sha256).is_file()
 
     def missing(self, wanted: Iterable[str], *, submission: str) -> Sequence[MissingContent]:
         """Those that are not there, with how much of each is."""
@@ -69,7 +63,6 @@ class ContentFolder:
 
     def forget(self, sha256: str) -> None:
         """Remove a content that was found damaged: it is asked for again."""
-        self._known.discard(sha256)
         self.path(sha256).unlink(missing_ok=True)
 
     def end_submission(self, submission: str) -> None:

@@ -1,4 +1,4 @@
-"""A submission that is laid out becomes a run of the store, driven by a process that outlives the service."""
+"""A submission that is laid out becomes a run: who does it, and a run driven by a process that outlives the service."""
 
 from __future__ import annotations
 
@@ -10,30 +10,64 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from airflow_training.admission.check import check_text
 from airflow_training.admission.launch import check_runtime, controller_id, launch
+from airflow_training.cloud.protocol import CloudRunState
 from airflow_training.control.model import TERMINAL_JOB_STATES, Event
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.errors import InputError
+from airflow_training.runtimes.port import Runtime
 from airflow_training.settings import load_settings
 from airflow_training.state.store import RunRecord, Store, open_store
 from airflow_training.supervise.owners import is_provably_dead
-from airflow_training.supervise.runtimes import make_runtime
+from airflow_training.supervise.runtimes import make_runtime, open_runtime
 
-__all__ = ["ProcessLauncher", "run_key"]
+__all__ = ["ProcessLauncher", "RunLauncher", "end_run"]
 
 _HOST = "host.json"
 
 
-def run_key(run_id: str) -> RunKey:
-    """Runs of the cloud are runs of the command line: `list`, `status` and `ui` show them."""
-    return RunKey(source="cli", run_id=run_id)
+class RunLauncher(Protocol):
+    """Where submissions become runs. All methods block."""
+
+    def check(self, document: Mapping[str, Any], *, run_id: str, folder: Path, by: str) -> None:
+        """Raise InputError with all that is wrong with a job whose files are not here yet."""
+
+    def begin(
+        self,
+        document: Mapping[str, Any],
+        *,
+        run_id: str,
+        folder: Path,
+        state_folder: Path,
+        by: str,
+        events: Sequence[Event],
+    ) -> None:
+        """Store the run and drive it, once however often this is called.
+
+        `events`: what stands at the beginning of its story. Raises InputError for what is refused.
+        """
+
+    def key(self, run_id: str) -> RunKey:
+        """What the store calls a run."""
+
+    def runtime(self, job: ResolvedJob) -> Runtime:
+        """The runtime of a job, reached from here; raises TrainingError."""
+
+    def before_start(self, run_id: str) -> CloudRunState | None:
+        """How a run stands that began and that the store does not know (yet); None: there is none."""
+
+    def stop(self, run_id: str, by: str) -> None:
+        """Ask for the end of a run; nothing happens to one that has ended. Raises KeyError."""
 
 
 class ProcessLauncher:
-    """See `submissions.RunLauncher`: runs of this machine's store, each driven by a process of its own."""
+    """See `RunLauncher`: runs of this machine's store, each driven by a process of its own.
+
+    They are runs of the command line: `list`, `status` and `ui` show them.
+    """
 
     def check(self, document: Mapping[str, Any], *, run_id: str, folder: Path, by: str) -> None:
         """See `RunLauncher`."""
@@ -50,7 +84,7 @@ class ProcessLauncher:
         events: Sequence[Event],
     ) -> None:
         """See `RunLauncher`."""
-        key, store = run_key(run_id), open_store()
+        key, store = _key(run_id), open_store()
         record = store.run(key.uid)
         if record is None:
             settings = load_settings()
@@ -66,6 +100,36 @@ class ProcessLauncher:
         if record.state not in TERMINAL_JOB_STATES and not _is_driven(store, record, state_folder):
             _drive(document, run_id=run_id, folder=folder, state_folder=state_folder)
 
+    def key(self, run_id: str) -> RunKey:
+        """See `RunLauncher`."""
+        return _key(run_id)
+
+    def runtime(self, job: ResolvedJob) -> Runtime:
+        """See `RunLauncher`."""
+        return open_runtime(job.runtime, connection=job.connection)
+
+    def before_start(self, run_id: str) -> CloudRunState | None:  # noqa: ARG002 - the protocol's
+        """None: `begin` stores the run."""
+        return None
+
+    def stop(self, run_id: str, by: str) -> None:
+        """See `RunLauncher`."""
+        if not end_run(_key(run_id), by=by):
+            raise KeyError(run_id)
+
+
+def end_run(key: RunKey, *, by: str) -> bool:
+    """Ask who drives a run to end it; returns whether the store has the run."""
+    store = open_store()
+    record = store.run(key.uid)
+    if record is not None and record.state not in TERMINAL_JOB_STATES:
+        store.add_request(record.uid, "stop", reason="Stopped", by=by)
+    return record is not None
+
+
+def _key(run_id: str) -> RunKey:
+    return RunKey(source="cli", run_id=run_id)
+
 
 def _resolved(document: Mapping[str, Any], *, run_id: str, folder: Path, by: str) -> ResolvedJob:
     """The job as it will run; raises InputError with all that is wrong with it."""
@@ -75,7 +139,7 @@ def _resolved(document: Mapping[str, Any], *, run_id: str, folder: Path, by: str
         base_dir=str(folder),
         params={},
         variables={"run_id": run_id},
-        run_uid=run_key(run_id).uid,
+        run_uid=_key(run_id).uid,
         user=by,
     )[0]
     if checked.resolved is None:

@@ -12,13 +12,13 @@ from airflow_training.accounts.operations import bill
 from airflow_training.cloud.outputs import model_files
 from airflow_training.cloud.protocol import CloudRunState, SubmissionRequest
 from airflow_training.cloud.service.content import digest_of
-from airflow_training.cloud.service.launching import run_key
+from airflow_training.cloud.service.launching import RunLauncher
 from airflow_training.cloud.service.layout import changed_files
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.documents.resolved import ResolvedJob
-from airflow_training.state.store import RunRecord, open_store
+from airflow_training.errors import InputError
+from airflow_training.state.store import open_store
 from airflow_training.supervise.instance_logs import RunLogs
-from airflow_training.supervise.runtimes import open_runtime
 from airflow_training.supervise.status import run_status
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "is_over",
     "output_file",
     "read_log",
-    "request_stop",
     "run_bill",
     "run_result",
     "run_state",
@@ -48,10 +47,14 @@ class LogStretch:
     name: str = ""
 
 
-def run_state(run_id: str) -> CloudRunState:
-    """How a run stands; raises KeyError for one that has not begun."""
-    record = _record(run_id)
+def run_state(launcher: RunLauncher, run_id: str) -> CloudRunState:
+    """How a run stands; raises KeyError for one that is not there any more."""
     store = open_store()
+    record = store.run(launcher.key(run_id).uid)
+    if record is None:
+        if (before := launcher.before_start(run_id)) is None:
+            raise KeyError(run_id)
+        return before
     status = run_status(store, record.uid)
     job = store.job(record.uid)
     over = record.state in TERMINAL_JOB_STATES and store.ledger(record.uid).job.is_over
@@ -77,9 +80,12 @@ def run_state(run_id: str) -> CloudRunState:
     )
 
 
-def is_over(run_id: str) -> bool:
-    """Whether a run has ended; raises KeyError for one that has not begun."""
-    return _record(run_id).state in TERMINAL_JOB_STATES
+def is_over(launcher: RunLauncher, run_id: str) -> bool:
+    """Whether a run has ended; raises KeyError for one that is not there any more."""
+    record = open_store().run(launcher.key(run_id).uid)
+    if record is None:
+        return run_state(launcher, run_id).over
+    return record.state in TERMINAL_JOB_STATES
 
 
 def _exit_code(state: str, instances: Sequence[Mapping[str, Any]]) -> int:
@@ -97,15 +103,18 @@ def _exit_code(state: str, instances: Sequence[Mapping[str, Any]]) -> int:
     return 1
 
 
-def read_log(run_id: str, *, rank: int, attempt: int, offset: int) -> LogStretch:
+def read_log(
+    launcher: RunLauncher, run_id: str, *, rank: int, attempt: int, offset: int
+) -> LogStretch:
     """What a rank has printed from a byte on; `attempt` -1: the first. Raises KeyError for no such rank."""
-    record = _record(run_id)
     store = open_store()
+    record = store.run(launcher.key(run_id).uid)
+    if record is None:
+        over = run_state(launcher, run_id).over
+        return LogStretch(data=b"", next_offset=offset, attempt=-1, end=over, next_attempt=-1)
     job = store.job(record.uid)
     place = _place(job, rank)
-    logs = RunLogs(
-        store=store, record=record, runtime=open_runtime(job.runtime, connection=job.connection)
-    )
+    logs = RunLogs(store=store, record=record, runtime=launcher.runtime(job))
     instance = logs.instance(*place)
     known = instance.attempts(instance.state())
     chosen = known.get(min(known, default=-1) if attempt < 0 else attempt)
@@ -132,16 +141,17 @@ def read_log(run_id: str, *, rank: int, attempt: int, offset: int) -> LogStretch
     )
 
 
-def request_stop(run_id: str, *, by: str) -> None:
-    """Ask who drives the run to end it; nothing happens to one that has ended. Raises KeyError."""
-    record = _record(run_id)
-    if record.state not in TERMINAL_JOB_STATES:
-        open_store().add_request(record.uid, "stop", reason="Stopped", by=by)
-
-
-def run_bill(run_id: str) -> Bill:
-    """What a run has used and cost so far, from the ledger of its instances. Raises KeyError."""
-    return bill(open_store(), _record(run_id).uid)
+def run_bill(launcher: RunLauncher, run_id: str) -> Bill:
+    """What a run has used and cost so far, from the ledger of its instances. Raises InputError, KeyError."""
+    store, key = open_store(), launcher.key(run_id)
+    if store.run(key.uid) is None:
+        raise InputError.of(
+            code="not_found",
+            field="run",
+            value=run_id,
+            message=f"has not begun ({run_state(launcher, run_id).message}): it has used nothing",
+        )
+    return bill(store, key.uid)
 
 
 def run_result(request: SubmissionRequest, folder: Path) -> Mapping[str, Any]:
@@ -167,13 +177,6 @@ def output_file(folder: Path, path: str) -> Path:
     if f"project/{path}" not in changed_files(folder):
         raise KeyError(path)
     return folder / "project" / path
-
-
-def _record(run_id: str) -> RunRecord:
-    record = open_store().run(run_key(run_id).uid)
-    if record is None:
-        raise KeyError(run_id)
-    return record
 
 
 def _rank(job: ResolvedJob, role: str, index: int) -> int | None:

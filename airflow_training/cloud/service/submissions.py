@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from airflow_training.builtin_runtimes import HERE
 from airflow_training.capture.model import Tree
@@ -24,10 +24,10 @@ from airflow_training.cloud.protocol import (
     run_id_of,
     submission_id_of,
 )
-from airflow_training.cloud.service.admission import Admission
+from airflow_training.cloud.service.admission import Admission, Caller
 from airflow_training.cloud.service.content import ContentFolder, PackWriter, digest_of
 from airflow_training.cloud.service.jobs import job_document
-from airflow_training.cloud.service.launching import run_key
+from airflow_training.cloud.service.launching import RunLauncher
 from airflow_training.cloud.service.layout import check_tree, lay_out
 from airflow_training.cloud.service.run_data import (
     RunData,
@@ -40,7 +40,7 @@ from airflow_training.environments import Match, PreparedEnvironment
 from airflow_training.errors import InputError
 from airflow_training.remote_data.manifest import DataManifest
 
-__all__ = ["RunLauncher", "Submissions"]
+__all__ = ["Submissions"]
 
 _MANIFEST_BYTES = 64 << 20
 _SUBMISSION = re.compile(r"[0-9a-f]{32}")
@@ -56,38 +56,26 @@ class _KnownSubmission:
     started: bool
 
 
-class RunLauncher(Protocol):
-    """Where submissions become runs. All methods block."""
-
-    def check(self, document: Mapping[str, Any], *, run_id: str, folder: Path, by: str) -> None:
-        """Raise InputError with all that is wrong with a job whose files are not here yet."""
-
-    def begin(
-        self,
-        document: Mapping[str, Any],
-        *,
-        run_id: str,
-        folder: Path,
-        state_folder: Path,
-        by: str,
-        events: Sequence[Event],
-    ) -> None:
-        """Store the run and drive it, once however often this is called.
-
-        `events`: what stands at the beginning of its story. Raises InputError for what is refused.
-        """
-
-
 class Submissions:
     """All submissions of a folder. Several processes may use it at once."""
 
     def __init__(
-        self, folder: Path, admission: Admission, launcher: RunLauncher, *, same_machine: bool
+        self,
+        folder: Path,
+        admission: Admission,
+        launcher: RunLauncher,
+        *,
+        same_machine: bool,
+        environments: Path | None = None,
     ) -> None:
-        """`same_machine`: only this machine's user submits, whose data is here."""
+        """`same_machine`: only this machine's user submits, whose data is here.
+
+        `environments`: where those are kept that are built; None: in the cache of this user.
+        """
         self._folder = folder
+        self._environments = environments
         self._admission = admission
-        self._launcher = launcher
+        self.launcher = launcher
         self._same_machine = same_machine
         self.content = ContentFolder(folder / "content")
         self._manifests: dict[str, TreeManifest] = {}
@@ -108,7 +96,7 @@ class Submissions:
         started = known is not None and known.started
         grant = None
         if not started:
-            self._launcher.check(
+            self.launcher.check(
                 self._job(request, interpreter="python", folder=self._run_folder(run_id)),
                 run_id=run_id,
                 folder=self._folder,
@@ -175,15 +163,15 @@ class Submissions:
                     link_data=self._same_machine,
                     shared=self._shared(request),
                 )
-            ready = prepare_environment(found)
-            self._admission.attach(account, submission, run_key(known.run_id).uid)
+            ready = prepare_environment(found, self._environments)
+            self._admission.attach(account, submission, self.launcher.key(known.run_id).uid)
             job = self._job(request, interpreter=str(ready.python), folder=folder)
             shared = self._shared(request)
             if shared is not None:
                 data = self._data(known)
                 variables = data.start(shared, wait_hours=request.data_wait)
                 job = with_variables(job, variables)
-            self._launcher.begin(
+            self.launcher.begin(
                 job,
                 run_id=known.run_id,
                 folder=folder,
@@ -203,12 +191,14 @@ class Submissions:
             self.content.end_submission(submission)
         return known.run_id
 
-    def of_run(self, account: str, run_id: str) -> tuple[SubmissionRequest, Path]:
-        """What was submitted as a run, and its folder; raises KeyError for what is not this account's."""
+    def of_run(self, caller: Caller, run_id: str) -> tuple[SubmissionRequest, Path]:
+        """What was submitted as a run, and its folder; raises KeyError for what the caller does not reach."""
         index = self._run_index(run_id)
         if not _RUN.fullmatch(run_id) or not index.is_file():
             raise KeyError(run_id)
-        known = self._known(account, json.loads(index.read_text())["submission"])
+        known = self._read(json.loads(index.read_text())["submission"])
+        if known is None or not (caller.reaches_others or known.account == caller.account):
+            raise KeyError(run_id)
         return known.request, self._run_folder(run_id)
 
     def data_of_run(self, run_id: str, *, account: str | None = None) -> RunData | None:
@@ -216,7 +206,7 @@ class Submissions:
 
         `account`: whose run it has to be; None: who asks shows the run's own token.
         """
-        index = self._folder / "runs" / f"{run_id}.json"
+        index = self._run_index(run_id)
         known = None
         if _RUN.fullmatch(run_id) and index.is_file():
             known = self._read(json.loads(index.read_text())["submission"])
@@ -227,7 +217,7 @@ class Submissions:
     def _data(self, known: _KnownSubmission) -> RunData:
         return RunData(
             run_id=known.run_id,
-            uid=run_key(known.run_id).uid,
+            uid=self.launcher.key(known.run_id).uid,
             folder=self._run_folder(known.run_id),
             state=self._state_folder(known.id) / "data",
             storage=storage_of(self._folder, known.account),
@@ -275,7 +265,7 @@ class Submissions:
         record = self._document(request.environment)
         if record is None:
             return None
-        return match_environment(record)
+        return match_environment(record, self._environments)
 
     def _missing(self, submission: str, request: SubmissionRequest) -> Sequence[MissingContent]:
         """What has to come next: first what describes the content, then the content."""

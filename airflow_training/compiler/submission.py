@@ -1,0 +1,44 @@
+"""What a DAG run is told of the submission that it runs, by whoever triggers it: the beginning of its story."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from airflow_training.control.model import Event
+
+__all__ = ["SUBMISSION_KEY", "submission_conf", "submission_events"]
+
+SUBMISSION_KEY = "cloud.submission"
+"""In the `conf` of a DAG run; no parameter of a job is called so."""
+_REASONS = frozenset({"Submitted", "EnvironmentReady"})
+_MOST = 10
+
+
+def submission_conf(events: Sequence[Event]) -> Mapping[str, Any]:
+    """The entry of a `conf`."""
+    rows = [
+        {name: each for name, each in asdict(event).items() if name in _FIELDS} for event in events
+    ]
+    return {SUBMISSION_KEY: rows}
+
+
+def submission_events(conf: Mapping[str, Any] | None) -> Sequence[Event]:
+    """Read it; what is no such event is left out, as anybody who may trigger a DAG run writes its `conf`."""
+    rows = (conf or {}).get(SUBMISSION_KEY)
+    if not isinstance(rows, list):
+        return []
+    return [
+        Event(at=row["at"], reason=row["reason"], message=row["message"], data=row["data"])
+        for row in rows[:_MOST]
+        if isinstance(row, dict)
+        and {*row} == _FIELDS
+        and row["reason"] in _REASONS
+        and isinstance(row["at"], (int, float))
+        and isinstance(row["message"], str)
+        and isinstance(row["data"], dict)
+    ]
+
+
+_FIELDS = {"at", "reason", "message", "data"}

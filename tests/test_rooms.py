@@ -100,9 +100,11 @@ ALONE: dict[str, frozenset[str]] = {
     ),
     "execution": frozenset(
         {
+            "agent.progress",
             "checkpoints.checkpointer",
             "checkpoints.errors",
             "checkpoints.resharding",
+            "checkpoints.sampler",
             "checkpoints.saver",
             "checkpoints.torch_state",
             "checkpoints.tree",
@@ -169,10 +171,19 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
             "saved_state",
             "stage_cuts",
         ),
-        ("mesh", "microbatches", "precision", "recomputation", "replicas", "stage_inputs"),
+        (
+            "engine_settings",
+            "mesh",
+            "microbatches",
+            "precision",
+            "recomputation",
+            "replicas",
+            "stage_inputs",
+        ),
         ("pipeline_stages", "screening", "tensor_parallel", "trial_run"),
         ("training",),
         ("distributing",),
+        ("runner",),
     ),
     "interchange": (
         ("report",),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_training.agent.progress import mark_plan
 from airflow_training.errors import InputError
 from airflow_training.execution.execution_plan import ExecutionPlan, read_plan
 from airflow_training.execution.mesh import make_mesh, world_size
@@ -131,6 +132,7 @@ def distribute(
 
     if pipeline is None or chosen.tp > 1:
         try_passes([stage.bare for stage in stages], passes, chosen)
+    mark_plan()
     return training
 
 

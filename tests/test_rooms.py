@@ -170,6 +170,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
             "replicated_norm",
             "saved_state",
             "stage_cuts",
+            "timeline",
         ),
         (
             "engine_settings",
@@ -180,7 +181,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
             "replicas",
             "stage_inputs",
         ),
-        ("pipeline_stages", "screening", "tensor_parallel", "trial_run"),
+        ("pipeline_stages", "screening", "step_recording", "tensor_parallel", "trial_run"),
         ("training",),
         ("distributing",),
         ("runner",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -119,6 +120,7 @@ def distribute(
         pipeline=pipeline,
         root=root,
         every=every,
+        document=_document(plan),
     )
 
     def passes() -> None:
@@ -139,9 +141,9 @@ def distribute(
 def _chosen(plan: ExecutionPlan | str | os.PathLike[str] | None) -> ExecutionPlan | None:
     if isinstance(plan, ExecutionPlan):
         return plan
-    path = plan if plan is not None else os.environ.get("PLAN_FILE") or None
+    path = _path(plan)
     if path is not None:
-        return read_plan(Path(path))
+        return read_plan(path)
     if world_size() > 1:
         raise InputError.of(
             code="NoPlan",
@@ -150,6 +152,19 @@ def _chosen(plan: ExecutionPlan | str | os.PathLike[str] | None) -> ExecutionPla
             hint="give the job a plan with `apply: [replicas, env, microBatch]`, or `plan=` here",
         )
     return None
+
+
+def _path(plan: ExecutionPlan | str | os.PathLike[str] | None) -> Path | None:
+    if isinstance(plan, ExecutionPlan):
+        return None
+    path = plan if plan is not None else os.environ.get("PLAN_FILE") or None
+    return None if path is None else Path(path)
+
+
+def _document(plan: ExecutionPlan | str | os.PathLike[str] | None) -> dict[str, Any] | None:
+    """Return all that a plan's file says, its estimates too; it was read before."""
+    path = _path(plan)
+    return None if path is None else json.loads(path.read_text(encoding="utf-8"))
 
 
 def _check_loss(loss: Callable[..., Any]) -> None:
@@ -281,6 +296,7 @@ def _pipelined(
 
     run = PipelineRun(
         schedule=make_schedule(plan, runtimes, loss),
+        runtimes=runtimes,
         shared=shared,
         feed=feed,
         first_inputs=places,

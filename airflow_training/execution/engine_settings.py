@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ __all__ = [
     "make_model",
     "make_samples",
     "read_engine",
+    "seed_generators",
 ]
 
 
@@ -183,3 +185,13 @@ def make_samples(engine: EngineSettings, functions: UserFunctions, plan: Executi
             hint="a smaller spec.plan.globalBatch",
         )
     return samples
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the random numbers of Python, torch and, where it is loaded, numpy."""
+    import torch
+
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from airflow_training.execution.engine_settings import (
     make_model,
     make_samples,
     read_engine,
+    seed_generators,
 )
 from airflow_training.execution.execution_plan import ExecutionPlan
 
@@ -60,7 +60,7 @@ def train_by_plan(engine: EngineSettings, plan: ExecutionPlan) -> DistributedTra
     """
     with section("init"):
         functions = load_functions(engine)
-        _seed(engine.seed)
+        seed_generators(engine.seed)
         model = make_model(engine, functions)
         samples = make_samples(engine, functions, plan)
         aliases = _aliases(model)
@@ -81,7 +81,7 @@ def train_by_plan(engine: EngineSettings, plan: ExecutionPlan) -> DistributedTra
             plan=plan,
             randomness=engine.randomness,
         )
-        _seed(engine.seed)  # what was drawn to look at the module depends on the split
+        seed_generators(engine.seed)  # what was drawn to look at the module depends on the split
         done = training.restore()
     total = engine.steps or (engine.epochs or 1) * len(order)
     _train(training, samples, order, plan=plan, total=total)
@@ -139,15 +139,6 @@ def _batch(samples: Any, numbers: Sequence[int]) -> Any:
     from torch.utils.data import default_collate
 
     return default_collate([samples[number] for number in numbers])
-
-
-def _seed(seed: int) -> None:
-    import torch
-
-    random.seed(seed)
-    torch.manual_seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed % 2**32)
 
 
 def _is_first_of_instance() -> bool:

@@ -184,6 +184,15 @@ class DistributedTraining:
             total = total + loss.detach() / len(rows)
         return self._mean(total)
 
+    @property
+    def modules(self) -> list[torch.nn.Module]:
+        """This rank's modules, one for each stage: with the user's own names where there is no pipeline."""
+        return [stage.bare for stage in self._stages]
+
+    def named_tensors(self) -> list[tuple[str, torch.Tensor]]:
+        """The parameters and buffers that this rank holds a part of, by the names in the user's module."""
+        return list(self._held)
+
     def save(self) -> None:
         """Save now and wait; all ranks call it. Without a place to save to it does nothing."""
         self._saver.save(self.steps, self._capture)

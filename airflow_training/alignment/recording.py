@@ -31,7 +31,9 @@ class TrainingRecorder:
         self._micro_batch = -1
         self._watched: list[str] = []
         self._names = {id(tensor): name for name, tensor in training.named_tensors()}
-        for module in training.modules:
+        # stages of a pipeline are graphs, whose modules are not the user's
+        piped = training.plan is not None and training.plan.pp > 1
+        for module in () if piped else training.modules:
             for name, inner in module.named_modules():
                 inner.register_forward_hook(partial(self._after_forward, name))
             module.register_forward_pre_hook(self._begin_micro_batch)
@@ -75,9 +77,7 @@ class TrainingRecorder:
             )
             add("output", value=tensor)
             if tensor.requires_grad:
-                tensor.register_hook(
-                    _once(lambda grad, add=add: add("output gradient", value=grad))
-                )
+                tensor.register_hook(partial(_observe, partial(add, "output gradient")))
 
     def _before_update(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         for group in optimizer.param_groups:
@@ -113,13 +113,9 @@ class TrainingRecorder:
         )
 
 
-def _once(record: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Return a hook that changes no gradient."""
-
-    def hook(grad: Any) -> None:
-        record(grad)
-
-    return hook
+def _observe(record: Callable[..., None], grad: Any) -> None:
+    """Record a gradient, and return none: that would replace it."""
+    record(value=grad)
 
 
 def _is_float(value: Any) -> bool:
@@ -134,7 +130,8 @@ def _sums(module: torch.nn.Module) -> int:
 
 def _place(module: torch.nn.Module) -> str:
     """The class of a module, and the line of its `forward` where it is the user's."""
-    kind = type(module)
+    kind: Any = type(module)
+    # `fully_shard` puts a class of its own in front
     original = kind.__mro__[1] if kind.__name__.startswith("FSDP") else kind
     if original.__module__.startswith("torch."):
         return original.__name__

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from airflow_training.cli.output import fail, note, print_json, print_table
+from airflow_training.cli.output import fail, next_step, note, print_json, print_table
 from airflow_training.errors import InputError
 
 __all__ = ["align"]
@@ -60,6 +60,10 @@ def align(
         for line in report.notes:
             note(line)
         _tell(report)
+        words = (
+            ["run", "job.yaml"] if report.equal else ["align", model, "--steps", "1", "-o", "json"]
+        )
+        next_step(*words)
     raise typer.Exit(0 if report.equal else 1)
 
 

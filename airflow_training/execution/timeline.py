@@ -165,7 +165,9 @@ def _divided(
     begin, end = record.steps[number]
     own = _passes_of(record, number)
     everywhere = [each for peer in peers for each in _passes_of(peer, number)]
-    ends = {(each.stage, each.micro_batch, each.kind): each.end for each in everywhere}
+    ends: dict[tuple[int, int, str], float] = {
+        (each.stage, each.micro_batch, each.kind): each.end for each in everywhere
+    }
     operators = _union((each.begin, each.end) for each in record.operators)
     collectives = _union((each.begin, each.end) for each in record.collectives)
     exposed = _without(collectives, operators)

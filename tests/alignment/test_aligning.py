@@ -57,7 +57,11 @@ def change_weight(name: str, *, rank: int) -> Callable[[Any], None]:
 def double_gradient(name: str) -> Callable[[Any], None]:
     def plant(training: Any) -> None:
         parameter = dict(training.named_tensors())[name]
-        training.optimizer.register_step_pre_hook(lambda *_: parameter.grad.mul_(2))
+
+        def double(*_: Any) -> None:
+            parameter.grad.mul_(2)
+
+        training.optimizer.register_step_pre_hook(double)
 
     return plant
 

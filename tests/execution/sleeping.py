@@ -1,4 +1,4 @@
-"""A model whose layers take a time that is known: an operator that sleeps, backward a multiple of forward."""
+"""A model whose layers take a time that is known: an operator that sleeps, forward once and backward twice as long."""
 
 from __future__ import annotations
 
@@ -13,49 +13,44 @@ FORWARD_SECONDS = 0.05
 
 
 @torch.library.custom_op("sleeping::rest", mutates_args=())
-def rest(x: torch.Tensor, backward: int) -> torch.Tensor:
+def rest(x: torch.Tensor) -> torch.Tensor:
     time.sleep(FORWARD_SECONDS)
     return x.clone()
 
 
-@torch.library.custom_op("sleeping::rest_again", mutates_args=())
-def rest_again(grad: torch.Tensor, times: int) -> torch.Tensor:
-    time.sleep(times * FORWARD_SECONDS)
+@torch.library.custom_op("sleeping::rest_twice", mutates_args=())
+def rest_twice(grad: torch.Tensor) -> torch.Tensor:
+    time.sleep(2 * FORWARD_SECONDS)
     return grad.clone()
 
 
 @rest.register_fake
-def _rest(x: torch.Tensor, backward: int) -> torch.Tensor:
+def _rest(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-@rest_again.register_fake
-def _rest_again(grad: torch.Tensor, times: int) -> torch.Tensor:
+@rest_twice.register_fake
+def _rest_twice(grad: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(grad)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    ctx.times = inputs[1]
+def _backward(_: Any, grad: torch.Tensor) -> torch.Tensor:
+    return rest_twice(grad)
 
 
-def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-    return rest_again(grad, ctx.times), None
-
-
-rest.register_autograd(_backward, setup_context=_keep)
+rest.register_autograd(_backward)
 
 
 class SleepingLayer(nn.Module):
-    def __init__(self, backward: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Linear(8, 8)
-        self.backward = backward
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return rest(self.weight(x), self.backward)  # type: ignore[no-any-return]
+        return rest(self.weight(x))  # type: ignore[no-any-return]
 
 
-def make_model(layers: int, backward: int = 2) -> nn.Module:
+def make_model(layers: int) -> nn.Module:
     """Make so many layers of equal time, behind one that takes none: the planner's view tells the first layer apart."""
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 8), *(SleepingLayer(backward) for _ in range(layers)))
+    return nn.Sequential(nn.Linear(8, 8), *(SleepingLayer() for _ in range(layers)))

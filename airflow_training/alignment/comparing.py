@@ -239,9 +239,9 @@ def _divergence(
 def _origin(each: TensorRecord, previous: TensorRecord | None) -> str:
     if each.kind == "output":
         before = (
-            f"after {previous.name}, which agrees" if previous else "the first that is computed"
+            f"{previous.name} before it agrees" if previous else "it is the first that is computed"
         )
-        return f"its forward pass, or a move of its inputs or weights: it comes {before}"
+        return f"its forward pass, or a move of its inputs or weights: {before}"
     if each.kind == "output gradient":
         if previous is not None and previous.kind == "output gradient":
             return f"the backward pass of what reads it, next to {previous.name}, whose gradient agrees"

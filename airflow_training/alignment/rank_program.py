@@ -38,7 +38,8 @@ def main() -> None:
             {"code": each.code, "field": each.field, "message": each.message, "hint": each.hint}
             for each in error.problems
         ]
-        (folder / f"refused-{os.environ['WORLD_SIZE']}.json").write_text(json.dumps(problems))
+        world, rank = os.environ["WORLD_SIZE"], os.environ["RANK"]
+        (folder / f"refused-{world}-{rank}.json").write_text(json.dumps(problems))
         raise SystemExit(2) from None
 
 

@@ -20,6 +20,8 @@ __all__ = ["align"]
 
 _PROGRAM = "airflow_training.alignment.rank_program"
 _LOOK_SECONDS = 0.05
+_REFUSED = 2
+"""Exit code of a rank that refuses plan or module."""
 
 
 def align(
@@ -107,9 +109,10 @@ def _run(order: Path, place: Path, *, world: int) -> None:
 def _raise_failure(
     place: Path, processes: list[subprocess.Popen[bytes]], logs: list[Path], *, world: int
 ) -> None:
-    refused = place / f"refused-{world}.json"
-    if refused.exists():
-        raise InputError(problems=[Problem(**each) for each in json.loads(refused.read_text())])
+    for rank, process in enumerate(processes):
+        refused = place / f"refused-{world}-{rank}.json"
+        if process.returncode == _REFUSED and refused.exists():
+            raise InputError(problems=[Problem(**each) for each in json.loads(refused.read_text())])
     failed = [rank for rank, each in enumerate(processes) if (each.returncode or 0) > 0]
     failed += [rank for rank, each in enumerate(processes) if (each.returncode or 0) < 0]
     if failed:

@@ -134,10 +134,10 @@ def _place(module: torch.nn.Module) -> str:
     # `fully_shard` puts a class of its own in front
     original = kind.__mro__[1] if kind.__name__.startswith("FSDP") else kind
     if original.__module__.startswith("torch."):
-        return original.__name__
+        return str(original.__name__)
     try:
         file = inspect.getsourcefile(original)
         line = inspect.getsourcelines(original.forward)[1]
     except (OSError, TypeError):
-        return original.__name__
+        return str(original.__name__)
     return f"{original.__name__} ({os.path.relpath(file or '')}:{line})"

@@ -170,14 +170,16 @@ def _check(document: ParsedDocument, request: AdmissionRequest) -> AdmissionResp
         return _answer(document, [*problems, *oversized], warnings)
     variables = {**request.variables, "params": values}
     try:
-        laid = make_layout(job, document, request, runtime=runtime, variables=variables)
+        laid = make_layout(_started(job), document, request, runtime=runtime, variables=variables)
         if job.spec.plan.model is not None:
             ready = request.planner is not None and not (problems or laid.problems)
             planned = request.planner(job, laid.resolved) if request.planner and ready else None
             if planned is not None:
                 job = planned.sized(job)
                 problems += [*check(job.spec, document.raw), *planned.refused(job)]
-                laid = make_layout(job, document, request, runtime=runtime, variables=variables)
+                laid = make_layout(
+                    _started(job), document, request, runtime=runtime, variables=variables
+                )
                 laid = replace(laid, resolved=planned.equipped(laid.resolved))
             elif not ready:
                 problems += _unplannable(job, laid.resolved)
@@ -194,6 +196,16 @@ def _check(document: ParsedDocument, request: AdmissionRequest) -> AdmissionResp
         problems += check_rendering(laid.resolved)
     answer = _answer(document, problems, warnings)
     return answer if answer.problems else replace(answer, layout=laid)
+
+
+def _started(job: TrainingJob) -> TrainingJob:
+    """Return the job with the command of our runner, where its plan starts the training itself."""
+    if job.spec.plan.engine is None:
+        return job
+    # ast and the planner's base: only where it is asked for
+    from airflow_training.admission.plan.engine import engine_job
+
+    return engine_job(job)
 
 
 def _no_runtime(name: str) -> Problem:

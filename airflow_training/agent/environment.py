@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # of `typing` from 3.11 on
 
     from airflow_training.agent.devices import DeviceWatch
+    from airflow_training.agent.plan_use import PlanUse
 
     class RecordDetails(TypedDict, total=False):
         """What only the agent knows of a moment."""
@@ -64,10 +65,11 @@ class Recorder:
         own_cgroup: bool,
         root: int | None = None,
         devices: DeviceWatch | None = None,
+        plan: PlanUse | None = None,
     ) -> None:
         """`file`: where the records are; its disk is looked at. `cgroup`: v2, not this process's.
 
-        `own_cgroup`: whether nothing but the instance lives in it.
+        `own_cgroup`: whether nothing but the instance lives in it. `plan`: whether its command carries one out.
         """
         self._file = file
         self._progress = progress
@@ -75,6 +77,7 @@ class Recorder:
         self._own_cgroup = own_cgroup
         self._root = os.getpid() if root is None else root
         self._devices = devices
+        self._plan = plan
         self._software = SoftwareWatch()
         self._number = 0
         self._lines: list[str] = []
@@ -112,6 +115,9 @@ class Recorder:
             "devices": self._ask_devices(on),
             **more,
         }
+        plan = None if self._plan is None else self._plan.document()
+        if plan is not None:
+            record["plan"] = plan
         line = _bounded(record)
         self._number += 1
         self._lines = [*self._lines, line][-_KEPT:]

@@ -240,6 +240,7 @@ class LocalAttempt(Attempt):
         if self._recorder is None:
             from airflow_training.agent.devices import device_watch
             from airflow_training.agent.environment import Recorder
+            from airflow_training.agent.plan_use import PlanUse
 
             self._recorder = Recorder(
                 self._folder.environment,
@@ -247,6 +248,12 @@ class LocalAttempt(Attempt):
                 cgroup=self._limit.folder,
                 own_cgroup=self._limit.folder is not None,
                 devices=device_watch(self._environment, self._preparation.devices),
+                plan=PlanUse(
+                    self._order.command,
+                    working_dir=self._order.working_dir,
+                    environment=self._environment,
+                    progress=self._folder.progress,
+                ),
             )
         told: RecordDetails = {"phase": self._phase, **more}
         self._recorder.record(on, **told)

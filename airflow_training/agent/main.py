@@ -53,6 +53,7 @@ def _import_what_may_be_needed() -> None:
     """Import what agents use late or seldom: the archive that holds it may be deleted meanwhile."""
     import airflow_training.agent.devices
     import airflow_training.agent.environment
+    import airflow_training.agent.plan_use
     import airflow_training.agent.preflight
     import airflow_training.agent.stacks
     import airflow_training.agent.upload  # noqa: F401  # imported here, used later

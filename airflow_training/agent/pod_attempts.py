@@ -13,6 +13,7 @@ import shutil
 from pathlib import Path
 
 from airflow_training.agent.order import replace
+from airflow_training.agent.progress import MARK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def prepare_next_attempt(order: Mapping[str, Any], *, after: Order) -> Order:
         os.environ[name] = expand_variables(str(value))
     if after.progress_file:
         Path(after.progress_file).unlink(missing_ok=True)
+        Path(after.progress_file).with_name(MARK).unlink(missing_ok=True)
     for folder in filter(None, (after.output_dir, after.predictions_dir)):
         for each in Path(folder).iterdir() if Path(folder).is_dir() else ():
             if each.is_dir() and not each.is_symlink():

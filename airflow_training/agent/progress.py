@@ -24,7 +24,10 @@ TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["report", "report_checkpoint", "section"]
+__all__ = ["MARK", "mark_plan", "report", "report_checkpoint", "section"]
+
+MARK = "plan-carried-out"
+"""File beside the progress file: the script carries the job's plan out."""
 
 
 def report(
@@ -67,6 +70,15 @@ def report_checkpoint(
     values = {"seconds": took, "stall_seconds": stall, "bytes": bytes, "number": number}
     told = {k: v for k, v in values.items() if v is not None}
     _append({"checkpoint": {"at": time.time(), **reference, **told}})
+
+
+def mark_plan() -> None:
+    """Leave a mark beside `$TRAINING_PROGRESS_FILE`, for the agent: the job's plan is carried out."""
+    path = os.environ.get("TRAINING_PROGRESS_FILE")
+    if path:
+        with contextlib.suppress(OSError):  # nothing but a warning depends on it
+            mark = os.path.join(os.path.dirname(path), MARK)  # noqa: PTH118, PTH120  # pathlib is slow to import
+            os.close(os.open(mark, os.O_CREAT | os.O_WRONLY, 0o644))
 
 
 @contextlib.contextmanager

@@ -51,6 +51,7 @@ class Reporter:
         """
         from airflow_training.agent.devices import device_watch
         from airflow_training.agent.environment import Recorder
+        from airflow_training.agent.plan_use import PlanUse
 
         file = Path(order.progress_file)
         self._newest = NewestProgress(file)
@@ -60,6 +61,12 @@ class Reporter:
             own_cgroup=True,  # the container's
             root=root,
             devices=device_watch(os.environ, devices),
+            plan=PlanUse(
+                order.command,
+                working_dir=order.working_dir,
+                environment=os.environ,
+                progress=file,
+            ),
         )
         self._words = words
         self._url = order.progress_url

@@ -30,6 +30,7 @@ _TYPER_INTERRUPTED = 130
 
 _COMMANDS = {
     "init": "authoring:init",
+    "align": "align:align",
     "validate": "authoring:validate",
     "explain": "authoring:explain",
     "schema": "authoring:schema",

@@ -309,12 +309,44 @@ def _plan(spec: TrainingJobSpec) -> Iterator[Problem]:
     elif plan.global_batch is not None and pinned not in (None, plan.global_batch):
         message = f"constraints pin another global batch, {pinned}"
         yield _problem("conflict", ("plan", "globalBatch"), plan.global_batch, message)
+    yield from _engine(spec)
     goal = plan.objective
     if isinstance(goal, Objective) and (goal.by == "tokens" or goal.tokens or goal.budget):
         for key in ("tokens", "budget"):
             if getattr(goal, key) is None:
                 message = "is required: tokens and budget go together"
                 yield _problem("missing", ("plan", "objective", key), None, message)
+
+
+def _engine(spec: TrainingJobSpec) -> Iterator[Problem]:
+    """Yield what is wrong with a training that the plan is to start itself."""
+    plan, engine = spec.plan, spec.plan.engine
+    if "engine" not in plan.apply:
+        if engine is not None:
+            message = "has no effect: apply does not name engine"
+            yield _problem("conflict", ("plan", "engine"), None, message)
+        return
+    for needed in ("env", "microBatch"):
+        if needed not in plan.apply:
+            message = f"engine carries out what {needed} gives: name both"
+            yield _problem("conflict", ("plan", "apply"), "engine", message)
+    if plan.precision in ("fp16", "fp8"):
+        message = "is not carried out by engine: it would need its loss scaled"
+        yield _problem("conflict", ("plan", "precision"), plan.precision, message)
+    if engine is None:
+        message = "is required: how long to train, as epochs: 3"
+        yield _problem("missing", ("plan", "engine"), None, message)
+    elif (engine.steps is None) == (engine.epochs is None):
+        code = "missing" if engine.steps is None else "conflict"
+        message = "how long to train is said by either steps or epochs"
+        yield _problem(code, ("plan", "engine", "steps"), engine.steps, message)
+    for loc, shorthand in [((), spec), *((("roles", i), r) for i, r in enumerate(spec.roles))]:
+        for key in ("command", "args"):
+            if getattr(shorthand, key):
+                message = (
+                    "engine starts the training itself: leave it out, or take engine out of apply"
+                )
+                yield _problem("conflict", (*loc, key), None, message)
 
 
 def _problem(code: str, loc: Sequence[str | int], value: Any, message: str) -> Problem:

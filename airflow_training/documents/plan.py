@@ -12,10 +12,11 @@ from pydantic import Field, Tag
 
 from airflow_training.documents.base import DnsLabel, Many, Model, Number, discriminate_by_kind
 
-__all__ = ["APPLY", "Applied", "Objective", "Plan"]
+__all__ = ["APPLY", "Applied", "Engine", "Objective", "Plan"]
 
-Applied = Literal["replicas", "env", "microBatch"]
+Applied = Literal["replicas", "env", "microBatch", "engine"]
 APPLY: tuple[Applied, ...] = ("replicas", "env", "microBatch")
+"""What a plan applies where it does not say."""
 
 
 class Objective(Model):
@@ -30,6 +31,31 @@ class Objective(Model):
     purchase: Literal["on_demand", "spot"] = "on_demand"
     restart_seconds: Annotated[Number, Field(gt=0)] = 900.0
     """What losing a spot device costs: start-up, and half the time between two checkpoints."""
+
+
+class Engine(Model):
+    """What is trained where the plan starts the training itself: functions of one Python module."""
+
+    model: str | None = None
+    """`module:function`, which returns the module and example inputs; None: that of `plan.model`."""
+    loss: str = "loss"
+    """Of the module's output and the target."""
+    optimizer: str = "optimizer"
+    """Of a list of parameters."""
+    data: str = "data"
+    """Of nothing; returns the samples, pairs of input and target, by number."""
+    steps: Annotated[int, Field(ge=1)] | None = None
+    """Of the whole training; either these or `epochs`."""
+    epochs: Annotated[int, Field(ge=1)] | None = None
+    seed: int = 0
+    """Of the weights and of the order of samples."""
+    shuffle: bool = True
+    randomness: Literal["refuse", "independent"] = "refuse"
+    """`independent`: modules may draw random numbers that differ from those of one device."""
+    precision: Literal["fp64"] | None = None
+    """What is computed in instead of what was planned, to compare runs."""
+    python: Many[str] = Field(default_factory=lambda: ["python"])
+    """Words that start Python."""
 
 
 class Plan(Model):
@@ -67,3 +93,5 @@ class Plan(Model):
     """Whether a run whose plan was applied is planned again when its cluster changes."""
     role: DnsLabel | None = None
     """Whose replicas are set; None: the last role that takes ranks."""
+    engine: Engine | None = None
+    """Needs `engine` in `apply`."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_training.agent.progress import mark_plan
 from airflow_training.errors import InputError
 from airflow_training.execution.execution_plan import ExecutionPlan, read_plan
 from airflow_training.execution.mesh import make_mesh, world_size
@@ -118,6 +120,7 @@ def distribute(
         pipeline=pipeline,
         root=root,
         every=every,
+        document=_document(plan),
     )
 
     def passes() -> None:
@@ -131,15 +134,16 @@ def distribute(
 
     if pipeline is None or chosen.tp > 1:
         try_passes([stage.bare for stage in stages], passes, chosen)
+    mark_plan()
     return training
 
 
 def _chosen(plan: ExecutionPlan | str | os.PathLike[str] | None) -> ExecutionPlan | None:
     if isinstance(plan, ExecutionPlan):
         return plan
-    path = plan if plan is not None else os.environ.get("PLAN_FILE") or None
+    path = _path(plan)
     if path is not None:
-        return read_plan(Path(path))
+        return read_plan(path)
     if world_size() > 1:
         raise InputError.of(
             code="NoPlan",
@@ -148,6 +152,19 @@ def _chosen(plan: ExecutionPlan | str | os.PathLike[str] | None) -> ExecutionPla
             hint="give the job a plan with `apply: [replicas, env, microBatch]`, or `plan=` here",
         )
     return None
+
+
+def _path(plan: ExecutionPlan | str | os.PathLike[str] | None) -> Path | None:
+    if isinstance(plan, ExecutionPlan):
+        return None
+    path = plan if plan is not None else os.environ.get("PLAN_FILE") or None
+    return None if path is None else Path(path)
+
+
+def _document(plan: ExecutionPlan | str | os.PathLike[str] | None) -> dict[str, Any] | None:
+    """Return all that a plan's file says, its estimates too; it was read before."""
+    path = _path(plan)
+    return None if path is None else json.loads(path.read_text(encoding="utf-8"))
 
 
 def _check_loss(loss: Callable[..., Any]) -> None:
@@ -279,6 +296,7 @@ def _pipelined(
 
     run = PipelineRun(
         schedule=make_schedule(plan, runtimes, loss),
+        runtimes=runtimes,
         shared=shared,
         feed=feed,
         first_inputs=places,

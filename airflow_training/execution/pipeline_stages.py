@@ -48,6 +48,8 @@ class PipelineRun:
     """What a step of a pipeline needs beside its stages."""
 
     schedule: Any
+    runtimes: Sequence[Any]
+    """This rank's stages, as torch runs them."""
     shared: Sequence[SharedParameter]
     feed: InputFeed
     first_inputs: Sequence[int]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,14 @@ from airflow_training.execution.microbatches import (
 from airflow_training.execution.pipeline_stages import PipelineRun, sum_shared_gradients
 from airflow_training.execution.replicas import replica_axis, sync_gradients
 from airflow_training.execution.saved_state import capture_state, restore_state
+from airflow_training.execution.step_recording import StepRecorder, finish_timeline
 from airflow_training.execution.tensor_parallel import tensor_rules
 
 if TYPE_CHECKING:
     import torch
     from torch.distributed.device_mesh import DeviceMesh
+
+    from airflow_training.execution.timeline import PassKind, Timeline
 
 __all__ = ["DistributedTraining", "StageModule"]
 
@@ -60,8 +64,9 @@ class DistributedTraining:
         pipeline: PipelineRun | None = None,
         root: Any = None,
         every: Any = None,
+        document: Mapping[str, Any] | None = None,
     ) -> None:
-        """Take the parts that `distribute` made."""
+        """Take the parts that `distribute` made; `document`: the whole plan, where it came from a file."""
         self.plan = plan
         self.mesh = mesh
         self.optimizer = optimizer
@@ -78,6 +83,8 @@ class DistributedTraining:
             self._replicas = mesh[axis].get_group()
         place, agreement = distributed()
         self._saver = Saver(root=root, every=every, place=place, agreement=agreement)
+        self._document = document
+        self._recorder: StepRecorder | None = None
         self._saves = False
         self._began = False
         self._held = [
@@ -107,6 +114,14 @@ class DistributedTraining:
         if self.mesh is not None and not self._began:
             check_same((inputs, target))  # unlike seeds show at once
             self._began = True
+        with nullcontext() if self._recorder is None else self._recorder.step():
+            loss = self._update(inputs, target)
+        self.steps += 1
+        if self._saves:
+            self._saver.boundary(self.steps, self._capture)
+        return loss
+
+    def _update(self, inputs: tuple[Any, ...], target: Any) -> torch.Tensor:
         self.optimizer.zero_grad()
         with self.rules():
             if self._pipeline is None:
@@ -114,10 +129,43 @@ class DistributedTraining:
             else:
                 loss = self._run_schedule(self._pipeline, inputs, target)
             self.optimizer.step()
-        self.steps += 1
-        if self._saves:
-            self._saver.boundary(self.steps, self._capture)
         return loss
+
+    @contextmanager
+    def timeline(self, path: str | os.PathLike[str]) -> Iterator[Timeline]:
+        """Record the steps within a `with`; all ranks call it, and make the same steps.
+
+            with training.timeline("trace.json") as timeline:
+                for batch in batches:
+                    training.step(batch)
+            print(timeline)
+
+        At its end rank 0 writes a Chrome trace of all ranks to `path`, and on every rank `timeline.fractions` says which
+        part of the steps was computing, communicating visibly and bubble, beside `timeline.planned`. Steps are slower
+        while they are recorded.
+        """
+        import torch.distributed as dist
+
+        from airflow_training.execution.timeline import Timeline
+
+        pipeline = 0
+        if self.mesh is not None and self.plan is not None:
+            pipeline = self._replica * self.plan.tp + self.mesh.get_local_rank("tp")
+        recorder = StepRecorder(
+            rank=dist.get_rank() if self.mesh is not None else 0,
+            pipeline=pipeline,
+            stages=1 if self._pipeline is None or self.plan is None else self.plan.stages,
+            cuda=next(self._stages[0].bare.parameters()).device.type == "cuda",
+        )
+        timeline = Timeline(path=os.fspath(path))
+        recorder.begin(() if self._pipeline is None else self._pipeline.runtimes)
+        self._recorder = recorder
+        try:
+            yield timeline
+        finally:
+            self._recorder = None
+            record = recorder.end()
+        finish_timeline(timeline, record, self._document)
 
     def accumulate(self, inputs: tuple[Any, ...], target: Any) -> torch.Tensor:
         """Run the passes of a step without a pipeline: gradients are those of the mean over micro-batches."""
@@ -127,12 +175,23 @@ class DistributedTraining:
         for number, part in enumerate(rows):
             last = number == len(rows) - 1
             with self._sync(stage.run, last=last):
-                output = stage.run(*self._moved(take_rows(inputs, part), stage))
-                (expected,) = self._moved(take_rows((target,), part), stage)
-                loss = self._loss(output, expected)
-                (loss / len(rows)).backward()
+                with self._pass(number, "forward"):
+                    output = stage.run(*self._moved(take_rows(inputs, part), stage))
+                    (expected,) = self._moved(take_rows((target,), part), stage)
+                    loss = self._loss(output, expected)
+                with self._pass(number, "backward"):
+                    (loss / len(rows)).backward()
             total = total + loss.detach() / len(rows)
         return self._mean(total)
+
+    @property
+    def modules(self) -> list[torch.nn.Module]:
+        """This rank's modules, one for each stage: with the user's own names where there is no pipeline."""
+        return [stage.bare for stage in self._stages]
+
+    def named_tensors(self) -> list[tuple[str, torch.Tensor]]:
+        """The parameters and buffers that this rank holds a part of, by the names in the user's module."""
+        return list(self._held)
 
     def save(self) -> None:
         """Save now and wait; all ranks call it. Without a place to save to it does nothing."""
@@ -202,6 +261,11 @@ class DistributedTraining:
             total += torch.stack(losses).mean().detach()
         dist.all_reduce(total, group=pipeline.group)
         return self._mean(total)
+
+    def _pass(self, micro_batch: int, kind: PassKind) -> AbstractContextManager[None]:
+        if self._recorder is None:
+            return nullcontext()
+        return self._recorder.stage_pass(0, micro_batch, kind)
 
     def _mean(self, loss: Any) -> torch.Tensor:
         import torch.distributed as dist

@@ -6,12 +6,12 @@ import json
 import math
 import random
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_training.agent import reporter
+from airflow_training.agent.order import Order
 from airflow_training.agent.progress_tail import MOST_POINTS, NewestProgress, merge_points
 from airflow_training.runtimes.progress import progress_of
 
@@ -136,7 +136,7 @@ def posted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any] | None]:
 def a_reporter(path: Path, **order: str) -> reporter.Reporter:
     fields = {"progress_file": str(path), "progress_url": "", "progress_uri": "", **order}
     return reporter.Reporter(
-        SimpleNamespace(**fields),  # type: ignore[arg-type]  # only what it reads
+        Order(**fields),
         "",
         0,
         [],

@@ -466,3 +466,42 @@ def test_a_plan_is_drawn(typed, question, name, begins):
     done = typed("plan", "search", *question, "-c", "pp=4", "--plot", name)
     assert done.code == 0, done.stderr
     assert Path(name).read_bytes().startswith(begins)
+
+
+IGNORING = """
+import json, os, time
+for step in range(3):
+    with open(os.environ["TRAINING_PROGRESS_FILE"], "a") as file:
+        file.write(json.dumps({"step": step + 1, "time": time.time()}) + "\\n")
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(("text", "warned"), [("", True), ("print(os.environ['TP_SIZE'])", False)])
+def test_a_script_that_ignores_its_plan_is_noticed_and_one_that_reads_it_is_not(
+    command, home, text, warned
+):
+    Path("train.py").write_text(IGNORING + text)
+    path = job_file(
+        Path("job.yaml"),
+        ("master", 1),
+        ("worker", 1),
+        framework="pytorch",
+        command=["python", "train.py"],
+        runtime={"name": "local"},
+        plan={"model": TINY, "globalBatch": 16, "constraints": {"devices": 2, "tp": 2}},
+    )
+    done = command("run", str(path), "--run-id", "one", "-o", "json")
+    assert done.code == 0, done.stderr
+    found = [
+        each
+        for each in command("events", "one", "-o", "json").json["events"]
+        if each["reason"] == "PlanNotApplied"
+    ]
+    assert bool(found) is warned
+    if warned:
+        [event] = found
+        assert event["level"] == "warning"
+        assert event["data"] == {"plan": done.json["plan"]["id"]}
+        assert "the plan wants tp 2" in event["message"]
+        assert "nothing in the 1 file of its script names" in event["message"]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from airflow_training.admission.plan.engine import engine_document
 from airflow_training.admission.plan.sizes import Sizes
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.plan import Plan
@@ -120,6 +121,7 @@ def make_job_plan(
     replicas = sizes.replicas(best.strategy.devices) if "replicas" in plan.apply else {}
     found = answer_document(answer)
     first, *others = found["plans"]
+    first = {**first, **engine_document(plan)}
     env: dict[str, str] = {}
     advice: dict[str, str] = {}
     files: dict[str, str] = {}

@@ -9,6 +9,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.admission.plan.cluster import Nodes, cluster_of
+from airflow_training.admission.plan.engine import (
+    engine_problems,
+    execution_problems,
+    is_engine,
+)
 from airflow_training.admission.plan.history import NO_HISTORY, History, pricing_of
 from airflow_training.admission.plan.job_plan import JobPlan, make_job_plan
 from airflow_training.admission.plan.sizes import Sizes, sizes_of
@@ -17,6 +22,7 @@ from airflow_training.documents.plan import Objective, Plan
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import PlanCapacity
 from airflow_training.errors import InputError, Problem
+from airflow_training.planning.answers.report import answer_document
 from airflow_training.planning.search import objectives
 from airflow_training.planning.search import search as search_plan
 from airflow_training.planning.search.constraints import Constraints
@@ -24,7 +30,7 @@ from airflow_training.planning.search.constraints import parse as constraints_of
 from airflow_training.planning.search.pricing import Pricing
 from airflow_training.planning.sources.calibration import chosen_constants
 from airflow_training.planning.sources.models import is_reference, read_model
-from airflow_training.planning.view.plan import Workload
+from airflow_training.planning.view.plan import SearchResult, Workload
 from airflow_training.settings import load_settings
 
 if TYPE_CHECKING:
@@ -102,6 +108,8 @@ def plan_for_request(plan: Plan, question: PlanRequest) -> JobPlan:
     except InputError as error:
         raise InputError(problems=[as_job_problem(problem) for problem in error.problems]) from None
     answer = replace(answer, seconds=time.perf_counter() - started)
+    if is_engine(plan):
+        answer = _carried_out(answer)
     return make_job_plan(
         answer,
         plan=plan,
@@ -111,6 +119,25 @@ def plan_for_request(plan: Plan, question: PlanRequest) -> JobPlan:
         measurements=question.measurements,
         capacity=question.capacity,
         warnings=question.warnings,
+    )
+
+
+def _carried_out(answer: SearchResult) -> SearchResult:
+    """Put the plans that our runner carries out first; raises InputError where it carries out none."""
+    reasons = [execution_problems(document) for document in answer_document(answer)["plans"]]
+    if all(reasons):
+        raise InputError.of(
+            code="not_supported",
+            field="spec.plan.apply",
+            value="engine",
+            message=f"engine carries out none of the {len(reasons)} best plans: {reasons[0][0]}",
+            hint="exclude it by constraints",
+        )
+    order = sorted(range(len(reasons)), key=lambda place: bool(reasons[place]))
+    return replace(
+        answer,
+        plans=[answer.plans[place] for place in order],
+        placement=[answer.placement[place] for place in order],
     )
 
 
@@ -146,7 +173,7 @@ def check_plan(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     given.pop("global_batch", None)
     _or_mistakes(mistakes, lambda: constraints_of(given, where="spec.plan.constraints"))
     _or_mistakes(mistakes, lambda: sizes_of(job, resolved))
-    return mistakes
+    return [*mistakes, *engine_problems(job, resolved)]
 
 
 def _nobody(_: ResolvedJob) -> Machines:
@@ -161,7 +188,9 @@ def make_plan_request(
     Raises InputError with every mistake, and as `nodes` and `history` do.
     """
     plan = job.spec.plan
-    mistakes: list[Problem] = []
+    mistakes: list[Problem] = engine_problems(job, resolved)
+    if mistakes:  # before the user's Python is called
+        raise InputError(problems=mistakes)
     view = _or_mistakes(mistakes, lambda: _view(plan, resolved))
     found = _or_mistakes(
         mistakes, lambda: cluster_of(plan.cluster, resolved, nodes=nodes, history=history)
@@ -173,6 +202,8 @@ def make_plan_request(
     given = _snake(plan.constraints)
     batch = plan.global_batch or given.pop("global_batch", None)
     given.pop("global_batch", None)
+    if is_engine(plan):
+        given |= {"cp": 1, "ep": 1}
     if view is None or found is None or objective is None:
         raise InputError(problems=mistakes)
     cluster = found.view

@@ -1,0 +1,90 @@
+"""One rank of a training that is compared: `python -m airflow_training.alignment.rank_program ORDER`.
+
+The order is a JSON file: `engine`, `strategy`, `steps`, `folder`, `world`. `RANK` says which rank this is; one process alone is the
+serial program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from airflow_training.alignment.comparing import serial_plan
+from airflow_training.alignment.recording import TrainingRecorder
+from airflow_training.errors import InputError
+from airflow_training.execution.distributing import distribute
+from airflow_training.execution.engine_settings import (
+    EngineSettings,
+    load_functions,
+    make_model,
+    make_samples,
+    seed_generators,
+)
+from airflow_training.execution.execution_plan import plan_of
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Train the first steps and write down what was computed; end with 2 where that cannot be."""
+    order = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    folder = Path(order["folder"])
+    try:
+        record_steps(order, folder)
+    except InputError as error:
+        problems = [
+            {"code": each.code, "field": each.field, "message": each.message, "hint": each.hint}
+            for each in error.problems
+        ]
+        world, rank = os.environ["WORLD_SIZE"], os.environ["RANK"]
+        (folder / f"refused-{world}-{rank}.json").write_text(json.dumps(problems))
+        raise SystemExit(2) from None
+
+
+def record_steps(order: dict[str, object], folder: Path) -> None:
+    """Train as an order says."""
+    import torch
+    import torch.distributed as dist
+    from torch.utils.data import default_collate
+
+    torch.set_num_threads(1)  # the order of sums on one device does not depend on its cores
+    world, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+    engine = EngineSettings(**order["engine"])  # type: ignore[arg-type]  # its own program wrote it
+    plan = plan_of(order)
+    if world == 1:
+        plan = serial_plan(plan)
+    else:
+        meeting = f"file://{folder}/meeting"
+        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
+    functions = load_functions(engine)
+    seed_generators(engine.seed)
+    model = make_model(engine, functions)
+    samples = make_samples(engine, functions, plan)
+
+    def batch(step: int) -> object:
+        first = step * plan.global_batch
+        return default_collate(
+            [samples[number % len(samples)] for number in range(first, first + plan.global_batch)]
+        )
+
+    training = distribute(
+        model,
+        loss=functions.loss,
+        optimizer=functions.optimizer,
+        example=batch(0),
+        plan=plan,
+        randomness="refuse",
+    )
+    name = "serial" if world == 1 else "split"
+    recorder = TrainingRecorder(training, folder / name, rank=rank)
+    for step in range(int(order["steps"])):  # type: ignore[call-overload]  # as above
+        recorder.step(batch(step))
+    if world > 1:
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

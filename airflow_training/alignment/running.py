@@ -1,0 +1,122 @@
+"""Starts the serial program and the ranks of the split one on this machine, and compares what they wrote down."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from airflow_training.alignment.comparing import AlignmentReport, compare_runs, replicas_of
+from airflow_training.errors import InputError, Problem, TrainingError
+from airflow_training.execution.execution_plan import plan_of
+
+__all__ = ["align"]
+
+_PROGRAM = "airflow_training.alignment.rank_program"
+_LOOK_SECONDS = 0.05
+_REFUSED = 2
+"""Exit code of a rank that refuses plan or module."""
+
+
+def align(
+    engine: Mapping[str, Any],
+    strategy: Mapping[str, Any],
+    *,
+    steps: int,
+    folder: str | os.PathLike[str] | None = None,
+) -> AlignmentReport:
+    """Train a few steps on one process and, by a plan, on as many as it has ranks; compare all tensors.
+
+    Args:
+        engine: fields of `EngineSettings`: the user's module and its functions.
+        strategy: as in a plan's file.
+        steps: how many to compare.
+        folder: where tensors are written to: about twice what a step computes, for each step; by default one that goes.
+
+    Raises:
+        InputError: plan and module do not go together.
+        TrainingError: a process died; with the end of what it printed.
+
+    """
+    plan = plan_of({"strategy": dict(strategy)})
+    if plan.recompute != "none":
+        raise InputError.of(
+            code="BadPlan",
+            field="strategy.recompute",
+            value=plan.recompute,
+            message="what is computed twice cannot be compared by operators",
+            allowed=("none",),
+        )
+    if plan.devices == 1:
+        raise InputError.of(
+            code="BadPlan", field="strategy", message="a plan of one device is the serial training"
+        )
+    with tempfile.TemporaryDirectory(prefix="align-") as scratch:
+        place = Path(folder or scratch).resolve()
+        place.mkdir(parents=True, exist_ok=True)
+        order = place / "order.json"
+        document = {"engine": dict(engine), "strategy": dict(strategy), "steps": steps}
+        order.write_text(json.dumps({**document, "folder": str(place)}))
+        (place / "meeting").unlink(missing_ok=True)
+        for world in (1, plan.devices):
+            _run(order, place, world=world)
+        return compare_runs(
+            place / "serial",
+            place / "split",
+            plan=plan,
+            steps=steps,
+            replicas=replicas_of(plan),
+        )
+
+
+def _run(order: Path, place: Path, *, world: int) -> None:
+    """Run all ranks; where one fails, end the others, and raise what it said."""
+    logs = [place / f"log-{world}-{rank}.txt" for rank in range(world)]
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank, log in enumerate(logs):
+            environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world)}
+            environment["OMP_NUM_THREADS"] = "1"
+            environment.pop("PLAN_FILE", None)
+            with log.open("wb") as output:
+                processes.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", _PROGRAM, str(order)],
+                        env=environment,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                    )
+                )
+        while any(each.poll() is None for each in processes):
+            if any(each.returncode for each in processes):
+                break
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        for each in processes:
+            if each.poll() is None:
+                each.terminate()
+        for each in processes:
+            each.wait()
+    _raise_failure(place, processes, logs, world=world)
+
+
+def _raise_failure(
+    place: Path, processes: list[subprocess.Popen[bytes]], logs: list[Path], *, world: int
+) -> None:
+    for rank, process in enumerate(processes):
+        refused = place / f"refused-{world}-{rank}.json"
+        if process.returncode == _REFUSED and refused.exists():
+            raise InputError(problems=[Problem(**each) for each in json.loads(refused.read_text())])
+    failed = [rank for rank, each in enumerate(processes) if (each.returncode or 0) > 0]
+    failed += [rank for rank, each in enumerate(processes) if (each.returncode or 0) < 0]
+    if failed:
+        said = logs[failed[0]].read_text(errors="replace").strip().splitlines()[-15:]
+        name = "the serial program" if world == 1 else f"rank {failed[0]}"
+        code = processes[failed[0]].returncode
+        raise TrainingError(f"{name} ended with {code}:\n" + "\n".join(said))

@@ -1,0 +1,118 @@
+"""`align`: whether a split training equals the serial one, operator by operator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from airflow_training.cli.output import fail, next_step, note, print_json, print_table
+from airflow_training.errors import InputError
+
+__all__ = ["align"]
+
+
+def align(
+    model: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="Makes the module.")],
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A plan's file, as PLAN_FILE names it.")
+    ] = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option("--split", "-s", metavar="KEY=VALUE", help="tp=2, dp=2, zero=1, ..."),
+    ] = None,
+    global_batch: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Samples per step.")
+    ] = None,
+    micro_batch: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Samples of one replica and pass.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="How many steps to compare.")] = 3,
+    precision: Annotated[str, typer.Option(help="fp64, fp32 or bf16.")] = "fp64",
+    loss: Annotated[str, typer.Option(help="Function of the same module.")] = "loss",
+    optimizer: Annotated[str, typer.Option(help="Function of the same module.")] = "optimizer",
+    data: Annotated[str, typer.Option(help="Function of the same module.")] = "data",
+    seed: Annotated[int, typer.Option(help="Of weights and data.")] = 0,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="table|json")] = "table",
+) -> None:
+    """Train on one process and by a plan, on the same data from the same weights, and compare.
+
+    Exit code 0: equal but for rounding; 1: not.
+    """
+    from airflow_training.alignment.comparing import report_document
+    from airflow_training.alignment.running import align as compare
+
+    strategy = _strategy(plan, split or [], global_batch, micro_batch, precision)
+    if output not in ("table", "json"):
+        raise fail("--output", "is neither", value=output, allowed=("table", "json"))
+    engine = {"model": model, "loss": loss, "optimizer": optimizer, "data": data, "seed": seed}
+    report = compare(engine, strategy, steps=steps)
+    if output == "json":
+        print_json(report_document(report))
+    else:
+        rows = [
+            [each.kind, each.compared, each.left_out, each.diverged, f"{each.largest:.1e}"]
+            for each in report.kinds
+        ]
+        print_table(["tensors", "compared", "left out", "diverged", "largest difference"], rows)
+        for line in report.notes:
+            note(line)
+        _tell(report)
+        words = (
+            ["run", "job.yaml"] if report.equal else ["align", model, "--steps", "1", "-o", "json"]
+        )
+        next_step(*words)
+    raise typer.Exit(0 if report.equal else 1)
+
+
+def _strategy(
+    plan: Path | None,
+    split: list[str],
+    global_batch: int | None,
+    micro_batch: int | None,
+    precision: str,
+) -> dict[str, Any]:
+    from airflow_training.cli.plan_questions import pairs
+
+    strategy: dict[str, Any] = {}
+    if plan is not None:
+        try:
+            document = json.loads(plan.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise fail("--plan", f"cannot be read: {error}", value=str(plan)) from None
+        strategy = dict(document.get("strategy") or {}) if isinstance(document, dict) else {}
+    elif not split:
+        raise fail("--plan", "is required, or --split", code="missing")
+    strategy |= pairs("--split", split)
+    sizes = {"global_batch": global_batch, "micro_batch": micro_batch}
+    strategy |= {key: value for key, value in sizes.items() if value is not None}
+    absent = [key for key in sizes if key not in strategy]
+    if absent:
+        raise InputError(
+            problems=[
+                problem
+                for key in absent
+                for problem in fail(
+                    f"--{key.replace('_', '-')}", "is required without --plan", code="missing"
+                ).problems
+            ]
+        )
+    return {**strategy, "precision": precision}
+
+
+def _tell(report: Any) -> None:
+    first = report.first
+    if first is None:
+        print(f"equal in {report.steps} steps on {report.ranks} ranks")
+        return
+    where = f" {list(first.worst)}" if first.worst else ""
+    print(
+        f"first divergence: {first.kind} of {first.operator}, step {first.step}, rank {first.rank},"
+        f" micro-batch {first.micro_batch}{where}"
+    )
+    print(f"  differs by {first.difference:.1e} of its norm, rounding explains {first.allowed:.1e}")
+    if first.place:
+        print(f"  computed by {first.place}")
+    print(f"  origin: {first.origin}")

@@ -1,0 +1,83 @@
+"""A module that knows nothing of parallelism, trained by its plan as a job, killed in between."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.execution import plain_training
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(540)]
+
+CRASH = """
+class Killed(list):
+    def __getitem__(self, number):
+        taken.append(number)
+        if os.environ["RANK"] == "1" and len(taken) == 16 * 7 and not os.path.exists("killed"):
+            open("killed", "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(number)
+
+taken = []
+"""
+"""Ends one rank, once, by the kernel's own means, while all train step six."""
+
+
+def test_a_plan_trains_a_plain_module_on_four_ranks_and_goes_on_after_a_kill(command, home):
+    source = Path(plain_training.__file__).read_text()
+    source = source.replace("def data()", f"import os, signal\n{CRASH}\ndef data()", 1)
+    source = source.replace(
+        "return [\n        (torch.randn", "return Killed(\n        (torch.randn", 1
+    )
+    source = source.replace("for _ in range(SAMPLES)\n    ]", "for _ in range(SAMPLES)\n    )", 1)
+    Path("train.py").write_text(source)
+    assert "Killed(" in source
+    root = str(Path(__file__).resolve().parents[2])
+    document = {
+        "apiVersion": "airflow-training/v1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "plain"},
+        "spec": {
+            "framework": "pytorch",
+            "runtime": {"name": "local"},
+            "roles": [{"name": "master"}, {"name": "worker", "replicas": 3}],
+            "env": [
+                {"name": "PYTHONPATH", "value": root},
+                {"name": "OMP_NUM_THREADS", "value": "1"},
+            ],
+            "restart": {"backoff": {"initialSeconds": 0.05}},
+            "checkpoint": {"uri": "ckpt", "everySteps": 4},
+            "output": {"uri": "trained"},
+            "plan": {
+                "model": "train:example",
+                "cluster": "request",
+                "globalBatch": 16,
+                "replan": "Never",
+                "constraints": {"devices": 4, "pp": 2, "dp": 2, "micro_batch": 2},
+                "apply": ["replicas", "env", "microBatch", "engine"],
+                "engine": {"epochs": 3, "seed": 5, "precision": "fp64"},
+            },
+        },
+    }
+    Path("job.yaml").write_text(yaml.safe_dump(document))
+    done = command("run", "job.yaml", "--run-id", "one", "-o", "json")
+    assert done.code == 0, done.stderr
+    assert Path("killed").exists()
+    assert "going on after step 4" in command("logs", "show", "one", "--role", "master").stdout
+
+    import torch
+
+    weights = torch.load("trained/model.pt", weights_only=True)
+    loss, serial = plain_training.train_serially(seed=5, epochs=3, micro_batch=4)
+    assert weights.keys() == serial.keys()
+    for name, tensor in serial.items():
+        assert float((weights[name] - tensor).norm() / tensor.norm()) <= 1e-10, name
+    shown = command("status", "one").stdout
+    assert "step 12/12" in shown
+    assert f"loss {loss:.4g}" in shown, shown
+    assert os.environ.get("RANK") is None
+    shutil.rmtree("ckpt")

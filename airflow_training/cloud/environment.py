@@ -19,7 +19,7 @@ from airflow_training.environments import (
 from airflow_training.environments.cache import cached_digests, default_folder
 from airflow_training.errors import InputError
 
-__all__ = ["match_environment", "prepare_environment", "record_environment"]
+__all__ = ["match_environment", "prepare_environment", "read_record", "record_environment"]
 
 
 def record_environment(root: Path) -> bytes:
@@ -27,15 +27,19 @@ def record_environment(root: Path) -> bytes:
     return json.dumps(record(root=root).to_json(), sort_keys=True).encode()
 
 
-def match_environment(document: bytes) -> Match:
-    """What of this machine a program of that record runs in; raises InputError with each difference."""
+def read_record(document: bytes) -> PythonEnvironment:
+    """The record that `record_environment` made; raises InputError for anything else."""
     try:
-        wanted = PythonEnvironment.from_json(json.loads(document))
+        return PythonEnvironment.from_json(json.loads(document))
     except ValueError:
         raise InputError.of(
             code="wrong_type", field="environment", message="is no record of an environment"
         ) from None
-    return match(wanted, _catalogue(), cached_digests(default_folder()))
+
+
+def match_environment(document: bytes) -> Match:
+    """What of this machine a program of that record runs in; raises InputError with each difference."""
+    return match(read_record(document), _catalogue(), cached_digests(default_folder()))
 
 
 def prepare_environment(found: Match) -> PreparedEnvironment:

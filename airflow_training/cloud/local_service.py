@@ -1,4 +1,4 @@
-"""The service of the target `here`: a process that is started first, so that it imports while the client captures."""
+"""A service of this machine: a process that is started first, so that it imports while the client captures."""
 
 from __future__ import annotations
 
@@ -18,15 +18,21 @@ _EXIT_REFUSED = 2
 
 
 class LocalService:
-    """The service of the target `here`: a process of this machine that ends with this one.
+    """The service of the target `here`, or of one without a service: a process that ends with this one.
 
     What it starts goes on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, target: str = "") -> None:
+        """`target`: a name of `targets`, whose settings say where runs go; empty: this machine."""
         self.key = secrets.token_urlsafe(32)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "airflow_training.cloud.service.serving"],
+            [
+                sys.executable,
+                "-m",
+                "airflow_training.cloud.service.serving",
+                *filter(None, [target]),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

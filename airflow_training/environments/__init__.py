@@ -7,7 +7,7 @@ from airflow_training.environments.building import PreparedEnvironment, prepare
 from airflow_training.environments.catalogue import EnvironmentCatalogue, catalogue_here
 from airflow_training.environments.matching import Match, match
 from airflow_training.environments.model import PythonEnvironment
-from airflow_training.environments.recording import project_python, record
+from airflow_training.environments.recording import project_python, record, scan_program
 
 __all__ = [
     "EnvironmentCatalogue",
@@ -19,4 +19,5 @@ __all__ = [
     "prepare",
     "project_python",
     "record",
+    "scan_program",
 ]

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -18,9 +19,12 @@ from airflow_training.cloud.protocol import problems_to_json
 from airflow_training.cloud.service.account_admission import AccountAdmission
 from airflow_training.cloud.service.admission import Admission, KeyAdmission
 from airflow_training.cloud.service.app import cloud_app
+from airflow_training.cloud.service.image_records import catalogue_of
 from airflow_training.cloud.service.launching import ProcessLauncher
+from airflow_training.cloud.service.storage_place import StoragePlace
 from airflow_training.cloud.service.submissions import Submissions
-from airflow_training.cloud.targets import cloud_folder
+from airflow_training.cloud.target_settings import TargetSettings
+from airflow_training.cloud.targets import cloud_folder, find_target
 from airflow_training.errors import InputError
 from airflow_training.state.store import open_store
 
@@ -37,8 +41,17 @@ def admission_of(key: str) -> tuple[Admission, bool]:
     return KeyAdmission(key, account="service"), False
 
 
-def make_service(folder: Path, admission: Admission, *, same_machine: bool) -> ASGIApp:
-    """The app over the store of the settings, with its content in a folder; raises InputError."""
+def make_service(
+    folder: Path,
+    admission: Admission,
+    *,
+    same_machine: bool,
+    settings: TargetSettings | None = None,
+) -> ASGIApp:
+    """The app over the store of the settings, with its content in a folder; raises InputError.
+
+    `settings`: where its runs go, else to folders of this machine. An image is asked first what it has.
+    """
     open_store()  # says now what is wrong with it
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -50,7 +63,13 @@ def make_service(folder: Path, admission: Admission, *, same_machine: bool) -> A
             value=str(folder),
             message=f"{folder} cannot be written: {error.strerror}",
         ) from None
-    submissions = Submissions(folder, admission, ProcessLauncher(), same_machine=same_machine)
+    place = None
+    if settings is not None:
+        catalogue = catalogue_of(settings, folder / "images")
+        place = partial(StoragePlace, settings, catalogue)
+    submissions = Submissions(
+        folder, admission, ProcessLauncher(), same_machine=same_machine, place=place
+    )
     return cloud_app(submissions, admission)
 
 
@@ -66,12 +85,16 @@ def main() -> None:
     """Serve whoever has started this process, until its end of our standard input closes.
 
     It says the port on standard output, or what is wrong with the settings, and is given the key in the
-    first line of the input.
+    first line of the input. An argument names the target whose settings say where runs go.
     """
     key = sys.stdin.readline().strip()
     admission = KeyAdmission(key, account=_user())
+    folder, settings = cloud_folder() / "service", None
     try:
-        app = make_service(cloud_folder() / "service", admission, same_machine=True)
+        for name in sys.argv[1:]:
+            folder = cloud_folder() / "direct" / name
+            settings = TargetSettings.from_json(find_target(name).settings, field="")
+        app = make_service(folder, admission, same_machine=settings is None, settings=settings)
     except InputError as error:
         json.dump(problems_to_json("service", error.problems), sys.stdout)
         sys.exit(2)

@@ -8,14 +8,12 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from airflow_training.builtin_runtimes import HERE
 from airflow_training.capture.model import Tree
-from airflow_training.cloud.environment import match_environment, prepare_environment
 from airflow_training.cloud.protocol import (
     MissingContent,
     SubmissionAnswer,
@@ -26,9 +24,9 @@ from airflow_training.cloud.protocol import (
 )
 from airflow_training.cloud.service.admission import Admission
 from airflow_training.cloud.service.content import ContentFolder, PackWriter, digest_of
-from airflow_training.cloud.service.jobs import job_document
 from airflow_training.cloud.service.launching import run_key
-from airflow_training.cloud.service.layout import check_tree, lay_out
+from airflow_training.cloud.service.layout import check_tree
+from airflow_training.cloud.service.places import FolderPlace, RunPlace
 from airflow_training.control.model import Event
 from airflow_training.environments import Match, PreparedEnvironment
 from airflow_training.errors import InputError
@@ -75,14 +73,24 @@ class Submissions:
     """All submissions of a folder. Several processes may use it at once."""
 
     def __init__(
-        self, folder: Path, admission: Admission, launcher: RunLauncher, *, same_machine: bool
+        self,
+        folder: Path,
+        admission: Admission,
+        launcher: RunLauncher,
+        *,
+        same_machine: bool,
+        place: Callable[[ContentFolder], RunPlace] | None = None,
     ) -> None:
-        """`same_machine`: only this machine's user submits, whose data is here."""
+        """`same_machine`: only this machine's user submits, whose data is here.
+
+        `place`: where runs are, which is given the content; None: in folders of this machine.
+        """
         self._folder = folder
         self._admission = admission
         self._launcher = launcher
-        self._same_machine = same_machine
         self.content = ContentFolder(folder / "content")
+        here = FolderPlace(folder / "runs", self.content, same_machine=same_machine)
+        self.place: RunPlace = here if place is None else place(self.content)
         self._manifests: dict[str, TreeManifest] = {}
 
     def submit(self, account: str, request: SubmissionRequest) -> SubmissionAnswer:
@@ -101,8 +109,9 @@ class Submissions:
         started = known is not None and known.started
         grant = None
         if not started:
+            self.place.check(request)
             self._launcher.check(
-                self._job(request, interpreter="python", folder=self._run_folder(run_id)),
+                self.place.job(request, run_id),
                 run_id=run_id,
                 folder=self._folder,
                 by=account,
@@ -161,11 +170,11 @@ class Submissions:
                 )
             if not known.started:
                 self._verify(request, manifest)
-                lay_out(manifest, folder, self.content, link_data=self._same_machine)
-            ready = prepare_environment(found)
+                self.place.lay_out(manifest, known.run_id)
+            ready = self.place.prepare(found)
             self._admission.attach(account, submission, run_key(known.run_id).uid)
             self._launcher.begin(
-                self._job(request, interpreter=str(ready.python), folder=folder),
+                self.place.job(request, known.run_id, found=found, ready=ready),
                 run_id=known.run_id,
                 folder=folder,
                 state_folder=state_folder,
@@ -184,13 +193,13 @@ class Submissions:
             self.content.end_submission(submission)
         return known.run_id
 
-    def of_run(self, account: str, run_id: str) -> tuple[SubmissionRequest, Path]:
-        """What was submitted as a run, and its folder; raises KeyError for what is not this account's."""
+    def of_run(self, account: str, run_id: str) -> SubmissionRequest:
+        """What was submitted as a run; raises KeyError for what is not this account's."""
         index = self._folder / "runs" / f"{run_id}.json"
         if not _RUN.fullmatch(run_id) or not index.is_file():
             raise KeyError(run_id)
         known = self._known(account, json.loads(index.read_text())["submission"])
-        return known.request, self._run_folder(run_id)
+        return known.request
 
     def run_ids(self, account: str) -> Sequence[str]:
         """The runs of an account that were started here."""
@@ -211,17 +220,12 @@ class Submissions:
                 allowed=[request.tree_digest],
             )
 
-    def _job(
-        self, request: SubmissionRequest, *, interpreter: str, folder: Path
-    ) -> Mapping[str, Any]:
-        return job_document(request, interpreter=interpreter, folder=folder, runtime=HERE)
-
     def _environment(self, request: SubmissionRequest) -> Match | None:
         """What it runs in; None while its record is missing. Raises InputError with the difference."""
         record = self._document(request.environment)
         if record is None:
             return None
-        return match_environment(record)
+        return self.place.match(record)
 
     def _missing(self, submission: str, request: SubmissionRequest) -> Sequence[MissingContent]:
         """What has to come next: first what describes the content, then the content."""

@@ -120,8 +120,8 @@ def settings_at(address: str, given: Mapping[str, Any]) -> TargetSettings:
     Raises InputError.
     """
     name, _, rest = address.partition(":")
-    connection, _, namespace = rest.rpartition("/")
-    if not is_runtime(name) or not namespace:
+    connection, slash, namespace = rest.rpartition("/")
+    if not is_runtime(name) or not slash or not namespace:
         raise InputError.of(
             code="not_allowed",
             field="URL",

@@ -84,14 +84,21 @@ class CodeSetup:
         os.close(write)
 
     def _lay_out(self) -> None:
-        for wait in (*_WAITS_SECONDS, None):
-            try:
-                lay_out_code(self._code["uri"], self._code["digest"], self._folder)
+        for wait in _WAITS_SECONDS:
+            if self._is_laid_out():
                 return
-            except Exception as error:
-                if wait is None or isinstance(error, TreeError) or not may_pass(error):
-                    raise
-                time.sleep(wait)
+            time.sleep(wait)
+        lay_out_code(self._code["uri"], self._code["digest"], self._folder)
+
+    def _is_laid_out(self) -> bool:
+        """Try it; False where the storage may only be away for a moment."""
+        try:
+            lay_out_code(self._code["uri"], self._code["digest"], self._folder)
+        except Exception as error:
+            if isinstance(error, TreeError) or not may_pass(error):
+                raise
+            return False
+        return True
 
     def _install(self) -> None:
         """Install what the image lacks beside the tree, each package as the job names it and nothing else."""

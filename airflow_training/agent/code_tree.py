@@ -122,7 +122,7 @@ def _mark(info: os.stat_result) -> list[int]:
 def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Yield all below a folder that is no folder itself, links as links."""
     for here, folders, names in os.walk(str(folder)):
-        for name in (*names, *(each for each in folders if os.path.islink(f"{here}/{each}"))):
+        for name in (*names, *(each for each in folders if Path(here, each).is_symlink())):
             path = os.path.join(here, name)  # noqa: PTH118  # `os.walk` speaks text
             with contextlib.suppress(OSError):  # it went meanwhile
                 yield os.path.relpath(path, str(folder)), os.lstat(path)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from airflow_training.admission.check import check_text
 from airflow_training.agent.code_setup import changes_to_upload
 from airflow_training.agent.code_tree import lay_out_code
 from airflow_training.agent.upload import upload
-from airflow_training.admission.check import check_text
 from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.service.storage_place import StoragePlace
 from airflow_training.cloud.service.submissions import Submissions

@@ -111,6 +111,23 @@ def test_what_the_run_wrote_comes_from_the_storage(tmp_path, project):
         client.download(run, "trees", to=tmp_path / "other")
 
 
+def test_a_run_that_lists_what_is_not_its_own_shows_nothing_of_it(tmp_path, project):
+    service = StorageService(tmp_path / "service")
+    client = service.client()
+    run = submit(client, captured(project), target="office").run_id
+    (tmp_path / "model.pt").write_bytes(b"somebody else's")
+    listed = Path(service.storage, "runs", run, "code.json")
+    listed.parent.mkdir(parents=True)
+    rows = [
+        {"path": path, "size": 15, "sha256": "0" * 64}
+        for path in ("project/../../../../../../model.pt", "../model.pt", "/model.pt")
+    ]
+    listed.write_text(json.dumps({"files": rows}))
+    assert client.result(run)["files"] == []
+    with pytest.raises(KeyError):
+        service.submissions.place.output(run, "../../../../../../model.pt", start=0)
+
+
 def test_a_content_damaged_at_the_service_is_sent_again(tmp_path, project, monkeypatch):
     service = StorageService(tmp_path / "service")
     sent = captured(project)
@@ -145,7 +162,7 @@ def test_where_nothing_is_installed_a_missing_library_is_refused(tmp_path, proje
     problem = refusal(service.client(), captured(project))
     assert problem.field == "httpx"
     assert "add httpx==" in problem.hint
-    assert not (tmp_path / "service/content/whole").glob("*/") or not service.runs.begun
+    assert not service.runs.begun
 
 
 def test_another_framework_is_refused_and_not_replaced(tmp_path, project, monkeypatch):

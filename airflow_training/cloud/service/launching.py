@@ -54,7 +54,9 @@ class ProcessLauncher:
         events: Sequence[Event],
     ) -> None:
         """See `RunLauncher`."""
-        folder.mkdir(parents=True, exist_ok=True)  # of who drives it, also where the tree lies elsewhere
+        folder.mkdir(
+            parents=True, exist_ok=True
+        )  # of who drives it, also where the tree lies elsewhere
         key, store = run_key(run_id), open_store()
         record = store.run(key.uid)
         if record is None:

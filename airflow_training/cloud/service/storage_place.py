@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -122,11 +123,8 @@ class StoragePlace:
 
     def result(self, request: SubmissionRequest, run_id: str) -> Mapping[str, Any]:
         """See `RunPlace`."""
-        rows = {
-            path.removeprefix("project/"): row
-            for path, row in self._changes(run_id).items()
-            if path.startswith("project/")
-        }
+        changes = self._changes(run_id)
+        rows = {path.removeprefix("project/"): row for path, row in changes.items()}
         chosen = chosen_files(request, [*rows])
         files = [{"path": each, "size": rows[each]["size"], "sha256": rows[each]["sha256"]} for each in chosen]  # fmt: skip
         return {
@@ -147,10 +145,15 @@ class StoragePlace:
         )
 
     def _changes(self, run_id: str) -> Mapping[str, Mapping[str, Any]]:
-        """What a run wrote below its code, by path; empty until it has succeeded."""
+        """What a run wrote below its project, by path; empty until it has succeeded."""
         text = self._storage.read(f"{_output_key(run_id)}/{CHANGES_FILE}")
         rows = json.loads(text)["files"] if text else ()
-        return {row["path"]: row for row in rows}
+        # a run may have written the list itself: it names nothing outside of what it wrote
+        return {
+            row["path"]: row
+            for row in rows
+            if posixpath.normpath(row["path"]) == row["path"] and row["path"].startswith("project/")
+        }
 
     def _verified(self, sha256: str) -> bytes:
         path = self._content.path(sha256)

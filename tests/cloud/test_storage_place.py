@@ -132,7 +132,7 @@ def test_a_content_damaged_at_the_service_is_sent_again(tmp_path, project, monke
     service = StorageService(tmp_path / "service")
     sent = captured(project)
     put = service.submissions.place.lay_out
-    damaged = []
+    damaged: list[Path] = []
 
     def damage_first(manifest: Any, run_id: str) -> None:
         if not damaged:

@@ -70,6 +70,8 @@ class Rendering:
     """Role -> live addresses, `host:port`."""
     output_dir: str = ""
     """TRAINING_OUTPUT_DIR, as the instance sees it."""
+    code_dir: str = ""
+    """TRAINING_CODE_DIR, as the instance sees it."""
 
     @property
     def role(self) -> ResolvedRole:
@@ -121,6 +123,8 @@ class Rendering:
             "TRAINING_OUTPUT_DIR": self.output_dir,
             "TRAINING_ADDRESS": self._address(place.role, place.index),
         }
+        if job.code:
+            env["TRAINING_CODE_DIR"] = self.code_dir
         data = job.data
         if data.uri:
             env["TRAINING_DATA_URI"] = self.user(data.uri, where="spec.data.uri")

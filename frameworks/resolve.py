@@ -28,6 +28,7 @@ from airflow_training.documents.resolved import (
 )
 from airflow_training.documents.resolved_blocks import (
     ResolvedCheckpoint,
+    ResolvedCode,
     ResolvedData,
     ResolvedLogPattern,
 )
@@ -210,6 +211,7 @@ def _assemble(
         reconcile_seconds=spec.reconcile_seconds,
         suspend=spec.suspend,
         elastic=facts.elastic,
+        code=ResolvedCode.from_document(_document(spec.code)) if spec.code else None,
         data=ResolvedData.from_document(_document(spec.data)),
         checkpoint=ResolvedCheckpoint.from_document(_document(spec.checkpoint))
         if spec.checkpoint

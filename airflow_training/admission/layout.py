@@ -67,7 +67,7 @@ def make_layout(
         base_dir=request.base_dir,
         document=document.raw,
     )
-    problems += _options_problems(adapter, asked)
+    problems += [*_options_problems(adapter, asked), *_code_problems(adapter, asked)]
     goes_to = request.selected_runtime(job)
     if adapter.name == goes_to:
         problems += adapter.refused_names(asked)
@@ -119,6 +119,14 @@ def _options_problems(adapter: Adapter, resolved: ResolvedJob) -> list[Problem]:
     except ValidationError as error:
         return problems_of(error, model=adapter.options, prefix=field)
     return []
+
+
+def _code_problems(adapter: Adapter, resolved: ResolvedJob) -> list[Problem]:
+    """Return what keeps the job's code from being laid out before its commands start."""
+    if resolved.code is None or adapter.capabilities.code:
+        return []
+    message = f"the runtime {adapter.name} lays out no code"
+    return [Problem(code="not_supported", field="spec.code", message=message)]
 
 
 def _prove(

@@ -65,6 +65,8 @@ class AttemptFolder:
         self.progress = path / "progress.jsonl"
         self.environment = path / "environment.jsonl"
         """Written by the agent: the last records of what it has around it; a checkpoint names them."""
+        self.code = path / "code"
+        """Of a job that names its code: laid out by the agent."""
         self.output = path / "output"
         self.predictions = path / "predictions"
         self.spec = self.control / "spec.json"

@@ -51,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _import_what_may_be_needed() -> None:
     """Import what agents use late or seldom: the archive that holds it may be deleted meanwhile."""
+    import airflow_training.agent.code_setup
     import airflow_training.agent.devices
     import airflow_training.agent.environment
     import airflow_training.agent.plan_use

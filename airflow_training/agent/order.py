@@ -52,8 +52,8 @@ else:
 
 __all__ = ["ORDER_VARIABLE", "TERMINATION_LOG", "VERSION", "Order", "OrderError", "replace"]
 
-VERSION = 2
-"""Version 0 had no field `version`, and versions before 2 none of predictions; the others mean the same."""
+VERSION = 3
+"""Version 0 had no field `version`, versions before 2 none of predictions, before 3 none of code; the others mean the same."""
 ORDER_VARIABLE = "TRAINING_AGENT_ORDER"
 TERMINATION_LOG = "/dev/termination-log"
 _NONE: Mapping[str, Any] = {}
@@ -94,6 +94,9 @@ class Order:
     """As `files`, written after the release."""
     readiness: Mapping[str, Any] | None = None
     """What has to be there, see `control.hardware`."""
+    code: Mapping[str, Any] | None = None
+    """Tree that is laid out in `code_dir`: `uri`, `digest`, the `packages` to install and the `python` that does; see `code_setup`."""
+    code_dir: str = ""
     watch: str = ""
     """Folder whose content is put back, and then committed."""
     ports: Mapping[str, int] = _NONE

@@ -24,7 +24,7 @@ from airflow_training.agent.reporter import LONGEST_SECONDS, Reporter
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
 __all__ = ["USAGE", "main"]
@@ -179,6 +179,12 @@ class PodAttempt(Attempt):
     def _is_fit(self) -> None:
         super()._is_fit()
         self._start_reporter()
+
+    def _steps_before_command(self) -> Sequence[tuple[str, Callable[[], object]]]:
+        folder = self._order.working_dir
+        if not folder:
+            return ()
+        return ((f"cannot enter the working directory {folder!r}", lambda: os.chdir(folder)),)
 
     def _record(self, phase: str | None = None) -> None:
         super()._record(phase)

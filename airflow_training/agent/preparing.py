@@ -1,4 +1,4 @@
-"""Before a command starts: the look at what it needs, its folder put back, its ports free.
+"""Before a command starts: the look at what it needs, its code laid out, its folder put back, its ports free.
 
 Python 3.8 and newer: it runs inside pods too.
 """
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from airflow_training.agent.code_setup import CodeSetup
     from airflow_training.agent.loop import Loop
     from airflow_training.agent.order import Order
     from airflow_training.agent.preflight import Preflight
@@ -57,6 +58,13 @@ class Preparation:
         self._preflight: Preflight | None = None
         self.ports = HeldPorts(order.ports.values())
         self._ports_until: float | None = None
+        self._setup: CodeSetup | None = None
+        if order.code is not None:
+            from airflow_training.agent.code_setup import CodeSetup
+
+            self._setup = CodeSetup(
+                order.code, Path(order.code_dir), loop=loop, environment=environment, log=log
+            )
         self.companion: Companion | None = None
         if order.watch:
             self.companion = Companion(
@@ -76,7 +84,7 @@ class Preparation:
     def begin(self) -> None:
         """Look at the surroundings first."""
         if self._order.readiness is None:
-            self._restore()
+            self._lay_out()
             return
         from airflow_training.agent.preflight import Preflight
 
@@ -112,9 +120,25 @@ class Preparation:
         self.looked = {"seconds": verdict.seconds, "checks": verdict.checks}
         self.devices = verdict.devices
         if verdict.ready:
-            self._restore()
+            self._lay_out()
         else:
             self._failed(verdict.reason, verdict.message)
+
+    def _lay_out(self) -> None:
+        if self._setup is None:
+            self._restore()
+            return
+        self._waits("")
+        self._setup.start(self._laid_out)
+
+    def _laid_out(self, reason: str, problem: str) -> None:
+        if self._given_up:
+            return
+        if problem:
+            self._say(problem)
+            self._failed(reason, problem)
+        else:
+            self._restore()
 
     def _restore(self) -> None:
         self.is_fit = True

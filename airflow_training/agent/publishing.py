@@ -125,7 +125,13 @@ class Publisher:
                 from airflow_training.agent.upload import fetch_output, upload_patiently
 
                 fetch_output()
-                answer = upload_patiently(Path(self._order.output_dir), uri, say=self._say)
+                changes = {}
+                if self._order.code is not None:
+                    from airflow_training.agent.code_setup import changes_to_upload
+
+                    changes = changes_to_upload(Path(self._order.code_dir))
+                folder = Path(self._order.output_dir)
+                answer = upload_patiently(folder, uri, say=self._say, beside=changes)
             except BaseException as error:  # noqa: BLE001  # whatever the program that fetches it does
                 answer = {"error": f"{uri}: {error!r}"}
             if "error" in answer:

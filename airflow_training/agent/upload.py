@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "local_target",
     "may_pass",
     "put",
+    "remote_storage",
     "upload",
     "upload_patiently",
 ]
@@ -53,6 +54,7 @@ _PASSING = (
 )
 """Words of storages, and of their clients, about what may be better soon."""
 _REFUSING = r"(?i)denied|forbidden|credential|not exist|no ?such|\b40[134]\b"
+_NONE: Mapping[str, Path] = {}
 _BLOCK = 1 << 20
 _TOLD = 5
 
@@ -84,6 +86,11 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
             yield name, path
 
 
+def _all_files(folder: Path, beside: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
+    """Yield (name, path) of what is uploaded, by name."""
+    yield from sorted({**dict(_files(folder)), **beside}.items())
+
+
 def _links_out(folder: Path) -> list[str]:
     """Return the names in a folder that lead to files elsewhere: these are not its own."""
     inside = _place(folder)
@@ -101,15 +108,15 @@ def _place(folder: Path) -> Path:
     return folder.parent.resolve() / folder.name
 
 
-def describe(folder: Path) -> dict[str, Any]:
-    r"""Return `{bytes, digest, files}` of a folder.
+def describe(folder: Path, beside: Mapping[str, Path] = _NONE) -> dict[str, Any]:
+    r"""Return `{bytes, digest, files}` of a folder; `beside`: files of elsewhere that go with it, by name.
 
     The digest is that of the listing `sha256sum` prints for its files by name, so that
     `find . -type f -printf '%P\n' | LC_ALL=C sort | xargs sha256sum | sha256sum` gives it too.
     """
     listing = hashlib.sha256()
     size = count = 0
-    for name, path in _files(folder):
+    for name, path in _all_files(folder, beside):
         digest = hashlib.sha256()
         with path.open("rb") as file:
             while block := file.read(_BLOCK):
@@ -120,8 +127,10 @@ def describe(folder: Path) -> dict[str, Any]:
     return {"bytes": size, "digest": f"sha256:{listing.hexdigest()}", "files": count}
 
 
-def upload(folder: Path, uri: str, *, say: Callable[[str], None]) -> dict[str, Any]:
-    """Copy every file of `folder` below `uri`; return `{uri, bytes, digest, files}`.
+def upload(
+    folder: Path, uri: str, *, say: Callable[[str], None], beside: Mapping[str, Path] = _NONE
+) -> dict[str, Any]:
+    """Copy every file of `folder`, and those `beside` it, below `uri`; return `{uri, bytes, digest, files}`.
 
     Raises whatever the target raises; files that are there and not ours stay. `say` is told of
     links that lead out of the folder: what is behind them is nobody's output.
@@ -130,13 +139,13 @@ def upload(folder: Path, uri: str, *, say: Callable[[str], None]) -> dict[str, A
         names = ", ".join(map(repr, left_out[:_TOLD]))
         more = f" and {len(left_out) - _TOLD} more" if len(left_out) > _TOLD else ""
         say(f"not uploaded, as links lead out of the output folder: {names}{more}")
-    described = describe(folder)
+    described = describe(folder, beside)
     target = local_target(uri)
     if target is None:
-        _upload_remote(folder, uri)
+        _upload_remote(folder, beside, uri)
     else:
         target.mkdir(parents=True, exist_ok=True)
-        for name, path in _files(folder):
+        for name, path in _all_files(folder, beside):
             destination = target / name
             destination.parent.mkdir(parents=True, exist_ok=True)
             partial = destination.with_name(f".{destination.name}.{os.getpid()}.part")
@@ -150,6 +159,7 @@ def upload_patiently(
     uri: str,
     *,
     say: Callable[[str], None],
+    beside: Mapping[str, Path] = _NONE,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Any]:
     """Return the answer of `upload`, tried a few times where the storage may only be away for a moment.
@@ -160,7 +170,7 @@ def upload_patiently(
     while True:
         tries += 1
         try:
-            return upload(folder, uri, say=say)
+            return upload(folder, uri, say=say, beside=beside)
         except BaseException as error:  # noqa: BLE001  # whatever a storage client raises
             if not may_pass(error) or tries > len(_WAITS_SECONDS):
                 often = f" (tried {tries} times)" if tries > 1 else ""
@@ -188,7 +198,7 @@ def put(content: bytes, uri: str) -> None:
     """Write one small file at `uri`; raises whatever the target raises."""
     target = local_target(uri)
     if target is None:
-        filesystem, path = _remote(uri)
+        filesystem, path = remote_storage(uri)
         filesystem.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
         filesystem.pipe_file(path, content)
         return
@@ -198,16 +208,16 @@ def put(content: bytes, uri: str) -> None:
     partial.replace(target)
 
 
-def _upload_remote(folder: Path, uri: str) -> None:
-    filesystem, root = _remote(uri)
-    for name, path in _files(folder):
+def _upload_remote(folder: Path, beside: Mapping[str, Path], uri: str) -> None:
+    filesystem, root = remote_storage(uri)
+    for name, path in _all_files(folder, beside):
         destination = f"{root.rstrip('/')}/{name}"
         filesystem.makedirs(destination.rsplit("/", 1)[0], exist_ok=True)
         filesystem.put_file(str(path), destination)
 
 
-def _remote(uri: str) -> tuple[Any, str]:
-    """Return (file system, path in it)."""
+def remote_storage(uri: str) -> tuple[Any, str]:
+    """Return (file system of fsspec, path in it) of an address."""
     import site
     import sys
 

@@ -186,7 +186,12 @@ def _show(argv: list[str], options: RunOptions, *, target: str, output: OutputFo
 @app.command()
 def login(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
-    url: Annotated[str, typer.Argument(metavar="URL", help="Address of the service.")],
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="ADDRESS", help="Of the service, or RUNTIME:CONTEXT/NAMESPACE without one."
+        ),
+    ],
     key: Annotated[
         str,
         typer.Option(
@@ -196,6 +201,15 @@ def login(
     ] = "",
     username: Annotated[str, typer.Option(help="Of an Airflow; without it, you are asked.")] = "",
     password: Annotated[str, typer.Option(envvar="AIRFLOW_PASSWORD", help="Of the user.")] = "",
+    storage: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Without a service: of code and output.")
+    ] = "",
+    image: Annotated[
+        str, typer.Option(metavar="IMAGE", help="Without a service: what instances run in.")
+    ] = "",
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Without a service: as of `cloud serve`.")
+    ] = None,
 ) -> None:
     """Keep address and key of a target; it is the default from then on.
 
@@ -203,8 +217,18 @@ def login(
     """
     from airflow_training import __version__
     from airflow_training.cloud.client import CloudClient
+    from airflow_training.cloud.target_settings import is_direct
     from airflow_training.cloud.targets import Target, check_target, save_target
 
+    if is_direct(url):
+        _login_directly(name, url, storage=storage, image=image, config=config)
+        return
+    if storage or image or config:
+        raise fail(
+            "--storage" if storage else "--image" if image else "--config",
+            "a service has its own settings",
+            hint="RUNTIME:CONTEXT/NAMESPACE is a target without a service",
+        )
     address = url.rstrip("/")
     check_target(Target(name=name, url=address))
     if not key:
@@ -245,6 +269,34 @@ def _airflow_token(address: str, username: str, password: str) -> str:
         password = typer.prompt("password", hide_input=True, err=True)
     with AirflowApi(address, username=username, password=password) as airflow:
         return airflow.token
+
+
+def _login_directly(
+    name: str, address: str, *, storage: str, image: str, config: Path | None
+) -> None:
+    """Keep a target without a service, once it has answered what its image has."""
+    from airflow_training.cloud.client import connect
+    from airflow_training.cloud.target_settings import read_settings, settings_at
+    from airflow_training.cloud.targets import Target, check_target, forget_target, save_target
+
+    given = {**read_settings(config).to_json()} if config else {}
+    if image:
+        given.pop("images", None)
+    given |= {key: text for key, text in (("storage", storage), ("image", image)) if text}
+    settings = settings_at(address, given)
+    target = Target(name=name, url=address, settings=settings.to_json())
+    check_target(target)
+    if settings.image:
+        note(f"{settings.image} is asked what it has, once")
+    before = save_target(target)
+    try:
+        with connect(target) as client:
+            client.runs()
+    except BaseException:
+        forget_target(name, before)
+        raise
+    print(f"{name} is {address}")
+    next_step("cloud", "run", "train.py")
 
 
 @app.command()
@@ -351,8 +403,12 @@ def serve(
             help="The key of clients; made if not given. Where accounts are kept, their keys do.",
         ),
     ] = "",
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where runs go; without it, to this machine."),
+    ] = None,
 ) -> None:
-    """Take runs from elsewhere and run them on this machine, until interrupted."""
+    """Take runs from elsewhere and run them on this machine, or where a file says, until interrupted."""
     import secrets
     import socket
 
@@ -365,6 +421,7 @@ def serve(
             code="not_supported",
             hint="pip install 'airflow-training[ui]'",
         ) from None
+    from airflow_training.cloud.target_settings import read_settings
     from airflow_training.cloud.targets import cloud_folder
 
     key = token or secrets.token_urlsafe(32)
@@ -375,7 +432,11 @@ def serve(
             "this store keeps accounts, and each user has a key",
             hint="airflow-training accounts key ACCOUNT",
         )
-    service = make_service(cloud_folder() / "served", admission, same_machine=False)
+    settings = read_settings(config) if config else None
+    if settings is not None and settings.image:
+        note(f"{settings.image} is asked what it has, once")
+    folder = cloud_folder() / "served"
+    service = make_service(folder, admission, same_machine=False, settings=settings)
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -25,7 +25,7 @@ from airflow_training.cloud.protocol import (
 from airflow_training.cloud.targets import HERE_NAME, Target
 from airflow_training.errors import InputError, RuntimeUnavailable
 
-__all__ = ["CloudClient", "PrintedBytes", "connect"]
+__all__ = ["CloudClient", "PrintedBytes", "connect", "start_local"]
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _BUILDING = {"timeout": httpx.Timeout(1800.0, connect=10.0).as_dict()}
@@ -261,11 +261,16 @@ class CloudClient:
 
 
 def connect(target: Target, *, local: LocalService | None = None) -> CloudClient:
-    """The client of a target; for this machine, of a service that is started for it, or was: `local`."""
-    if target.name == HERE_NAME:
-        service = local or LocalService()
+    """The client of a target; for what has no service, of one that is started for it, or was: `local`."""
+    if target.name == HERE_NAME or target.is_direct:
+        service = local or start_local(target)
         return CloudClient.at(service.url(), service.key, local=service)
     return CloudClient.at(target.url, target.key)
+
+
+def start_local(target: Target) -> LocalService:
+    """Start the service of this machine that a target needs which has none of its own."""
+    return LocalService(target.name if target.is_direct else "")
 
 
 def _pieces(source: Path | bytes, offset: int) -> Iterator[bytes]:

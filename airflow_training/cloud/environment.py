@@ -18,7 +18,7 @@ from airflow_training.environments import (
 from airflow_training.environments.cache import cached_digests, default_folder
 from airflow_training.errors import InputError
 
-__all__ = ["match_environment", "prepare_environment"]
+__all__ = ["match_environment", "prepare_environment", "read_record"]
 
 
 def match_environment(document: bytes, folder: Path | None = None) -> Match:
@@ -26,13 +26,17 @@ def match_environment(document: bytes, folder: Path | None = None) -> Match:
 
     `folder`: where environments are kept; None: in the cache of this user.
     """
+    return match(read_record(document), _catalogue(), cached_digests(folder or default_folder()))
+
+
+def read_record(document: bytes) -> PythonEnvironment:
+    """A record of an environment as a client sends it; raises InputError for anything else."""
     try:
-        wanted = PythonEnvironment.from_json(json.loads(document))
+        return PythonEnvironment.from_json(json.loads(document))
     except ValueError:
         raise InputError.of(
             code="wrong_type", field="environment", message="is no record of an environment"
         ) from None
-    return match(wanted, _catalogue(), cached_digests(folder or default_folder()))
 
 
 def prepare_environment(found: Match, folder: Path | None = None) -> PreparedEnvironment:

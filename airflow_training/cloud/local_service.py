@@ -1,4 +1,4 @@
-"""The service of the target `here`: one that stays from an earlier command, else a process of its own.
+"""A service of this machine: one that stays from an earlier command, else a process of its own.
 
 It is started first, so that it imports while the client captures.
 """
@@ -28,14 +28,18 @@ _EXIT_REFUSED = 2
 
 
 class LocalService:
-    """The service of this machine, for one client. What it starts goes on.
+    """The service of the target `here`, or of one without a service, for one client. What it starts goes on.
 
     It stays for the next client for `[training] cloud_idle_seconds`; with 0, or where the next one would start it
     under other conditions, it ends with this one.
     """
 
-    def __init__(self) -> None:
-        idle_seconds = load_settings().cloud_idle_seconds
+    def __init__(self, target: str = "") -> None:
+        """`target`: a name of `targets`, whose settings say where runs go; empty: this machine.
+
+        A service for a target ends with its client: nobody knows whether its settings are still those.
+        """
+        idle_seconds = 0 if target else load_settings().cloud_idle_seconds
         conditions = starting_conditions() if idle_seconds > 0 else ""
         found = find_service(conditions) if conditions else None
         self._port = found.port if found is not None else 0
@@ -45,7 +49,12 @@ class LocalService:
             self.key = found.key
             return
         self.key = secrets.token_urlsafe(32)
-        order = {"key": self.key, "conditions": conditions, "idle_seconds": idle_seconds}
+        order = {
+            "key": self.key,
+            "target": target,
+            "conditions": conditions,
+            "idle_seconds": idle_seconds,
+        }
         self._process = _start(json.dumps(order), conditions=conditions)
 
     def url(self) -> str:

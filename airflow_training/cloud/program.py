@@ -10,16 +10,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from airflow_training.cloud.client import CloudClient, connect
+from airflow_training.cloud.client import CloudClient, connect, start_local
 from airflow_training.cloud.data_sharing import start_sharing
 from airflow_training.cloud.following import DetachError, ask_person, follow
 from airflow_training.cloud.journal import known_run
-from airflow_training.cloud.local_service import LocalService
 from airflow_training.cloud.protocol import CloudRunState
 from airflow_training.cloud.returning import bring_back
 from airflow_training.cloud.shared_data import SharedData, describe_shared
 from airflow_training.cloud.submit import RunOptions, prepare, submit
-from airflow_training.cloud.targets import HERE_NAME, find_target
+from airflow_training.cloud.targets import HERE_NAME, find_target, list_targets
 from airflow_training.errors import InputError, TrainingError
 
 __all__ = ["chosen_variables", "follow_to_end", "main_program", "run_program", "send_program"]
@@ -83,13 +82,13 @@ def send_program(
     """Submit, follow, bring the model back; returns the exit code of the run. Raises TrainingError."""
     chosen = find_target(target)
     with contextlib.ExitStack() as stack:
-        local = LocalService() if chosen.name == HERE_NAME else None
+        local = start_local(chosen) if chosen.name == HERE_NAME or chosen.is_direct else None
         if local is not None:
             stack.callback(local.close)
         submission = prepare(argv, options, cwd=Path.cwd(), is_here=chosen.name == HERE_NAME)
         for note in submission.capture.notes:
             say(f"note: {note}")
-        if submission.shared is not None:
+        if submission.shared is not None and not chosen.is_direct:
             _say_shared(submission.shared, target=chosen.name)
         client = stack.enter_context(connect(chosen, local=local))
         submitted = submit(client, submission, target=chosen.name, told=say)
@@ -134,8 +133,13 @@ def follow_to_end(client: CloudClient, run_id: str, *, ranks: Sequence[int]) -> 
             bring_back(client, known, told=say)
             return 0
     else:
-        say(_end_text(state, elsewhere=known is not None and known.target != HERE_NAME))
+        say(_end_text(state, elsewhere=known is not None and _has_service(known.target)))
     return _EXIT_FAILED if state.exit_code is None else state.exit_code
+
+
+def _has_service(target: str) -> bool:
+    """Whether the runs of a target are in a store that is not this machine's."""
+    return any(each.name == target and each.url and not each.is_direct for each in list_targets())
 
 
 def _end_text(state: CloudRunState, *, elsewhere: bool) -> str:

@@ -178,6 +178,8 @@ class SubmissionAnswer:
     estimate: str = ""
     environment: str = ""
     """What it will run in, in words."""
+    reads_data: bool = True
+    """Whether its runs read data that stays where it was sent from."""
 
     def to_json(self) -> Mapping[str, Any]:
         rows = [[each.sha256, each.have] for each in self.missing]

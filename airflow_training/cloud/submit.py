@@ -204,11 +204,16 @@ def _start(
             if text not in said:
                 told(f"{name}: {text}")
                 said.add(text)
+        if request.data and not answer.reads_data and "data" not in said:
+            told(
+                "warning: its runs do not read what stays here; let the script read a storage that both reach"
+            )
+            said.add("data")
         for pack in plan_packs(answer.missing, sizes):
             client.send(answer.id, pack, submission.sources)
         if answer.missing:
             continue
-        if request.data and submission.shared is not None:
+        if request.data and submission.shared is not None and answer.reads_data:
             keep_manifest(answer.run_id, submission.shared.document)
         try:
             return answer, client.start(answer.id)

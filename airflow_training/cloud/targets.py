@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from airflow_training.documents.spelling import did_you_mean
@@ -19,12 +21,15 @@ __all__ = [
     "check_target",
     "cloud_folder",
     "find_target",
+    "forget_target",
     "list_targets",
     "save_target",
 ]
 
 HERE_NAME = "here"
 KEY_VARIABLE = "AIRFLOW_TRAINING_KEY"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+"""A folder may be called so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +38,13 @@ class Target:
     url: str = ""
     """Empty: this machine."""
     key: str = ""
+    settings: Mapping[str, Any] | None = None
+    """Of a target without a service: `TargetSettings` as JSON; a service of this machine submits to it."""
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether this machine drives the runs itself."""
+        return self.settings is not None
 
 
 def cloud_folder() -> Path:
@@ -66,13 +78,13 @@ def find_target(name: str = "") -> Target:
         )
     found = known[chosen]
     key = os.environ.get(KEY_VARIABLE) or found.key
-    return Target(name=found.name, url=found.url, key=key)
+    return replace(found, key=key)
 
 
 def check_target(target: Target) -> None:
     """Raise InputError for what is no name or address."""
     parts = urlsplit(target.url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not target.is_direct and (parts.scheme not in ("http", "https") or not parts.hostname):
         raise InputError.of(
             code="not_allowed",
             field="URL",
@@ -80,17 +92,38 @@ def check_target(target: Target) -> None:
             value=target.url,
             allowed=["http://...", "https://..."],
         )
-    if target.name == HERE_NAME or not target.name:
+    if not _NAME.fullmatch(target.name):
+        raise InputError.of(
+            code="bad_name",
+            field="NAME",
+            message="is made of letters, digits, '.', '_' and '-'",
+            value=target.name,
+        )
+    if target.name == HERE_NAME:
         raise InputError.of(
             code="conflict", field="NAME", message="is this machine's own name", value=target.name
         )
 
 
-def save_target(target: Target) -> None:
-    """Keep a target, the newest last."""
+def save_target(target: Target) -> Target | None:
+    """Keep a target, the newest last; returns what was called so before."""
     known = {**_read()}
-    known.pop(target.name, None)
+    before = known.pop(target.name, None)
     known[target.name] = target
+    _write(known)
+    return before
+
+
+def forget_target(name: str, before: Target | None) -> None:
+    """Take back what `save_target` did, which had returned `before`."""
+    known = {**_read()}
+    known.pop(name, None)
+    if before is not None:
+        known[name] = before
+    _write(known)
+
+
+def _write(known: Mapping[str, Target]) -> None:
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_suffix(".draft")

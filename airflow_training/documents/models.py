@@ -31,6 +31,7 @@ from airflow_training.documents.stop_conditions import Over, parse_condition
 
 __all__ = [
     "Checkpoint",
+    "Code",
     "Data",
     "FrameworkRef",
     "Metadata",
@@ -106,6 +107,22 @@ class RuntimeChoice(Model):
     """An Airflow connection id."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Of the runtime, checked against what it declares; those that come with us have none."""
+
+
+class Code(Model):
+    """A tree of files that is laid out, and compared with its digest, before the command starts."""
+
+    uri: Annotated[str, Field(min_length=1)]
+    """Of the storage that has it."""
+    digest: Annotated[
+        str,
+        AfterValidator(_digest),
+        WithJsonSchema({"type": "string", "pattern": _DIGEST_PATTERN}),
+    ]
+    packages: Many[str] = Field(default_factory=list)
+    """Lines of a requirements file, each with its version: what the image lacks."""
+    python: str = "python3"
+    """What installs them: the interpreter of the command."""
 
 
 class Data(Model):
@@ -208,6 +225,8 @@ class TrainingJobSpec(Shorthand):
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Of the framework, checked against the schema it declares."""
     runtime: RuntimeChoice = Field(default_factory=RuntimeChoice)
+    code: Code | None = None
+    """None: what runs is in the image, or on the machine."""
     data: Data | None = None
     roles: Annotated[Many[Role], Field(min_length=1, max_length=1000)]
     success_policy: SuccessPolicy | None = None

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from airflow_training.builtin_runtimes import HERE
 from airflow_training.documents.resolved_blocks import (
     ResolvedCheckpoint,
+    ResolvedCode,
     ResolvedData,
     ResolvedLogPattern,
     ResolvedPlan,
@@ -278,6 +279,8 @@ class ResolvedJob:
     suspend: bool = False
     elastic: bool = False
     """True where the framework re-forms when replicas change; False: restart with dense ranks."""
+    code: ResolvedCode | None = None
+    """None: what runs is in the image, or on the machine."""
     data: ResolvedData = field(default_factory=ResolvedData)
     checkpoint: ResolvedCheckpoint | None = None
     """None: the job keeps none."""

@@ -16,6 +16,7 @@ __all__ = [
     "FromRun",
     "PlanCapacity",
     "ResolvedCheckpoint",
+    "ResolvedCode",
     "ResolvedData",
     "ResolvedLogPattern",
     "ResolvedPlan",
@@ -25,6 +26,43 @@ __all__ = [
     "SaveInterval",
     "StallRules",
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedCode:
+    """The tree of files that a job runs, and what is installed for it."""
+
+    uri: str
+    """Of the storage that has it."""
+    digest: str
+    """`sha256:` and the hexadecimal digest of the tree."""
+    packages: tuple[str, ...] = ()
+    """Lines of a requirements file."""
+    python: str = "python3"
+    """What installs them."""
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> ResolvedCode:
+        """Return `spec.code`."""
+        return cls(
+            uri=document["uri"],
+            digest=document["digest"],
+            packages=tuple(document.get("packages") or ()),
+            python=document.get("python") or "python3",
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """Return `spec.code`."""
+        return {
+            "uri": self.uri,
+            "digest": self.digest,
+            "packages": list(self.packages),
+            "python": self.python,
+        }
+
+    def to_order(self) -> dict[str, Any]:
+        """What an agent is told: the same, with the bare digest."""
+        return {**self.to_document(), "digest": self.digest.removeprefix("sha256:")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

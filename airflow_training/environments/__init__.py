@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from airflow_training.environments.catalogue import EnvironmentCatalogue, catalogue_here
     from airflow_training.environments.matching import Match, match
     from airflow_training.environments.model import PythonEnvironment
-    from airflow_training.environments.recording import project_python, record
+    from airflow_training.environments.recording import project_python, record, scan_program
 
 __all__ = [
     "EnvironmentCatalogue",
@@ -25,6 +25,7 @@ __all__ = [
     "prepare",
     "project_python",
     "record",
+    "scan_program",
 ]
 
 _HOMES = {
@@ -37,6 +38,7 @@ _HOMES = {
     "prepare": "building",
     "project_python": "recording",
     "record": "recording",
+    "scan_program": "recording",
 }
 
 

@@ -23,7 +23,7 @@ from airflow_training.environments.model import (
 from airflow_training.environments.scan import scan
 from airflow_training.errors import InputError
 
-__all__ = ["project_python", "record", "record_of", "with_lock"]
+__all__ = ["project_python", "record", "record_of", "scan_program", "with_lock"]
 
 _SCAN = Path(__file__).with_name("scan.py")
 _PATIENCE_SECONDS = 60.0
@@ -48,6 +48,11 @@ def record(python: str | Path | None = None, *, root: Path | None = None) -> Pyt
     found = record_of(scan() if python is None else _asked(Path(python)))
     path = find_lock(root) if root else None
     return with_lock(found, read_lock(path)) if path else found
+
+
+def scan_program() -> str:
+    """Return the program that any Python from 3.8 on runs to print what `record_of` reads."""
+    return _SCAN.read_text("utf-8")
 
 
 def record_of(scanned: Mapping[str, Any]) -> PythonEnvironment:

@@ -89,6 +89,8 @@ class Adapter(ABC):
     """Of what a job may say under `spec.runtime.options`; None: nothing."""
     output_dir = f"{INSTANCE_DIR}/output"
     """TRAINING_OUTPUT_DIR, as an instance sees it."""
+    code_dir = f"{INSTANCE_DIR}/code"
+    """TRAINING_CODE_DIR, as an instance of a job with `spec.code` sees it."""
     files_dir = ""
     """Folder of files that are written for an instance which has a file system of its own, as it sees it;
     "": they are in its own folder."""

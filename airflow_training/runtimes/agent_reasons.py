@@ -11,6 +11,9 @@ AGENT_REASONS: Reasons = {
     "StartError": ReasonFacts("user", "container", "container-start-error"),
     "CommandNotFound": ReasonFacts("user", "container", "container-start-error"),
     "RestoreFailed": ReasonFacts("infrastructure", "container"),
+    "CodeFailed": ReasonFacts("infrastructure", "container"),
+    "CodeDamaged": ReasonFacts("user", "container", another_try="never"),
+    "PackagesFailed": ReasonFacts("user", "container", another_try="never"),
     # somebody deleted it: how it took that says nothing about the script
     "Deleted": ReasonFacts("infrastructure", "pod", "instance-deleted"),
     "AgentLost": ReasonFacts("infrastructure", "pod"),

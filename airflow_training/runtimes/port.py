@@ -18,7 +18,7 @@ from airflow_training.control.reason_facts import Reasons
 from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunRef
-from airflow_training.documents.resolved_blocks import StallRules
+from airflow_training.documents.resolved_blocks import ResolvedCode, StallRules
 from airflow_training.errors import Problem
 from airflow_training.runtimes.agent_reasons import AGENT_REASONS
 
@@ -38,6 +38,8 @@ class Capabilities:
     """A run that is over has objects besides its ended instances, which `remove` takes away."""
     runs_here: bool = False
     """Instances are processes of this machine, and see its files."""
+    code: bool = False
+    """What a job names as `spec.code` is laid out before its commands start."""
     shares_machine: bool = False
     """Nothing behind shares out what its nodes have, so that the queue does."""
     reasons: Reasons = field(default_factory=lambda: AGENT_REASONS, compare=False, repr=False)
@@ -103,6 +105,9 @@ class InstanceSpec:
     live_files: Mapping[str, str] = field(default_factory=dict)
     """Path -> content that is written on release, from the live addresses."""
     working_dir: str = ""
+    """Below the code where there is `code`, and below the folder of the job file on this machine."""
+    code: ResolvedCode | None = None
+    """Laid out before the command starts; what is changed below it goes with the output."""
     ports: Mapping[str, int] = field(default_factory=dict)
     resources: Mapping[str, str] = field(default_factory=dict)
     """Limits where given, else requests, of the training container: Kubernetes quantities."""
@@ -125,7 +130,8 @@ class InstanceSpec:
     predictions_uri: str = ""
     """Where complete files of `TRAINING_PREDICTIONS_DIR` are brought; "": where the runtime keeps things itself."""
     output_uri: str = ""
-    """Not empty: upload `TRAINING_OUTPUT_DIR` there after exit 0, before it counts as succeeded."""
+    """Not empty: upload `TRAINING_OUTPUT_DIR`, and what was written below its code, there after exit 0, before it
+    counts as succeeded."""
 
     @property
     def container(self) -> str:
@@ -349,6 +355,14 @@ class Runtime(Protocol):
 
         `with_free`: what others hold is looked up, where that takes a question of its own.
         """
+
+
+@runtime_checkable
+class SupportsRoom(Protocol):
+    """A runtime that can tell whether quotas leave room for a job now; others may take it before it starts."""
+
+    async def room_problems(self, job: ResolvedJob) -> Sequence[Problem]:
+        """What of all its instances could not be made now; creates nothing. Raises RuntimeUnavailable."""
 
 
 @runtime_checkable

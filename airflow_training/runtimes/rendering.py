@@ -83,6 +83,7 @@ def render_instance(
         live=live or {},
         runtime=adapter.facts,
         output_dir=adapter.output_dir,
+        code_dir=adapter.code_dir,
     )
     container = training_container(made.template, None, name=made.container)
     where = f"spec.roles.{role}"
@@ -138,6 +139,7 @@ def render_instance(
         executables=written.executables,
         live_files=written.live if held else {},
         working_dir=_working_dir(job, container),
+        code=job.code,
         ports=dict(own.ports),
         resources=resources,
         held=held,
@@ -253,4 +255,6 @@ def _list(container: Mapping[str, Any], key: str) -> Sequence[str]:
 
 def _working_dir(job: ResolvedJob, container: Mapping[str, Any]) -> str:
     wanted = str(container.get("workingDir") or "")
+    if job.code is not None:
+        return wanted  # the adapter knows where the code is
     return str(Path(job.base_dir) / wanted) if job.base_dir and runs_here(job) else wanted

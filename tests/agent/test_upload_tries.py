@@ -28,7 +28,7 @@ class Storage:
         self.said: list[str] = []
         self.slept: list[float] = []
 
-    def take(self, folder: Path, uri: str, *, say: Any) -> dict[str, Any]:
+    def take(self, folder: Path, uri: str, *, say: Any, beside: Any) -> dict[str, Any]:
         if self.errors:
             raise self.errors.pop(0)
         return {"uri": uri}

@@ -25,6 +25,7 @@ RULE = "spec.failurePolicy.rules.0"
 # path (0 and 1 are positions), good values, values of a wrong type, values out of range,
 # values that are not allowed; all on top of the documents below
 Values = list[Any]
+CODE = {"uri": "s3://a", "digest": f"sha256:{'0' * 64}"}
 FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
     ("metadata.name", ["a", "a-1"], [NUMBER], [], []),
     ("metadata.namespace", ["team-a"], [NUMBER], [], []),
@@ -47,6 +48,11 @@ FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
     ("spec.ports", [[{"containerPort": 80}]], [MAP], [], []),
     ("spec.volumes", [[{"name": "a", "emptyDir": {}}]], [MAP], [], []),
     ("spec.volumeMounts", [[{"name": "a", "mountPath": "/a"}]], [MAP], [], []),
+    ("spec.code", [CODE, None], [TEXT], [], []),
+    ("spec.code.uri", ["s3://a"], [NUMBER], [], []),
+    ("spec.code.digest", [f"sha256:{'1' * 64}"], [NUMBER], [], ["sha256:1", "1" * 64]),
+    ("spec.code.packages", [["a==1"], []], [TEXT, [1]], [], []),
+    ("spec.code.python", ["/opt/python"], [NUMBER], [], []),
     ("spec.data", [{}, None, {"uri": "s3://a"}], [TEXT], [], []),
     ("spec.data.uri", ["s3://a"], [NUMBER], [], []),
     ("spec.data.files", [["a"], []], [TEXT, [1]], [], []),
@@ -333,6 +339,7 @@ SURROUNDINGS = {
     ),
     "spec.schedulingPolicy.spread.": ("spec.schedulingPolicy", {"spread": {"topologyKey": "zone"}}),
     "spec.checkpoint.": ("spec.checkpoint", {"uri": "s3://a"}),
+    "spec.code.": ("spec.code", CODE),
     "spec.output.": ("spec.output", {"uri": "s3://a"}),
     "spec.data.shard": ("spec.data", {"files": ["a"]}),
     "spec.dag.schedule.": ("spec.dag", {"schedule": {"assets": ["a"]}}),
@@ -413,6 +420,7 @@ DEFAULTS: dict[str, Any] = {
     "spec.parameters": {},
     "spec.runtime.name": None,
     "spec.runtime.connection": None,
+    "spec.code": None,
     "spec.data": None,
     "spec.success_policy": None,
     "spec.failure_policy": None,

@@ -16,9 +16,10 @@ from airflow_training.control.memory import with_its_memory
 from airflow_training.control.model import InstanceEntry, RaisedMemory
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedDependency, RunRef
+from airflow_training.documents.resolved_blocks import ResolvedCode
 from airflow_training.errors import InputError
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.runtimes.kubernetes.capabilities import OUTPUT_DIR_IN_POD
+from airflow_training.runtimes.kubernetes.capabilities import CODE_DIR_IN_POD, OUTPUT_DIR_IN_POD
 from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
 from airflow_training.runtimes.kubernetes.objects import files_document, ssh_secret_document
 from airflow_training.runtimes.kubernetes.observing import CANNOT_START_SECONDS
@@ -471,3 +472,23 @@ def test_a_pod_asks_for_the_memory_that_its_instance_was_given():
     )
     pod = a_pod(with_its_memory(job, entry), index=1, facts=facts_of(RUN, job))
     assert main_container(pod)["resources"] == {"limits": {**limits, "memory": "12Gi"}}
+
+
+def test_code_is_laid_out_by_the_agent_and_the_command_starts_in_it():
+    code = ResolvedCode(uri="s3://bucket", digest=f"sha256:{'0' * 64}", packages=("a==1",))
+    spec = dataclasses.replace(
+        an_instance(a_job()), code=code, working_dir="project/src", command=("python", "t.py")
+    )
+    pod = pod_of(spec, facts_of(RUN, a_job()), "u", options=OPTIONS)
+    main = main_container(pod)
+    assert complaints(pod) == []
+    assert "workingDir" not in main
+    assert main["command"][-3:] == ["--", "python", "t.py"]
+    order = Order.of_text(str(env_of(pod)[ORDER_VARIABLE]))
+    assert (order.code_dir, order.working_dir) == (
+        CODE_DIR_IN_POD,
+        f"{CODE_DIR_IN_POD}/project/src",
+    )
+    assert order.code == {
+        "uri": "s3://bucket", "digest": "0" * 64, "packages": ["a==1"], "python": "python3",
+    }  # fmt: skip

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
 from airflow_training import __version__
@@ -38,15 +40,9 @@ from airflow_training.cloud.service.admission import (
 from airflow_training.cloud.service.client_wheel import client_wheel
 from airflow_training.cloud.service.data_routes import data_routes
 from airflow_training.cloud.service.node_routes import node_routes
+from airflow_training.cloud.service.places import OutputStream
 from airflow_training.cloud.service.run_data import RunData
-from airflow_training.cloud.service.runs import (
-    is_over,
-    output_file,
-    read_log,
-    run_bill,
-    run_result,
-    run_state,
-)
+from airflow_training.cloud.service.runs import is_over, read_log, run_bill, run_state
 from airflow_training.cloud.service.submissions import Submissions
 from airflow_training.errors import InputError, Problem, TrainingError
 
@@ -54,6 +50,7 @@ __all__ = ["cloud_app"]
 
 log = logging.getLogger(__name__)
 
+_RANGE = re.compile(r"bytes=(\d{1,18})-")
 _SUBMISSION_BYTES = 1 << 20
 _SENDING_BYTES = 8 << 30
 _MOST_NUMBER = (1 << 63) - 1
@@ -253,7 +250,8 @@ async def show_result(request: Request) -> Response:
     caller, run_id = await _caller(request, "read_logs"), request.path_params["run"]
 
     def result() -> Mapping[str, Any]:
-        return run_result(*_submissions(request).of_run(caller, run_id))
+        submissions = _submissions(request)
+        return submissions.place.result(submissions.of_run(caller, run_id), run_id)
 
     return JSONResponse(await _in_thread(request, result))
 
@@ -262,11 +260,27 @@ async def send_file(request: Request) -> Response:
     """A file that the run wrote; Range is understood."""
     caller, run_id = await _caller(request, "read_logs"), request.path_params["run"]
 
-    def path() -> Any:
-        _, folder = _submissions(request).of_run(caller, run_id)
-        return output_file(folder, request.path_params["path"])
+    wanted = _RANGE.fullmatch(request.headers.get("Range", ""))
+    start = int(wanted[1]) if wanted else 0
 
-    return FileResponse(await _in_thread(request, path))
+    def found() -> Any:
+        submissions = _submissions(request)
+        submissions.of_run(caller, run_id)
+        return submissions.place.output(run_id, request.path_params["path"], start=start)
+
+    file = await _in_thread(request, found)
+    return FileResponse(file) if isinstance(file, Path) else _streamed(file)
+
+
+def _streamed(file: OutputStream) -> Response:
+    """Answer with a file that lies in a storage, as `FileResponse` would."""
+    if file.start and file.start >= file.size:
+        return Response(status_code=416, headers={"Content-Range": f"bytes */{file.size}"})
+    headers = {"Content-Length": str(file.size - file.start), "Accept-Ranges": "bytes"}
+    if file.start:
+        headers["Content-Range"] = f"bytes {file.start}-{file.size - 1}/{file.size}"
+    code = 206 if file.start else 200
+    return StreamingResponse(file.pieces, status_code=code, headers=headers)
 
 
 async def show_bill(request: Request) -> Response:

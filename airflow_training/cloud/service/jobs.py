@@ -15,7 +15,7 @@ from airflow_training.errors import InputError
 from airflow_training.frameworks.model import FrameworkSpec
 from airflow_training.frameworks.registry import find
 
-__all__ = ["framework_of", "job_document", "role_sizes"]
+__all__ = ["framework_of", "job_document", "literal", "role_sizes"]
 
 _BRACES = re.compile(r"\{\{|\{%")
 
@@ -46,9 +46,11 @@ def role_sizes(name: str, spec: FrameworkSpec, replicas: int) -> Mapping[str, in
 
 
 def job_document(
-    request: SubmissionRequest, *, interpreter: str, folder: Path, runtime: str = HERE
+    request: SubmissionRequest, *, interpreter: str, folder: Path | None, runtime: str = HERE
 ) -> Mapping[str, Any]:
     """The TrainingJob of a submission whose tree lies in `folder`; raises InputError.
+
+    None: it lies where `spec.code` of the job is laid out, which is for the caller to add.
 
     A script that fails is not started again: it ends as it would have ended where it came from.
     """
@@ -59,8 +61,8 @@ def job_document(
     spec: dict[str, Any] = {
         "framework": name,
         "runtime": {"name": runtime},
-        "command": [_literal(each) for each in (interpreter, *words, *command.args)],
-        "workingDir": str(folder / command.working_dir),
+        "command": [literal(each) for each in (interpreter, *words, *command.args)],
+        "workingDir": str(folder / command.working_dir) if folder else command.working_dir,
         "env": _environment(request, folder),
         "roles": [
             {"name": role, "replicas": size, "restartPolicy": "Never"}
@@ -90,18 +92,19 @@ def _script(request: SubmissionRequest) -> str:
     return posixpath.relpath(f"project/{command.entry}", command.working_dir)
 
 
-def _environment(request: SubmissionRequest, folder: Path) -> Sequence[Mapping[str, str]]:
+def _environment(request: SubmissionRequest, folder: Path | None) -> Sequence[Mapping[str, str]]:
     command = request.command
-    values = dict(command.env)
-    paths = [str(folder / each) for each in command.import_paths]
+    values = {name: literal(text) for name, text in command.env.items()}
+    above = literal(str(folder)) if folder else "$(TRAINING_CODE_DIR)"
+    paths = [f"{above}/{literal(each)}" for each in command.import_paths]
     if given := values.pop("PYTHONPATH", ""):
         paths.append(given)
     if paths:
         values["PYTHONPATH"] = ":".join(paths)
     values[MODE_VARIABLE] = LOCAL
-    return [{"name": name, "value": _literal(text)} for name, text in values.items()]
+    return [{"name": name, "value": text} for name, text in values.items()]
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """A text as it has to stand in a job: neither reference nor template."""
     return _BRACES.sub(lambda found: "{{ '" + found.group() + "' }}", text.replace("$", "$$"))

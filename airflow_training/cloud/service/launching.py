@@ -15,10 +15,12 @@ from typing import Any, Protocol
 from airflow_training.admission.check import check_text
 from airflow_training.admission.launch import check_runtime, controller_id, launch
 from airflow_training.cloud.protocol import CloudRunState
+from airflow_training.cloud.service.engine_check import ask_runtime
 from airflow_training.control.model import TERMINAL_JOB_STATES, Event
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.errors import InputError
 from airflow_training.runtimes.port import Runtime
+from airflow_training.runtimes.registry import adapter_of
 from airflow_training.settings import load_settings
 from airflow_training.state.store import RunRecord, Store, open_store
 from airflow_training.supervise.owners import is_provably_dead
@@ -70,8 +72,10 @@ class ProcessLauncher:
     """
 
     def check(self, document: Mapping[str, Any], *, run_id: str, folder: Path, by: str) -> None:
-        """See `RunLauncher`."""
-        _resolved(document, run_id=run_id, folder=folder, by=by)
+        """See `RunLauncher`. An engine is asked whether it takes the job, and now: not only once content has moved."""
+        job = _resolved(document, run_id=run_id, folder=folder, by=by)
+        if not adapter_of(job.runtime).capabilities.runs_here:
+            ask_runtime(job, _key(run_id))
 
     def begin(
         self,
@@ -84,6 +88,9 @@ class ProcessLauncher:
         events: Sequence[Event],
     ) -> None:
         """See `RunLauncher`."""
+        folder.mkdir(
+            parents=True, exist_ok=True
+        )  # of who drives it, also where the tree lies elsewhere
         key, store = _key(run_id), open_store()
         record = store.run(key.uid)
         if record is None:

@@ -23,6 +23,7 @@ from airflow_training.supervise.status import run_status
 
 __all__ = [
     "LogStretch",
+    "chosen_files",
     "is_over",
     "output_file",
     "read_log",
@@ -154,12 +155,17 @@ def run_bill(launcher: RunLauncher, run_id: str) -> Bill:
     return bill(store, key.uid)
 
 
+def chosen_files(request: SubmissionRequest, written: Sequence[str]) -> Sequence[str]:
+    """Which of the files that a run wrote below its project come back."""
+    named = request.returns.removeprefix("model=") if request.returns.startswith("model=") else ""
+    below = request.command.working_dir.removeprefix("project").strip("/")
+    return model_files(written, path=f"{below}/{named}" if named and below else named)
+
+
 def run_result(request: SubmissionRequest, folder: Path) -> Mapping[str, Any]:
     """What a run wrote below its project: what comes back with size and digest, and the names of the rest."""
     written = [each.removeprefix("project/") for each in changed_files(folder)]
-    named = request.returns.removeprefix("model=") if request.returns.startswith("model=") else ""
-    below = request.command.working_dir.removeprefix("project").strip("/")
-    chosen = model_files(written, path=f"{below}/{named}" if named and below else named)
+    chosen = chosen_files(request, written)
     files = []
     for each in chosen:
         path = folder / "project" / each

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -20,11 +21,14 @@ from airflow_training.cloud.protocol import problems_to_json
 from airflow_training.cloud.service.account_admission import AccountAdmission
 from airflow_training.cloud.service.admission import Admission, KeyAdmission
 from airflow_training.cloud.service.app import cloud_app
+from airflow_training.cloud.service.image_records import catalogue_of
 from airflow_training.cloud.service.launching import ProcessLauncher
+from airflow_training.cloud.service.storage_place import StoragePlace
 from airflow_training.cloud.service.submissions import Submissions
 from airflow_training.cloud.service.use import AppUse
 from airflow_training.cloud.service_record import ServiceRecord, is_published, publish_service
-from airflow_training.cloud.targets import cloud_folder
+from airflow_training.cloud.target_settings import TargetSettings
+from airflow_training.cloud.targets import cloud_folder, find_target
 from airflow_training.errors import InputError
 from airflow_training.state.store import open_store
 
@@ -42,8 +46,17 @@ def admission_of(key: str) -> tuple[Admission, bool]:
     return KeyAdmission(key, account="service"), False
 
 
-def make_service(folder: Path, admission: Admission, *, same_machine: bool) -> ASGIApp:
-    """The app over the store of the settings, with its content in a folder; raises InputError."""
+def make_service(
+    folder: Path,
+    admission: Admission,
+    *,
+    same_machine: bool,
+    settings: TargetSettings | None = None,
+) -> ASGIApp:
+    """The app over the store of the settings, with its content in a folder; raises InputError.
+
+    `settings`: where its runs go, else to folders of this machine. An image is asked first what it has.
+    """
     open_store()  # says now what is wrong with it
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -55,7 +68,13 @@ def make_service(folder: Path, admission: Admission, *, same_machine: bool) -> A
             value=str(folder),
             message=f"{folder} cannot be written: {error.strerror}",
         ) from None
-    submissions = Submissions(folder, admission, ProcessLauncher(), same_machine=same_machine)
+    place = None
+    if settings is not None:
+        catalogue = catalogue_of(settings, folder / "images")
+        place = partial(StoragePlace, settings, catalogue)
+    submissions = Submissions(
+        folder, admission, ProcessLauncher(), same_machine=same_machine, place=place
+    )
     return cloud_app(submissions, admission)
 
 
@@ -70,13 +89,18 @@ def make_server(app: ASGIApp, *, grace_seconds: int = 5) -> uvicorn.Server:
 def main() -> None:
     """Serve whoever has started this process until its end of our standard input closes, and then whoever comes.
 
-    The first line of the input says the key and, where `idle_seconds` is not 0, how long to wait for others, and under
-    which conditions it was started. It says the port on standard output, or what is wrong with the settings.
+    The first line of the input says the key, the target whose settings say where runs go (empty: this machine) and,
+    where `idle_seconds` is not 0, how long to wait for others, and under which conditions it was started. It says the port
+    on standard output, or what is wrong with the settings.
     """
     order = json.loads(sys.stdin.readline())
     admission = KeyAdmission(order["key"], account=_user())
+    folder, settings = cloud_folder() / "service", None
     try:
-        app = make_service(cloud_folder() / "service", admission, same_machine=True)
+        if name := order["target"]:
+            folder = cloud_folder() / "direct" / name
+            settings = TargetSettings.from_json(find_target(name).settings, field="")
+        app = make_service(folder, admission, same_machine=settings is None, settings=settings)
     except InputError as error:
         json.dump(problems_to_json("service", error.problems), sys.stdout)
         sys.exit(2)

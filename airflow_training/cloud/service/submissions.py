@@ -8,14 +8,12 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow_training.builtin_runtimes import HERE
 from airflow_training.capture.model import Tree
-from airflow_training.cloud.environment import match_environment, prepare_environment
 from airflow_training.cloud.protocol import (
     MissingContent,
     SubmissionAnswer,
@@ -26,9 +24,9 @@ from airflow_training.cloud.protocol import (
 )
 from airflow_training.cloud.service.admission import Admission, Caller
 from airflow_training.cloud.service.content import ContentFolder, PackWriter, digest_of
-from airflow_training.cloud.service.jobs import job_document
 from airflow_training.cloud.service.launching import RunLauncher
-from airflow_training.cloud.service.layout import check_tree, lay_out
+from airflow_training.cloud.service.layout import check_tree
+from airflow_training.cloud.service.places import FolderPlace, RunPlace
 from airflow_training.cloud.service.run_data import (
     RunData,
     read_manifest,
@@ -67,17 +65,21 @@ class Submissions:
         *,
         same_machine: bool,
         environments: Path | None = None,
+        place: Callable[[ContentFolder], RunPlace] | None = None,
     ) -> None:
         """`same_machine`: only this machine's user submits, whose data is here.
 
-        `environments`: where those are kept that are built; None: in the cache of this user.
+        `environments`: where those are kept that are built; None: in the cache of this user. `place`: where runs
+        are, which is given the content; None: in folders of this machine.
         """
         self._folder = folder
-        self._environments = environments
         self._admission = admission
         self.launcher = launcher
-        self._same_machine = same_machine
         self.content = ContentFolder(folder / "content")
+        here = FolderPlace(
+            folder / "runs", self.content, same_machine=same_machine, environments=environments
+        )
+        self.place: RunPlace = here if place is None else place(self.content)
         self._manifests: dict[str, TreeManifest] = {}
 
     def submit(self, account: str, request: SubmissionRequest) -> SubmissionAnswer:
@@ -96,8 +98,9 @@ class Submissions:
         started = known is not None and known.started
         grant = None
         if not started:
+            self.place.check(request)
             self.launcher.check(
-                self._job(request, interpreter="python", folder=self._run_folder(run_id)),
+                self.place.job(request, run_id),
                 run_id=run_id,
                 folder=self._folder,
                 by=account,
@@ -124,6 +127,7 @@ class Submissions:
             reservation=None if grant is None else grant.reservation,
             estimate="" if grant is None else grant.estimate,
             environment="" if environment is None else environment.description,
+            reads_data=self.place.reads_data,
         )
 
     def writer(self, account: str, submission: str) -> PackWriter:
@@ -156,16 +160,10 @@ class Submissions:
             if not known.started:
                 self._check_unused(known)
                 self._verify(request, manifest)
-                lay_out(
-                    manifest,
-                    folder,
-                    self.content,
-                    link_data=self._same_machine,
-                    shared=self._shared(request),
-                )
-            ready = prepare_environment(found, self._environments)
+                self.place.lay_out(manifest, known.run_id, shared=self._shared(request))
+            ready = self.place.prepare(found)
             self._admission.attach(account, submission, self.launcher.key(known.run_id).uid)
-            job = self._job(request, interpreter=str(ready.python), folder=folder)
+            job = self.place.job(request, known.run_id, found=found, ready=ready)
             shared = self._shared(request)
             if shared is not None:
                 data = self._data(known)
@@ -191,15 +189,15 @@ class Submissions:
             self.content.end_submission(submission)
         return known.run_id
 
-    def of_run(self, caller: Caller, run_id: str) -> tuple[SubmissionRequest, Path]:
-        """What was submitted as a run, and its folder; raises KeyError for what the caller does not reach."""
+    def of_run(self, caller: Caller, run_id: str) -> SubmissionRequest:
+        """What was submitted as a run; raises KeyError for what the caller does not reach."""
         index = self._run_index(run_id)
         if not _RUN.fullmatch(run_id) or not index.is_file():
             raise KeyError(run_id)
         known = self._read(json.loads(index.read_text())["submission"])
         if known is None or not (caller.reaches_others or known.account == caller.account):
             raise KeyError(run_id)
-        return known.request, self._run_folder(run_id)
+        return known.request
 
     def data_of_run(self, run_id: str, *, account: str | None = None) -> RunData | None:
         """The data of a run that stays where it was sent from; None where there is none.
@@ -210,7 +208,9 @@ class Submissions:
         known = None
         if _RUN.fullmatch(run_id) and index.is_file():
             known = self._read(json.loads(index.read_text())["submission"])
-        if known is None or not known.request.data or account not in (None, known.account):
+        if known is None or account not in (None, known.account):
+            return None
+        if not known.request.data or not self.place.reads_data:
             return None
         return self._data(known)
 
@@ -255,17 +255,12 @@ class Submissions:
                 allowed=[request.tree_digest],
             )
 
-    def _job(
-        self, request: SubmissionRequest, *, interpreter: str, folder: Path
-    ) -> Mapping[str, Any]:
-        return job_document(request, interpreter=interpreter, folder=folder, runtime=HERE)
-
     def _environment(self, request: SubmissionRequest) -> Match | None:
         """What it runs in; None while its record is missing. Raises InputError with the difference."""
         record = self._document(request.environment)
         if record is None:
             return None
-        return match_environment(record, self._environments)
+        return self.place.match(record)
 
     def _missing(self, submission: str, request: SubmissionRequest) -> Sequence[MissingContent]:
         """What has to come next: first what describes the content, then the content."""
@@ -289,8 +284,9 @@ class Submissions:
 
     def _shared(self, request: SubmissionRequest) -> DataManifest | None:
         """What stays and is read on demand; None where that is nothing, or its list has not come."""
-        document = self._document(request.data) if request.data else None
-        manifest = self._manifest(request)
+        if not request.data or not self.place.reads_data:
+            return None
+        document, manifest = self._document(request.data), self._manifest(request)
         if document is None or manifest is None:
             return None
         return read_manifest(document, manifest.tree)

@@ -18,7 +18,11 @@ from airflow_training.runtimes.adapter import (
     SweepQuery,
     missing_key_problems,
 )
-from airflow_training.runtimes.kubernetes.capabilities import CAPABILITIES, OUTPUT_DIR_IN_POD
+from airflow_training.runtimes.kubernetes.capabilities import (
+    CAPABILITIES,
+    CODE_DIR_IN_POD,
+    OUTPUT_DIR_IN_POD,
+)
 from airflow_training.runtimes.kubernetes.gang_rules import (
     kueue_problems,
     kueue_warnings,
@@ -40,6 +44,7 @@ class _Kubernetes(Adapter):
     module = "airflow_training.runtimes.kubernetes.runtime"
     capabilities = CAPABILITIES
     output_dir = OUTPUT_DIR_IN_POD
+    code_dir = CODE_DIR_IN_POD
     files_dir = "/etc/training"
     shows_objects = True
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from airflow_training.runtimes.kubernetes.reasons import REASONS
 from airflow_training.runtimes.port import Capabilities
 
-__all__ = ["CAPABILITIES", "OUTPUT_DIR_IN_POD"]
+__all__ = ["CAPABILITIES", "CODE_DIR_IN_POD", "OUTPUT_DIR_IN_POD"]
 
 OUTPUT_DIR_IN_POD = "/training/output"
+CODE_DIR_IN_POD = "/training/code"
 CAPABILITIES = Capabilities(
     hold=True,
     gangs=("none", "volcano", "coscheduling", "kueue"),
     fixed_size_gangs=("kueue",),
     memory_limits=True,
+    code=True,
     leaves_objects=True,
     reasons=REASONS,
 )

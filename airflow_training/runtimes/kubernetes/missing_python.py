@@ -33,6 +33,6 @@ def python_advice(pod: PodView) -> str:
             )
     return _NEEDS_PYTHON.format(
         container=pod.annotations.get(names.CONTAINER, ""),
-        what="upload the output and to report progress",
-        without="spec.output and [training] callback_url",
+        what="lay out the code, upload the output and report progress",
+        without="spec.code, spec.output and [training] callback_url",
     )

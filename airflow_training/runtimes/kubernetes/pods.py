@@ -7,6 +7,7 @@ what makes it an instance: names, labels, owner, deadline, files, gang, and the 
 from __future__ import annotations
 
 import math
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from airflow_training.agent.order import TERMINATION_LOG, Order
 from airflow_training.errors import InputError
 from airflow_training.frameworks.naming import service_host
 from airflow_training.runtimes.kubernetes import inject, names
-from airflow_training.runtimes.kubernetes.capabilities import OUTPUT_DIR_IN_POD
+from airflow_training.runtimes.kubernetes.capabilities import CODE_DIR_IN_POD, OUTPUT_DIR_IN_POD
 from airflow_training.runtimes.kubernetes.facts import RunFacts
 from airflow_training.runtimes.kubernetes.gangs import marks_of
 from airflow_training.runtimes.kubernetes.observing import CANNOT_START_SECONDS
@@ -116,9 +117,9 @@ def needs_agent(spec: InstanceSpec, options: PodOptions) -> bool:
 def _is_wrapped(spec: InstanceSpec, options: PodOptions) -> bool:
     """Return whether the agent is the command's parent.
 
-    For the output, to report progress, and for checkpoints: to bring the library and to find hangs.
+    For the code, the output, to report progress, and for checkpoints: to bring the library and to find hangs.
     """
-    if spec.output_uri:
+    if spec.output_uri or spec.code:
         return True
     annotations = (spec.resolved.template.get("metadata") or {}).get("annotations") or {}
     return (
@@ -281,8 +282,9 @@ class _PodBuilder:
     def _training_container(self) -> dict[str, Any]:
         instance = self._instance
         made = {key: value for key, value in self._main.items() if value not in (None, [])}
-        if made.get("workingDir") in (".", "./"):
-            del made["workingDir"]  # where the job's files are: in an image its own folder
+        if instance.code is not None or made.get("workingDir") in (".", "./"):
+            # where the job's files are: in an image its own folder, and code is not there when the container starts
+            made.pop("workingDir", None)
         env = [
             {"name": "TRAINING_PROGRESS_FILE", "value": _PROGRESS_FILE},
             *(dict(each) for each in made.get("env") or ()),
@@ -325,7 +327,7 @@ class _PodBuilder:
             raise InputError.of(
                 code="not_supported",
                 field=f"spec.roles.{instance.ref.role}.command",
-                message="the agent that uploads the output starts the command, so the job"
+                message="the agent that brings code and output starts the command, so the job"
                 " has to name it: what the image starts by itself cannot be seen from here",
                 hint="write the image's entrypoint as command",
             )
@@ -337,6 +339,7 @@ class _PodBuilder:
             progress_uri = progress_uri_of(instance)
         reports = progress_url or progress_uri or instance.readiness or instance.stall is not None
         order = Order(
+            **_code_order(instance),
             readiness=None if instance.readiness is None else instance.readiness.to_document(),
             watch=instance.watch,
             ports=dict(instance.ports) if self._stays else {},
@@ -419,6 +422,18 @@ class _PodBuilder:
             "annotations"
         ) or {}
         return found
+
+
+def _code_order(spec: InstanceSpec) -> dict[str, Any]:
+    """Return what the agent is told of the code that it lays out, and of the folder to start in."""
+    if spec.code is None:
+        return {}
+    return {
+        "code": spec.code.to_order(),
+        "code_dir": CODE_DIR_IN_POD,
+        # an absolute second part replaces the first
+        "working_dir": posixpath.join(CODE_DIR_IN_POD, spec.working_dir),
+    }
 
 
 def progress_uri_of(spec: InstanceSpec) -> str:

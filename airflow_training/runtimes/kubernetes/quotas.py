@@ -12,12 +12,13 @@ from typing import Any
 from airflow_training.control.recovery import needs_all
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.errors import Problem
 from airflow_training.runtimes.kubernetes.api import Api
 from airflow_training.runtimes.kubernetes.api_errors import ApiError, Forbidden
 from airflow_training.runtimes.kubernetes.gangs import pod_requests, summed, written
 from airflow_training.runtimes.kubernetes.kinds import RESOURCE_QUOTAS
 
-__all__ = ["exhausted_quota", "has_more_room", "needs_together", "shortage"]
+__all__ = ["exhausted_quota", "has_more_room", "needs_together", "room_problems", "shortage"]
 
 
 def needs_together(job: ResolvedJob) -> Mapping[str, str]:
@@ -27,6 +28,11 @@ def needs_together(job: ResolvedJob) -> Mapping[str, str]:
     """
     if job.scheduling.gang != "none" or not needs_all(job):
         return {}
+    return _needs_of_all(job)
+
+
+def _needs_of_all(job: ResolvedJob) -> Mapping[str, str]:
+    """Sum of all pods' requests."""
     each = [
         {**pod_requests(role.template.get("spec") or {}), "pods": 1.0}
         for role in job.roles
@@ -46,6 +52,22 @@ async def shortage(api: Api, namespace: str, needs: Mapping[str, str]) -> ApiErr
         return None
     said = exhausted_quota(quotas, needs)
     return Forbidden(403, "Forbidden", said) if said else None
+
+
+async def room_problems(api: Api, job: ResolvedJob) -> Sequence[Problem]:
+    """Return the quota of the namespace that has too little left for all pods of a job; none where there is room."""
+    short = await shortage(api, job.namespace, _needs_of_all(job))
+    if short is None:
+        return []
+    return [
+        Problem(
+            code="out_of_range",
+            field="resources",
+            value=job.instances,
+            message=f"namespace {job.namespace}: {short}",
+            hint="ask for less, or wait until others have ended",
+        )
+    ]
 
 
 def exhausted_quota(quotas: Sequence[Mapping[str, Any]], needs: Mapping[str, str]) -> str:

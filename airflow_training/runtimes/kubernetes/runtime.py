@@ -41,6 +41,7 @@ from airflow_training.runtimes.kubernetes.never_kept import never_kept
 from airflow_training.runtimes.kubernetes.nodes import cluster_view, unfit_pods
 from airflow_training.runtimes.kubernetes.observing import observe
 from airflow_training.runtimes.kubernetes.pod_view import PodView
+from airflow_training.runtimes.kubernetes.quotas import room_problems
 from airflow_training.runtimes.kubernetes.record import Records, stale_reason
 from airflow_training.runtimes.kubernetes.refusals import as_mistakes_of_document, in_words_of_port
 from airflow_training.runtimes.kubernetes.rights import (
@@ -191,6 +192,11 @@ class KubernetesRuntime:
             *never_kept(job, facts, firsts, self._options),
             *await unused_queues(self.api, job),
         ]
+
+    @in_words_of_port
+    async def room_problems(self, job: ResolvedJob) -> Sequence[Problem]:
+        """Say which quota of the namespace others have used up."""
+        return await room_problems(self.api, job)
 
     @in_words_of_port
     async def prepare(

@@ -11,6 +11,7 @@ CAPABILITIES = Capabilities(
     hold=True,
     restart_in_place=True,
     memory_limits=True,
+    code=True,
     runs_here=True,
     shares_machine=True,
     reasons=REASONS,

@@ -227,7 +227,9 @@ class Launcher:
             command=command_line(spec, env),
             env=env,
             # an absolute second part replaces the first
-            working_dir=str(Path(base) / spec.working_dir),
+            working_dir=str((folder.code if spec.code else Path(base)) / spec.working_dir),
+            code=None if spec.code is None else spec.code.to_order(),
+            code_dir=str(folder.code),
             progress_file=str(folder.progress),
             readiness_probe=container.get("readinessProbe"),
             stall=None if spec.stall is None else spec.stall.to_order(),

@@ -16,7 +16,7 @@ def absent_scripts(resolved: ResolvedJob) -> list[Problem]:
 
     A script is the first word of a command that ends in `.py`; who makes it later knows that.
     """
-    if not resolved.base_dir:
+    if not resolved.base_dir or resolved.code is not None:
         return []
     absent: dict[str, str] = {}
     for role in resolved.roles:

@@ -1,0 +1,198 @@
+"""Runs whose instances are elsewhere: agents fetch the code from a storage, and leave the output there."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from airflow_training.agent.code_setup import CHANGES_FILE, CHANGES_FOLDER
+from airflow_training.cloud.environment import read_record
+from airflow_training.cloud.protocol import SubmissionRequest, TreeManifest
+from airflow_training.cloud.service.content import ContentFolder, digest_of
+from airflow_training.cloud.service.jobs import job_document
+from airflow_training.cloud.service.places import OutputStream
+from airflow_training.cloud.service.runs import chosen_files
+from airflow_training.cloud.service.tree_storage import TreeStorage
+from airflow_training.cloud.target_settings import TargetSettings
+from airflow_training.environments import EnvironmentCatalogue, Match, PreparedEnvironment, match
+from airflow_training.errors import InputError, Problem
+from airflow_training.remote_data.manifest import DataManifest
+
+__all__ = ["StoragePlace"]
+
+_OWN_PACKAGE = "airflow-training"
+"""Agents bring what a script needs of it."""
+_DRIVERS = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}  # fmt: skip
+"""Scheme of an address -> the distribution that fsspec needs for it."""
+_MOST_NAMES = 1000
+
+
+class StoragePlace:
+    """See `places.RunPlace`."""
+
+    reads_data = False
+
+    def __init__(
+        self, settings: TargetSettings, catalogue: EnvironmentCatalogue, content: ContentFolder
+    ) -> None:
+        self._settings = settings
+        self._catalogue = catalogue
+        self._content = content
+        self._storage = TreeStorage(settings.storage)
+
+    def check(self, request: SubmissionRequest) -> None:
+        """See `RunPlace`."""
+        if request.until and request.returns not in ("none", "address"):
+            raise InputError.of(
+                code="conflict",
+                field="returns",
+                value=request.returns,
+                message="an instance that a stop condition ends uploads nothing, so that no model could come back",
+                allowed=["none"],
+                hint="--returns none, and let the script save to a storage",
+            )
+        self._storage.check()
+
+    def match(self, record: bytes) -> Match:
+        """See `RunPlace`."""
+        found = match(read_record(record), self._catalogue, leave_out=[_OWN_PACKAGE])
+        if found.kind == "own":
+            rebuilt = [each for each in found.differences if each.outcome == "rebuilt"]
+            raise InputError(
+                problems=[
+                    Problem(
+                        code="environment_difference",
+                        field=each.name,
+                        message=f"{each.local} here, {each.target or 'none'} in {found.image.name};"
+                        " packages are added to an image, and no framework of it is replaced",
+                        value=each.local,
+                        allowed=(each.target,) if each.target else (),
+                        hint=each.fix or "name an image that has it in the target's settings",
+                    )
+                    for each in rebuilt
+                ]
+            )
+        self._check_drivers(found)
+        return found
+
+    def lay_out(
+        self,
+        manifest: TreeManifest,
+        run_id: str,  # noqa: ARG002 - the protocol's
+        *,
+        shared: DataManifest | None = None,  # noqa: ARG002 - the protocol's
+    ) -> None:
+        """See `RunPlace`: agents lay it out, and compare it again."""
+        self._storage.put(manifest.tree, self._verified)
+
+    def prepare(self, found: Match) -> PreparedEnvironment:
+        """See `RunPlace`: what is missing in the image is installed by each agent."""
+        return PreparedEnvironment(
+            python=Path(found.image.python), installed=found.requirements, seconds=0.0, cached=False
+        )
+
+    def job(
+        self,
+        request: SubmissionRequest,
+        run_id: str,
+        *,
+        found: Match | None = None,
+        ready: PreparedEnvironment | None = None,  # noqa: ARG002 - the protocol's
+    ) -> Mapping[str, Any]:
+        """See `RunPlace`."""
+        settings = self._settings
+        image = found.image if found else self._catalogue.images[0]
+        document = job_document(
+            request, interpreter=image.python, folder=None, runtime=settings.runtime.name
+        )
+        spec = dict(document["spec"])
+        if settings.runtime.connection:
+            spec["runtime"] = {**spec["runtime"], "connection": settings.runtime.connection}
+        spec["image"] = image.name
+        spec["code"] = {
+            "uri": settings.storage,
+            "digest": f"sha256:{request.tree_digest}",
+            "packages": [*found.requirements] if found else [],
+            "python": image.python,
+        }
+        if not request.until:
+            spec["output"] = {"uri": f"{self._storage.uri}/{_output_key(run_id)}"}
+        if settings.resources and "resources" not in spec:
+            limits = {key: str(each) for key, each in settings.resources.items()}
+            spec["resources"] = {"limits": limits}
+        if settings.template:
+            spec["roles"] = [{**role, "template": settings.template} for role in spec["roles"]]
+        # without the annotations: an engine may refuse names of ours, and `spec.code` says the digest
+        metadata = {"name": document["metadata"]["name"], "namespace": settings.namespace}
+        return {**document, "metadata": metadata, "spec": spec}
+
+    def result(self, request: SubmissionRequest, run_id: str) -> Mapping[str, Any]:
+        """See `RunPlace`."""
+        changes = self._changes(run_id)
+        rows = {path.removeprefix("project/"): row for path, row in changes.items()}
+        chosen = chosen_files(request, [*rows])
+        files = [{"path": each, "size": rows[each]["size"], "sha256": rows[each]["sha256"]} for each in chosen]  # fmt: skip
+        return {
+            "returns": request.returns,
+            "address": f"{self._storage.uri}/{_output_key(run_id)}/{CHANGES_FOLDER}/project",
+            "files": files,
+            "others": sorted(rows.keys() - {*chosen})[:_MOST_NAMES],
+        }
+
+    def output(self, run_id: str, path: str, *, start: int) -> Path | OutputStream:
+        """See `RunPlace`."""
+        row = self._changes(run_id).get(f"project/{path}")
+        if row is None:
+            raise KeyError(path)
+        key = f"{_output_key(run_id)}/{CHANGES_FOLDER}/project/{path}"
+        return OutputStream(
+            pieces=self._storage.stream(key, start=start), start=start, size=row["size"]
+        )
+
+    def _changes(self, run_id: str) -> Mapping[str, Mapping[str, Any]]:
+        """What a run wrote below its project, by path; empty until it has succeeded."""
+        text = self._storage.read(f"{_output_key(run_id)}/{CHANGES_FILE}")
+        rows = json.loads(text)["files"] if text else ()
+        # a run may have written the list itself: it names nothing outside of what it wrote
+        return {
+            row["path"]: row
+            for row in rows
+            if posixpath.normpath(row["path"]) == row["path"] and row["path"].startswith("project/")
+        }
+
+    def _verified(self, sha256: str) -> bytes:
+        path = self._content.path(sha256)
+        if digest_of(path) != sha256:
+            self._content.forget(sha256)
+            raise InputError.of(
+                code="conflict",
+                field="content",
+                value=sha256,
+                message="what the service keeps of it is damaged; nothing was executed",
+                hint="the same command again sends it",
+            )
+        return path.read_bytes()
+
+    def _check_drivers(self, found: Match) -> None:
+        """Raise InputError where the image lacks what reads the storage: nothing can be installed before."""
+        scheme = urlsplit(self._storage.uri).scheme
+        if scheme in ("", "file"):
+            return
+        needed = ["fsspec", *filter(None, [_DRIVERS.get(scheme)])]
+        missing = [each for each in needed if each not in found.image.record.by_name]
+        if missing:
+            raise InputError.of(
+                code="environment_difference",
+                field="storage",
+                value=self._storage.uri,
+                message=f"{found.image.name} lacks {' and '.join(missing)}, with which instances read it",
+                hint=f"add {' '.join(missing)} to the image, or name a file:// address of a shared volume",
+            )
+
+
+def _output_key(run_id: str) -> str:
+    return f"runs/{run_id}"

@@ -1,0 +1,127 @@
+"""Trees in a storage that instances reach: written once for each digest, as their agents read them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Callable, Iterator
+
+from airflow_training.agent.code_tree import blob_key, pack_key, packed_contents, tree_key
+from airflow_training.capture.model import Tree
+from airflow_training.checkpoints.errors import CheckpointError, KeyExists
+from airflow_training.checkpoints.store import ObjectStore, open_store
+from airflow_training.errors import InputError
+
+__all__ = ["TreeStorage"]
+
+_READ_BYTES = 4 << 20
+
+
+class TreeStorage:
+    """The storage at an address. What of it cannot be reached raises InputError with the address."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri.rstrip("/")
+        self._opened: ObjectStore | None = None
+
+    def check(self) -> None:
+        """Write, read and delete an object; raises InputError where that is impossible."""
+        key, words = f"probes/{secrets.token_hex(8)}", b"airflow-training"
+        with self._told():
+            self._store.create(key, words)
+            same = self._store.read(key) == words
+            self._store.delete(key)
+        if not same:
+            raise self._refusal("does not show what was just written")
+
+    def has(self, tree: Tree) -> bool:
+        """Whether all of a tree lies here; instances verify every byte of it."""
+        return not any(self._size(key) != size for key, size in _objects(tree).items())
+
+    def put(self, tree: Tree, content: Callable[[str], bytes]) -> None:
+        """Write what is missing of a tree, its rows last. `content`: the bytes of a digest."""
+        if self.has(tree):
+            return
+        for key, size in _objects(tree).items():
+            if key == tree_key(tree.digest) or self._size(key) == size:
+                continue
+            if key == pack_key(tree.digest):
+                data = b"".join(content(each) for each in packed_contents(tree.blobs))
+            else:
+                data = content(key.rpartition("/")[2])
+            self._replace(key, data)
+        self._replace(tree_key(tree.digest), rows_of(tree))
+
+    def read(self, key: str) -> bytes | None:
+        """A small object; None for none."""
+        with self._told():
+            try:
+                return self._store.read(key)
+            except FileNotFoundError:
+                return None
+
+    def stream(self, key: str, *, start: int) -> Iterator[bytes]:
+        """The bytes of an object from one on, in pieces."""
+        with self._told():
+            while data := self._store.read(key, start, _READ_BYTES):
+                yield data
+                start += len(data)
+
+    def _size(self, key: str) -> int:
+        """Bytes of an object; -1 for none."""
+        with self._told():
+            try:
+                return self._store.size(key)
+            except FileNotFoundError:
+                return -1
+
+    def _replace(self, key: str, data: bytes) -> None:
+        with self._told():
+            try:
+                self._store.create(key, data)
+            except KeyExists:  # others were faster, or what lies there has another size
+                if self._store.read(key) != data:
+                    self._store.delete(key)
+                    self._store.create(key, data)
+
+    @property
+    def _store(self) -> ObjectStore:
+        if self._opened is None:
+            self._opened = open_store(self.uri)
+        return self._opened
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, CheckpointError) as error:
+            raise self._refusal(f"cannot be used: {error}") from error
+
+    def _refusal(self, message: str) -> InputError:
+        return InputError.of(
+            code="unavailable",
+            field="storage",
+            value=self.uri,
+            message=message,
+            hint="the service and its instances have to read and write there: see the target's settings",
+        )
+
+
+def rows_of(tree: Tree) -> bytes:
+    """The rows of a tree as they are stored; their SHA-256 is its digest."""
+    rows = [
+        [each.path, each.kind, each.mode, each.size, each.sha256, each.link]
+        for each in sorted(tree.entries)
+    ]
+    return json.dumps(rows, separators=(",", ":")).encode()
+
+
+def _objects(tree: Tree) -> dict[str, int]:
+    """Key and bytes of each object that a tree is made of."""
+    sizes = tree.blobs
+    packed = packed_contents(sizes)
+    found = {blob_key(sha256): size for sha256, size in sizes.items() if sha256 not in {*packed}}
+    if packed:
+        found[pack_key(tree.digest)] = sum(sizes[sha256] for sha256 in packed)
+    return {**found, tree_key(tree.digest): len(rows_of(tree))}

@@ -1,0 +1,205 @@
+"""Submissions whose runs are elsewhere: refused before anything moves, stored by digest, read back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_training.admission.check import check_text
+from airflow_training.agent.code_setup import changes_to_upload
+from airflow_training.agent.code_tree import lay_out_code
+from airflow_training.agent.upload import upload
+from airflow_training.cloud.client import CloudClient
+from airflow_training.cloud.service.storage_place import StoragePlace
+from airflow_training.cloud.service.submissions import Submissions
+from airflow_training.cloud.submit import submit
+from airflow_training.cloud.target_settings import TargetSettings
+from airflow_training.environments import EnvironmentCatalogue, record
+from airflow_training.environments.catalogue import CatalogueImage
+from airflow_training.environments.model import InstalledDistribution, PythonEnvironment
+from airflow_training.errors import InputError, Problem
+from tests.cloud.conftest import LoopbackService, captured
+
+HERE = record()
+
+
+class StorageService(LoopbackService):
+    """The real app whose runs go to a runtime elsewhere."""
+
+    def __init__(self, folder: Path, image: PythonEnvironment = HERE, **settings: Any) -> None:
+        super().__init__(folder)
+        self.storage = settings.pop("storage", str(folder / "storage"))
+        given = {
+            "runtime": {"name": "kubernetes"},
+            "namespace": "training",
+            "storage": self.storage,
+            "image": "torch:1",
+            **settings,
+        }
+        catalogue = EnvironmentCatalogue(
+            images=[CatalogueImage(name="torch:1", python="/opt/python", record=image)],
+            builds=given.get("builds", True),
+        )
+        parsed = TargetSettings.from_json(given)
+        self.submissions = Submissions(
+            folder,
+            self.admission,
+            self.runs,
+            same_machine=False,
+            place=lambda content: StoragePlace(parsed, catalogue, content),
+        )
+
+
+@pytest.fixture(autouse=True)
+def _home(airflow_home: Path) -> None:
+    """Keep what clients keep in a home of the test's own."""
+
+
+def refusal(client: CloudClient, submission: Any) -> Problem:
+    """What is refused before one file has moved."""
+    with pytest.raises(InputError) as refused:
+        submit(client, submission, target="office")
+    return refused.value.problems[0]
+
+
+def test_a_job_names_its_tree_and_its_image(tmp_path, project):
+    service = StorageService(tmp_path / "service", resources={"cpu": 2})
+    sent = captured(project, "--lr", "$HOME {{x}}", replicas=2)
+    result = submit(service.client(), sent, target="office")
+    job = service.runs.begun[result.run_id]
+    [answer] = check_text(json.dumps(job), run_uid="x" * 20)
+    assert answer.resolved is not None, answer.problems
+    spec = job["spec"]
+    assert spec["code"]["digest"] == f"sha256:{sent.capture.tree.digest}"
+    assert spec["output"] == {"uri": f"{service.storage}/runs/{result.run_id}"}
+    assert (spec["image"], spec["command"][0]) == ("torch:1", "/opt/python")
+    assert spec["workingDir"] == "project"
+    assert job["metadata"] == {"name": "train", "namespace": "training"}
+    assert spec["resources"] == {"limits": {"cpu": "2"}}
+    lay_out_code(service.storage, sent.capture.tree.digest, tmp_path / "code")
+    assert (tmp_path / "code/project/run.sh").stat().st_mode & 0o777 == 0o755
+
+
+def test_what_the_run_wrote_comes_from_the_storage(tmp_path, project):
+    service = StorageService(tmp_path / "service")
+    sent = captured(project)
+    client = service.client()
+    run = submit(client, sent, target="office").run_id
+    assert client.result(run)["files"] == []
+    code, model = tmp_path / "code", b"weights" * 1000
+    lay_out_code(service.storage, sent.capture.tree.digest, code)
+    (code / "project/model.pt").write_bytes(model)
+    (code / "project/notes.txt").write_text("not a model")
+    (tmp_path / "output").mkdir()
+    target = f"{service.storage}/runs/{run}"
+    upload(tmp_path / "output", target, say=print, beside=changes_to_upload(code))
+    result = client.result(run)
+    assert [each["path"] for each in result["files"]] == ["model.pt"]
+    assert result["others"] == ["notes.txt"]
+    assert result["address"] == f"{target}/code/project"
+    part = tmp_path / "part"
+    part.write_bytes(model[:1000])  # an interrupted download goes on
+    client.download(run, "model.pt", to=part)
+    assert part.read_bytes() == model
+    client.download(run, "model.pt", to=part)
+    assert part.read_bytes() == model
+    with pytest.raises(InputError, match="knows no"):
+        client.download(run, "trees", to=tmp_path / "other")
+
+
+def test_a_run_that_lists_what_is_not_its_own_shows_nothing_of_it(tmp_path, project):
+    service = StorageService(tmp_path / "service")
+    client = service.client()
+    run = submit(client, captured(project), target="office").run_id
+    (tmp_path / "model.pt").write_bytes(b"somebody else's")
+    listed = Path(service.storage, "runs", run, "code.json")
+    listed.parent.mkdir(parents=True)
+    rows = [
+        {"path": path, "size": 15, "sha256": "0" * 64}
+        for path in ("project/../../../../../../model.pt", "../model.pt", "/model.pt")
+    ]
+    listed.write_text(json.dumps({"files": rows}))
+    assert client.result(run)["files"] == []
+    with pytest.raises(KeyError):
+        service.submissions.place.output(run, "../../../../../../model.pt", start=0)
+
+
+def test_a_content_damaged_at_the_service_is_sent_again(tmp_path, project, monkeypatch):
+    service = StorageService(tmp_path / "service")
+    sent = captured(project)
+    put = service.submissions.place.lay_out
+    damaged: list[Path] = []
+
+    def damage_first(manifest: Any, run_id: str) -> None:
+        if not damaged:
+            sha256 = next(iter(manifest.tree.blobs))
+            damaged.append(service.submissions.content.path(sha256))
+            damaged[0].write_bytes(b"tampered")
+        put(manifest, run_id)
+
+    monkeypatch.setattr(service.submissions.place, "lay_out", damage_first)
+    submit(service.client(), sent, target="office")
+    lay_out_code(service.storage, sent.capture.tree.digest, tmp_path / "code")
+    assert b"tampered" not in damaged[0].read_bytes()
+
+
+def test_a_library_that_the_image_lacks_is_named_by_the_job(tmp_path, project):
+    lacking = replace(HERE, distributions=[d for d in HERE.distributions if d.name != "httpx"])
+    service = StorageService(tmp_path / "service", lacking)
+    run = submit(service.client(), captured(project), target="office")
+    packages = service.runs.begun[run.run_id]["spec"]["code"]["packages"]
+    assert [each.split("==")[0] for each in packages] == ["httpx"]
+    assert "1 distribution on top" in run.answer.environment
+
+
+def test_where_nothing_is_installed_a_missing_library_is_refused(tmp_path, project):
+    lacking = replace(HERE, distributions=[d for d in HERE.distributions if d.name != "httpx"])
+    service = StorageService(tmp_path / "service", lacking, builds=False)
+    problem = refusal(service.client(), captured(project))
+    assert problem.field == "httpx"
+    assert "add httpx==" in problem.hint
+    assert not service.runs.begun
+
+
+def test_another_framework_is_refused_and_not_replaced(tmp_path, project, monkeypatch):
+    torch = InstalledDistribution(name="torch", version="2.9.0")
+    mine = replace(HERE, distributions=sorted([*HERE.distributions, torch], key=lambda d: d.name))
+    monkeypatch.setattr(
+        "airflow_training.cloud.submit.record_environment",
+        lambda root: json.dumps(mine.to_json()).encode(),
+    )
+    bare = replace(HERE, distributions=[d for d in HERE.distributions if d.name != "torch"])
+    service = StorageService(tmp_path / "service", bare)
+    problem = refusal(service.client(), captured(project))
+    assert problem.field == "torch"
+    assert "in torch:1" in problem.message
+
+
+def test_an_image_that_cannot_read_the_storage_is_refused(tmp_path, project):
+    names = ("fsspec", "s3fs")
+    bare = replace(HERE, distributions=[d for d in HERE.distributions if d.name not in names])
+    service = StorageService(tmp_path / "service", bare, builds=True, storage="memory://training")
+    monkey = captured(project)
+    problem = refusal(service.client(), monkey)
+    assert problem.field == "storage"
+    assert "lacks fsspec" in problem.message
+
+
+def test_a_storage_that_cannot_be_written_is_refused_first(tmp_path, project):
+    (tmp_path / "file").write_text("no folder")
+    service = StorageService(tmp_path / "service", storage=str(tmp_path / "file"))
+    problem = refusal(service.client(), captured(project))
+    assert (problem.field, problem.value) == ("storage", str(tmp_path / "file"))
+    assert not (tmp_path / "service/content/whole").exists()
+
+
+def test_a_stop_condition_brings_no_model_back(tmp_path, project):
+    service = StorageService(tmp_path / "service")
+    problem = refusal(service.client(), captured(project, until="loss < 0.1"))
+    assert (problem.field, problem.allowed) == ("returns", ["none"])
+    run = submit(service.client(), captured(project, until="loss < 0.1", returns="none"), target="office")  # fmt: skip
+    assert "output" not in service.runs.begun[run.run_id]["spec"]

@@ -14,6 +14,7 @@ __all__ = [
     "EXCEPTION",
     "GAP",
     "MARKERS",
+    "MEMBER",
     "NORMAL_END",
     "PREPARING",
     "RESUMED",
@@ -31,6 +32,7 @@ STARTED = "structure/started"
 GAP = "structure/gap"
 CHECKPOINT = "structure/checkpoint"
 PREPARING = "structure/preparing"
+MEMBER = "structure/member"
 
 MARKERS: Mapping[str, str] = {
     GAP: "airflow-training: lines may be missing here",
@@ -48,6 +50,7 @@ MARKERS: Mapping[str, str] = {
     r"|Loss for final step: |exiting program after [0-9]+ iterations|`Trainer\.fit` stopped: |Epoch [0-9]+: early stopping"
     r"|Trial [0-9]+ finished with value|(?:finished|completed|stopped) successfully|[Ss]uccessfully (?:finished|completed|stopped|trained))",
     RESUMED: r"(?:[Rr]esum(?:ing|ed) (?:training |run )?from |[Rr]estor(?:ing|ed) (?:from|(?:all )?states? from|parameters from) )",
+    MEMBER: r"pid=[0-9]+\) world_rank=[0-9]+",
     # events of Kubernetes; the first container of a pod that had to wait for a node or for its image
     STARTED: r"(?:Started container|Container started)",
     CHECKPOINT: r"(?:[Ss]av(?:ed|ing)|SAVED|[Ww]r(?:ote|iting|itten)|[Ss]tored) .{0,60}(?:[Cc]heckpoint|ckpt|global_?step|model_states|snapshot|model to )"

@@ -148,6 +148,7 @@ def named_rank_after(event: Incident, among: Iterable[WeightedEvent]) -> int | N
         if each.event.cause is event.cause
         and each.event.log == event.log
         and each.event.rank is not None
+        and (each.event.named or event.rank is None)
         and 0 < (each.event.line or 0) - (event.line or 0) <= _SHORTLY_BEFORE_LINES
     ]
     return ranks[0] if ranks else None

@@ -14,6 +14,7 @@ from airflow_training.logs.diagnosis.evidence import Incident
 from airflow_training.logs.diagnosis.markers import MEMBER
 from airflow_training.logs.diagnosis.ordering import named_rank_after
 from airflow_training.logs.diagnosis.ranks import absent_rank_in
+from airflow_training.logs.diagnosis.scanning import NO_RANK
 from airflow_training.logs.diagnosis.weights import WeightedEvent
 from airflow_training.logs.model import FileScan, Hit
 
@@ -36,7 +37,7 @@ def blamed_rank(
     *,
     first_rank: int | None,
 ) -> int | None:
-    """Return the rank that an event is about, as far as the logs tell.
+    """Return the rank that an event is about, as far as the logs tell; None also where all of them say the same.
 
     `first_rank`: the one that a launcher saw failing first, for a line that stands in the log of no rank.
     """
@@ -46,6 +47,8 @@ def blamed_rank(
             return absent
     if event.named or event.log is None:
         return event.rank
+    if _is_everywhere(event, scans, among):
+        return None
     scan = scans[event.log]
     told = named_rank_after(event, among)
     if told is None:
@@ -55,6 +58,24 @@ def blamed_rank(
     if told is None and event.rank is None:
         told = first_rank
     return told if told is not None else event.rank
+
+
+def _is_everywhere(
+    event: Incident, scans: Sequence[FileScan], among: Iterable[WeightedEvent]
+) -> bool:
+    """Return whether all of several instances say the same, in the same words: then no rank was the one.
+
+    The number of an instance (`worker-1`) need not be a rank; of logs that are called by their ranks the first counts.
+    """
+    same = {
+        each.event.log
+        for each in among
+        if each.event.cause is event.cause
+        and each.event.text == event.text
+        and not each.event.named
+    }
+    told = [number for number, scan in enumerate(scans) if scan.origin.role not in NO_RANK]
+    return len(told) > 1 and all(number in same and scans[number].origin.role for number in told)
 
 
 def absent_rank(scans: Iterable[FileScan], cause: str) -> int | None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause, Context, Kind, Signature
-from airflow_training.logs.diagnosis.markers import MARKERS, NORMAL_END, RESUMED, STARTED
+from airflow_training.logs.diagnosis.markers import MARKERS, NORMAL_END, RESTARTED, RESUMED, STARTED
 from airflow_training.logs.diagnosis.ranks import rank_in
 from airflow_training.logs.diagnosis.tracebacks import (
     Chain,
@@ -434,6 +434,7 @@ class _HealthyUntil:
         ]
         self._well_until = max(ends, default=0)
         self._resumed = [hit.line for hit in scan.hits if hit.signature in (RESUMED, STARTED)]
+        self._restarted = [hit.line for hit in scan.hits if hit.signature == RESTARTED]
         starts = [hit.line for hit in scan.hits if hit.signature == STARTED]
         self._started_until = max(starts, default=0)
         self._last_line = scan.lines
@@ -457,7 +458,15 @@ class _HealthyUntil:
 
     def survived(self, line: int) -> bool:
         """Return whether training went on, or ended well, after a line."""
-        return self.ended_well_after(line) or line < self._trained_until
+        return (
+            self.ended_well_after(line)
+            or line < self._trained_until
+            or any(self._is_resumed_after(again) for again in self._restarted if line < again)
+        )
+
+    def _is_resumed_after(self, restarted: int) -> bool:
+        """Return whether the processes that a launcher started again had loaded what was saved."""
+        return any(restarted < resumed for resumed in self._resumed)
 
     def ended_at(self, cause: Cause, line: int) -> bool:
         """Return whether a line is among the last ones of a log that tells of no training.

@@ -17,6 +17,7 @@ __all__ = [
     "MEMBER",
     "NORMAL_END",
     "PREPARING",
+    "RESTARTED",
     "RESUMED",
     "STARTED",
     "TRACEBACK",
@@ -28,6 +29,7 @@ CHAIN = "structure/chain"
 ELASTIC = "structure/elastic"
 NORMAL_END = "structure/normal-end"
 RESUMED = "structure/resumed"
+RESTARTED = "structure/restarted"
 STARTED = "structure/started"
 GAP = "structure/gap"
 CHECKPOINT = "structure/checkpoint"
@@ -51,6 +53,8 @@ MARKERS: Mapping[str, str] = {
     r"|Trial [0-9]+ finished with value|(?:finished|completed|stopped) successfully|[Ss]uccessfully (?:finished|completed|stopped|trained))",
     RESUMED: r"(?:[Rr]esum(?:ing|ed) (?:training |run )?from |[Rr]estor(?:ing|ed) (?:from|(?:all )?states? from|parameters from) )",
     MEMBER: r"pid=[0-9]+\) world_rank=[0-9]+",
+    # launchers that start all processes again: torch elastic, DeepSpeed, Horovod, Ray Train, Lightning
+    RESTARTED: r"(?:will restart worker group|[Rr]estarting worker group|Restarting (?:the )?(?:workers|training|process group)|resetting (?:the )?workers|Attempting to restart)",
     # events of Kubernetes; the first container of a pod that had to wait for a node or for its image
     STARTED: r"(?:Started container|Container started)",
     CHECKPOINT: r"(?:[Ss]av(?:ed|ing)|SAVED|[Ww]r(?:ote|iting|itten)|[Ss]tored) .{0,60}(?:[Cc]heckpoint|ckpt|global_?step|model_states|snapshot|model to )"

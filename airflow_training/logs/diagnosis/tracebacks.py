@@ -285,7 +285,7 @@ def _raised_in_one_line(hit: Hit) -> RaisedException | None:
                 line=hit.line,
                 offset=hit.offset,
                 rank=_rank(hit, hit),
-        named=_named_rank(hit, hit) is not None,
+                named=_named_rank(hit, hit) is not None,
                 time=hit.time,
             )
     return None

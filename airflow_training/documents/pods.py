@@ -21,6 +21,8 @@ MALFORMED = frozenset({"bad_pod_template", "bad_quantity"})
 """Codes of mistakes whose part of a document no later room sees."""
 _STAND_IN = "\0training"
 """Name of the training container while no framework has named it."""
+_LONGEST_TEXT = 131_071
+"""Bytes of one argument or `NAME=value` that Linux hands to a program (`MAX_ARG_STRLEN` less the end of the text)."""
 _USER_LISTS = frozenset({"env", "envFrom", "ports", "volumeMounts", "volumes"})
 
 
@@ -28,6 +30,7 @@ def check_pods(document: Mapping[str, Any]) -> list[Problem]:
     """Return the mistakes of every pod template and shorthand key of a document."""
     spec = mapping(document.get("spec"))
     problems, leaves_out = _check_shorthand(spec, ("spec",))
+    problems += _too_long(spec, ("spec",))
     for i, role in enumerate(mappings(spec.get("roles"))):
         loc: Loc = ("spec", "roles", i)
         for found, open_ends in (
@@ -36,7 +39,12 @@ def check_pods(document: Mapping[str, Any]) -> list[Problem]:
         ):
             problems += found
             leaves_out |= open_ends
+        problems += _too_long(role, loc)
         problems += _restarts_inside(mapping(role.get("template")), (*loc, "template", "spec"))
+        pod = mapping(mapping(role.get("template")).get("spec"))
+        for key in ("initContainers", "containers"):
+            for number, container in enumerate(mappings(pod.get(key))):
+                problems += _too_long(container, (*loc, "template", "spec", key, number))
     if problems or not leaves_out:
         return problems
     for i, role in enumerate(mappings(spec.get("roles"))):
@@ -99,6 +107,28 @@ def _remove(data: Any, loc: Loc) -> None:
             data[last] = {}
         else:
             del data[last]
+
+
+def _too_long(owner: Mapping[str, Any], loc: Loc) -> Iterator[Problem]:
+    """Yield the texts with which no program can be started, by their sizes: what they hold may be secret."""
+    texts: list[tuple[Loc, str, str]] = [
+        (("env", i, "value"), f"variable {entry.get('name')}", f"{entry.get('name')}={entry.get('value')}")
+        for i, entry in enumerate(mappings(owner.get("env")))
+        if isinstance(entry.get("value"), str)
+    ]  # fmt: skip
+    for key in ("command", "args"):
+        words = owner.get(key)
+        if isinstance(words, list):
+            texts += (((key, i), "argument", word) for i, word in enumerate(words) if isinstance(word, str))  # fmt: skip
+    for place, kind, text in texts:
+        size = len(text.encode("utf-8", "replace"))
+        if size > _LONGEST_TEXT:
+            yield Problem(
+                code="too_large",
+                field=format_path((*loc, *place)),
+                message=f"the {kind} has {size} bytes: Linux starts no program with more than {_LONGEST_TEXT} in one",
+                hint="put it into a file, as in a ConfigMap or Secret that is mounted, and name its path",
+            )
 
 
 def _restarts_inside(template: Mapping[str, Any], loc: Loc) -> Iterator[Problem]:

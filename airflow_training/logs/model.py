@@ -41,6 +41,8 @@ class Hit:
     """Of the first byte of the line."""
     rank: int | None
     """From the prefix of the line, else that of the origin."""
+    named: bool = field(default=False, compare=False)
+    """Whether the line itself names its rank; that of the origin may be the number of a node."""
     time: float | None
     """Of the line, or of the last line before it that has one."""
     text: str

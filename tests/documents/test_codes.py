@@ -698,3 +698,28 @@ def test_a_declared_parameter_is_known_to_all_callers():
     assert found(edited("spec.args", ["{{ params.lr }}"], base=base), params=[]) == []
     (problem,) = parsed(edited("spec.args", ["{{ params.lrr }}"], base=base), params=[]).problems
     assert problem.hint == "did you mean 'lr'?"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field"),
+    [
+        ("spec.env", [{"name": "TOKENS", "value": "s3cret" * 40_000}], "spec.env[0].value"),
+        ("spec.roles.0.env", [{"name": "TOKENS", "value": "s3cret" * 40_000}], "spec.roles[0].env[0].value"),
+        ("spec.roles.0.command", ["sh", "-c", "s3cret" * 40_000], "spec.roles[0].command[2]"),
+        (
+            "spec.roles.0.template",
+            {"spec": {"containers": [{"name": "side", "image": "a", "args": ["s3cret" * 40_000]}]}},
+            "spec.roles[0].template.spec.containers[0].args[0]",
+        ),
+    ],
+)  # fmt: skip
+def test_a_text_with_which_linux_starts_no_program_is_told_by_its_size_alone(path, value, field):
+    problem = only_problem(edited(path, value))
+    assert (problem.code, problem.field) == ("too_large", field)
+    assert "131071" in problem.message
+    assert "s3cret" not in f"{problem.message}{problem.value}{problem.hint}"
+
+
+def test_a_text_that_just_fits_is_none():
+    fits = "x" * (131_071 - len("BIG="))
+    assert found(edited("spec.env", [{"name": "BIG", "value": fits}])) == []

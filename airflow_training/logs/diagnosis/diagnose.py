@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from airflow_training.logs.diagnosis import facts as seen
+from airflow_training.logs.diagnosis.blame import blamed_rank
 from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause
 from airflow_training.logs.diagnosis.clocks import skews
 from airflow_training.logs.diagnosis.collectives import mismatches
@@ -21,7 +22,6 @@ from airflow_training.logs.diagnosis.evidence import Incident, events_of
 from airflow_training.logs.diagnosis.markers import GAP
 from airflow_training.logs.diagnosis.ordering import (
     first_proof,
-    named_rank_after,
     only_followed,
     rank_events,
     with_line,
@@ -187,13 +187,10 @@ def _found(
 ) -> FoundCause:
     event = with_line(event, among)
     scan = scans[event.log] if event.log is not None else None
-    rank = event.rank
-    if rank is None:
-        rank = first_rank if first_rank is not None else named_rank_after(event, among)
     return _of(
         event.cause,
         confidence=confidence,
-        rank=rank,
+        rank=blamed_rank(event, scans, among, first_rank=first_rank),
         file=scan.origin.file if scan is not None else None,
         line=event.line,
         offset=event.offset,

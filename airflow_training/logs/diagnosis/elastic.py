@@ -9,7 +9,7 @@ from typing import NamedTuple
 from airflow_training.logs.diagnosis.markers import ELASTIC
 from airflow_training.logs.model import FileScan, Hit
 
-__all__ = ["first_rank_of"]
+__all__ = ["first_rank_of", "rank_in_summary"]
 
 _FIELD = re.compile(r"^\s*(?P<name>time|rank|exitcode)\s*:\s*(?P<value>-?[\d_:-]+)")
 _REPORT = re.compile(r"failed \(exitcode: -?\d+\) local_rank: (\d+)")
@@ -20,6 +20,16 @@ def first_rank_of(scans: Iterable[FileScan]) -> int | None:
     """Return the rank that a launcher saw failing first, None where none tells."""
     found = (_first_rank(scan.hits) for scan in scans)
     return next((rank for rank in found if rank is not None), None)
+
+
+def rank_in_summary(scan: FileScan) -> int | None:
+    """Return the rank, in the whole job, that the launcher of one log saw failing first; None without its summary."""
+    summaries = [hit for hit in scan.hits if hit.signature == ELASTIC and _is_summary(hit)]
+    return _first_rank(summaries[-1:])
+
+
+def _is_summary(hit: Hit) -> bool:
+    return _REPORT.search(hit.text) is None
 
 
 def _first_rank(hits: Iterable[Hit]) -> int | None:

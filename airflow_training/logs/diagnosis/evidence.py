@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause, Context, Kind, Signature
-from airflow_training.logs.diagnosis.markers import MARKERS, NORMAL_END, RESUMED, STARTED
+from airflow_training.logs.diagnosis.markers import MARKERS, NORMAL_END, RESTARTED, RESUMED, STARTED
 from airflow_training.logs.diagnosis.ranks import rank_in
 from airflow_training.logs.diagnosis.tracebacks import (
     Chain,
+    RaisedException,
     chains,
     final_exception,
     innermost_frame,
@@ -90,6 +91,8 @@ class Incident:
     log: int | None
     """Which of the logs; None: the runtime saw it."""
     rank: int | None
+    named: bool = False
+    """Whether its own line names the rank; that of the log may be the number of a node."""
     line: int | None
     offset: int | None
     time: float | None
@@ -142,8 +145,7 @@ def events_of(
             if not any(chain.first_line <= (each.line or 0) <= chain.last_line for chain in ignored)
         ]
         found += (
-            replace(each, raised=each.line in raised, rank=_rank_of(each, tracebacks))
-            for each in known
+            replace(_with_rank(each, tracebacks), raised=each.line in raised) for each in known
         )
         unknown = [each for each in _last_together(tracebacks) if not _is_known(each, known)]
         found += _unknown_exceptions(unknown, hits, catalogue, scan, log=log)
@@ -191,7 +193,8 @@ def _known(
             mild=mild,
             at_end=signature.at_end,
             log=log,
-            rank=_rank(hit.rank, hit.text, scan),
+            rank=_rank(hit, scan),
+            named=_names_rank(hit),
             line=hit.line,
             offset=hit.offset,
             time=hit.time if hit.time is not None else _glog_time(hit.text),
@@ -269,7 +272,8 @@ def _unknown_exceptions(
             confidence=confidence,
             survivable=False,
             log=log,
-            rank=_rank(root.rank, root.text, scan),
+            rank=_rank_of_exception(root, scan),
+            named=root.named or rank_in(root.text) is not None,
             line=root.line,
             offset=root.offset,
             time=root.time,
@@ -323,16 +327,15 @@ def _is_known(chain: Chain, known: Iterable[Incident]) -> bool:
     return False
 
 
-def _rank_of(event: Incident, tracebacks: Iterable[Chain]) -> int | None:
-    """Return the rank of an event, else the one that is named above the traceback it stands in."""
-    if event.rank is not None:
-        return event.rank
+def _with_rank(event: Incident, tracebacks: Iterable[Chain]) -> Incident:
+    """Return an event whose line names no rank with the one that is named above the traceback it stands in."""
+    if event.named:
+        return event
     within = (
         chain for chain in tracebacks if chain.first_line <= (event.line or 0) <= chain.last_line
     )
-    return next(
-        (each.rank for chain in within for each in chain.raised if each.rank is not None), None
-    )
+    told = next((each.rank for chain in within for each in chain.raised if each.named), None)
+    return event if told is None else replace(event, rank=told, named=True)
 
 
 def _last_together(tracebacks: Sequence[Chain]) -> Sequence[Chain]:
@@ -364,12 +367,27 @@ def _stands_near(context: Context, hit: Hit) -> bool:
     return any(context.expression.search(line) for line in around)
 
 
-def _rank(rank: int | None, text: str, scan: FileScan) -> int | None:
+def _rank(hit: Hit, scan: FileScan) -> int | None:
     """Return the rank of a line: its own, that in its text, that of the log."""
-    if rank is not None:
-        return rank
-    named = rank_in(text)
-    return named if named is not None else scan.origin.rank
+    if hit.named:
+        return hit.rank
+    told = rank_in(hit.text)
+    if told is not None:
+        return told
+    return hit.rank if hit.rank is not None else scan.origin.rank
+
+
+def _rank_of_exception(raised: RaisedException, scan: FileScan) -> int | None:
+    if raised.named:
+        return raised.rank
+    told = rank_in(raised.text)
+    if told is not None:
+        return told
+    return raised.rank if raised.rank is not None else scan.origin.rank
+
+
+def _names_rank(hit: Hit) -> bool:
+    return hit.named or rank_in(hit.text) is not None
 
 
 def _glog_time(text: str) -> float | None:
@@ -416,6 +434,7 @@ class _HealthyUntil:
         ]
         self._well_until = max(ends, default=0)
         self._resumed = [hit.line for hit in scan.hits if hit.signature in (RESUMED, STARTED)]
+        self._restarted = [hit.line for hit in scan.hits if hit.signature == RESTARTED]
         starts = [hit.line for hit in scan.hits if hit.signature == STARTED]
         self._started_until = max(starts, default=0)
         self._last_line = scan.lines
@@ -439,7 +458,15 @@ class _HealthyUntil:
 
     def survived(self, line: int) -> bool:
         """Return whether training went on, or ended well, after a line."""
-        return self.ended_well_after(line) or line < self._trained_until
+        return (
+            self.ended_well_after(line)
+            or line < self._trained_until
+            or any(self._is_resumed_after(again) for again in self._restarted if line < again)
+        )
+
+    def _is_resumed_after(self, restarted: int) -> bool:
+        """Return whether the processes that a launcher started again had loaded what was saved."""
+        return any(restarted < resumed for resumed in self._resumed)
 
     def ended_at(self, cause: Cause, line: int) -> bool:
         """Return whether a line is among the last ones of a log that tells of no training.

@@ -14,8 +14,10 @@ __all__ = [
     "EXCEPTION",
     "GAP",
     "MARKERS",
+    "MEMBER",
     "NORMAL_END",
     "PREPARING",
+    "RESTARTED",
     "RESUMED",
     "STARTED",
     "TRACEBACK",
@@ -27,10 +29,12 @@ CHAIN = "structure/chain"
 ELASTIC = "structure/elastic"
 NORMAL_END = "structure/normal-end"
 RESUMED = "structure/resumed"
+RESTARTED = "structure/restarted"
 STARTED = "structure/started"
 GAP = "structure/gap"
 CHECKPOINT = "structure/checkpoint"
 PREPARING = "structure/preparing"
+MEMBER = "structure/member"
 
 MARKERS: Mapping[str, str] = {
     GAP: "airflow-training: lines may be missing here",
@@ -48,6 +52,9 @@ MARKERS: Mapping[str, str] = {
     r"|Loss for final step: |exiting program after [0-9]+ iterations|`Trainer\.fit` stopped: |Epoch [0-9]+: early stopping"
     r"|Trial [0-9]+ finished with value|(?:finished|completed|stopped) successfully|[Ss]uccessfully (?:finished|completed|stopped|trained))",
     RESUMED: r"(?:[Rr]esum(?:ing|ed) (?:training |run )?from |[Rr]estor(?:ing|ed) (?:from|(?:all )?states? from|parameters from) )",
+    MEMBER: r"pid=[0-9]+\) world_rank=[0-9]+",
+    # launchers that start all processes again: torch elastic, DeepSpeed, Horovod, Ray Train, Lightning
+    RESTARTED: r"(?:will restart worker group|[Rr]estarting worker group|Restarting (?:the )?(?:workers|training|process group)|resetting (?:the )?workers|Attempting to restart)",
     # events of Kubernetes; the first container of a pod that had to wait for a node or for its image
     STARTED: r"(?:Started container|Container started)",
     CHECKPOINT: r"(?:[Ss]av(?:ed|ing)|SAVED|[Ww]r(?:ote|iting|itten)|[Ss]tored) .{0,60}(?:[Cc]heckpoint|ckpt|global_?step|model_states|snapshot|model to )"

@@ -27,6 +27,8 @@ _SHORTLY_BEFORE_LINES = 30
 _JUST_BEFORE_LINES = 8
 """Of what programs live through: it may be about something else."""
 _PROVES = 0.55
+_SAYS_LITTLE = 2
+"""Of `Cause.generic`: no cause of its own any more."""
 
 
 def only_followed(events: Sequence[Incident]) -> list[Incident]:
@@ -34,17 +36,21 @@ def only_followed(events: Sequence[Incident]) -> list[Incident]:
 
     Whatever a launcher printed first: the others notice a lost rank at once, and its own words come late.
     """
-    own = {
-        each.rank
-        for each in events
-        if each.raised and each.kind == "cause" and each.cause.id not in OVER_PEERS
-    }
+    own = {each.rank for each in events if _failed_itself(each)}
     return [
         replace(each, kind="consequence")
         if each.cause.id in OVER_PEERS and each.rank is not None and own - {each.rank, None}
         else each
         for each in events
     ]
+
+
+def _failed_itself(event: Incident) -> bool:
+    """Return whether a rank tells of a failure of its own: an exception, or what a program that never trained ends with."""
+    told = event.raised or (
+        event.last and not event.survivable and event.cause.generic < _SAYS_LITTLE
+    )
+    return told and event.kind == "cause" and event.cause.id not in OVER_PEERS
 
 
 def rank_events(heavy: Sequence[WeightedEvent], scans: Sequence[FileScan]) -> list[WeightedEvent]:
@@ -148,6 +154,7 @@ def named_rank_after(event: Incident, among: Iterable[WeightedEvent]) -> int | N
         if each.event.cause is event.cause
         and each.event.log == event.log
         and each.event.rank is not None
+        and (each.event.named or event.rank is None)
         and 0 < (each.event.line or 0) - (event.line or 0) <= _SHORTLY_BEFORE_LINES
     ]
     return ranks[0] if ranks else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["rank_in"]
+__all__ = ["absent_rank_in", "rank_in"]
 
 _RANK = re.compile(
     r"\[(?:PG [^\]]*?)?(?:Global )?[Rr]ank:? ?(\d{1,6})\]|\bon rank (\d{1,6})\b|^[Rr]ank (\d{1,6})\b"
@@ -18,6 +18,25 @@ _RANK = re.compile(
 def rank_in(text: str) -> int | None:
     """Return the first rank that a text says it is about, None for none."""
     match = _RANK.search(text)
+    if match is None:
+        return None
+    return int(next(group for group in match.groups() if group is not None))
+
+
+_ABSENT = re.compile(
+    r"\b[Rr]anks? \[?(\d{1,6})[\d, \]]{0,200} ?(?:failed to pass monitoredBarrier|are the lagging ranks)"
+    r"|\b[Mm]issing ranks: ?(?:\n *)?\[?(\d{1,6})\b"
+    r"|\b[Rr]ank (\d{1,6}) (?:did not|didn't|has not|hasn't|never) (?:join|enter|reach|call|start|arrive)"
+    r"|timed out task names:\s{1,4}(?:/job:\w+/replica:\d+/)?task:(\d{1,6})\b"
+)
+
+
+def absent_rank_in(text: str) -> int | None:
+    """Return the first rank that a text says others waited for, None for none.
+
+    As a monitored barrier, the desync report of c10d, Horovod and the coordination service of JAX tell it.
+    """
+    match = _ABSENT.search(text)
     if match is None:
         return None
     return int(next(group for group in match.groups() if group is not None))

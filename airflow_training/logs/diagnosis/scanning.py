@@ -19,6 +19,9 @@ from airflow_training.logs.reading.source import Source
 
 __all__ = ["patterns", "scan_ends", "scan_logs", "with_ranks"]
 
+NO_RANK = frozenset({"launcher"})
+"""Roles that start ranks and are none."""
+
 
 @lru_cache(maxsize=2)
 def patterns(catalogue: Catalogue) -> Sequence[Pattern]:
@@ -38,7 +41,8 @@ def with_ranks(origins: Sequence[Origin]) -> Sequence[Origin]:
 
     One log alone, and names that give two of them the same rank, say nothing.
     """
-    ranks = [each.rank for each in origins]
+    origins = [replace(each, rank=None) if each.role in NO_RANK else each for each in origins]
+    ranks = [each.rank for each in origins if each.role not in NO_RANK]
     if len(origins) > 1 and (None in ranks or len(set(ranks)) < len(ranks)):
         return [replace(each, rank=place) for place, each in enumerate(origins)]
     return origins

@@ -95,6 +95,20 @@ def _prepares(root: FoundCause, scans: Sequence[FileScan]) -> FoundCause:
     return replace(root, retryable="no", advice=f"{told[0].upper()}{told[1:]}.")
 
 
+def _of_its_node(root: FoundCause, scans: Sequence[FileScan]) -> FoundCause:
+    """Return a fault of driver or GPU with whether only one of several nodes has it: another one may do."""
+    having = {scan.origin.file for scan in scans for hit in scan.hits if _is_of(root, hit)}
+    others = [scan.origin.file for scan in scans if scan.origin.file not in having]
+    if root.file is None or not others:
+        return root
+    told = f"only {root.file} tells of it, {len(others)} of {len(scans)} logs do not: another node may do"
+    return replace(root, retryable="once", advice=f"{root.advice.rstrip('.')}; {told}.")
+
+
+def _is_of(root: FoundCause, hit: Hit) -> bool:
+    return hit.signature.partition("/")[0] == root.id
+
+
 def _may_come_back(root: FoundCause, _: Sequence[FileScan]) -> FoundCause:
     """Return an upload that failed with whether the storage was only away: the agent then has tried it again."""
     if not _TRIED.search(root.evidence):
@@ -127,6 +141,9 @@ def _short(text: str) -> str:
 
 _SITUATIONS: Mapping[str, Callable[[FoundCause, Sequence[FileScan]], FoundCause]] = {
     **dict.fromkeys(("time-limit", "preempted", "evicted", "node-lost"), _goes_on),
+    **dict.fromkeys(
+        ("cuda-driver-mismatch", "gpu-not-available", "gpu-arch-unsupported"), _of_its_node
+    ),
     "output-failed": _may_come_back,
     **dict.fromkeys(("nccl-timeout", "rendezvous-timeout", "hang"), _prepares),
 }

@@ -85,6 +85,8 @@ class RaisedException:
     line: int
     offset: int
     rank: int | None
+    named: bool
+    """Whether the log names the rank, at its line or at the head of its traceback."""
     time: float | None
     link: Link = "first"
     lines: int = 1
@@ -241,6 +243,7 @@ def _raised(hit: Hit, *, head: Hit, link: Link) -> RaisedException | None:
         line=hit.line,
         offset=hit.offset,
         rank=_rank(hit, head),
+        named=_named_rank(hit, head) is not None,
         time=hit.time,
         link=link,
         lines=hit.line - head.line + 1,
@@ -282,6 +285,7 @@ def _raised_in_one_line(hit: Hit) -> RaisedException | None:
                 line=hit.line,
                 offset=hit.offset,
                 rank=_rank(hit, hit),
+                named=_named_rank(hit, hit) is not None,
                 time=hit.time,
             )
     return None
@@ -305,6 +309,7 @@ def _end(done: list[list[RaisedException]], head: Hit, link: Link) -> None:
         line=head.line,
         offset=head.offset,
         rank=_rank(head, head),
+        named=_named_rank(head, head) is not None,
         time=head.time,
         link=link,
         ignored=_is_ignored(head, type_),
@@ -330,7 +335,12 @@ def _like(head: Hit, text: str) -> str:
 
 def _rank(hit: Hit, head: Hit) -> int | None:
     """Return the rank of a line, else the one that is named at the head of its traceback or above it."""
-    if hit.rank is not None:
+    named = _named_rank(hit, head)
+    return named if named is not None else hit.rank
+
+
+def _named_rank(hit: Hit, head: Hit) -> int | None:
+    if hit.named:
         return hit.rank
     named = rank_in(head.text)
     return rank_in(head.before[-1]) if named is None and head.before else named

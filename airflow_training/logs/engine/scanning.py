@@ -230,6 +230,7 @@ class StretchScan:
                     line=self._line_at(place),
                     offset=base + place.offset,
                     rank=self.origin.rank if head.rank is None else head.rank,
+                    named=head.rank is not None,
                     time=head.time,
                     text=text_around(text[head.length :], found.start() - head.length),
                 )

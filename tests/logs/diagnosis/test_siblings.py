@@ -266,3 +266,46 @@ def test_a_frame_tells_nothing_of_what_a_signature_knows():
 )
 def test_the_name_of_an_exception_tells_what_nothing_else_does(name, cause):
     assert first(raised(f"{name}: three of four", f"{LIBRARY}/acme/x.py"))[0] == cause
+
+
+@pytest.mark.parametrize(
+    ("log", "cause", "retryable"),
+    [
+        ("error: Request failed after 3 retries\n  Caused by: operation timed out", "package-install-failed", "yes"),
+        ("pip._vendor.urllib3.exceptions.ReadTimeoutError: HTTPSConnectionPool(host='files.example', port=443): Read timed out.", "package-install-failed", "yes"),
+        ("CondaHTTPError: HTTP 000 CONNECTION FAILED for url <https://conda.example/repodata.json>", "package-install-failed", "yes"),
+        ("E: Failed to fetch http://archive.example/pool/g/git.deb  Connection timed out", "package-install-failed", "yes"),
+        ("ERROR: No matching distribution found for flash-attn==99", "module-not-found", "no"),
+        ("error: Failed to fetch: `https://index.example/simple/a/`\n  Caused by: HTTP status client error (401 Unauthorized)", "", ""),
+    ],
+)  # fmt: skip
+def test_an_index_that_does_not_answer_may_answer_later_and_a_package_that_is_not_there_not(
+    log, cause, retryable
+):
+    found = first(f"Collecting torch\n{log}\n")
+    assert found == (cause, retryable) if cause else found[0] != "package-install-failed"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ValueError: Couldn't instantiate the backend tokenizer from one of: \n(1) a `tokenizers` library serialization file",
+        "ValueError: `tiktoken` is required to read a `tiktoken` file. Install it with `pip install tiktoken`.",
+        "ImportError: You need to have sentencepiece installed to convert a slow tokenizer to a fast one.",
+    ],
+)
+def test_a_tokenizer_without_its_library_lacks_a_package(error):
+    told = raised(error, f"{LIBRARY}/transformers/tokenization_utils_fast.py", function="__init__")
+    assert first(told) == ("module-not-found", "no")
+
+
+@pytest.mark.parametrize(
+    ("below", "cause"),
+    [
+        ("ResourceExhaustedError: \n\nOut of memory error on GPU 0. Cannot allocate 1.2GB memory on GPU 0", "cuda-out-of-memory"),
+        ("", "host-out-of-memory"),
+    ],
+)  # fmt: skip
+def test_a_bare_memory_error_is_of_the_memory_that_is_named_below(below, cause):
+    far = "\n".join(f"{number}   paddle::f{number}(unsigned long)" for number in range(8))
+    assert first(f"{raised('MemoryError: ', '/app/a.py')}{far}\n{below}\n")[0] == cause

@@ -95,3 +95,38 @@ def test_an_output_that_is_not_uploaded_fails_an_instance_whose_program_has_not(
     fact = InstanceFact(role="worker", index=0, exit_code=0, reason="OutputFailed", message=words)
     found = ask(STEPS, [fact]).causes[0]
     assert (found.id, found.retryable) == ("output-failed", "once")
+
+
+DRIVER = "RuntimeError: The NVIDIA driver on your system is too old (found version 11040).\n"
+
+
+@pytest.mark.parametrize(
+    ("other", "retryable"),
+    [
+        pytest.param("start\nRuntimeError: Connection reset by peer\n", "once", id="one-node"),
+        pytest.param(f"start\n{DRIVER}", "no", id="all-nodes"),
+    ],
+)
+def test_a_driver_that_one_node_has_may_be_another_on_the_next(other, retryable):
+    found = ask({"worker-0.log": other, "worker-1.log": f"start\n{DRIVER}"}).causes[0]
+    assert (found.id, found.retryable) == ("cuda-driver-mismatch", retryable)
+    assert ("another node" in found.advice) == (retryable == "once")
+
+
+LOST_PEER = (
+    '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/app/t.py", line 9, in <module>\n[rank0]:     main()\n'
+    "[rank0]: RuntimeError: [../gloo/transport/tcp/pair.cc:544] Connection closed by peer [10.0.0.9]:21402\n"
+)
+AGAIN = "api.py:889] [default] Worker group FAILED. 3/3 attempts left; will restart worker group\n"
+
+
+@pytest.mark.parametrize(
+    ("after", "healthy"),
+    [
+        pytest.param(f"{AGAIN}resumed from /ckpt/last.pt at s=400\nwrote /ckpt/last.pt\n", True, id="resumed"),
+        pytest.param("", False, id="nobody-restarts"),
+        pytest.param(f"{AGAIN}resumed from /ckpt/last.pt at s=400\n{LOST_PEER}", False, id="fails-again"),
+    ],
+)  # fmt: skip
+def test_a_group_that_its_launcher_started_again_has_lived_through_what_ended_it(after, healthy):
+    assert ask({"worker-0.log": f"start\n{LOST_PEER}{after}"}).healthy is healthy

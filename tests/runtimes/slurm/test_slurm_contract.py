@@ -13,6 +13,7 @@ from airflow_training.runtimes.slurm.runtime import SlurmRuntime
 from tests.contracts.runtime import JOB, Harness, RuntimeContract
 from tests.runtimes.local_runs import COMMANDS
 from tests.runtimes.slurm.lab import Lab
+from tests.waiting import until
 
 pytestmark = pytest.mark.soak
 
@@ -29,4 +30,4 @@ class TestSlurm(RuntimeContract):
             yield Harness(runtime=runtime, run=run, commands=COMMANDS)
         finally:
             await runtime.remove(run)
-            assert lab.jobs() == []
+            await until(lambda: not lab.jobs())  # the last process of a job says so before it leaves

@@ -35,6 +35,9 @@ _LOOK_SECONDS = 0.2
 _PEER_LOOK_SECONDS = 0.5
 _PEER_SECONDS = 600.0
 """How long a step waits for the nodes of those that its order names."""
+_LOCK_SECONDS = 150.0
+"""How long it waits for an agent of an earlier attempt; file systems forget a lost node's locks after some 90 s."""
+_PORT_LOOK_SECONDS = 0.5
 _ADDRESS_TRIES = 3
 _OF_STEP = re.compile(
     r"SLURM_|SLURMD_NODENAME$|CUDA_VISIBLE_DEVICES$|ROCR_VISIBLE_DEVICES$|GPU_DEVICE_ORDINAL$|ZE_AFFINITY_MASK$"
@@ -298,7 +301,73 @@ def step(allocation: Path, attempt: Path) -> None:
     hosts = _wait_for_hosts(folder, named_instances(order, run))
     write_json(folder.control / "step.json", {"env": env, "allocation": str(allocation)})
     write_json(folder.spec, place_order(order, run=run, hosts=hosts, env=env))
+    _wait_for_lock(folder.lock)
+    if order.get("ports"):
+        _watch_port(folder.instance)
     raise SystemExit(main(["live", str(attempt)]))
+
+
+def _wait_for_lock(lock: Path) -> None:
+    """Return once no agent of an earlier attempt lives: on a node that failed it ends itself, but not at once."""
+    import fcntl
+
+    until = time.monotonic() + _LOCK_SECONDS
+    while time.monotonic() < until:
+        with open(lock, "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                time.sleep(_PEER_LOOK_SECONDS)
+            else:
+                return
+
+
+def _watch_port(instance: Path) -> None:
+    """Leave a process that notes when somebody listens on the first port of the attempt that lives.
+
+    Who asks for it may be on another machine, and is not to connect.
+    """
+    from airflow_training.agent import proc
+    from airflow_training.agent.files import AttemptFolder, read_json, write_json
+
+    agent = os.getpid()
+    began = proc.start_time(agent)
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    if os.fork():  # else the agent would take it for a part of the command
+        os._exit(0)
+    try:
+        os.setsid()
+        for stream in (0, 1, 2):
+            os.dup2(os.open(os.devnull, os.O_RDWR), stream)
+        noted = ""
+        while proc.start_time(agent) == began:
+            folder = AttemptFolder(instance / "current")
+            order = read_json(folder.spec) or {}
+            port = next(iter((order.get("ports") or {}).values()), None)
+            if order.get("uid") != noted and port in _listening():
+                noted = str(order["uid"])
+                write_json(folder.control / "port-open.json", {"uid": noted})
+            time.sleep(_PORT_LOOK_SECONDS)
+    finally:
+        os._exit(0)
+
+
+def _listening() -> set[int]:
+    """The TCP ports of this node that somebody listens on."""
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if fields[3] == "0A":
+                found.add(int(fields[1].rpartition(":")[2], 16))
+    return found
 
 
 def _wait_for_hosts(folder: Any, named: set[str]) -> Mapping[str, str]:

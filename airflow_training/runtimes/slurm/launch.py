@@ -23,7 +23,7 @@ from airflow_training.frameworks.pods import training_container
 from airflow_training.runtimes.local.environment import command_line, environment, memory_bytes
 from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState
 from airflow_training.runtimes.local.paths import RunFolder, attempt_of, locked
-from airflow_training.runtimes.local.recovery import give_order
+from airflow_training.runtimes.local.recovery import give_order, order_delete
 from airflow_training.runtimes.port import InstanceRef, InstanceSpec, Outcome
 from airflow_training.runtimes.slurm import allocation_program
 from airflow_training.runtimes.slurm.allocation_program import host_name, hosts_of, place_order
@@ -122,6 +122,9 @@ class SlurmLauncher:
                     reason=WAITING_FOR_OLD_INSTANCE,
                     message=f"attempt {state.order.attempt} still lives",
                 )
+            if state.end.get("explained") and not state.deleted:
+                # Slurm has given it up, which its agent on a node that is cut off may not know
+                order_delete(other, state.uid, grace_seconds=state.order.grace_seconds)
         plan = _Plan(folder=folder, spec=spec, uid=uid or uuid.uuid4().hex)
         try:
             self._write(run, plan)

@@ -53,6 +53,8 @@ SlurmdTimeout=10
 KillWait=5
 MinJobAge=20
 InactiveLimit=0
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 """
 
 
@@ -96,8 +98,9 @@ class Lab:
                 f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
                 f" CPUs={self.cpus} RealMemory=8000\n"
             )
-        text += f"PartitionName=main Nodes=n[1-{self.nodes}] Default=YES MaxTime=INFINITE State=UP\n"
-        text += "PartitionName=short Nodes=n1 MaxTime=1 State=UP\n"
+        text += f"PartitionName=main Nodes=n[1-{self.nodes}] Default=YES MaxTime=INFINITE State=UP PriorityTier=10\n"
+        text += f"PartitionName=spare Nodes=n{self.nodes} MaxTime=INFINITE State=UP PriorityTier=1\n"
+        text += f"PartitionName=urgent Nodes=n{self.nodes} MaxTime=INFINITE State=UP PriorityTier=100\n"
         self.conf.write_text(text)
         files = {
             f"--{name}-file": self.folder / f"munge.{name}" for name in ("key", "pid", "log", "seed")

@@ -138,8 +138,9 @@ def _place(
         more = f"_HET_GROUP_{number}" if len(components) > 1 else ""
         nodes = _host_names(os.environ[f"SLURM_JOB_NODELIST{more}"])
         counts = counts_of(os.environ.get(f"SLURM_TASKS_PER_NODE{more}", "1"))
-        slots = [node for node, count in zip(nodes, counts) for _ in range(count)]
-        for name, node in zip(names, slots or nodes):
+        pairs = zip(nodes, counts)  # noqa: B905  # `strict` is not there on Python 3.8
+        slots = [node for node, count in pairs for _ in range(count)]
+        for name, node in zip(names, slots or nodes):  # noqa: B905  # as above
             placed[name] = {"component": number, "node": node, "address": node}
     addresses = _addresses(sorted({each["node"] for each in placed.values()}))
     for each in placed.values():
@@ -219,7 +220,7 @@ class _Keeper:
         from airflow_training.agent.files import read_json
 
         try:
-            names = sorted(os.listdir(self._folder / "start"))
+            names = sorted(each.name for each in (self._folder / "start").iterdir())
         except FileNotFoundError:
             return
         for name in names:
@@ -250,7 +251,7 @@ class _Keeper:
         if component["gpus"]:
             words.append(f"--gpus-per-task={component['gpus']}")
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_MEM_PER")}
-        with open(self._folder / f"{name}.log", "ab") as log:
+        with (self._folder / f"{name}.log").open("ab") as log:
             self._steps[name] = subprocess.Popen(
                 [*words, *self._command, "step", str(self._folder), order["folder"]],
                 stdin=subprocess.DEVNULL,
@@ -313,7 +314,7 @@ def _wait_for_lock(lock: Path) -> None:
 
     until = time.monotonic() + _LOCK_SECONDS
     while time.monotonic() < until:
-        with open(lock, "ab") as file:
+        with lock.open("ab") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -388,9 +389,7 @@ def _wait_for_hosts(folder: Any, named: set[str]) -> Mapping[str, str]:
         time.sleep(_PEER_LOOK_SECONDS)
 
 
-def hosts_of(
-    run: Path, read_json: Callable[[Path], Mapping[str, Any] | None]
-) -> Mapping[str, str]:
+def hosts_of(run: Path, read_json: Callable[[Path], Mapping[str, Any] | None]) -> Mapping[str, str]:
     """Instance -> address of its node, from all allocations that have begun; the newest counts."""
     found: list[tuple[float, Mapping[str, Any]]] = []
     for path in run.glob("allocations/*/*/started.json"):
@@ -408,7 +407,7 @@ def _main(words: list[str]) -> int:
     agent, what, folder = words[0], words[1], Path(words[2])
     sys.path.insert(0, agent)
     if what == "keep":
-        return keep(folder, os.path.abspath(__file__), agent)
+        return keep(folder, str(Path(__file__).resolve()), agent)
     step(folder, Path(words[3]))
     return 1
 

@@ -95,7 +95,9 @@ class Allocation:
             # through the descriptor: `write_json` would make a folder anew that was just closed
             document = {"uid": uid, "instance": instance, "folder": str(attempt.path)}
             write_json(Path(f"/proc/self/fd/{folder}") / name, document)
-            if not (self.folder / "start").exists():  # closed just then: take it back, unless it was seen
+            if not (
+                self.folder / "start"
+            ).exists():  # closed just then: take it back, unless it was seen
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)
                     return False

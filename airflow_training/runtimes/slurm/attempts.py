@@ -47,9 +47,7 @@ class AttemptReader:
         self._missed: dict[str, float] = {}
         """Uid -> when it was first seen without its step; steady seconds."""
 
-    def placement(
-        self, folder: AttemptFolder, uid: str
-    ) -> tuple[Allocation, str] | None:
+    def placement(self, folder: AttemptFolder, uid: str) -> tuple[Allocation, str] | None:
         """Return the allocation of an attempt, and the uid that its step began with."""
         found = read_json(placement_file(folder)) or {}
         if found.get("uid") != uid:

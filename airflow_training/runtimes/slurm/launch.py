@@ -6,6 +6,7 @@ Creators of one instance take turns (a lock per instance); whoever was killed ha
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import sys
 import time
 import uuid
@@ -141,18 +142,17 @@ class SlurmLauncher:
         with locked(reader.run.path / "allocations.lock"):
             placed = {place: self._find_place(reader, plan) for place, plan in plans.items()}
             homeless = {plan.name: plan for place, plan in plans.items() if placed[place] is None}
-            for request in self._requests(reader, homeless, about):
+            for request in _requests(homeless, about):
                 reader.book.add(request, idle_seconds=options.idle_seconds)
             for place, plan in plans.items():
                 if placed[place] is None:
                     placed[place] = self._find_place(reader, plan)
-        outcomes = {}
         words = self._keeper(options)
-        for place, plan in plans.items():
-            allocation = placed[place]
-            assert allocation is not None  # it was just made
-            outcomes[place] = self._submit(reader, plan, allocation, words)
-        return outcomes
+        return {
+            place: self._submit(reader, plan, allocation, words)
+            for place, plan in plans.items()
+            if (allocation := placed[place]) is not None  # each has one now
+        }
 
     def _find_place(self, reader: AttemptReader, plan: _Plan) -> Allocation | None:
         """Return the allocation that has taken the order for an attempt; None where none does."""
@@ -169,27 +169,6 @@ class SlurmLauncher:
             write_json(placement_file(plan.folder), placement)
             if allocation.ask(plan.uid, plan.name, plan.folder):
                 return allocation
-
-    def _requests(
-        self, reader: AttemptReader, homeless: Mapping[str, _Plan], about: Mapping[str, Any]
-    ) -> list[AllocationRequest]:
-        """Return what to ask Slurm for, so that each of these has a place."""
-        rest = dict(homeless)
-        found = []
-        gang = {
-            role: (AllocationComponent(**each["component"]), int(each["count"]))
-            for role, each in about["gang"].items()
-        }
-        together = {f"{role}-{i}" for role, (_, count) in gang.items() for i in range(count)}
-        if together & set(rest):
-            found.append(gang_request(gang))
-            rest = {name: plan for name, plan in rest.items() if name not in together}
-        return found + single_requests(
-            {
-                name: AllocationComponent.of_resources(plan.spec.resources)
-                for name, plan in rest.items()
-            }
-        )
 
     def _submit(
         self, reader: AttemptReader, plan: _Plan, allocation: Allocation, words: Sequence[str]
@@ -290,9 +269,7 @@ class SlurmLauncher:
         )
         return order.document()
 
-    def restart(
-        self, reader: AttemptReader, instance: InstanceRef, spec: InstanceSpec
-    ) -> Outcome:
+    def restart(self, reader: AttemptReader, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
         """Begin an attempt in the place of one that has failed and waits; blocks until it has begun."""
         ref, run = spec.ref, reader.run
         folder = run.attempt(ref.role, ref.index, attempt_of(ref))
@@ -362,13 +339,30 @@ class SlurmLauncher:
                 return Outcome(ref=ref, result="created")
             time.sleep(_LOOK_SECONDS)
         # nothing of it may begin later, beside another that is made instead
-        message = "the agent that waits does not answer" if waits else "nothing waits there any more"
+        message = (
+            "the agent that waits does not answer" if waits else "nothing waits there any more"
+        )
         return Outcome(ref=ref, result="refused", message=message)
 
 
-def _digest(text: str) -> str:
-    import hashlib
+def _requests(homeless: Mapping[str, _Plan], about: Mapping[str, Any]) -> list[AllocationRequest]:
+    """Return what to ask Slurm for, so that each of these has a place."""
+    rest = dict(homeless)
+    found = []
+    gang = {
+        role: (AllocationComponent(**each["component"]), int(each["count"]))
+        for role, each in about["gang"].items()
+    }
+    together = {f"{role}-{i}" for role, (_, count) in gang.items() for i in range(count)}
+    if together & set(rest):
+        found.append(gang_request(gang))
+        rest = {name: plan for name, plan in rest.items() if name not in together}
+    return found + single_requests(
+        {name: AllocationComponent.of_resources(plan.spec.resources) for name, plan in rest.items()}
+    )
 
+
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -42,9 +42,7 @@ def parse_nodes(
                 cpus=cpus,
                 memory_bytes=memory,
                 gpus=gpus,
-                labels={
-                    key: value for key, value in labels.items() if value not in ("", "(null)")
-                },
+                labels={key: value for key, value in labels.items() if value not in ("", "(null)")},
                 free_cpus=max(0.0, cpus - float(said.get("CPUAlloc") or 0)),
                 free_memory_bytes=max(0, memory - (int(said.get("AllocMem") or 0) << 20)),
                 free_gpus=max(0, gpus - used) if "GresUsed" in said else None,

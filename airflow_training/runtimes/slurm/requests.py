@@ -14,8 +14,8 @@ from airflow_training.frameworks.pods import training_container
 from airflow_training.runtimes.slurm.options import SlurmOptions
 
 __all__ = [
-    "AllocationRequest",
     "AllocationComponent",
+    "AllocationRequest",
     "gang_request",
     "job_script",
     "single_requests",

@@ -66,7 +66,9 @@ class SlurmScanner:
             keys |= {key for key, at in self._unsettled.items() if now >= at}
             if now >= self._next_progress:
                 self._next_progress = now + _PROGRESS_SECONDS
-                keys |= {key for key, folder in self._folders.items() if self._has_grown(key, folder)}
+                keys |= {
+                    key for key, folder in self._folders.items() if self._has_grown(key, folder)
+                }
         changes: list[InstanceUpdate | InstanceRemoval] = []
         for key in sorted(keys):
             self._signatures[key] = self._signature(key)  # before reading: nothing may slip through

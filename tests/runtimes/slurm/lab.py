@@ -99,11 +99,16 @@ class Lab:
                 f" CPUs={self.cpus} RealMemory=8000\n"
             )
         text += f"PartitionName=main Nodes=n[1-{self.nodes}] Default=YES MaxTime=INFINITE State=UP PriorityTier=10\n"
-        text += f"PartitionName=spare Nodes=n{self.nodes} MaxTime=INFINITE State=UP PriorityTier=1\n"
-        text += f"PartitionName=urgent Nodes=n{self.nodes} MaxTime=INFINITE State=UP PriorityTier=100\n"
+        text += (
+            f"PartitionName=spare Nodes=n{self.nodes} MaxTime=INFINITE State=UP PriorityTier=1\n"
+        )
+        text += (
+            f"PartitionName=urgent Nodes=n{self.nodes} MaxTime=INFINITE State=UP PriorityTier=100\n"
+        )
         self.conf.write_text(text)
         files = {
-            f"--{name}-file": self.folder / f"munge.{name}" for name in ("key", "pid", "log", "seed")
+            f"--{name}-file": self.folder / f"munge.{name}"
+            for name in ("key", "pid", "log", "seed")
         }
         self._start(
             "munged",
@@ -166,7 +171,7 @@ class Lab:
                 stdout=out,
                 stderr=out,
                 env={**self.env, "SLURM_NODENAME": name},
-                preexec_fn=die_with_parent,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - no other thread of the tests starts one
             )
 
     def _lives(self, name: str) -> bool:

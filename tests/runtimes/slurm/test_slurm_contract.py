@@ -30,4 +30,6 @@ class TestSlurm(RuntimeContract):
             yield Harness(runtime=runtime, run=run, commands=COMMANDS)
         finally:
             await runtime.remove(run)
-            await until(lambda: not lab.jobs())  # the last process of a job says so before it leaves
+            await until(
+                lambda: not lab.jobs()
+            )  # the last process of a job says so before it leaves

@@ -38,6 +38,8 @@ class Capabilities:
     """A run that is over has objects besides its ended instances, which `remove` takes away."""
     runs_here: bool = False
     """Instances are processes of this machine, and see its files."""
+    shares_files: bool = False
+    """Instances are elsewhere, and see the files of this machine at the same paths all the same."""
     shares_machine: bool = False
     """Nothing behind shares out what its nodes have, so that the queue does."""
     reasons: Reasons = field(default_factory=lambda: AGENT_REASONS, compare=False, repr=False)

@@ -17,5 +17,6 @@ CAPABILITIES = Capabilities(
     fixed_size_gangs=(GANG,),
     memory_limits=True,
     leaves_objects=True,
+    shares_files=True,
     reasons=REASONS,
 )

@@ -53,7 +53,7 @@ def parse_nodes(
 
 def _fields(line: str) -> dict[str, str]:
     """Key -> value of a line; values may have blanks, keys never do."""
-    found = {}
+    found: dict[str, str] = {}
     keys = list(re.finditer(r"(?:^|\s)([A-Z]\w+)=", line))
     for here, after in zip(keys, [*keys[1:], None], strict=True):
         end = len(line) if after is None else after.start()

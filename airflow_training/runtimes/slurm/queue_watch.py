@@ -7,12 +7,13 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.slurm.queue_view import QUEUE_COMMAND, QueuedJob, parse_queue
 from airflow_training.runtimes.slurm.transport import SlurmCommands
 
-__all__ = ["QueueWatch"]
+__all__ = ["QueueWatch", "jobs_of", "shared_queue"]
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,12 @@ class QueueWatch:
         else:
             self._pause = min(self._pause * _SLOWER, _LONGEST_SECONDS)
         self._next_at = time.monotonic() + self._pause
+
+
+@lru_cache(maxsize=4)
+def shared_queue(commands: SlurmCommands) -> QueueWatch:
+    """Return the one watch of this process: its runs share a request, whoever opened their runtimes."""
+    return QueueWatch(commands)
 
 
 def jobs_of(jobs: Mapping[str, QueuedJob], job: str) -> Sequence[QueuedJob]:

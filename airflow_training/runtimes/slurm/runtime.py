@@ -41,7 +41,7 @@ from airflow_training.runtimes.slurm.capabilities import CAPABILITIES, GANG
 from airflow_training.runtimes.slurm.launch import SlurmLauncher, describe
 from airflow_training.runtimes.slurm.nodes import parse_nodes, parse_topology
 from airflow_training.runtimes.slurm.options import SlurmOptions
-from airflow_training.runtimes.slurm.queue_watch import QueueWatch
+from airflow_training.runtimes.slurm.queue_watch import QueueWatch, shared_queue
 from airflow_training.runtimes.slurm.requests import AllocationComponent, role_resources
 from airflow_training.runtimes.slurm.scan import SlurmScanner
 from airflow_training.runtimes.slurm.transport import LocalCommands, SlurmCommands
@@ -74,18 +74,29 @@ class SlurmRuntime:
     capabilities = CAPABILITIES
 
     def __init__(
-        self, *, root: Path, inherit: Sequence[str] = (), commands: SlurmCommands | None = None
+        self,
+        *,
+        root: Path,
+        inherit: Sequence[str] = (),
+        commands: SlurmCommands | None = None,
+        queue: QueueWatch | None = None,
     ) -> None:
-        """`root`: a folder that all nodes see at the same path."""
+        """`root`: a folder that all nodes see at the same path. `queue`: one that others use too."""
         self._root = root.absolute()
         self._commands = commands or LocalCommands()
-        self._queue = QueueWatch(self._commands)
+        self._queue = queue or QueueWatch(self._commands)
         self._launcher = SlurmLauncher(root=self._root, inherit=tuple(inherit))
 
     @classmethod
     def from_settings(cls, settings: Settings) -> SlurmRuntime:
         """Return the runtime that the `[training]` options describe."""
-        return cls(root=settings.local_dir / "slurm", inherit=settings.local_env)
+        commands = LocalCommands()
+        return cls(
+            root=settings.local_dir / "slurm",
+            inherit=settings.local_env,
+            commands=commands,
+            queue=shared_queue(commands),
+        )
 
     def _reader(self, run: RunRef) -> AttemptReader:
         folder = RunFolder(self._root, run.uid)

@@ -35,6 +35,7 @@ class SlurmCommands(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
 class LocalCommands:
     """The commands of this machine: a login node, with the user's own rights."""
 

@@ -11,11 +11,13 @@ from typing import Any
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.frameworks.pods import training_container
+from airflow_training.runtimes.slurm.capabilities import GANG
 from airflow_training.runtimes.slurm.options import SlurmOptions
 
 __all__ = [
     "AllocationComponent",
     "AllocationRequest",
+    "gang_components",
     "gang_request",
     "job_script",
     "single_requests",
@@ -73,12 +75,25 @@ class AllocationRequest:
         )
 
 
-def role_resources(job: ResolvedJob, role: str) -> Mapping[str, Any]:
+def _resources(job: ResolvedJob, role: str) -> Mapping[str, Any]:
     """Return limits, else requests, of a role's training container."""
     found = job.role(role)
     container = training_container(found.template, None, name=found.container)
     resources = container.get("resources") or {}
     return {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+
+
+def gang_components(job: ResolvedJob) -> dict[str, tuple[AllocationComponent, int]]:
+    """Return what each instance of a role gets, and how many there are; empty for a job without our gang."""
+    if job.scheduling.gang != GANG:
+        return {}
+    return {
+        role.name: (
+            AllocationComponent.of_resources(_resources(job, role.name)),
+            role.replicas,
+        )
+        for role in job.roles
+    }
 
 
 def gang_request(components: Mapping[str, tuple[AllocationComponent, int]]) -> AllocationRequest:

@@ -37,13 +37,14 @@ from airflow_training.runtimes.port import (
 from airflow_training.runtimes.slurm.allocation_program import host_name
 from airflow_training.runtimes.slurm.allocations import AllocationBook
 from airflow_training.runtimes.slurm.attempts import AttemptReader
-from airflow_training.runtimes.slurm.capabilities import CAPABILITIES, GANG
+from airflow_training.runtimes.slurm.capabilities import CAPABILITIES
 from airflow_training.runtimes.slurm.launch import SlurmLauncher, describe
 from airflow_training.runtimes.slurm.nodes import parse_nodes, parse_topology
 from airflow_training.runtimes.slurm.options import SlurmOptions
 from airflow_training.runtimes.slurm.queue_watch import QueueWatch, shared_queue
-from airflow_training.runtimes.slurm.requests import AllocationComponent, role_resources
+from airflow_training.runtimes.slurm.requests import gang_components
 from airflow_training.runtimes.slurm.scan import SlurmScanner
+from airflow_training.runtimes.slurm.submission import find_refusals
 from airflow_training.runtimes.slurm.transport import LocalCommands, SlurmCommands
 from airflow_training.settings import Settings
 
@@ -108,11 +109,11 @@ class SlurmRuntime:
     async def check(
         self,
         run: RunRef,
-        job: ResolvedJob,  # noqa: ARG002 - the port's signature
-        firsts: Sequence[InstanceSpec],  # noqa: ARG002 - the port's signature
+        job: ResolvedJob,
+        firsts: Sequence[InstanceSpec],
     ) -> Sequence[Problem]:
-        """Problems with remains of an earlier run of this id, and where there is no Slurm."""
-        return await asyncio.to_thread(self._check, run)
+        """Problems with remains of an earlier run of this id, and what `sbatch --test-only` refuses."""
+        return await asyncio.to_thread(self._check, run, job, firsts)
 
     async def prepare(
         self, run: RunRef, job: ResolvedJob, *, attempt: AttemptId = FIRST_ATTEMPT
@@ -242,7 +243,9 @@ class SlurmRuntime:
         await asyncio.to_thread(expiry.delete_quarantined, self._root, uid)
 
     # inside, in threads -----------------------------------------------------------------------------
-    def _check(self, run: RunRef) -> Sequence[Problem]:
+    def _check(
+        self, run: RunRef, job: ResolvedJob, firsts: Sequence[InstanceSpec]
+    ) -> Sequence[Problem]:
         about = read_json(RunFolder(self._root, run.uid).about)
         problems = []
         if about is not None and (
@@ -258,10 +261,9 @@ class SlurmRuntime:
                 )
             )
         try:
-            self._queue.since(time.monotonic())
-        except InputError as error:
-            problems += error.problems
-        return problems
+            return [*problems, *find_refusals(self._commands, job, firsts)]
+        except InputError as error:  # there is no Slurm
+            return [*problems, *error.problems]
 
     def _prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
         folder = RunFolder(self._root, run.uid)
@@ -286,14 +288,8 @@ class SlurmRuntime:
     def _about(self, run: RunRef, job: ResolvedJob) -> dict[str, Any]:
         options = SlurmOptions.model_validate(job.runtime_options)
         gang = {
-            role.name: {
-                "component": asdict(
-                    AllocationComponent.of_resources(role_resources(job, role.name))
-                ),
-                "count": role.replicas,
-            }
-            for role in job.roles
-            if job.scheduling.gang == GANG
+            role: {"component": asdict(component), "count": count}
+            for role, (component, count) in gang_components(job).items()
         }
         return {
             "job": run.job,

@@ -105,6 +105,7 @@ class Lab:
         text += (
             f"PartitionName=urgent Nodes=n{self.nodes} MaxTime=INFINITE State=UP PriorityTier=100\n"
         )
+        text += "PartitionName=short Nodes=n1 MaxTime=1 State=UP PriorityTier=10\n"
         self.conf.write_text(text)
         files = {
             f"--{name}-file": self.folder / f"munge.{name}"

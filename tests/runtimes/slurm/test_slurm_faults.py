@@ -122,6 +122,24 @@ async def test_what_slurm_does_not_take_is_impossible_and_says_so(lab, tmp_path)
         assert "feature" in answer.message
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"partition": "nothing"}, "partition"),
+        ({"constraint": "nothing"}, "feature"),
+    ],
+)
+async def test_a_check_tells_what_slurm_would_refuse(lab, tmp_path, options, said):
+    async with run_of(lab, tmp_path) as harness:
+        run = RunRef(uid="another", job="x", namespace="default", controller="tests")
+        job = dataclasses.replace(JOB, runtime_options=options)
+        firsts = [harness.spec("sleeper"), harness.spec("quick")]
+        (problem,) = await harness.runtime.check(run, job, firsts)
+        assert problem.field == "spec.runtime.options"
+        assert said in problem.message.lower()
+        assert await harness.runtime.check(run, JOB, firsts) == []
+
+
 async def test_a_controller_that_restarts_changes_nothing(lab, tmp_path):
     async with (
         run_of(lab, tmp_path) as harness,

@@ -182,7 +182,9 @@ class _Keeper:
         self._steps: dict[str, subprocess.Popen[bytes]] = {}
         self._members = (read_json(folder / "started.json") or {})["members"]
         self._completed = True
-        """Every step so far has ended with success: nothing will be started again."""
+        """Every step so far has ended with success: none of them will be started again."""
+        self._began: set[str] = set()
+        """Instances of which there was a step."""
 
     def run(self) -> None:
         """Return when the allocation is needed no more, and nothing of it lives."""
@@ -197,10 +199,9 @@ class _Keeper:
             time.sleep(_LOOK_SECONDS)
 
     def _is_needless(self, quiet_seconds: float) -> bool:
-        began = any((self._folder / "steps").iterdir())
         if (self._run / "tombstone.json").exists() or not self._run.exists():
             return True
-        if began and self._completed:
+        if self._completed and self._began == set(self._members):
             return True
         return quiet_seconds > float(self._request["idle_seconds"])
 
@@ -237,6 +238,7 @@ class _Keeper:
                 self._start(name, order)
 
     def _start(self, name: str, order: Mapping[str, Any]) -> None:
+        self._began.add(order["instance"])
         place = self._members[order["instance"]]
         component = self._request["components"][place["component"]]
         words = [

@@ -152,9 +152,10 @@ class Lab:
             raise AssertionError(f"{words}: {done.stderr}")
         return done.stdout
 
-    def jobs(self) -> list[str]:
-        """Return ids of jobs that wait or run."""
-        return self.run(["squeue", "--array", "--noheader", "--format=%i"]).split()
+    def jobs(self, run: str = "") -> list[str]:
+        """Return ids of jobs that wait or run, those of one run where its uid is given."""
+        listed = self.run(["squeue", "--array", "--noheader", "--format=%i|%j"]).split()
+        return [line.partition("|")[0] for line in listed if run in line]
 
     def requests(self) -> int:
         """Return how many requests of squeue, sbatch and others the controller has had so far."""

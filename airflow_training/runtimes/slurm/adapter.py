@@ -122,10 +122,8 @@ class _Slurm(Adapter):
         return [("", "")] if (settings.local_dir / "slurm").is_dir() else []
 
     async def leftovers(self, runtime: Runtime, sought: SweepQuery) -> Sequence[Leftover]:
-        import asyncio
-
         own = cast("SlurmRuntime", runtime)
-        found = await asyncio.to_thread(own.living_runs, sought.controller)
+        found = await own.living_runs(sought.controller)
         return [
             Leftover(
                 run=run,

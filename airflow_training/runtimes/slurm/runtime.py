@@ -45,6 +45,7 @@ from airflow_training.runtimes.slurm.queue_watch import QueueWatch, shared_queue
 from airflow_training.runtimes.slurm.requests import gang_components
 from airflow_training.runtimes.slurm.scan import SlurmScanner
 from airflow_training.runtimes.slurm.submission import find_refusals
+from airflow_training.runtimes.slurm.sweep import find_living_runs
 from airflow_training.runtimes.slurm.transport import LocalCommands, SlurmCommands
 from airflow_training.settings import Settings
 
@@ -241,6 +242,10 @@ class SlurmRuntime:
     async def delete_quarantined(self, uid: str) -> None:
         """Delete what was set aside; raises OSError where something of `uid` stays."""
         await asyncio.to_thread(expiry.delete_quarantined, self._root, uid)
+
+    async def living_runs(self, controller: str) -> Sequence[tuple[RunRef, str]]:
+        """Return runs of a deployment that have jobs, each with these; raises RuntimeUnavailable."""
+        return await asyncio.to_thread(find_living_runs, self._root, controller, self._reader)
 
     # inside, in threads -----------------------------------------------------------------------------
     def _check(
@@ -483,23 +488,3 @@ class SlurmRuntime:
         options = SlurmOptions.model_validate({} if job is None else job.runtime_options)
         nodes = parse_nodes(done.output, partition=options.partition, switches=switches)
         return ClusterSnapshot(nodes=nodes)
-
-    # leftovers --------------------------------------------------------------------------------------
-    def living_runs(self, controller: str) -> list[tuple[RunRef, str]]:
-        """Return runs of a deployment that have jobs, each with these; raises RuntimeUnavailable."""
-        found = []
-        for path in sorted(self._root.iterdir()) if self._root.is_dir() else ():
-            about = read_json(path / "run.json")
-            if about is None or about["controller"] != controller:
-                continue
-            run = RunRef(
-                uid=path.name,
-                job=about["job"],
-                namespace=about["namespace"],
-                controller=controller,
-                generation=RunFolder(self._root, path.name).generation,
-            )
-            living = self._reader(run).book.living()
-            if living:
-                found.append((run, ", ".join(each.job for each in living)))
-        return found

@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +59,20 @@ PreemptMode=CANCEL
 """
 
 
+_GUARD = """
+import os, signal, sys
+from airflow_training.agent.proc import arguments_of, kill_exactly, marked_processes, parent_of, start_time
+sys.stdin.read()
+marked = marked_processes(["SLURM_CONF=" + sys.argv[1]])
+# what Slurm keeps steps by shows no environment
+above = {parent_of(pid) for pid in marked} - {None}
+marked |= {pid: start_time(pid) for pid in above if b"slurmstepd" in arguments_of(pid, "cmdline")[0]}
+for pid, start in marked.items():
+    kill_exactly(pid, start, signal.SIGKILL)
+"""
+"""Kills what runs in the cluster once nobody holds its standard input any more."""
+
+
 def missing() -> str:
     """Return why there can be no cluster here; "" where there can be one."""
     absent = [name for name in NEEDED if shutil.which(name, path=SEARCH) is None]
@@ -72,6 +87,7 @@ class Lab:
     nodes: int = 3
     cpus: int = 8
     _daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _guard: subprocess.Popen[bytes] | None = None
 
     @property
     def conf(self) -> Path:
@@ -85,6 +101,10 @@ class Lab:
     def start(self) -> None:
         """Return once all nodes are idle."""
         (self.folder / "state").mkdir(parents=True)
+        # steps outlive the daemons, and would outlive tests that are killed
+        self._guard = subprocess.Popen(
+            [sys.executable, "-c", _GUARD, str(self.conf)], stdin=subprocess.PIPE
+        )
         key = self.folder / "munge.key"
         key.write_bytes(secrets.token_bytes(1024))
         key.chmod(0o600)
@@ -142,6 +162,8 @@ class Lab:
             self.run(["scancel", f"--user={os.getuid()}"], check=False)
         for name in reversed(list(self._daemons)):
             self.kill(name)
+        if self._guard is not None:
+            self._guard.communicate()
 
     def run(self, words: Sequence[str], *, check: bool = True) -> str:
         """Return what a command of Slurm prints."""

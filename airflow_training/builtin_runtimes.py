@@ -41,6 +41,7 @@ SIMULATED = "memory"
 _OURS: Mapping[str, str] = {
     HERE: "airflow_training.runtimes.local.adapter:LOCAL",
     "kubernetes": "airflow_training.runtimes.kubernetes.adapter:KUBERNETES",
+    "slurm": "airflow_training.runtimes.slurm.adapter:SLURM",
 }
 OURS = tuple(_OURS)
 """The names of those that come with us, for texts that may cost nothing."""

@@ -240,6 +240,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("registry", "simulation"),
         ("rendering",),
         ("kubernetes", "local", "memory"),
+        ("slurm",),
     ),
     "logs": (
         ("model", "lines"),

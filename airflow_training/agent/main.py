@@ -2,6 +2,8 @@
 
 Prints one JSON line per folder, `{"folder", "result": started | busy | refused | error, "message"}`,
 once that agent holds its lock and can be found, and returns. The agents live on by themselves.
+`live FOLDER` is the agent of one folder in this very process, for who starts a process per instance: it
+prints the same line, and returns when the instance is over.
 `hold` and `run` are for pods: see `pod`.
 """
 
@@ -34,6 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["start"] and len(given) > 1:
         return _start(given[1:])
+    if given[:1] == ["live"] and len(given) == 2:
+        _import_what_may_be_needed()
+        _be_agent(given[1], os.dup(1))
     if given[:1] == ["remote-shell"]:
         from airflow_training.agent.remote_shell import remote_shell
 
@@ -43,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         return pod.main(given)
     sys.stderr.write(
-        "usage: agent start FOLDER... | agent remote-shell [OPTIONS] HOST COMMAND..."
+        "usage: agent start FOLDER... | agent live FOLDER | agent remote-shell [OPTIONS] HOST COMMAND..."
         " | agent hold ... | agent run ... (both inside a pod)\n"
     )
     return 2
@@ -73,7 +78,7 @@ def _start(folders: list[str]) -> int:
             if os.fork() == 0:
                 for other in (read, *answers):
                     os.close(other)
-                _detached(folder, write)
+                _be_agent(folder, write)
             os._exit(0)
         os.close(write)
         os.waitpid(pid, 0)
@@ -90,7 +95,7 @@ def _start(folders: list[str]) -> int:
     return 0
 
 
-def _detached(folder: str, answers: int) -> None:
+def _be_agent(folder: str, answers: int) -> None:
     """Be the agent of one folder; never returns."""
 
     def answer(result: str, message: str = "") -> None:

@@ -40,6 +40,8 @@ class Capabilities:
     """Instances are processes of this machine, and see its files."""
     code: bool = False
     """What a job names as `spec.code` is laid out before its commands start."""
+    shares_files: bool = False
+    """Instances are elsewhere, and see the files of this machine at the same paths all the same."""
     shares_machine: bool = False
     """Nothing behind shares out what its nodes have, so that the queue does."""
     reasons: Reasons = field(default_factory=lambda: AGENT_REASONS, compare=False, repr=False)

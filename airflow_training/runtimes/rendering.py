@@ -34,6 +34,7 @@ __all__ = [
     "predictions_address",
     "render_instance",
     "runs_here",
+    "sees_our_files",
     "sibling_address",
 ]
 
@@ -161,8 +162,14 @@ def expected_addresses(job: ResolvedJob, prefix: str) -> Addresses:
 
 
 def runs_here(job: ResolvedJob) -> bool:
-    """Return whether the job's instances see the files of this machine."""
+    """Return whether the job's instances are processes of this machine."""
     return adapter_of(job.runtime).capabilities.runs_here
+
+
+def sees_our_files(job: ResolvedJob) -> bool:
+    """Return whether its instances see the files of this machine, wherever they are."""
+    capabilities = adapter_of(job.runtime).capabilities
+    return capabilities.runs_here or capabilities.shares_files
 
 
 def followed_root(job: ResolvedJob, run: RunRef, *, lineage: int) -> str:
@@ -232,7 +239,7 @@ def _from_job_file(job: ResolvedJob, uri: str) -> str:
     """Return an address of the document: here a plain path is relative to the job file."""
     if not uri:
         return ""
-    if job.base_dir and "://" not in uri and runs_here(job):
+    if job.base_dir and "://" not in uri and sees_our_files(job):
         return str(Path(job.base_dir) / uri)
     return uri
 
@@ -257,4 +264,4 @@ def _working_dir(job: ResolvedJob, container: Mapping[str, Any]) -> str:
     wanted = str(container.get("workingDir") or "")
     if job.code is not None:
         return wanted  # the adapter knows where the code is
-    return str(Path(job.base_dir) / wanted) if job.base_dir and runs_here(job) else wanted
+    return str(Path(job.base_dir) / wanted) if job.base_dir and sees_our_files(job) else wanted

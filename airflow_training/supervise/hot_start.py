@@ -21,7 +21,7 @@ from airflow_training.documents.resolved_blocks import (
     ResolvedCheckpoint,
 )
 from airflow_training.errors import InputError, Problem
-from airflow_training.runtimes.rendering import checkpoint_address, initial_model, runs_here
+from airflow_training.runtimes.rendering import checkpoint_address, initial_model, sees_our_files
 from airflow_training.state.store import RunRecord, Store
 from airflow_training.supervise.checkpoint_places import (
     CheckpointRoot,
@@ -242,7 +242,7 @@ class _CheckpointLookup:
 
         Those on this machine see no more than we do.
         """
-        if reference is None or runs_here(self._job):
+        if reference is None or sees_our_files(self._job):
             raise _refused(field, value, f"the checkpoint cannot be read from here: {why}")
         message = f"step {reference.step} is verified by the instances only, not from here: {why}"
         self.warnings.append(
@@ -255,7 +255,7 @@ def _check_model(job: ResolvedJob, run: RunRef) -> None:
     """Refuse a model whose file instances on this machine would not find."""
     model = initial_model(job, run)
     path = model.removeprefix("file://")
-    if runs_here(job) and path.startswith("/") and not Path(path).exists():
+    if sees_our_files(job) and path.startswith("/") and not Path(path).exists():
         raise _refused("spec.data.initialModel", model, "there is no such file")
 
 

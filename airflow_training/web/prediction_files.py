@@ -20,7 +20,7 @@ from airflow_training.agent.predictions import NAME
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.runtimes.registry import adapter_of
-from airflow_training.runtimes.rendering import predictions_address, runs_here
+from airflow_training.runtimes.rendering import predictions_address, sees_our_files
 from airflow_training.settings import load_settings
 from airflow_training.state.records import RunState
 
@@ -75,7 +75,7 @@ def place_of(state: RunState, *, in_airflow: bool) -> PredictionStore | None:
     scheme, separator, _ = uri.partition("://")
     if separator and scheme in _OBJECT_STORAGES and "::" not in uri:
         return _ObjectStorage(uri)
-    if not separator and runs_here(job):
+    if not separator and sees_our_files(job):
         if in_airflow and (problem := adapter.refused_in_airflow(settings)) is not None:
             raise InputError([problem])
         return _Folder(Path(uri))

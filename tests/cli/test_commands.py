@@ -40,7 +40,7 @@ def test_a_slip_of_the_fingers_says_what_was_meant(typed, words, hint):
         pytest.param(["run", "a.yaml", "--from-run", "b"], "only one", id="two-jobs"),
         pytest.param(["run", "--template", "weekly"], "no job template", id="no-template"),
         pytest.param(["run", "job.yaml", "--param", "lr"], "NAME=VALUE", id="param"),
-        pytest.param(["run", "job.yaml", "--runtime", "slurm"], "allowed: local", id="runtime"),
+        pytest.param(["run", "job.yaml", "--runtime", "htcondor"], "allowed: local", id="runtime"),
         pytest.param(["run", "job.yaml", "--base-dir", "nowhere"], "no folder", id="base-dir"),
         pytest.param(["run", "job.yaml", "--set", "spec.rolls=1"], "spec.rolls", id="set"),
         pytest.param(["run", "job.yaml", "--job", "x"], "allowed: digits", id="job"),

@@ -71,7 +71,7 @@ def test_its_gangs_mean_what_it_says(gang, keeps_size):
 
 def test_the_schema_lists_its_gangs_after_ours():
     listed = json_schema()["$defs"]["SchedulingPolicy"]["properties"]["gang"]["enum"]
-    assert listed == ["none", "volcano", "coscheduling", "kueue", "backfill", "advance"]
+    assert listed == ["none", "volcano", "coscheduling", "kueue", "slurm", "backfill", "advance"]
 
 
 def test_a_mistyped_gang_is_told_with_the_nearest():

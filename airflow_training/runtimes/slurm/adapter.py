@@ -1,0 +1,139 @@
+"""What Slurm brings as a runtime, and what can be said of a job before anything is queued."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.errors import Problem
+from airflow_training.frameworks.pods import training_container
+from airflow_training.runtimes.adapter import (
+    Adapter,
+    Leftover,
+    RuntimeContext,
+    SweepQuery,
+    missing_key_problems,
+)
+from airflow_training.runtimes.port import Address, Addresses, Runtime
+from airflow_training.runtimes.slurm.allocation_program import host_name
+from airflow_training.runtimes.slurm.capabilities import CAPABILITIES, GANG
+from airflow_training.runtimes.slurm.options import SlurmOptions
+from airflow_training.settings import Settings
+
+if TYPE_CHECKING:
+    from airflow_training.runtimes.slurm.runtime import SlurmRuntime
+
+__all__ = ["SLURM"]
+
+_WITHOUT_EFFECT = ("envFrom", "image", "volumeMounts", "livenessProbe", "startupProbe", "lifecycle")
+
+
+class _Slurm(Adapter):
+    name = "slurm"
+    module = "airflow_training.runtimes.slurm.runtime"
+    capabilities = CAPABILITIES
+    options = SlurmOptions
+
+    def open(self, settings: Settings, given: RuntimeContext) -> Runtime:  # noqa: ARG002 - commands run here
+        from airflow_training.runtimes.slurm.runtime import SlurmRuntime
+
+        return SlurmRuntime.from_settings(settings)
+
+    def refused_in_airflow(self, settings: Settings) -> Problem | None:
+        if settings.allow_local:
+            return None
+        return Problem(
+            code="not_allowed",
+            field="spec.runtime.name",
+            value=self.name,
+            message="jobs on Slurm run as the user of the triggerer: that is off inside Airflow",
+            hint="an administrator may set [training] allow_local = True",
+        )
+
+    def predictions_dir(self, settings: Settings, run_uid: str) -> str:
+        from airflow_training.runtimes.local.paths import RunFolder
+
+        return str(RunFolder(settings.local_dir.absolute() / "slurm", run_uid).predictions)
+
+    def problems(self, job: ResolvedJob) -> Sequence[Problem]:
+        if job.scheduling.gang != GANG or job.scheduling.min_available in (None, job.instances):
+            return ()
+        return [
+            Problem(
+                code="not_supported",
+                field="spec.schedulingPolicy.minAvailable",
+                value=job.scheduling.min_available,
+                message="an allocation has all instances of the job",
+                hint="leave it out",
+            )
+        ]
+
+    def missing(self, job: ResolvedJob) -> Sequence[Problem]:
+        return missing_key_problems(job, "command", "a node of Slurm starts a command")
+
+    def warnings(self, job: ResolvedJob) -> Sequence[Problem]:
+        found = list(super().warnings(job))
+        written = sorted(
+            {
+                key
+                for role in job.roles
+                for key in training_container(role.template, None, name=role.container)
+                if key in _WITHOUT_EFFECT
+            }
+        )
+        found += [
+            Problem(
+                code="not_supported",
+                field="spec.replicaSpecs",
+                value=key,
+                message=f"{key} has no effect on Slurm: instances are processes of its nodes",
+            )
+            for key in written
+            if key != "image"
+        ]
+        return found
+
+    def gang_advice(self, job: ResolvedJob) -> str:
+        if job.scheduling.gang == "none" and job.instances > 1:
+            return f"each instance waits in the queue by itself; schedulingPolicy.gang: {GANG} asks for one allocation"
+        return ""
+
+    def expected_addresses(self, job: ResolvedJob, prefix: str) -> Addresses:
+        known: dict[str, Sequence[Address]] = {}
+        before = 0
+        for role in job.roles:
+            known[role.name] = [
+                Address(
+                    host=host_name(role.name, index, prefix),
+                    ports={name: port + before + index for name, port in role.ports.items()},
+                )
+                for index in range(role.replicas)
+            ]
+            before += role.replicas
+        return known
+
+    def places(
+        self,
+        runs: Iterable[tuple[str, str]],  # noqa: ARG002 - forgotten runs are in the same folder
+        settings: Settings,
+    ) -> Iterable[tuple[str, str]]:
+        return [("", "")] if (settings.local_dir / "slurm").is_dir() else []
+
+    async def leftovers(self, runtime: Runtime, sought: SweepQuery) -> Sequence[Leftover]:
+        own = cast("SlurmRuntime", runtime)
+        found = await own.living_runs(sought.controller)
+        return [
+            Leftover(
+                run=run,
+                why=f"Slurm jobs {jobs}: alive without a run",
+                end=partial(own.remove, run),
+            )
+            for run, jobs in found
+            if run.uid not in sought.living
+        ]
+
+
+SLURM = _Slurm()
+"""What Slurm can as a runtime: known before anything is queued."""

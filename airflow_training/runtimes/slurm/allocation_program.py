@@ -1,0 +1,418 @@
+"""What runs inside an allocation: `keep` starts steps as files ask for them, `step` is one of them.
+
+    python allocation_program.py AGENT.pyz keep ALLOCATION
+    python allocation_program.py AGENT.pyz step ALLOCATION ATTEMPT
+
+Copied beside the packed agent. Standard library only, on Python 3.8 too. In the folder of an allocation:
+
+    job            id of the one Slurm job that may use it
+    started.json   its nodes, and the node of each instance; written by `keep`
+    start/         a file for each step that is asked for; whoever renames it has decided about it
+    steps/         the files of steps that were started, and how they ended
+    cancelled/     the files of those that were given up before they started
+    ended.json     the last word of `keep`: nothing of the allocation lives
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TYPE_CHECKING = False  # `typing` costs 4 ms at every start
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+__all__ = ["counts_of", "host_name", "named_instances", "place_order"]
+
+_LOOK_SECONDS = 0.2
+_PEER_LOOK_SECONDS = 0.5
+_PEER_SECONDS = 600.0
+"""How long a step waits for the nodes of those that its order names."""
+_LOCK_SECONDS = 150.0
+"""How long it waits for an agent of an earlier attempt; file systems forget a lost node's locks after some 90 s."""
+_PORT_LOOK_SECONDS = 0.5
+_ADDRESS_TRIES = 3
+_OF_STEP = re.compile(
+    r"SLURM_|SLURMD_NODENAME$|CUDA_VISIBLE_DEVICES$|ROCR_VISIBLE_DEVICES$|GPU_DEVICE_ORDINAL$|ZE_AFFINITY_MASK$"
+)
+"""Variables that only Slurm knows, on the node."""
+_DOMAIN = "slurm"
+
+
+# names of instances, which become nodes -------------------------------------------------------------
+def host_name(role: str, index: int, run: str) -> str:
+    """The name of an instance until its node is known."""
+    return f"{role}-{index}.{run}.{_DOMAIN}"
+
+
+def _names(run: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.-])([A-Za-z0-9_-]+-\d+)\.{re.escape(run)}\.{_DOMAIN}(?![\w-])")
+
+
+def named_instances(order: Mapping[str, Any], run: str) -> set[str]:
+    """The instances (`<role>-<index>`) whose names an order has somewhere."""
+    return set(_names(run).findall(json.dumps(order)))
+
+
+def place_order(
+    order: Mapping[str, Any], *, run: str, hosts: Mapping[str, str], env: Mapping[str, str]
+) -> dict[str, Any]:
+    """The order with addresses of nodes in the place of names, and what only its step knows.
+
+    `hosts`: instance -> address. Names of others stay as they are.
+    """
+    names = _names(run)
+
+    def put(value: Any) -> Any:
+        if isinstance(value, str):
+            return names.sub(lambda found: hosts.get(found[1], found[0]), value)
+        if isinstance(value, dict):
+            return {put(key): put(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [put(each) for each in value]
+        return value
+
+    placed: dict[str, Any] = put(dict(order))
+    placed["env"] = {**env, **placed["env"]}
+    for name, value in env.items():  # what Slurm gives goes before what its creator has
+        if not name.startswith("SLURM_"):
+            placed["env"][name] = value
+    return placed
+
+
+def counts_of(text: str) -> list[int]:
+    """Tasks of each node, from `SLURM_TASKS_PER_NODE` as `2(x3),1`."""
+    counts: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
+        if match:
+            counts += [int(match[1])] * int(match[2] or 1)
+    return counts
+
+
+# the allocation -------------------------------------------------------------------------------------
+def keep(folder: Path, program: str, agent: str) -> int:
+    """Start steps until nobody needs the allocation any more."""
+    from airflow_training.agent.files import read_json, write_json
+
+    job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ["SLURM_JOB_ID"]
+    if not _claim(folder / "job", job):
+        sys.stderr.write("another job has this allocation: sbatch was repeated\n")
+        return 3
+    request = read_json(folder.parent / "request.json") or {}
+    members = request["elements"][int(folder.name)]
+    write_json(
+        folder / "started.json",
+        {"job": job, "at": time.time(), "members": _place(request["components"], members)},
+    )
+    keeper = _Keeper(folder, request, program, agent)
+    signal.signal(signal.SIGTERM, lambda *_: None)  # steps get their own; we tell how they ended
+    keeper.run()
+    write_json(folder / "ended.json", {"at": time.time()}, durable=True)
+    return 0
+
+
+def _claim(path: Path, job: str) -> bool:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text() == job
+    with os.fdopen(descriptor, "w") as file:
+        file.write(job)
+    return True
+
+
+def _place(
+    components: Sequence[Mapping[str, Any]], members: Sequence[Sequence[str]]
+) -> dict[str, dict[str, Any]]:
+    """Instance -> its component, node and address. A component's tasks are given out in order."""
+    placed: dict[str, dict[str, Any]] = {}
+    for number, names in enumerate(members):
+        more = f"_HET_GROUP_{number}" if len(components) > 1 else ""
+        nodes = _host_names(os.environ[f"SLURM_JOB_NODELIST{more}"])
+        counts = counts_of(os.environ.get(f"SLURM_TASKS_PER_NODE{more}", "1"))
+        pairs = zip(nodes, counts)  # noqa: B905  # `strict` is not there on Python 3.8
+        slots = [node for node, count in pairs for _ in range(count)]
+        for name, node in zip(names, slots or nodes):  # noqa: B905  # as above
+            placed[name] = {"component": number, "node": node, "address": node}
+    addresses = _addresses(sorted({each["node"] for each in placed.values()}))
+    for each in placed.values():
+        each["address"] = addresses.get(each["node"], each["node"])
+    return placed
+
+
+def _host_names(listed: str) -> list[str]:
+    return subprocess.run(
+        ["scontrol", "show", "hostnames", listed], stdout=subprocess.PIPE, check=True
+    ).stdout.decode().split()  # fmt: skip
+
+
+def _addresses(nodes: Sequence[str]) -> dict[str, str]:
+    """Node -> where it is reached; one request. A node that is not told is reached by its name."""
+    for attempt in range(_ADDRESS_TRIES):
+        done = subprocess.run(
+            ["scontrol", "show", "node", "--oneliner", ",".join(nodes)],
+            stdout=subprocess.PIPE,
+            check=False,
+        )
+        if done.returncode == 0:
+            found = re.findall(r"^NodeName=(\S+).* NodeAddr=(\S+)", done.stdout.decode(), re.M)
+            return dict(found)
+        time.sleep(attempt + 1)
+    return {}
+
+
+class _Keeper:
+    """Steps of one allocation."""
+
+    def __init__(self, folder: Path, request: Mapping[str, Any], program: str, agent: str) -> None:
+        from airflow_training.agent.files import read_json
+
+        self._folder = folder
+        self._run = folder.parent.parent.parent
+        self._request = request
+        self._command = [sys.executable, "-I", "-S", program, agent]
+        self._steps: dict[str, subprocess.Popen[bytes]] = {}
+        self._members = (read_json(folder / "started.json") or {})["members"]
+        self._completed = True
+        """Every step so far has ended with success: none of them will be started again."""
+        self._began: set[str] = set()
+        """Instances of which there was a step."""
+
+    def run(self) -> None:
+        """Return when the allocation is needed no more, and nothing of it lives."""
+        quiet_since = time.monotonic()
+        while True:
+            self._start_asked()
+            self._note_ended()
+            if self._steps:
+                quiet_since = time.monotonic()
+            elif self._is_needless(time.monotonic() - quiet_since) and self._close():
+                return
+            time.sleep(_LOOK_SECONDS)
+
+    def _is_needless(self, quiet_seconds: float) -> bool:
+        if (self._run / "tombstone.json").exists() or not self._run.exists():
+            return True
+        if self._completed and self._began == set(self._members):
+            return True
+        return quiet_seconds > float(self._request["idle_seconds"])
+
+    def _close(self) -> bool:
+        """Take no more steps; False where one was asked for just then."""
+        start, closed = self._folder / "start", self._folder / "closed"
+        try:
+            start.rename(closed)
+        except FileNotFoundError:
+            return True  # somebody has deleted the folder
+        if not any(closed.iterdir()) or (self._run / "tombstone.json").exists():
+            return True
+        closed.rename(start)
+        return False
+
+    def _start_asked(self) -> None:
+        from airflow_training.agent.files import read_json
+
+        try:
+            names = sorted(each.name for each in (self._folder / "start").iterdir())
+        except FileNotFoundError:
+            return
+        for name in names:
+            asked = self._folder / "start" / name
+            if name.startswith("."):
+                continue
+            order = read_json(asked)
+            step = self._folder / "steps" / name
+            try:
+                asked.rename(step)
+            except FileNotFoundError:  # it was given up
+                continue
+            if order is not None:
+                self._start(name, order)
+
+    def _start(self, name: str, order: Mapping[str, Any]) -> None:
+        self._began.add(order["instance"])
+        place = self._members[order["instance"]]
+        component = self._request["components"][place["component"]]
+        words = [
+            "srun", "--exact", "--nodes=1", "--ntasks=1", "--input=none", "--kill-on-bad-exit=0",
+            f"--nodelist={place['node']}", f"--cpus-per-task={component['cpus']}",
+            f"--job-name={order['instance']}",
+        ]  # fmt: skip
+        if len(self._request["components"]) > 1:
+            words.append(f"--het-group={place['component']}")
+        if component["memory_mb_per_cpu"]:
+            words.append(f"--mem-per-cpu={component['memory_mb_per_cpu']}M")
+        if component["gpus"]:
+            words.append(f"--gpus-per-task={component['gpus']}")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_MEM_PER")}
+        with (self._folder / f"{name}.log").open("ab") as log:
+            self._steps[name] = subprocess.Popen(
+                [*words, *self._command, "step", str(self._folder), order["folder"]],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+            )
+
+    def _note_ended(self) -> None:
+        from airflow_training.agent.files import read_json, write_json
+
+        for name, step in list(self._steps.items()):
+            code = step.poll()
+            if code is None:
+                continue
+            del self._steps[name]
+            path = self._folder / "steps" / name
+            order = read_json(path) or {}
+            end = read_json(Path(order.get("folder", "")) / ".agent" / "exit.json") or {}
+            completed = end.get("uid") == order.get("uid") and end.get("reason") == "Completed"
+            if not completed:
+                following = self._newest_end(order)
+                completed = following.get("reason") == "Completed"
+            self._completed = self._completed and completed
+            text = (self._folder / f"{name}.log").read_bytes()[-2000:].decode(errors="replace")
+            write_json(path, {**order, "ended_at": time.time(), "code": code, "text": text})
+
+    def _newest_end(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
+        """How the last attempt ended that began in the place of the step's own."""
+        from airflow_training.agent.files import read_json
+
+        instance = Path(order.get("folder", "")).parent
+        return read_json(instance / "current" / ".agent" / "exit.json") or {}
+
+
+# a step ---------------------------------------------------------------------------------------------
+def step(allocation: Path, attempt: Path) -> None:
+    """Be the agent of an attempt, on its node; never returns."""
+    from airflow_training.agent.files import AttemptFolder, read_json, write_json
+    from airflow_training.agent.main import main
+
+    folder = AttemptFolder(attempt)
+    env = {name: value for name, value in os.environ.items() if _OF_STEP.match(name)}
+    order = read_json(folder.spec)
+    if order is None:
+        raise SystemExit("the folder of the attempt was deleted")
+    run = folder.run.name
+    hosts = _wait_for_hosts(folder, named_instances(order, run))
+    write_json(folder.control / "step.json", {"env": env, "allocation": str(allocation)})
+    write_json(folder.spec, place_order(order, run=run, hosts=hosts, env=env))
+    _wait_for_lock(folder.lock)
+    if order.get("ports"):
+        _watch_port(folder.instance)
+    raise SystemExit(main(["live", str(attempt)]))
+
+
+def _wait_for_lock(lock: Path) -> None:
+    """Return once no agent of an earlier attempt lives: on a node that failed it ends itself, but not at once."""
+    import fcntl
+
+    until = time.monotonic() + _LOCK_SECONDS
+    while time.monotonic() < until:
+        with lock.open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                time.sleep(_PEER_LOOK_SECONDS)
+            else:
+                return
+
+
+def _watch_port(instance: Path) -> None:
+    """Leave a process that notes when somebody listens on the first port of the attempt that lives.
+
+    Who asks for it may be on another machine, and is not to connect.
+    """
+    from airflow_training.agent import proc
+    from airflow_training.agent.files import AttemptFolder, read_json, write_json
+
+    agent = os.getpid()
+    began = proc.start_time(agent)
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    if os.fork():  # else the agent would take it for a part of the command
+        os._exit(0)
+    try:
+        os.setsid()
+        for stream in (0, 1, 2):
+            os.dup2(os.open(os.devnull, os.O_RDWR), stream)
+        noted = ""
+        while proc.start_time(agent) == began:
+            folder = AttemptFolder(instance / "current")
+            order = read_json(folder.spec) or {}
+            port = next(iter((order.get("ports") or {}).values()), None)
+            if order.get("uid") != noted and port in _listening():
+                noted = str(order["uid"])
+                write_json(folder.control / "port-open.json", {"uid": noted})
+            time.sleep(_PORT_LOOK_SECONDS)
+    finally:
+        os._exit(0)
+
+
+def _listening() -> set[int]:
+    """The TCP ports of this node that somebody listens on."""
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if fields[3] == "0A":
+                found.add(int(fields[1].rpartition(":")[2], 16))
+    return found
+
+
+def _wait_for_hosts(folder: Any, named: set[str]) -> Mapping[str, str]:
+    """Instance -> address; waits for those that were created and whose allocation has not begun."""
+    from airflow_training.agent.files import read_json
+
+    until = time.monotonic() + _PEER_SECONDS
+    while True:
+        hosts = hosts_of(folder.run, read_json)
+        missing = {
+            name for name in named - set(hosts) if (folder.run / name / "current").is_symlink()
+        }
+        if not missing or folder.delete.exists() or folder.tombstone.exists():
+            return hosts
+        if time.monotonic() > until:
+            sys.stderr.write(f"goes on without the nodes of {', '.join(sorted(missing))}\n")
+            return hosts
+        time.sleep(_PEER_LOOK_SECONDS)
+
+
+def hosts_of(run: Path, read_json: Callable[[Path], Mapping[str, Any] | None]) -> Mapping[str, str]:
+    """Instance -> address of its node, from all allocations that have begun; the newest counts."""
+    found: list[tuple[float, Mapping[str, Any]]] = []
+    for path in run.glob("allocations/*/*/started.json"):
+        started = read_json(path)
+        if started is not None:
+            found.append((float(started["at"]), started["members"]))
+    return {
+        name: str(place["address"])
+        for _, members in sorted(found, key=lambda pair: pair[0])
+        for name, place in members.items()
+    }
+
+
+def _main(words: list[str]) -> int:
+    agent, what, folder = words[0], words[1], Path(words[2])
+    sys.path.insert(0, agent)
+    if what == "keep":
+        return keep(folder, str(Path(__file__).resolve()), agent)
+    step(folder, Path(words[3]))
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(_main(sys.argv[1:]))

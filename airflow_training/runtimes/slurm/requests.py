@@ -1,0 +1,169 @@
+"""From roles to what is asked of `sbatch`: components of an allocation, or elements of an array. Pure."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from airflow_training.documents.quantities import parse_quantity
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.frameworks.pods import training_container
+from airflow_training.runtimes.slurm.capabilities import GANG
+from airflow_training.runtimes.slurm.options import SlurmOptions
+
+__all__ = [
+    "AllocationComponent",
+    "AllocationRequest",
+    "gang_components",
+    "gang_request",
+    "job_script",
+    "single_requests",
+    "submit_command",
+]
+
+_GPU = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationComponent:
+    """What each of some instances gets; they are tasks of one part of an allocation."""
+
+    cpus: int = 1
+    memory_mb_per_cpu: int = 0
+    """0: what the cluster gives by default."""
+    gpus: int = 0
+
+    @classmethod
+    def of_resources(cls, resources: Mapping[str, Any]) -> AllocationComponent:
+        """Return the component for limits (else requests) as Kubernetes spells them."""
+        cpus = max(1, math.ceil(parse_quantity(resources.get("cpu", 1))))
+        memory = parse_quantity(resources.get("memory", 0))
+        return cls(
+            cpus=cpus,
+            memory_mb_per_cpu=math.ceil(memory / (1 << 20) / cpus),
+            gpus=int(parse_quantity(resources.get(_GPU, 0))),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationRequest:
+    """One `sbatch`. An element is one allocation: of each component, the instances that it is for."""
+
+    components: tuple[AllocationComponent, ...]
+    elements: tuple[tuple[tuple[str, ...], ...], ...]
+    array: bool = False
+
+    def document(self) -> dict[str, Any]:
+        """The request as JSON has it."""
+        return {
+            "components": [asdict(each) for each in self.components],
+            "elements": [[list(names) for names in element] for element in self.elements],
+            "array": self.array,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> AllocationRequest:
+        return cls(
+            components=tuple(AllocationComponent(**each) for each in document["components"]),
+            elements=tuple(
+                tuple(tuple(names) for names in element) for element in document["elements"]
+            ),
+            array=bool(document["array"]),
+        )
+
+
+def _resources(job: ResolvedJob, role: str) -> Mapping[str, Any]:
+    """Return limits, else requests, of a role's training container."""
+    found = job.role(role)
+    container = training_container(found.template, None, name=found.container)
+    resources = container.get("resources") or {}
+    return {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+
+
+def gang_components(job: ResolvedJob) -> dict[str, tuple[AllocationComponent, int]]:
+    """Return what each instance of a role gets, and how many there are; empty for a job without our gang."""
+    if job.scheduling.gang != GANG:
+        return {}
+    return {
+        role.name: (
+            AllocationComponent.of_resources(_resources(job, role.name)),
+            role.replicas,
+        )
+        for role in job.roles
+    }
+
+
+def gang_request(components: Mapping[str, tuple[AllocationComponent, int]]) -> AllocationRequest:
+    """Return the request for all instances together; `components`: role -> what each gets, how many.
+
+    Roles that ask for the same share a component: fewer are found a place sooner.
+    """
+    members: dict[AllocationComponent, list[str]] = {}
+    for role, (component, count) in components.items():
+        if count:
+            members.setdefault(component, []).extend(f"{role}-{index}" for index in range(count))
+    return AllocationRequest(
+        components=tuple(members), elements=(tuple(tuple(each) for each in members.values()),)
+    )
+
+
+def single_requests(wanted: Mapping[str, AllocationComponent]) -> list[AllocationRequest]:
+    """Return requests for instances that need no company: an array for each kind of component."""
+    kinds: dict[AllocationComponent, list[str]] = {}
+    for name, component in wanted.items():
+        kinds.setdefault(component, []).append(name)
+    return [
+        AllocationRequest(
+            components=(component,), elements=tuple(((name,),) for name in names), array=True
+        )
+        for component, names in kinds.items()
+    ]
+
+
+def submit_command(
+    request: AllocationRequest,
+    options: SlurmOptions,
+    *,
+    name: str,
+    comment: str,
+    output: str,
+    deadline_seconds: float | None,
+) -> list[str]:
+    """Return the words of `sbatch`, which reads the script from its standard input."""
+    common = [
+        "sbatch", "--parsable", "--no-requeue", "--open-mode=append", "--input=/dev/null",
+        f"--job-name={name}", f"--comment={comment}", f"--output={output}",
+        "--export=PATH,HOME,LANG,SLURM_CONF",
+    ]  # fmt: skip
+    if request.array:
+        common.append(f"--array=0-{len(request.elements) - 1}")
+    if options.signal_seconds:
+        common.append(f"--signal=TERM@{options.signal_seconds}")
+    if not options.time and deadline_seconds is not None:
+        minutes = math.ceil((deadline_seconds + options.signal_seconds) / 60) + 1
+        common.append(f"--time={minutes}")
+    words: list[str] = []
+    for number, component in enumerate(request.components):
+        count = 1 if request.array else len(request.elements[0][number])
+        words += [] if number == 0 else [":"]
+        words += [f"--ntasks={count}", f"--cpus-per-task={component.cpus}", *_options(options)]
+        if component.memory_mb_per_cpu:
+            words.append(f"--mem-per-cpu={component.memory_mb_per_cpu}M")
+        if component.gpus:
+            words.append(f"--gpus-per-task={component.gpus}")
+    return [*common, *words]
+
+
+def _options(options: SlurmOptions) -> list[str]:
+    named = ("partition", "account", "qos", "constraint", "gres", "time", "reservation")
+    words = [f"--{name}={value}" for name in named if (value := getattr(options, name))]
+    return [*words, *(["--exclusive"] if options.exclusive else []), *options.extra]
+
+
+def job_script(words: Sequence[str], *, folder: str, array: bool) -> str:
+    """Return the batch script that keeps the allocation; `words` are given the folder of its element."""
+    element = "$SLURM_ARRAY_TASK_ID" if array else "0"
+    return f"#!/bin/sh\nexec {shlex.join(words)} {shlex.quote(folder)}/{element}\n"

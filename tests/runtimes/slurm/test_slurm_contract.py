@@ -1,0 +1,35 @@
+"""Slurm keeps the contract of the port, on a real cluster of one machine."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from airflow_training.documents.resolved import RunRef
+from airflow_training.runtimes.slurm.runtime import SlurmRuntime
+from tests.contracts.runtime import JOB, Harness, RuntimeContract
+from tests.runtimes.local_runs import COMMANDS
+from tests.runtimes.slurm.lab import Lab
+from tests.waiting import until
+
+pytestmark = pytest.mark.soak
+
+
+class TestSlurm(RuntimeContract):
+    @pytest.fixture
+    async def harness(self, lab: Lab, tmp_path: Path) -> AsyncIterator[Harness]:
+        run = RunRef(
+            uid=secrets.token_hex(10), job="contract", namespace="default", controller="tests"
+        )
+        runtime = SlurmRuntime(root=tmp_path)
+        await runtime.prepare(run, JOB)
+        try:
+            yield Harness(runtime=runtime, run=run, commands=COMMANDS)
+        finally:
+            await runtime.remove(run)
+            await until(
+                lambda: not lab.jobs()
+            )  # the last process of a job says so before it leaves

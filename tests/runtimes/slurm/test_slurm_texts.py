@@ -1,0 +1,248 @@
+"""What Slurm prints, and what is said to it: no cluster is needed."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from airflow_training.builtin_runtimes import load_adapter
+from airflow_training.runtimes.slurm.allocation_program import (
+    counts_of,
+    host_name,
+    named_instances,
+    place_order,
+)
+from airflow_training.runtimes.slurm.nodes import expand_nodes, parse_nodes, parse_topology
+from airflow_training.runtimes.slurm.options import SlurmOptions
+from airflow_training.runtimes.slurm.queue_view import (
+    QueuedJob,
+    end_reason,
+    parse_queue,
+    read_refusal,
+    wait_reason,
+)
+from airflow_training.runtimes.slurm.queue_watch import jobs_of
+from airflow_training.runtimes.slurm.requests import (
+    AllocationComponent,
+    gang_request,
+    job_script,
+    single_requests,
+    submit_command,
+)
+
+QUEUE = """\
+5|CANCELLED|PartitionConfig|1795718798|1795718798|wrap|
+10_0|RUNNING|None|1795718799|1827254799|arr|n1
+10_1|COMPLETING|None|1795718799|1795718807|arr|n1
+11+0|RUNNING|None|1795718799|1795718803|h1|n1
+11+1|NODE_FAIL|None|1795718799|1795718803|h1|n3
+14|PENDING|Resources|1827254799|N/A|big|
+15|FAILED|NonZeroExitCode|1795718799|1795718800|fail|n3
+"""
+"""As Slurm 22.05 prints it."""
+NODES = """\
+NodeName=n1 Arch=x86_64 CoresPerSocket=1  CPUAlloc=1 CPUEfctv=4 CPUTot=4 CPULoad=8.51 AvailableFeatures=ib,a100 ActiveFeatures=ib,a100 Gres=gpu:a100:4(S:0-1) GresUsed=gpu:a100:1(IDX:0) NodeAddr=10.0.0.7 NodeHostName=vm Port=17001 Version=22.05.8 OS=Linux 6.18 #1 SMP PREEMPT_DYNAMIC @0  RealMemory=4000 AllocMem=1000 FreeMem=12912 State=MIXED ThreadsPerCore=1 Partitions=main,short  BootTime=2026-11-26T18:32:48
+NodeName=n2 Arch=x86_64 CPUAlloc=0 CPUTot=4 Gres=(null) NodeAddr=n2 RealMemory=4000 AllocMem=0 State=IDLE+DRAIN Partitions=main
+NodeName=n3 Arch=x86_64 CPUAlloc=0 CPUTot=8 ActiveFeatures=(null) Gres=(null) NodeAddr=n3 RealMemory=8000 AllocMem=0 State=IDLE Partitions=main
+"""
+
+
+def job(state: str, reason: str = "", **more: object) -> QueuedJob:
+    return QueuedJob(id="7", name="x", state=state, reason=reason, **more)  # type: ignore[arg-type]
+
+
+def test_the_queue_is_read_with_elements_and_components():
+    jobs = parse_queue(QUEUE)
+    assert (jobs["14"].state, jobs["14"].reason, jobs["14"].starts_at) == (
+        "PENDING",
+        "Resources",
+        1827254799.0,
+    )
+    assert [each.id for each in jobs_of(jobs, "11")] == ["11+0", "11+1"]
+    assert [each.id for each in jobs_of(jobs, "10_1")] == ["10_1"]
+    assert jobs_of(jobs, "1") == []
+    assert {each.id for each in jobs.values() if each.over} == {"5", "11+1", "15"}
+    assert parse_queue("slurm_load_jobs error: Unable to contact slurm controller") == {}
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("Resources", "Unschedulable"),
+        ("Priority", "Unschedulable"),
+        ("QOSMaxCpuPerUserLimit", "Unschedulable"),
+        ("AssocGrpGRES", "Unschedulable"),
+        ("QOSMaxNodePerJobLimit", "NeverFits"),
+        ("QOSMaxWallDurationPerJobLimit", "NeverFits"),
+        ("AssocMaxCpuPerJobLimit", "NeverFits"),
+        ("PartitionTimeLimit", "NeverFits"),
+        ("PartitionNodeLimit", "NeverFits"),
+        ("BadConstraints", "NeverFits"),
+        ("SomethingNew", "Unschedulable"),
+    ],
+)
+def test_what_waits_may_never_fit(reason, said):
+    found, message = wait_reason(job("PENDING", reason))
+    assert found == said
+    assert reason in message
+
+
+@pytest.mark.parametrize(
+    ("state", "asked", "reason"),
+    [
+        ("TIMEOUT", False, "SlurmTimeLimit"),
+        ("PREEMPTED", True, "SlurmPreempted"),
+        ("NODE_FAIL", False, "SlurmNodeFail"),
+        ("OUT_OF_MEMORY", False, "OOMKilled"),
+        ("CANCELLED", True, "SlurmCancelled"),
+        ("FAILED", False, "SlurmJobLost"),
+        ("FAILED", True, "Terminated"),
+    ],
+)
+def test_an_end_has_the_reason_of_its_state(state, asked, reason):
+    found = end_reason([job("COMPLETED"), job(state)], asked_to_end=asked)[0]
+    assert found == reason
+    reasons = load_adapter("slurm").capabilities.reasons
+    assert found in reasons
+
+
+def test_what_nobody_knows_of_is_lost():
+    assert end_reason([], asked_to_end=False)[0] == "SlurmJobLost"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "reason"),
+    [
+        ("sbatch: error: Batch job submission failed: Invalid partition name specified", "impossible", "CannotBeCreated"),
+        ("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", "away", "SlurmAway"),
+        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", "away", "SlurmAway"),
+        ("sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed", "refused", "SlurmSubmitLimit"),
+    ],
+)  # fmt: skip
+def test_a_refusal_of_sbatch_is_final_or_not(text, kind, reason):
+    answer = read_refusal(text)
+    assert (answer.kind, answer.reason) == (kind, reason)
+    assert "sbatch: error" not in answer.message
+
+
+def test_nodes_that_take_jobs_are_told_with_what_is_free():
+    nodes = parse_nodes(NODES, switches={"n1": "s0"})
+    assert [each.name for each in nodes] == ["n1", "n3"]
+    first = nodes[0]
+    assert (first.cpus, first.free_cpus, first.gpus, first.free_gpus) == (4.0, 3.0, 4, 3)
+    assert (first.memory_bytes, first.free_memory_bytes) == (4000 << 20, 3000 << 20)
+    assert first.labels == {
+        "slurm/features": "ib,a100",
+        "slurm/partitions": "main,short",
+        "slurm/switch": "s0",
+        "nvidia.com/gpu.product": "a100",
+    }
+    assert [each.name for each in parse_nodes(NODES, partition="short")] == ["n1"]
+
+
+def test_a_topology_names_the_switch_of_each_node():
+    text = "SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[1-2]\nSwitchName=top Level=1 Nodes=n[1-2] Switches=s0\n"
+    assert parse_topology(text) == {"n1": "s0", "n2": "s0"}
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", []),
+        ("n1", ["n1"]),
+        ("n[1-3,07]", ["n1", "n2", "n3", "n07"]),
+        ("a[09-10]-ib,b", ["a09-ib", "a10-ib", "b"]),
+        ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
+    ],
+)
+def test_lists_of_nodes_are_expanded(text, names):
+    assert list(expand_nodes(text)) == names
+
+
+def test_tasks_of_nodes_are_counted():
+    assert counts_of("2(x3),1") == [2, 2, 2, 1]
+
+
+def test_names_become_nodes_once_they_are_known():
+    name = host_name("worker", 1, "run-7")
+    order = {
+        "env": {"MASTER_ADDR": name, "PEERS": f"{name}:1,worker-10.run-7.slurm:2", "PATH": "/bin"},
+        "command": ["x", f"--at={name}:5"],
+        "files": {"hosts": {"content": f"{name} slots=1\n", "executable": False}},
+        "index": 3,
+    }
+    assert named_instances(order, "run-7") == {"worker-1", "worker-10"}
+    placed = place_order(
+        order,
+        run="run-7",
+        hosts={"worker-1": "n4"},
+        env={"SLURM_JOB_ID": "9", "PATH": "no", "CUDA_VISIBLE_DEVICES": "2"},
+    )
+    assert placed["env"]["MASTER_ADDR"] == "n4"
+    assert placed["env"]["PEERS"] == "n4:1,worker-10.run-7.slurm:2"
+    assert (placed["env"]["SLURM_JOB_ID"], placed["env"]["CUDA_VISIBLE_DEVICES"]) == ("9", "2")
+    assert placed["command"] == ["x", "--at=n4:5"]
+    assert placed["files"]["hosts"]["content"] == "n4 slots=1\n"
+    assert order["command"] == ["x", f"--at={name}:5"]
+
+
+def test_what_roles_ask_for_becomes_components():
+    small = AllocationComponent.of_resources({"cpu": "500m", "memory": "1Gi"})
+    large = AllocationComponent.of_resources({"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "2"})
+    assert (small.cpus, small.memory_mb_per_cpu, small.gpus) == (1, 1024, 0)
+    assert (large.cpus, large.memory_mb_per_cpu, large.gpus) == (4, 2048, 2)
+    request = gang_request({"master": (small, 1), "worker": (large, 2), "eval": (small, 1)})
+    assert request.components == (small, large)
+    assert request.elements == ((("master-0", "eval-0"), ("worker-0", "worker-1")),)
+    words = submit_command(
+        request,
+        SlurmOptions(partition="gpu", time="1:00:00", exclusive=True, extra=["--nice=5"]),
+        name="x",
+        comment="y",
+        output="z",
+        deadline_seconds=60,
+    )
+    first, second = words[: words.index(":")], words[words.index(":") + 1 :]
+    assert "--ntasks=2" in first
+    for part in (first, second):
+        assert {"--partition=gpu", "--time=1:00:00", "--exclusive", "--nice=5"} <= set(part)
+    assert {"--ntasks=2", "--cpus-per-task=4", "--gpus-per-task=2", "--mem-per-cpu=2048M"} <= set(
+        second
+    )
+    assert "--no-requeue" in first
+
+
+def test_instances_without_company_are_elements_of_an_array():
+    small, large = AllocationComponent(), AllocationComponent(cpus=2)
+    found = single_requests({"a-0": small, "b-0": large, "a-1": small})
+    assert [each.elements for each in found] == [((("a-0",),), (("a-1",),)), ((("b-0",),),)]
+    words = submit_command(
+        found[0], SlurmOptions(), name="x", comment="y", output="z", deadline_seconds=100
+    )
+    assert {"--array=0-1", "--ntasks=1", "--time=4", "--signal=TERM@60"} <= set(words)
+    script = job_script(["py", "a b"], folder="/x y", array=True)
+    assert script == "#!/bin/sh\nexec py 'a b' '/x y'/$SLURM_ARRAY_TASK_ID\n"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"partition": "a b"},
+        {"time": "soon"},
+        {"time": "1:2:3:4"},
+        {"signalSeconds": -1},
+        {"extra": ["-n4"]},
+        {"extra": ["--wrap=rm"]},
+        {"extra": ["--job-name=x"]},
+        {"python": "python3"},
+        {"nodes": 3},
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options):
+    with pytest.raises(ValidationError):
+        SlurmOptions.model_validate(options)
+
+
+@pytest.mark.parametrize("time", ["30", "1:30:00", "2-12:00", "7-0", "90:00"])
+def test_times_are_as_sbatch_takes_them(time):
+    assert SlurmOptions(time=time).time == time

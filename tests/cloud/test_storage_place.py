@@ -134,12 +134,12 @@ def test_a_content_damaged_at_the_service_is_sent_again(tmp_path, project, monke
     put = service.submissions.place.lay_out
     damaged: list[Path] = []
 
-    def damage_first(manifest: Any, run_id: str) -> None:
+    def damage_first(manifest: Any, run_id: str, **options: Any) -> None:
         if not damaged:
             sha256 = next(iter(manifest.tree.blobs))
             damaged.append(service.submissions.content.path(sha256))
             damaged[0].write_bytes(b"tampered")
-        put(manifest, run_id)
+        put(manifest, run_id, **options)
 
     monkeypatch.setattr(service.submissions.place, "lay_out", damage_first)
     submit(service.client(), sent, target="office")
@@ -168,10 +168,7 @@ def test_where_nothing_is_installed_a_missing_library_is_refused(tmp_path, proje
 def test_another_framework_is_refused_and_not_replaced(tmp_path, project, monkeypatch):
     torch = InstalledDistribution(name="torch", version="2.9.0")
     mine = replace(HERE, distributions=sorted([*HERE.distributions, torch], key=lambda d: d.name))
-    monkeypatch.setattr(
-        "airflow_training.cloud.submit.record_environment",
-        lambda root: json.dumps(mine.to_json()).encode(),
-    )
+    monkeypatch.setattr("airflow_training.cloud.submit.record", lambda root: mine)
     bare = replace(HERE, distributions=[d for d in HERE.distributions if d.name != "torch"])
     service = StorageService(tmp_path / "service", bare)
     problem = refusal(service.client(), captured(project))

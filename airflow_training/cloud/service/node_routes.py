@@ -24,6 +24,10 @@ from airflow_training.remote_data.manifest import DataFile, DataRoot
 __all__ = ["node_routes"]
 
 
+class _WrongTokenError(Exception):
+    """Of a run that there is, or is not: nobody learns which."""
+
+
 class _Node:
     """One run's data for one question."""
 
@@ -62,10 +66,11 @@ def node_routes(data_of: Callable[[str], RunData | None]) -> Sequence[Route]:
         """The bytes of a chunk."""
 
         def find() -> bytes:
+            data = _data(request, data_of)
             index = request.query_params.get("index", "")
             if not index.isdecimal() or len(index) > 9:
                 raise DataNotShared(f"{index!r} is no number of a chunk")
-            node = _Node(_data(request, data_of), request)
+            node = _Node(data, request)
             if int(index) >= len(node.source.digests(node.root, node.file)):
                 raise DataNotShared(f"{node.file.path} has no chunk {index}")
             return node.source.chunk(node.root, node.file, int(index))
@@ -77,19 +82,18 @@ def node_routes(data_of: Callable[[str], RunData | None]) -> Sequence[Route]:
 
 
 def _data(request: Request, data_of: Callable[[str], RunData | None]) -> RunData:
-    run_id = str(request.path_params["run"])
-    data = data_of(run_id)
-    if data is None:
-        raise KeyError(f"data of {run_id}")
+    data = data_of(str(request.path_params["run"]))
     told = request.headers.get("Authorization", "")
-    if not hmac.compare_digest(told.encode(), f"Bearer {data.node_token}".encode()):
-        raise DataNotShared("wrong token")
+    if data is None or not hmac.compare_digest(told.encode(), f"Bearer {data.node_token}".encode()):
+        raise _WrongTokenError
     return data
 
 
 async def _answer(find: Callable[[], bytes]) -> Response:
     try:
         content = await run_in_threadpool(find)
+    except _WrongTokenError:
+        return JSONResponse({"error": "DataNotShared", "message": "wrong token"}, status_code=401)
     except DataError as error:
         code = 503 if isinstance(error, SourceAway) else 409
         return JSONResponse({"error": error.reason, "message": str(error)}, status_code=code)

@@ -15,6 +15,7 @@ export interface Answers {
   CheckpointTurn: CheckpointTurn;
   ConfigurationAnswer: ConfigurationAnswer;
   Confusion: Confusion;
+  CostAnswer: CostAnswer;
   CurrentUser: CurrentUser;
   DataPage: DataPage;
   DependencyAnswer: DependencyAnswer;
@@ -243,6 +244,14 @@ export interface Confusion {
   others: boolean;
 }
 /**
+ * What a run costs until now, by the prices of each moment.
+ */
+export interface CostAnswer {
+  amount: string;
+  currency: string;
+  final: boolean;
+}
+/**
  * Who asks, and whom.
  */
 export interface CurrentUser {
@@ -252,6 +261,9 @@ export interface CurrentUser {
 }
 export interface DataPage {
   imbalance: Imbalance | null;
+  imbalances: {
+    [k: string]: Imbalance;
+  };
   instances: InstanceData[];
   read_per_second: number | null;
   samples: number | null;
@@ -307,6 +319,7 @@ export interface Detail {
   asked: AskedAction | null;
   attempts: AttemptAnswer[];
   checkpoints: CheckpointAnswer[];
+  cost: CostAnswer | null;
   heard: {
     [k: string]: string;
   };
@@ -439,6 +452,9 @@ export interface EnvironmentGroup {
   frameworks: {
     [k: string]: string;
   };
+  gpu: {
+    [k: string]: string;
+  };
   image: string | null;
   instances: string[];
   machine: string | null;
@@ -513,6 +529,7 @@ export interface Histogram {
   edges: number[];
   labels: number[] | null;
   mean_absolute_error: number | null;
+  not_finite: number;
   predictions: number[];
 }
 /**
@@ -645,6 +662,7 @@ export interface UsageAnswer {
   basis: "requested";
   by: "user" | "team" | "job";
   currency: string | null;
+  days: UsageSum[];
   end: string;
   start: string;
   sums: UsageSum[];

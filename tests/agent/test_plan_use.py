@@ -9,7 +9,7 @@ import pytest
 from airflow_training.agent.plan_use import NAMES, PlanUse
 from airflow_training.agent.progress import mark_plan
 from airflow_training.planning.answers.launchers import split_variables
-from airflow_training.planning.view.plan import Strategy
+from airflow_training.planning.view.strategy import Strategy
 
 SPLIT = {"PLAN_FILE": "plan.json"}
 

@@ -134,7 +134,12 @@ def posted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any] | None]:
 
 
 def a_reporter(path: Path, **order: str) -> reporter.Reporter:
-    fields = {"progress_file": str(path), "progress_url": "", "progress_uri": "", **order}
+    fields: dict[str, Any] = {
+        "progress_file": str(path),
+        "progress_url": "",
+        "progress_uri": "",
+        **order,
+    }
     return reporter.Reporter(
         Order(**fields),
         "",

@@ -176,7 +176,7 @@ def test_planted_faults_are_found_and_the_operator_is_named(tmp_path: Path):
     assert "the first that is computed" in first.origin
 
 
-FAULTLESS = [
+FAULTLESS: list[tuple[str, dict[str, Any]]] = [
     ("mlp", {"dp": 2}),
     ("mlp", {"dp": 2, "zero": 2, "precision": "fp32"}),
     ("gpt", {"dp": 2, "zero": 3}),

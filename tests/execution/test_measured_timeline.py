@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,8 @@ def record(plan: ExecutionPlan, path: str, layers: int = 0):
     """Record steps on this rank: of sleeping layers, or else of a GPT of the zoo."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(plan.global_batch, 8, generator=generator)
-    batch, loss = (x, x), nn.functional.mse_loss
+    batch = (x, x)
+    loss: Any = nn.functional.mse_loss
     model = make_model(layers) if layers else make("gpt")
     if not layers:
         batch, loss = ZOO["gpt"].batch(0), cross_entropy

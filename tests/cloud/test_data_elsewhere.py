@@ -46,6 +46,14 @@ for name in ("a.bin", "c.bin", "e.bin"):
 """
 
 
+AFTER_A_TURN = """
+import pathlib, subprocess
+shell = "touch $TURNS/begun; until [ -e $TURNS/c.bin ]; do sleep 0.1; done; cd data; cat c.*"
+subprocess.run(["sh", "-c", shell], check=True)
+pathlib.Path("model.pt").write_bytes(b"weights")
+"""
+
+
 @pytest.fixture
 def laptop(tmp_path: Path, airflow_home: Path) -> Path:
     folder = tmp_path / "project"
@@ -230,6 +238,65 @@ def test_a_file_that_changes_fails_the_run_by_its_name(laptop, service, turns):
 
 
 @pytest.mark.soak
+def test_a_reader_of_nothing_fails_the_run_though_it_ends_with_0(laptop, service, turns):
+    """A shell is told nothing: it finds the file empty."""
+    (laptop / "train.py").write_text(AFTER_A_TURN)
+    run = sent(laptop, turns)
+    wait_until((turns / "begun").exists)
+    (laptop / "data" / "c.bin").write_bytes(b"others")
+    (turns / "c.bin").touch()
+    code, _, said = done(cloud("logs", run, cwd=laptop))
+    assert (code, service.state(run)) == (1, "Failed"), said
+    assert "DataSourceChanged: " in said
+    assert f"{laptop}/data/c.bin: it has changed" in said
+    assert not (laptop / "model.pt").exists()
+
+
+@pytest.mark.soak
+def test_what_was_read_while_nobody_held_readers_back_fails_the_run(
+    laptop, service, turns, airflow_home
+):
+    (laptop / "train.py").write_text(AFTER_A_TURN)
+    run = sent(laptop, turns)
+    wait_until((turns / "begun").exists)
+    os.kill(sharer_pid(airflow_home, run), signal.SIGKILL)
+    state = service.data_state(run)
+    fetchers = _pids(f"{state}/fetcher/config.json")
+    for each in (int((state / "host.lock").read_text()), *fetchers):
+        os.kill(each, signal.SIGKILL)
+    wait_until(lambda: not any(_runs(each) for each in fetchers))
+    (turns / "c.bin").touch()
+    wait_until(lambda: service.state(run) in ("Succeeded", "Failed"))
+    code, _, said = done(cloud("logs", run, cwd=laptop))
+    assert code == 1, said
+    assert "UnfetchedDataRead: " in said
+    assert not (laptop / "model.pt").exists()
+
+
+@pytest.mark.soak
+def test_a_fetcher_that_is_killed_while_the_laptop_is_away_is_started_again(
+    laptop, service, turns, airflow_home
+):
+    (turns / "a.bin").touch()
+    run = sent(laptop, turns)
+    following = cloud("logs", run, cwd=laptop)
+    assert following.stdout is not None
+    assert following.stdout.readline() == "a.bin aaa\n"
+    os.kill(sharer_pid(airflow_home, run), signal.SIGKILL)
+    state = service.data_state(run)
+    [fetcher] = _pids(f"{state}/fetcher/config.json")
+    os.kill(fetcher, signal.SIGKILL)
+    again = wait_until(lambda: [e for e in _pids(f"{state}/fetcher/config.json") if e != fetcher])
+    assert len(again) == 1
+    for name in ("c.bin", "e.bin"):
+        (turns / name).touch()
+    sharing = cloud("share", run, cwd=laptop)
+    code, out, said = done(following)
+    assert (code, out) == (0, "c.bin ccc\ne.bin eee\n"), said
+    assert done(sharing)[0] == 0
+
+
+@pytest.mark.soak
 def test_a_laptop_that_stays_away_pauses_the_run(laptop, service, turns, airflow_home):
     run = sent(laptop, turns, "--data-wait", "0.001")
     os.kill(sharer_pid(airflow_home, run), signal.SIGKILL)
@@ -352,3 +419,19 @@ def _runs(pid: int) -> bool:
         return "zombie" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+def _pids(word: str) -> list[int]:
+    """Processes that were started with a word."""
+    return [
+        int(each.parent.name)
+        for each in Path("/proc").glob("[0-9]*/cmdline")
+        if word.encode() in _words(each) and _runs(int(each.parent.name))
+    ]
+
+
+def _words(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().split(b"\0")
+    except OSError:
+        return []

@@ -217,8 +217,6 @@ def _start(
             keep_manifest(answer.run_id, submission.shared.document)
         try:
             run_id = client.start(answer.id)
-            _check_id(run_id, client, target=target)
-            return answer, run_id
         except InputError as error:
             if error.problems[0].code not in ("conflict", "missing"):
                 raise
@@ -227,6 +225,9 @@ def _start(
             )
             if not client.submit(request).missing:
                 raise refused from None
+        else:
+            _check_id(run_id, client, target=target)
+            return answer, run_id
     raise InputError.of(
         code="conflict",
         field="content",

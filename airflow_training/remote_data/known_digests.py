@@ -42,7 +42,9 @@ class KnownDigests:
         facts = _facts(info)
         with self._lock:
             self._known[path] = (facts, list(chunks))
-            with contextlib.suppress(OSError):  # a full disk: they are computed again in the next run
+            with contextlib.suppress(
+                OSError
+            ):  # a full disk: they are computed again in the next run
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 with self._path.open("a", encoding="utf-8") as file:
                     file.write(json.dumps([path, facts, list(chunks)]) + "\n")

@@ -209,7 +209,11 @@ class Skeleton:
         for each in list(self.unfetched()):
             with contextlib.suppress(FileNotFoundError):
                 info = os.lstat(each.place)
-                if _is_laid_out(each, info) and info.st_atime_ns != _UNREAD_NS and not self.is_ready(each):
+                if (
+                    _is_laid_out(each, info)
+                    and info.st_atime_ns != _UNREAD_NS
+                    and not self.is_ready(each)
+                ):
                     found.append(each.place)
         return found
 

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from airflow_training.agent import proc
+from airflow_training.agent.fetched_data import data_failure
 from airflow_training.agent.loop import Loop
 from airflow_training.agent.preparing import Preparation
 from airflow_training.agent.progress_tail import NewestProgress
@@ -353,7 +354,12 @@ class Attempt(abc.ABC):
         if self._stop_reason:
             return
         succeeded = self._status == 0 and self._start_error is None and not self._passed_on
-        if succeeded and self._order.output_uri:
+        failure = data_failure(self._environment) if succeeded else None
+        if failure is not None:  # what it computed may be of bytes that nobody sent
+            self._stop_reason, self._message = failure
+            self._say(": ".join(failure))
+            self._finish()
+        elif succeeded and self._order.output_uri:
             self._begin_upload(self._order.output_uri)
         else:
             self._finish()

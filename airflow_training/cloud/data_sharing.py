@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -41,8 +40,17 @@ _MOST_TRIES = 20
 class DataSharer:
     """One run's reads, answered from this machine's files."""
 
-    def __init__(self, client: CloudClient, run_id: str, shared: SharedRoots) -> None:
+    def __init__(
+        self,
+        client: CloudClient,
+        run_id: str,
+        shared: SharedRoots,
+        *,
+        told: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """`shared`: what was shown before submission, with the run as its source."""
+        self._told = told
+        self._trouble = ""
         self._client = client
         self._run = run_id
         self._shared = shared
@@ -103,21 +111,29 @@ class DataSharer:
             yield begun
 
     def _answer(self, names: Sequence[str]) -> None:
-        """Answer a few requests; what cannot be sent now is asked for again."""
-        with contextlib.suppress(RuntimeUnavailable):
-            answers = {name: self._digests(name) for name in names}
-            wanted = {
-                each: (*self._place(name), number)
-                for name, answer in answers.items()
-                for number, each in enumerate(answer.get("chunks", ()))
-            }
-            changed = self._send(wanted)
-            for name in names:
-                lost = [each for each in answers[name].get("chunks", ()) if each in changed]
-                if lost:
-                    answers[name] = _refused(changed[lost[0]])
-            self._client.answer_data(self._run, answers)
-            self.read |= set(map(_key, answers))
+        """Answer a few requests; what cannot be sent now is asked for again, after a pause."""
+        try:
+            self._send_answers(names)
+        except RuntimeUnavailable as error:  # its disk may be full, and sending no help
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                self._told(f"{self._run}: {error}")
+            time.sleep(_LONGEST_PAUSE_SECONDS)
+
+    def _send_answers(self, names: Sequence[str]) -> None:
+        answers = {name: self._digests(name) for name in names}
+        wanted = {
+            each: (*self._place(name), number)
+            for name, answer in answers.items()
+            for number, each in enumerate(answer.get("chunks", ()))
+        }
+        changed = self._send(wanted)
+        for name in names:
+            lost = [each for each in answers[name].get("chunks", ()) if each in changed]
+            if lost:
+                answers[name] = _refused(changed[lost[0]])
+        self._client.answer_data(self._run, answers)
+        self.read |= set(map(_key, answers))
 
     def _digests(self, name: str) -> Mapping[str, Any]:
         try:
@@ -217,7 +233,7 @@ def share_run(client: CloudClient, run_id: str, *, told: Callable[[str], None]) 
         lock.write(f"{os.getpid()}\n")
         lock.flush()
         known = KnownDigests(cloud_folder() / "client" / "digests.jsonl")
-        sharer = DataSharer(client, run_id, SharedRoots(manifest, known=known))
+        sharer = DataSharer(client, run_id, SharedRoots(manifest, known=known), told=told)
         told(
             f"{run_id} may read {sum(len(root.files) for root in manifest.roots):,} files of this machine"
         )

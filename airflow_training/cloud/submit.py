@@ -20,6 +20,7 @@ from airflow_training.cloud.journal import (
     begin_submission,
     end_submission,
     keep_run,
+    known_run,
 )
 from airflow_training.cloud.own_files import own_files
 from airflow_training.cloud.packing import plan_packs
@@ -32,10 +33,11 @@ from airflow_training.cloud.protocol import (
 )
 from airflow_training.cloud.shared_data import SharedData, find_shared_data
 from airflow_training.environments.recording import record
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, RuntimeUnavailable
 
 __all__ = ["RunOptions", "Submission", "SubmissionResult", "prepare", "submit"]
 
+_RUN = re.compile(r"[-a-z0-9]{1,60}")
 _ROUNDS = 5
 """Of asking what is missing and sending it: documents, content, content that was found damaged."""
 
@@ -171,7 +173,7 @@ def submit(
     request = replace(submission.request, key=key_of(submission.content, attempted.nonce))
     before = client.sent
     try:
-        answer, run_id = _start(client, request, submission, told or _nobody)
+        answer, run_id = _start(client, request, submission, told or _nobody, target=target)
     except InputError:
         end_submission(submission.content, target=target)  # refused: nothing to take up
         raise
@@ -191,6 +193,8 @@ def _start(
     request: SubmissionRequest,
     submission: Submission,
     told: Callable[[str], None],
+    *,
+    target: str,
 ) -> tuple[SubmissionAnswer, str]:
     sizes = {
         sha256: len(source) if isinstance(source, bytes) else 0
@@ -200,6 +204,7 @@ def _start(
     said = {""}
     for _ in range(_ROUNDS):
         answer = client.submit(request)
+        _check_id(answer.run_id, client, target=target)
         for name, text in (("estimate", answer.estimate), ("environment", answer.environment)):
             if text not in said:
                 told(f"{name}: {text}")
@@ -216,7 +221,7 @@ def _start(
         if request.data and submission.shared is not None and answer.reads_data:
             keep_manifest(answer.run_id, submission.shared.document)
         try:
-            return answer, client.start(answer.id)
+            run_id = client.start(answer.id)
         except InputError as error:
             if error.problems[0].code not in ("conflict", "missing"):
                 raise
@@ -225,12 +230,22 @@ def _start(
             )
             if not client.submit(request).missing:
                 raise refused from None
+        else:
+            _check_id(run_id, client, target=target)
+            return answer, run_id
     raise InputError.of(
         code="conflict",
         field="content",
         message="what the service stores is damaged again and again; nothing was executed",
         hint="look at the disk of the service",
     )
+
+
+def _check_id(run_id: str, client: CloudClient, *, target: str) -> None:
+    """A run's id is a name of files here, among them what it may read: not those of another service's run."""
+    known = known_run(run_id)
+    if not _RUN.fullmatch(run_id) or (known is not None and known.target != target):
+        raise RuntimeUnavailable(f"{client.url} answers with {run_id!r}, which is no new run of it")
 
 
 def _keep(submission: Submission, run_id: str, *, target: str) -> None:

@@ -144,6 +144,10 @@ class FetchingProcess:
             self.fetcher.request(str(question["read"]))
         elif "counts" in question:
             yield {"counts": self.fetcher.to_json(), "waiting_for": self.fetcher.waiting}
+        elif "failure" in question:
+            self._look()
+            told = self._failure
+            yield {"error": told["reason"], "message": told["message"]} if told else {"ready": True}
         else:
             if question.get("progress"):
                 self._progress.add(str(question["progress"]))

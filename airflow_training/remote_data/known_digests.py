@@ -42,9 +42,12 @@ class KnownDigests:
         facts = _facts(info)
         with self._lock:
             self._known[path] = (facts, list(chunks))
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([path, facts, list(chunks)]) + "\n")
+            with contextlib.suppress(
+                OSError
+            ):  # a full disk: they are computed again in the next run
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                with self._path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps([path, facts, list(chunks)]) + "\n")
 
 
 def _facts(info: os.stat_result) -> list[int]:

@@ -138,7 +138,7 @@ def scan_root(
                     path=relative,
                     size=info.st_size,
                     mtime_ns=info.st_mtime_ns,
-                    mode=stat.S_IMODE(info.st_mode),
+                    mode=info.st_mode & 0o777,  # its owner there is another
                     chunks=known.find(path, info) if known is not None else (),
                 )
             )

@@ -106,12 +106,18 @@ class Skeleton:
 
     def _mend(self) -> None:
         for each in self.files.values():
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 info = os.lstat(each.place)
+            except FileNotFoundError:  # the training has removed it
+                self._ready.add(each.place)
+                continue
+            if self.is_ready(each):
                 if each.place in self._ready and info.st_atime_ns == _UNREAD_NS:
                     self._settle(each, each.place)
-                elif not self.is_ready(each) and not info.st_size:  # cut, as it did not come
-                    self._make(each)
+            elif not info.st_size:  # cut, as it did not come
+                self._make(each)
+            elif info.st_atime_ns != _UNREAD_NS and not _is_laid_out(each, info):
+                self._ready.add(each.place)  # the training has put its own there
 
     def _lay_out(self, each: SkeletonFile) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -203,7 +209,14 @@ class Skeleton:
         for each in list(self.unfetched()):
             with contextlib.suppress(FileNotFoundError):
                 info = os.lstat(each.place)
-                is_ours = (info.st_size, info.st_mtime_ns) == (each.file.size, each.file.mtime_ns)
-                if is_ours and info.st_atime_ns != _UNREAD_NS and not self.is_ready(each):
+                if (
+                    _is_laid_out(each, info)
+                    and info.st_atime_ns != _UNREAD_NS
+                    and not self.is_ready(each)
+                ):
                     found.append(each.place)
         return found
+
+
+def _is_laid_out(each: SkeletonFile, info: os.stat_result) -> bool:
+    return (info.st_size, info.st_mtime_ns) == (each.file.size, each.file.mtime_ns)

@@ -46,6 +46,14 @@ for name in ("a.bin", "c.bin", "e.bin"):
 """
 
 
+AFTER_A_TURN = """
+import pathlib, subprocess
+shell = "touch $TURNS/begun; until [ -e $TURNS/c.bin ]; do sleep 0.1; done; cd data; cat c.*; touch $TURNS/read"
+subprocess.run(["sh", "-c", shell], check=True)
+pathlib.Path("model.pt").write_bytes(b"weights")
+"""
+
+
 @pytest.fixture
 def laptop(tmp_path: Path, airflow_home: Path) -> Path:
     folder = tmp_path / "project"
@@ -104,6 +112,7 @@ def printed(run: str, laptop: Path) -> str:
     return out
 
 
+@pytest.mark.e2e
 def test_two_ranks_read_what_stays_and_only_what_they_read_travels(laptop, service, airflow_home):
     code, out, said = done(cloud("run", "--replicas", "2", "--all", "train.py", cwd=laptop))
     assert code == 0, said
@@ -141,6 +150,7 @@ exec "$@"
 """
 
 
+@pytest.mark.soak
 def test_the_service_reads_no_file_of_the_laptop_by_itself(laptop, service, tmp_path):
     """The laptop's files lie in a file system that no process of the service can see."""
     place = tmp_path / "hidden"
@@ -164,6 +174,7 @@ def test_the_service_reads_no_file_of_the_laptop_by_itself(laptop, service, tmp_
     assert found == f"{digest.split()[0]} ../data/0/large.bin"
 
 
+@pytest.mark.soak
 def test_a_killed_laptop_is_waited_for_and_shares_again(laptop, service, turns, airflow_home):
     (turns / "a.bin").touch()
     run = sent(laptop, turns)
@@ -216,6 +227,7 @@ def test_a_killed_fetcher_is_started_again(laptop, service, turns, airflow_home)
     assert (code, out) == (0, "c.bin ccc\ne.bin eee\n"), said
 
 
+@pytest.mark.soak
 def test_a_file_that_changes_fails_the_run_by_its_name(laptop, service, turns):
     (turns / "a.bin").touch()
     run = sent(laptop, turns)
@@ -227,6 +239,65 @@ def test_a_file_that_changes_fails_the_run_by_its_name(laptop, service, turns):
     assert "DataSourceChanged: " in said
     assert f"{laptop}/data/c.bin: it has changed since the run was submitted" in said
     assert service.story(run)["DataSourceChanged"].level == "error"
+
+
+@pytest.mark.soak
+def test_a_reader_of_nothing_fails_the_run_though_it_ends_with_0(laptop, service, turns):
+    """A shell is told nothing: it finds the file empty."""
+    (laptop / "train.py").write_text(AFTER_A_TURN)
+    run = sent(laptop, turns)
+    wait_until((turns / "begun").exists)
+    (laptop / "data" / "c.bin").write_bytes(b"others")
+    (turns / "c.bin").touch()
+    code, _, said = done(cloud("logs", run, cwd=laptop))
+    assert (code, service.state(run)) == (1, "Failed"), said
+    assert "DataSourceChanged: " in said
+    assert f"{laptop}/data/c.bin: it has changed" in said
+    assert not (laptop / "model.pt").exists()
+
+
+@pytest.mark.soak
+def test_what_was_read_while_nobody_held_readers_back_fails_the_run(
+    laptop, service, turns, airflow_home
+):
+    (laptop / "train.py").write_text(AFTER_A_TURN)
+    run = sent(laptop, turns)
+    wait_until((turns / "begun").exists)
+    os.kill(sharer_pid(airflow_home, run), signal.SIGKILL)
+    state = service.data_state(run)
+    fetchers = _pids(f"{state}/fetcher/config.json")
+    for each in (int((state / "host.lock").read_text()), *fetchers):
+        os.kill(each, signal.SIGKILL)
+    wait_until(lambda: not any(_runs(each) for each in fetchers))
+    (turns / "c.bin").touch()
+    wait_until((turns / "read").exists)
+    code, _, said = done(cloud("logs", run, cwd=laptop))
+    assert code == 1, said
+    assert "UnfetchedDataRead: " in said
+    assert not (laptop / "model.pt").exists()
+
+
+@pytest.mark.soak
+def test_a_fetcher_that_is_killed_while_the_laptop_is_away_is_started_again(
+    laptop, service, turns, airflow_home
+):
+    (turns / "a.bin").touch()
+    run = sent(laptop, turns)
+    following = cloud("logs", run, cwd=laptop)
+    assert following.stdout is not None
+    assert following.stdout.readline() == "a.bin aaa\n"
+    os.kill(sharer_pid(airflow_home, run), signal.SIGKILL)
+    state = service.data_state(run)
+    [fetcher] = _pids(f"{state}/fetcher/config.json")
+    os.kill(fetcher, signal.SIGKILL)
+    again = wait_until(lambda: [e for e in _pids(f"{state}/fetcher/config.json") if e != fetcher])
+    assert len(again) == 1
+    for name in ("c.bin", "e.bin"):
+        (turns / name).touch()
+    sharing = cloud("share", run, cwd=laptop)
+    code, out, said = done(following)
+    assert (code, out) == (0, "c.bin ccc\ne.bin eee\n"), said
+    assert done(sharing)[0] == 0
 
 
 @pytest.mark.soak
@@ -263,6 +334,7 @@ def test_a_damaged_chunk_of_the_service_is_fetched_again(laptop, service, turns,
     wait_until(lambda: "3 bytes sent" in log.read_text())
 
 
+@pytest.mark.soak
 def test_what_changes_of_the_data_is_output_and_what_only_came_is_not(laptop, service, turns):
     (laptop / "train.py").write_text(
         "import pathlib\n"
@@ -278,6 +350,7 @@ def test_what_changes_of_the_data_is_output_and_what_only_came_is_not(laptop, se
     assert (laptop / "data/a.bin").read_bytes() == b"aaa"
 
 
+@pytest.mark.soak
 def test_a_dry_run_shows_what_may_be_read_and_what_never_is(laptop, service, tmp_path):
     (laptop / "data" / ".env").write_text("NAME=1")
     (laptop / ".trainingignore").write_text(".env\n")
@@ -352,3 +425,19 @@ def _runs(pid: int) -> bool:
         return "zombie" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+def _pids(word: str) -> list[int]:
+    """Processes that were started with a word."""
+    return [
+        int(each.parent.name)
+        for each in Path("/proc").glob("[0-9]*/cmdline")
+        if word.encode() in _words(each) and _runs(int(each.parent.name))
+    ]
+
+
+def _words(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().split(b"\0")
+    except OSError:
+        return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from collections.abc import Mapping, Sequence
@@ -11,12 +12,18 @@ from typing import Any
 
 import pytest
 
+from airflow_training.cloud import data_sharing
 from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.data_sharing import DataSharer
 from airflow_training.cloud.packing import PackHeader, header_line
 from airflow_training.cloud.service.data_routes import keep_chunks
 from airflow_training.errors import InputError, RuntimeUnavailable
-from airflow_training.remote_data.chunks import CHUNK_BYTES, ChunkCache, open_chunk_store
+from airflow_training.remote_data.chunks import (
+    CHUNK_BYTES,
+    ChunkCache,
+    digest_of_chunk,
+    open_chunk_store,
+)
 from airflow_training.remote_data.known_digests import KnownDigests
 from airflow_training.remote_data.roots import SharedRoots, share
 
@@ -142,6 +149,47 @@ def test_what_was_not_shown_is_refused(data, tmp_path):
     DataSharer(service, "run", shared_of(data)).serve()
     [answer] = service.answers.values()
     assert answer["error"] == "DataNotShared"
+
+
+class FullDisk:
+    """A store without room, as often as it is told."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def create(self, key: str, data: bytes) -> None:
+        if self.times:
+            self.times -= 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_service_whose_disk_is_full_says_so():
+    pack = header_line(PackHeader(sha256=digest_of_chunk(b"a"), size=1)) + b"a"
+    with pytest.raises(RuntimeUnavailable, match="cannot be kept: No space left on device"):
+        keep_chunks(ChunkCache(FullDisk(1)), pack)
+
+
+def test_what_is_refused_for_want_of_room_is_told_once_and_sent_after_a_pause(
+    data, tmp_path, monkeypatch
+):
+    paused: list[float] = []
+    monkeypatch.setattr(data_sharing.time, "sleep", paused.append)
+    shared = shared_of(data)
+    service = ServiceInMemory(
+        tmp_path / "store", [f"{key}.0.json" for key in shared.manifest.files_by_key]
+    )
+    create, disk = service.cache.put, FullDisk(6)
+
+    def put(digest: str, content: bytes) -> None:
+        disk.create(digest, content)
+        create(digest, content)
+
+    monkeypatch.setattr(service.cache, "put", put)
+    told: list[str] = []
+    DataSharer(service, "run", shared, told=told.append).serve()
+    assert contents(service, shared) == {each.name: each.read_bytes() for each in data.iterdir()}
+    assert told == ["run: data that comes cannot be kept: No space left on device"]
+    assert paused.count(2.0) == 6
 
 
 def test_a_service_that_stays_away_is_given_up(data, tmp_path):

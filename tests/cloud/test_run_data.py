@@ -51,8 +51,10 @@ def test_a_list_that_a_client_writes_is_taken(root):
         (replace(ROOT, files=[replace(FILE, path="../a")]), "is no path below a root"),
         (replace(ROOT, files=[replace(FILE, path="/etc/passwd")]), "is no path below a root"),
         (replace(ROOT, files=[replace(FILE, path="a/./b")]), "is no path below a root"),
-        (replace(ROOT, files=[replace(FILE, size=-1)]), "has no size and time"),
-        (replace(ROOT, files=[replace(FILE, size="9")]), "has no size and time"),  # type: ignore[arg-type]  # what a client could send
+        (replace(ROOT, files=[replace(FILE, size=-1)]), "has no size, time and permissions"),
+        (replace(ROOT, files=[replace(FILE, size="9")]), "has no size, time and permissions"),  # type: ignore[arg-type]  # what a client could send
+        (replace(ROOT, files=[replace(FILE, mode=0o4755)]), "has no size, time and permissions"),
+        (replace(ROOT, files=[replace(FILE, mtime_ns=1 << 70)]), "has no size, time and"),
         (replace(ROOT, files=[replace(FILE, path="train.py")]), "something else of the program"),
         (replace(ROOT, files=[replace(FILE, path="link/a")]), "something else of the program"),
         (replace(ROOT, links={"l": "../../etc"}), "leads out of its root"),
@@ -108,6 +110,12 @@ EARLY = {"reason": "UnfetchedDataRead", "message": "/data/a: it was read too ear
             ENDED,
             ("Failed", 1, "UnfetchedDataRead: /data/a: it was read too early"),
         ),
+        (
+            {"ended": True, "failure": {"reason": "DataSourceChanged", "message": "a"}},
+            ENDED,
+            ("Failed", 1, "DataSourceChanged: a"),
+        ),
+        ({}, ENDED, ("Succeeded", None, "")),
         (
             {"ended": True, "failure": {"reason": "DataSourceChanged", "message": "a"}},
             replace(ENDED, state="Failed", exit_code=1, message="exit code 1"),

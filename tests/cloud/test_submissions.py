@@ -17,14 +17,14 @@ import pytest
 from airflow_training.capture.layout import tree_of
 from airflow_training.capture.model import Tree
 from airflow_training.cloud.client import CloudClient
-from airflow_training.cloud.journal import known_run
+from airflow_training.cloud.journal import SubmittedRun, keep_run, known_run
 from airflow_training.cloud.packing import plan_packs
 from airflow_training.cloud.protocol import SubmissionRequest, key_of
 from airflow_training.cloud.returning import bring_back
 from airflow_training.cloud.service.admission import Grant, KeyAdmission, QuotaRefused
 from airflow_training.cloud.service.layout import changed_files
 from airflow_training.cloud.submit import RunOptions, Submission, prepare, submit
-from airflow_training.errors import InputError, TrainingError
+from airflow_training.errors import InputError, RuntimeUnavailable, TrainingError
 from tests.cloud.conftest import KEY, LoopbackService, captured
 
 LEAST = 4096
@@ -159,6 +159,28 @@ def test_the_id_of_another_submissions_run_is_not_taken(service, project, monkey
     monkeypatch.undo()
     second = submit(client, captured(project, replicas=2), target="here").run_id
     assert [*service.runs.begun] == [first, second]
+
+
+@pytest.mark.parametrize("answered", ["../../targets", "another-0123456789"])
+def test_a_service_names_no_file_of_here_and_no_run_of_another(
+    service, project, monkeypatch, answered
+):
+    another = SubmittedRun(
+        run_id="another-0123456789",
+        target="elsewhere",
+        root="/",
+        returns="none",
+        at_ns=0,
+        digests={},
+    )
+    keep_run(another)
+    client = service.client()
+    asked = client.submit
+    monkeypatch.setattr(client, "submit", lambda each: replace(asked(each), run_id=answered))
+    with pytest.raises(RuntimeUnavailable, match="is no new run of it"):
+        submit(client, captured(project), target="here")
+    assert known_run("another-0123456789") == another
+    assert service.runs.begun == {}
 
 
 def test_each_request_may_be_answered_by_another_process(service, project):

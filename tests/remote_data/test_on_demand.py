@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_training.agent.fetched_data import data_failure
 from airflow_training.remote_data import (
     http_address,
     instance_environment,
@@ -350,6 +351,33 @@ def test_a_run_whose_fetcher_was_killed_and_never_came_back_has_failed(node):
     os.kill(fetcher.pid, signal.SIGKILL)
     with pytest.raises(DataError, match="ended before the training did"):
         fetcher.finish()
+
+
+def test_what_the_training_puts_in_the_place_of_data_stays_when_the_fetcher_starts_again(node):
+    fetcher = node()
+    data = Path(fetcher.paths[0])
+    data.joinpath("new").write_bytes(b"n" * 1007)
+    data.joinpath("new").rename(data / "007.bin")
+    data.joinpath("008.bin").unlink()
+    os.kill(fetcher.pid, signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{fetcher.pid}/cmdline").read_bytes())
+    again = node()
+    assert read(again, "print(open('data/007.bin').read(1), end='')") == (0, "n", "")
+    again.expect([str(data / "007.bin"), str(data / "008.bin"), str(data / "009.bin")])
+    wait_until(lambda: again.counts()["files"])
+    assert data.joinpath("007.bin").read_bytes() == b"n" * 1007
+    again.finish()
+
+
+def test_who_watches_a_command_hears_what_it_read_too_early(node):
+    fetcher = node(guard=TIMES)
+    told = {"TRAINING_DATA_SOCKET": fetcher.socket}
+    assert data_failure(told) is None
+    assert data_failure({}) is None
+    subprocess.run(["cat", "007.bin"], cwd=fetcher.paths[0], capture_output=True, check=True)
+    reason, message = data_failure(told) or ("", "")
+    assert (reason, "007.bin" in message) == ("UnfetchedDataRead", True)
+    assert data_failure({"TRAINING_DATA_SOCKET": "/nowhere"}, patience_seconds=0.1) is None
 
 
 def test_what_did_not_come_is_tried_again_at_the_next_start(node, laptop):

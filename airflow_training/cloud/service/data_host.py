@@ -8,6 +8,7 @@ killed is started again by the next question of the sharing machine.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -23,7 +24,7 @@ from airflow_training.cloud.service.run_data import RunData
 from airflow_training.control.model import TERMINAL_JOB_STATES, Event
 from airflow_training.errors import InputError
 from airflow_training.interception.protocol import hook_environment
-from airflow_training.remote_data.errors import DataError
+from airflow_training.remote_data.errors import DataError, error_of
 from airflow_training.remote_data.guard import Guard, probe_guard
 from airflow_training.remote_data.manifest import DataManifest
 from airflow_training.remote_data.source_address import mailbox_address
@@ -48,8 +49,11 @@ class DataHost:
         self._patience = float(config["wait_seconds"])
         self._places = {root.name: str(data.folder / root.name) for root in self._manifest.roots}
         self._began = time.time()
-        kept = data.status().get("wait")
+        status = data.status()
+        kept = status.get("wait")
         self._wait = DataWait(**kept) if kept else DataWait()
+        self._failure = _failure_of(status)
+        """The first: what came later does not undo what was read before."""
 
     def start(self) -> RunningFetcher:
         """Lay it out and let it be fetched. Raises InputError where nothing would tell of an early read."""
@@ -95,15 +99,19 @@ class DataHost:
         store = open_store()
         counts: Mapping[str, Any] = {}
         while True:
+            try:
+                answer = fetcher.ask({"counts": True})
+            except (OSError, ValueError):  # it was killed, and nobody is held back meanwhile
+                fetcher = self._start_again(fetcher)
+                continue
+            counts = answer["counts"]
             record = store.run(self._data.uid)
             if record is not None and record.state in TERMINAL_JOB_STATES:
                 break
             if record is None and time.time() - self._began > _NO_RUN_SECONDS:
                 fetcher.finish()  # who starts the run later starts this again
                 return
-            answer = fetcher.ask({"counts": True})
-            counts = answer["counts"]
-            failure = fetcher.failure()
+            failure = self._failure = self._failure or fetcher.failure()
             facts = DataFacts(
                 now=time.time(),
                 seen_at=self._data.seen_at() or self._began,
@@ -116,6 +124,12 @@ class DataHost:
             self._tell(counts=counts, failure=failure)
             time.sleep(_LOOK_SECONDS)
         self._finish(store, fetcher, counts)
+
+    def _start_again(self, fetcher: RunningFetcher) -> RunningFetcher:
+        """Have it look for what was read without it, and go on."""
+        with contextlib.suppress(DataError):
+            fetcher.finish()
+        return self.start()
 
     def _judge(self, store: Store, facts: DataFacts) -> None:
         before = self._wait
@@ -154,11 +168,11 @@ class DataHost:
             self._data.tell_status(status)
 
     def _finish(self, store: Store, fetcher: RunningFetcher, counts: Mapping[str, Any]) -> None:
-        failure: DataError | None = None
+        failure = self._failure
         try:
             counts = fetcher.finish()
         except DataError as error:
-            failure = error
+            failure = failure or error
         told = Event(
             at=time.time(),
             reason="DataFetched",
@@ -167,10 +181,17 @@ class DataHost:
         )
         if failure is not None and self._wait.failed_at is None:
             told = Event(at=time.time(), reason=failure.reason, message=str(failure), level="error")
-        self._record(store, [told])
-        self._wait = DataWait(failed_at=self._wait.failed_at)
-        self._tell(counts=counts, failure=failure, ended=True)
+        try:
+            self._record(store, [told])
+        finally:  # how it ended counts more than its story
+            self._wait = DataWait(failed_at=self._wait.failed_at)
+            self._tell(counts=counts, failure=failure, ended=True)
         self._data.letters.clear()
+
+
+def _failure_of(status: Mapping[str, Any]) -> DataError | None:
+    told = status.get("failure")
+    return error_of(told["reason"], told["message"]) if told else None
 
 
 def main(state: str) -> int:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from airflow_training.cloud.packing import PackHeader, PackReader
 from airflow_training.cloud.service.run_data import RunData
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.remote_data.chunks import CHUNK_BYTES, ChunkCache, digest_of_chunk
 
 __all__ = ["data_routes", "keep_chunks"]
@@ -127,12 +127,19 @@ def keep_chunks(cache: ChunkCache, body: bytes) -> tuple[int, Sequence[str]]:
         if each.last and header is not None:
             received += len(content)
             if digest_of_chunk(content) == header.sha256:
-                cache.put(header.sha256, content)
+                _keep(cache, header.sha256, content)
             else:
                 damaged.append(header.sha256)
     if not reader.complete:
         raise _mistake("chunks", "ends in the middle")
     return received, damaged
+
+
+def _keep(cache: ChunkCache, digest: str, content: bytes) -> None:
+    try:
+        cache.put(digest, content)
+    except OSError as error:  # a full disk: it is sent again
+        raise RuntimeUnavailable(f"data that comes cannot be kept: {error.strerror}") from error
 
 
 def _wait_seconds(request: Request) -> float:

@@ -20,9 +20,8 @@ from typing import Any
 from airflow_training.capture.model import Tree
 from airflow_training.cloud.locks import is_locked
 from airflow_training.cloud.protocol import CloudRunState
-from airflow_training.errors import InputError, RuntimeUnavailable
+from airflow_training.errors import InputError, RuntimeUnavailable, TrainingError
 from airflow_training.remote_data.chunks import ChunkCache, open_chunk_store
-from airflow_training.remote_data.errors import UnfetchedRead
 from airflow_training.remote_data.mailbox import LetterBox
 from airflow_training.remote_data.manifest import DataManifest
 
@@ -30,6 +29,7 @@ __all__ = ["RunData", "read_manifest", "storage_of", "with_variables"]
 
 _PLACE = re.compile(r"project|(?:project|imports|data)(?:/(?!\.\.?(?:/|$))[^/\0]+)+")
 _MOST_FILES = 200_000
+_MOST_NUMBER = 1 << 63
 _SEEN_SECONDS = 1.0
 _START_SECONDS = 600.0
 
@@ -66,8 +66,12 @@ def _mistakes(manifest: DataManifest, tree: Tree) -> Iterator[str]:
                 yield f"{name!r} is no path below a root"
         for file in root.files:
             numbers = (file.size, file.mtime_ns, file.mode)
-            if not all(type(each) is int for each in numbers) or file.size < 0:
-                yield f"{file.path!r} has no size and time"
+            if not all(type(each) is int for each in numbers) or not (
+                0 <= file.size < _MOST_NUMBER
+                and abs(file.mtime_ns) < _MOST_NUMBER
+                and 0 <= file.mode <= 0o777
+            ):
+                yield f"{file.path!r} has no size, time and permissions"
         for name, target in root.links.items():
             leads = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
             if leads.startswith(("/", "..")):
@@ -161,7 +165,8 @@ class RunData:
 
     def revive(self) -> None:
         """Start the process that fetches again, should it have been killed."""
-        if not self.is_hosted() and not self.status().get("ended"):
+        is_begun = (self.state / "config.json").exists()
+        if is_begun and not self.is_hosted() and not self.status().get("ended"):
             self._host()
 
     def is_hosted(self) -> bool:
@@ -238,20 +243,31 @@ class RunData:
     def described(self, state: CloudRunState) -> CloudRunState:
         """A run's state with what there is to say of its data; it is over once its data is.
 
-        A run that succeeded on bytes that nobody had sent has failed.
+        A run that succeeded on bytes that nobody had sent has failed, and so has one of which nobody can say it. Where
+        the process that fetches was killed, it is started again: the sharing machine, which does that too, may be away.
         """
         status = self.status()
+        if not status.get("ended") and not self.is_hosted():
+            try:
+                self.revive()
+            except (TrainingError, OSError) as error:
+                return _failed(state, f"DataHostLost: {error}") if state.over else state
+        if state.over and not status.get("ended"):
+            status = self.status()
+            if not status.get("ended"):
+                return replace(state, over=False, exit_code=None)
         failure = status.get("failure") or {}
-        if state.over and not status.get("ended") and self.is_hosted():
-            return replace(state, over=False, exit_code=None)
         if failure:
-            message = f"{failure['reason']}: {failure['message']}"
-            if state.state == "Succeeded" and failure["reason"] == UnfetchedRead.reason:
-                return replace(state, state="Failed", exit_code=1, message=message)
-            return state if state.state == "Succeeded" else replace(state, message=message)
+            return _failed(state, f"{failure['reason']}: {failure['message']}")
         if status.get("waiting") and not state.over and state.state != "Paused":
             return replace(state, message=f"WaitingForData: {status['waiting']}")
         return state
+
+
+def _failed(state: CloudRunState, message: str) -> CloudRunState:
+    if state.over and state.state == "Succeeded":
+        return replace(state, state="Failed", exit_code=1, message=message)
+    return replace(state, message=message)
 
 
 def storage_of(folder: Path, account: str) -> Path:

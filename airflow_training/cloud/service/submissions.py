@@ -97,8 +97,8 @@ class Submissions:
             )
             grant = self._admission.reserve(account, submission, request)
         try:
-            environment = self._environment(request)
-            missing = () if started else self._missing(submission, request)
+            environment = self._environment(account, request)
+            missing = () if started else self._missing(account, submission, request)
         except InputError:
             self._admission.release(account, submission)
             raise
@@ -124,10 +124,10 @@ class Submissions:
         known = self._known(account, submission)
         documents = (known.request.manifest, known.request.environment)
         wanted = dict.fromkeys(documents, _MANIFEST_BYTES)
-        manifest = self._manifest(known.request)
+        manifest = self._manifest(account, known.request)
         if manifest is not None:
             wanted = {**manifest.tree.blobs, **wanted}
-        return PackWriter(self.content, submission=submission, wanted=wanted)
+        return PackWriter(self.content, account=account, submission=submission, wanted=wanted)
 
     def start(self, account: str, submission: str) -> str:
         """Run it, once however often this is called, and return the run's id.
@@ -139,8 +139,9 @@ class Submissions:
         folder = self._run_folder(known.run_id)
         state_folder = self._state_folder(submission)
         with _locked(state_folder / "lock"):
-            manifest, found = self._manifest(request), self._environment(request)
-            if manifest is None or found is None or self._missing(submission, request):
+            manifest = self._manifest(account, request)
+            found = self._environment(account, request)
+            if manifest is None or found is None or self._missing(account, submission, request):
                 raise InputError.of(
                     code="missing",
                     field="content",
@@ -219,26 +220,28 @@ class Submissions:
     ) -> Mapping[str, Any]:
         return job_document(request, interpreter=interpreter, folder=folder, runtime=HERE)
 
-    def _environment(self, request: SubmissionRequest) -> Match | None:
+    def _environment(self, account: str, request: SubmissionRequest) -> Match | None:
         """What it runs in; None while its record is missing. Raises InputError with the difference."""
-        record = self._document(request.environment)
+        record = self._document(account, request.environment)
         if record is None:
             return None
         return match_environment(record, self._environments)
 
-    def _missing(self, submission: str, request: SubmissionRequest) -> Sequence[MissingContent]:
+    def _missing(
+        self, account: str, submission: str, request: SubmissionRequest
+    ) -> Sequence[MissingContent]:
         """What has to come next: first what describes the content, then the content."""
         documents = (request.environment, request.manifest)
-        missing = self.content.missing(documents, submission=submission)
-        manifest = self._manifest(request)
+        missing = self.content.missing(documents, account=account, submission=submission)
+        manifest = self._manifest(account, request)
         if missing or manifest is None:
             return missing
-        return self.content.missing(manifest.tree.blobs, submission=submission)
+        return self.content.missing(manifest.tree.blobs, account=account, submission=submission)
 
-    def _manifest(self, request: SubmissionRequest) -> TreeManifest | None:
+    def _manifest(self, account: str, request: SubmissionRequest) -> TreeManifest | None:
         known = self._manifests.get(request.manifest)
-        if known is None:
-            data = self._document(request.manifest)
+        if known is None or not self.content.holds(account, request.manifest):
+            data = self._document(account, request.manifest)
             if data is None:
                 return None
             known = TreeManifest.from_bytes(data)
@@ -247,9 +250,9 @@ class Submissions:
         _check_announced(request, known.tree)
         return known
 
-    def _document(self, sha256: str) -> bytes | None:
-        """A content that the service itself reads; None where it has not come, or is damaged."""
-        if not self.content.has(sha256):
+    def _document(self, account: str, sha256: str) -> bytes | None:
+        """A content that the service itself reads; None where it has not come of the account, or is damaged."""
+        if not self.content.holds(account, sha256):
             return None
         path = self.content.path(sha256)
         if path.stat().st_size > _MANIFEST_BYTES:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import re
+import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -349,7 +349,8 @@ def _events(known: _KnownSubmission, found: Match, ready: PreparedEnvironment) -
 
 
 def _replace(path: Path, document: Mapping[str, Any]) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    # of one writer: two threads may write it, and two containers have processes of the same number
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.draft")
     draft.write_text(json.dumps(document))
     draft.replace(path)
 

@@ -85,6 +85,8 @@ class DagRunLauncher:
         try:
             known = _dag_run(run_id)
             if known is None:
+                if open_store().run(self.key(run_id).uid) is not None:
+                    return  # it began, and whoever deleted its DAG run since wants no other
                 known = _trigger(run_id, conf={"job": job, **submission_conf(events)}, by=by)
         except SQLAlchemyError as error:
             raise _no_answer(error) from error

@@ -118,7 +118,7 @@ def admit(
         )
         if not again:
             refuse_stopped(store, key)
-    for event in submission_events(getattr(context.get("dag_run"), "conf", None)):
+    for event in submission_events(getattr(context.get("dag_run"), "conf", None), by=user):
         store.add_event_once(key.uid, event)
     return AdmittedRun(
         uid=key.uid,
@@ -138,7 +138,8 @@ def keep_refusal(context: Mapping[str, Any], why: str) -> None:
     Nothing happens for DAG runs of another origin. Raises what the store raises.
     """
     dag_run = context.get("dag_run")
-    if not submission_events(getattr(dag_run, "conf", None)):
+    user = getattr(dag_run, "triggering_user_name", None) or ""
+    if not submission_events(getattr(dag_run, "conf", None), by=user):
         return
     store, ti = open_store(), context["ti"]
     source = run_key(store, ti, group_id="").source

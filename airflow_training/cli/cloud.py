@@ -218,7 +218,12 @@ def login(
     from airflow_training import __version__
     from airflow_training.cloud.client import CloudClient
     from airflow_training.cloud.target_settings import is_direct
-    from airflow_training.cloud.targets import Target, check_target, save_target
+    from airflow_training.cloud.targets import (
+        Target,
+        check_target,
+        is_unencrypted,
+        save_target,
+    )
 
     if is_direct(url):
         _login_directly(name, url, storage=storage, image=image, config=config)
@@ -231,6 +236,11 @@ def login(
         )
     address = url.rstrip("/")
     check_target(Target(name=name, url=address))
+    if is_unencrypted(address):  # before a password is typed
+        note(
+            f"warning: {address} is without TLS: whoever is on the way reads the key and the programs;"
+            " next: an address of https"
+        )
     if not key:
         with CloudClient.at(address, "") as client:
             of_airflow = client.about().get("login") == "airflow"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -22,6 +23,7 @@ __all__ = [
     "cloud_folder",
     "find_target",
     "forget_target",
+    "is_unencrypted",
     "list_targets",
     "save_target",
 ]
@@ -103,6 +105,18 @@ def check_target(target: Target) -> None:
         raise InputError.of(
             code="conflict", field="NAME", message="is this machine's own name", value=target.name
         )
+
+
+def is_unencrypted(url: str) -> bool:
+    """Whether keys and programs go to an address as plain text, through a network."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme != "http" or host == "localhost" or host.endswith(".localhost"):
+        return False
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return True
 
 
 def save_target(target: Target) -> Target | None:

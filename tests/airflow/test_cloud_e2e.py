@@ -25,9 +25,11 @@ from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.packing import plan_packs
 from airflow_training.cloud.protocol import PREFIX, SubmissionRequest, key_of
 from airflow_training.cloud.submit import RunOptions, Submission, prepare
+from airflow_training.compiler.submission import SUBMISSION_KEY
 from airflow_training.errors import InputError, TrainingError
 from airflow_training.state.account_records import Account, AccountLimit
 from tests.airflow.conftest import run_airflow
+from tests.airflow.jobs import shell
 from tests.airflow.stack import PASSWORD, Airflow
 from tests.cloud.terminal import Terminal
 from tests.waiting import PATIENCE, wait_until
@@ -174,7 +176,7 @@ def test_a_login_asks_for_user_and_password(airflow, project):
     try:
         shown.until(b"user of that Airflow")
         os.write(ours, b"admin\n")
-        shown.until(b"password")
+        shown.until(b"password: ")  # the space comes once what is typed is not dropped any more
         os.write(ours, f"{PASSWORD}\n".encode())
         shown.rest()
         assert process.wait(PATIENCE) == 0, shown.text
@@ -272,6 +274,39 @@ def test_a_run_that_is_stopped_before_it_begins_never_does(
     assert airflow.wait_run(DAG, run) == "failed"
     assert airflow.store.run(airflow.uid(DAG, run)) is None
     assert "was stopped by admin" in airflow.text(DAG, run, "plan")
+
+
+def test_a_submission_that_is_sent_again_makes_no_other_run_of_one_that_was_deleted(
+    airflow, client_of, project
+):
+    client = client_of(airflow.token_of("admin"))
+    known, _ = let_in(client, captured(project))
+    run = client.start(known)
+    assert airflow.wait_run(DAG, run) == "success"
+    # as if the API server had been killed before it kept that the run began
+    folder = airflow.stack.home / "training-cloud" / "airflow"
+    kept = folder / "submissions" / known / "submission.json"
+    kept.write_text(json.dumps({**json.loads(kept.read_text()), "started": False}))
+    (folder / "runs" / f"{run}.json").unlink()
+    before = dag_runs(airflow)
+    assert (client.start(known), dag_runs(airflow)) == (run, before)
+    assert airflow.client.delete(f"/dags/{DAG}/dagRuns/{run}").is_success
+    assert client.start(known) == run
+    assert run not in [each for each, _ in dag_runs(airflow)]
+    assert client.run(run).state == "Succeeded"
+
+
+def test_a_dag_run_that_says_that_somebody_else_has_sent_it_has_no_such_story(airflow):
+    event = {"at": 1, "reason": "Submitted", "message": "train.py, by ada", "data": {"by": "ada"}}
+    conf = {"job": json.dumps(shell("forged", "true")), SUBMISSION_KEY: [event]}
+    made = airflow.client.post(
+        f"/dags/{DAG}/dagRuns", json={"logical_date": None, "dag_run_id": "forged", "conf": conf}
+    )
+    assert made.is_success, made.text
+    assert airflow.wait_run(DAG, "forged") == "success"
+    story = [each.event.reason for each in airflow.store.events(airflow.uid(DAG, "forged"))]
+    assert "JobSucceeded" in story
+    assert "Submitted" not in story
 
 
 def test_who_may_only_look_sends_and_ends_nothing(airflow, client_of, project):

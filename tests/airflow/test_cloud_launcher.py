@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from airflow_training.state.store import deployment_id, open_store
 from tests.airflow.jobs import shell
 
 pytestmark = pytest.mark.usefixtures("airflow_home")
+
+BY = {"by": "ada"}
 
 
 def checked(folder: Path) -> None:
@@ -52,6 +55,16 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
         checked(tmp_path / "file" / "cloud")
 
 
+def test_nobody_else_on_the_machine_reads_what_lies_in_a_folder_that_others_may_enter(tmp_path):
+    """An administrator has made it, or mounted it there."""
+    folder = tmp_path / "cloud"
+    folder.mkdir(mode=0o755)
+    with pytest.raises(InputError):  # the job is none; the folder comes before
+        DagRunLauncher(folder, is_shared=True).check({}, run_id="t-1", folder=folder, by="ada")
+    modes = {each.name: each.stat().st_mode & 0o007 for each in folder.iterdir()}
+    assert modes == {"content": 0, "runs": 0, "submissions": 0}
+
+
 def test_an_airflow_that_may_start_no_processes_says_so_before_anything_moves(tmp_path):
     job = shell("train", "true")
     launcher = DagRunLauncher(tmp_path / "cloud", is_shared=True)
@@ -74,7 +87,8 @@ def test_the_story_of_a_submission_passes_through_the_dag_run():
         Event(at=1.5, reason="Submitted", message="train.py", data={"by": "ada"}),
         Event(at=2.0, reason="EnvironmentReady", message="here", data={}),
     ]
-    assert submission_events(submission_conf(events)) == events
+    assert submission_events(submission_conf(events), by="ada") == events
+    assert submission_events(submission_conf(events), by="eve") == []
 
 
 @pytest.mark.parametrize(
@@ -87,7 +101,11 @@ def test_the_story_of_a_submission_passes_through_the_dag_run():
         {SUBMISSION_KEY: [{"at": 1, "reason": "JobSucceeded", "message": "", "data": {}}]},
         {SUBMISSION_KEY: [{"at": "1", "reason": "Submitted", "message": "", "data": {}}]},
         {SUBMISSION_KEY: [{"at": 1, "reason": "Submitted", "message": 3, "data": {}}]},
+        {SUBMISSION_KEY: [{"at": 1, "reason": "Submitted", "message": "", "data": {}}]},
+        {SUBMISSION_KEY: [{"at": math.inf, "reason": "Submitted", "message": "", "data": BY}]},
+        {SUBMISSION_KEY: [{"at": 1e15, "reason": "Submitted", "message": "", "data": BY}]},
+        {SUBMISSION_KEY: [{"at": True, "reason": "Submitted", "message": "", "data": BY}]},
     ],
 )
 def test_what_somebody_else_writes_there_is_no_story(conf):
-    assert submission_events(conf) == []
+    assert submission_events(conf, by="ada") == []

@@ -8,11 +8,10 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from airflow_training.cloud import data_sharing
 from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.data_sharing import DataSharer
 from airflow_training.cloud.packing import PackHeader, header_line
@@ -166,14 +165,14 @@ class FullDisk:
 def test_a_service_whose_disk_is_full_says_so():
     pack = header_line(PackHeader(sha256=digest_of_chunk(b"a"), size=1)) + b"a"
     with pytest.raises(RuntimeUnavailable, match="cannot be kept: No space left on device"):
-        keep_chunks(ChunkCache(FullDisk(1)), pack)
+        keep_chunks(ChunkCache(cast(Any, FullDisk(1))), pack)
 
 
 def test_what_is_refused_for_want_of_room_is_told_once_and_sent_after_a_pause(
     data, tmp_path, monkeypatch
 ):
     paused: list[float] = []
-    monkeypatch.setattr(data_sharing.time, "sleep", paused.append)
+    monkeypatch.setattr("airflow_training.cloud.data_sharing.time.sleep", paused.append)
     shared = shared_of(data)
     service = ServiceInMemory(
         tmp_path / "store", [f"{key}.0.json" for key in shared.manifest.files_by_key]

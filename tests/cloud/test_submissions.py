@@ -21,7 +21,13 @@ from airflow_training.cloud.journal import SubmittedRun, keep_run, known_run
 from airflow_training.cloud.packing import plan_packs
 from airflow_training.cloud.protocol import SubmissionRequest, key_of
 from airflow_training.cloud.returning import bring_back
-from airflow_training.cloud.service.admission import Grant, KeyAdmission, QuotaRefused
+from airflow_training.cloud.service.admission import (
+    Caller,
+    Grant,
+    KeyAdmission,
+    QuotaRefused,
+    RunRight,
+)
 from airflow_training.cloud.service.layout import changed_files
 from airflow_training.cloud.submit import RunOptions, Submission, prepare, submit
 from airflow_training.errors import InputError, RuntimeUnavailable, TrainingError
@@ -462,6 +468,70 @@ def test_a_content_that_is_damaged_in_the_store_is_sent_again(service, project):
     again = submit(service.client(), captured(project), target="here")
     folder = service.folder / "runs" / again.run_id
     assert laid_out(folder).digest == submission.request.tree_digest
+
+
+# accounts --------------------------------------------------------------------------------------
+
+
+class _Users(KeyAdmission):
+    """The key is the name of the account."""
+
+    def __init__(self) -> None:
+        super().__init__(KEY, account="")
+
+    def login(self, key: str, *, right: RunRight) -> Caller:
+        return Caller(account=key)
+
+
+def test_who_knows_the_digests_of_another_gets_nothing_without_the_bytes(
+    tmp_path, airflow_home, project
+):
+    service = LoopbackService(tmp_path / "service", _Users())
+    submission = captured(project)
+    submit(service.client(key="ada"), submission, target="here")
+    thief = service.client(key="eve")
+    request = submission.request
+    asked = thief.submit(request)
+    assert {each.sha256 for each in asked.missing} == {request.environment, request.manifest}
+    assert asked.environment == ""
+    with pytest.raises(InputError, match="not all of it has arrived"):
+        thief.start(asked.id)
+    documents = {
+        sha256: len(source)
+        for sha256, source in submission.sources.items()
+        if isinstance(source, bytes)
+    }
+    for pack in plan_packs(asked.missing, documents):
+        thief.send(asked.id, pack, submission.sources)
+    blobs = submission.capture.tree.blobs
+    asked = thief.submit(request)
+    assert {each.sha256: each.have for each in asked.missing} == dict.fromkeys(blobs, 0)
+    with pytest.raises(InputError, match="not all of it has arrived"):
+        thief.start(asked.id)
+    assert len(service.runs.begun) == 1
+    wrong = {each: b"?" * size for each, size in blobs.items()}
+    for pack in plan_packs(asked.missing, blobs):
+        with pytest.raises(InputError, match="other bytes arrived"):
+            thief.send(asked.id, pack, wrong)
+    assert {each.sha256 for each in thief.submit(request).missing} == {*blobs}
+    again = submit(service.client(key="ada"), captured(project, "1"), target="here")
+    assert again.sent <= LEAST
+
+
+def test_what_two_accounts_send_lies_there_once(tmp_path, airflow_home, project):
+    service = LoopbackService(tmp_path / "service", _Users())
+    for name in ("ada", "eve"):
+        submit(service.client(key=name), captured(project, name), target=name)
+    whole = service.folder / "content" / "whole"
+    assert len(service.runs.begun) == 2
+    blobs = captured(project).capture.tree.blobs
+    assert {each.name for each in whole.rglob("*") if each.is_file()} > {*blobs}
+    sizes = [
+        each.stat().st_size
+        for each in (service.folder / "content").rglob("*")
+        if each.name in blobs
+    ]
+    assert sum(sizes) == sum(blobs.values())
 
 
 # environments ---------------------------------------------------------------------------------

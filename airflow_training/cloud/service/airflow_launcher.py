@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -35,7 +36,10 @@ from airflow_training.triggers.access import runtime_of
 
 __all__ = ["DagRunLauncher"]
 
+log = logging.getLogger(__name__)
+
 _LOCAL_EXECUTOR = "LocalExecutor"
+_KEPT = ("content", "runs", "submissions")
 _ENDED = {"success": "Succeeded", "failed": "Failed"}
 
 
@@ -81,9 +85,11 @@ class DagRunLauncher:
         try:
             known = _dag_run(run_id)
             if known is None:
+                if open_store().run(self.key(run_id).uid) is not None:
+                    return  # it began, and whoever deleted its DAG run since wants no other
                 known = _trigger(run_id, conf={"job": job, **submission_conf(events)}, by=by)
         except SQLAlchemyError as error:
-            raise RuntimeUnavailable(f"Airflow's database does not answer: {error}") from error
+            raise _no_answer(error) from error
         if (known.conf or {}).get("job") != job:
             raise InputError.of(
                 code="conflict",
@@ -173,13 +179,24 @@ def _trigger(run_id: str, *, conf: Mapping[str, Any], by: str) -> Any:
     except (IntegrityError, AirflowException, ValueError) as error:
         found = _dag_run(run_id)
         if found is None:  # else another API server was faster
-            raise RuntimeUnavailable(f"Airflow makes no DAG run {run_id}: {error}") from error
+            why = _no_answer(error) if isinstance(error, SQLAlchemyError) else error
+            raise RuntimeUnavailable(f"Airflow makes no DAG run {run_id}: {why}") from error
         return found
     return made
 
 
 def _dag_run(run_id: str) -> Any:
-    return DagRun.find_duplicate(dag_id=GENERIC_DAG, run_id=run_id)
+    """Raises RuntimeUnavailable."""
+    try:
+        return DagRun.find_duplicate(dag_id=GENERIC_DAG, run_id=run_id)
+    except SQLAlchemyError as error:
+        raise _no_answer(error) from error
+
+
+def _no_answer(error: SQLAlchemyError) -> RuntimeUnavailable:
+    """Without SQLAlchemy's own words: they have the statement, with the values of a program's variables."""
+    log.error("Airflow's database does not answer: %s", type(error).__name__)
+    return RuntimeUnavailable(f"Airflow's database does not answer: {type(error).__name__}")
 
 
 def _is_paused() -> bool:
@@ -237,8 +254,8 @@ def _refuse_several_machines(folder: Path) -> None:
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # programs and values of variables
-        probe = folder / "runs"
-        probe.mkdir(exist_ok=True)
+        for name in _KEPT:  # where an administrator has made the folder, others may enter it
+            (folder / name).mkdir(exist_ok=True, mode=0o770)
     except OSError as error:
         raise InputError.of(
             code="not_allowed",

@@ -1,4 +1,8 @@
-"""Contents by their SHA-256 in a folder: verified when they arrive, kept until they are asked for."""
+"""Contents by their SHA-256 in a folder: verified when they arrive, kept until they are asked for.
+
+Each lies there once, whoever sends it; and is there only for accounts that have sent all of it, as a digest
+is no secret: whoever reads it in a log or a manifest is not given the bytes.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +36,20 @@ class ContentFolder:
         """Whether it has arrived whole; what lies there is verified again where it is used."""
         return self.path(sha256).is_file()
 
-    def missing(self, wanted: Iterable[str], *, submission: str) -> Sequence[MissingContent]:
-        """Those that are not there, with how much of each is."""
+    def holds(self, account: str, sha256: str) -> bool:
+        """Whether it has arrived whole, and from this account too."""
+        return self._proof(account, sha256).is_file() and self.has(sha256)
+
+    def missing(
+        self, wanted: Iterable[str], *, account: str, submission: str
+    ) -> Sequence[MissingContent]:
+        """Those that the account has not sent, with how much of each is there."""
         parts = self._folder / "parts" / submission
         begun = {each.name: each.stat().st_size for each in parts.glob("*")}
         return [
             MissingContent(sha256=each, have=begun.get(each, 0))
             for each in wanted
-            if not self.has(each)
+            if not self.holds(account, each)
         ]
 
     def part(self, sha256: str, *, submission: str) -> Path:
@@ -48,7 +58,7 @@ class ContentFolder:
             raise _refused(sha256, "is no SHA-256 in hexadecimal")
         return self._folder / "parts" / submission / sha256
 
-    def accept(self, sha256: str, *, submission: str, size: int) -> None:
+    def accept(self, sha256: str, *, account: str, submission: str, size: int) -> None:
         """Take a part that is complete; raises InputError, and forgets it, where it is something else."""
         part = self.part(sha256, submission=submission)
         found = part.stat().st_size
@@ -59,7 +69,12 @@ class ContentFolder:
             )
         whole = self.path(sha256)
         whole.parent.mkdir(parents=True, exist_ok=True)
-        part.replace(whole)
+        part.replace(
+            whole
+        )  # also where another account has sent it: these bytes were verified just now
+        proof = self._proof(account, sha256)
+        proof.parent.mkdir(parents=True, exist_ok=True)
+        proof.touch()
 
     def forget(self, sha256: str) -> None:
         """Remove a content that was found damaged: it is asked for again."""
@@ -73,15 +88,21 @@ class ContentFolder:
         if folder.is_dir():
             folder.rmdir()
 
+    def _proof(self, account: str, sha256: str) -> Path:
+        """The empty file that says that an account has sent a content."""
+        name = hashlib.sha256(account.encode()).hexdigest()[:32]
+        return self._folder / "accounts" / name / sha256[:2] / sha256
+
 
 class PackWriter:
     """Writes a pack as it arrives: what was written stays, should the rest never come."""
 
     def __init__(
-        self, content: ContentFolder, *, submission: str, wanted: Mapping[str, int]
+        self, content: ContentFolder, *, account: str, submission: str, wanted: Mapping[str, int]
     ) -> None:
         """`wanted`: what the submission is made of, with the most bytes of each; nothing else is taken."""
         self._content = content
+        self._account = account
         self._submission = submission
         self._wanted = wanted
         self._reader = PackReader()
@@ -135,8 +156,13 @@ class PackWriter:
         if piece.last:
             file.close()
             self._file = None
-            if not self._content.has(header.sha256):
-                self._content.accept(header.sha256, submission=self._submission, size=header.size)
+            if not self._content.holds(self._account, header.sha256):
+                self._content.accept(
+                    header.sha256,
+                    account=self._account,
+                    submission=self._submission,
+                    size=header.size,
+                )
 
 
 def digest_of(path: Path) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,8 +107,8 @@ class Submissions:
             )
             grant = self._admission.reserve(account, submission, request)
         try:
-            environment = self._environment(request)
-            missing = () if started else self._missing(submission, request)
+            environment = self._environment(account, request)
+            missing = () if started else self._missing(account, submission, request)
         except InputError:
             self._admission.release(account, submission)
             raise
@@ -134,10 +134,10 @@ class Submissions:
         """Take the content that a submission is made of; raises InputError, KeyError for none such."""
         known = self._known(account, submission)
         wanted = dict.fromkeys(_documents(known.request), _MANIFEST_BYTES)
-        manifest = self._manifest(known.request)
+        manifest = self._manifest(account, known.request)
         if manifest is not None:
             wanted = {**manifest.tree.blobs, **wanted}
-        return PackWriter(self.content, submission=submission, wanted=wanted)
+        return PackWriter(self.content, account=account, submission=submission, wanted=wanted)
 
     def start(self, account: str, submission: str) -> str:
         """Run it, once however often this is called, and return the run's id.
@@ -149,8 +149,9 @@ class Submissions:
         folder = self._run_folder(known.run_id)
         state_folder = self._state_folder(submission)
         with _locked(state_folder / "lock"):
-            manifest, found = self._manifest(request), self._environment(request)
-            if manifest is None or found is None or self._missing(submission, request):
+            manifest = self._manifest(account, request)
+            found = self._environment(account, request)
+            if manifest is None or found is None or self._missing(account, submission, request):
                 raise InputError.of(
                     code="missing",
                     field="content",
@@ -160,11 +161,11 @@ class Submissions:
             if not known.started:
                 self._check_unused(known)
                 self._verify(request, manifest)
-                self.place.lay_out(manifest, known.run_id, shared=self._shared(request))
+                self.place.lay_out(manifest, known.run_id, shared=self._shared(account, request))
             ready = self.place.prepare(found)
             self._admission.attach(account, submission, self.launcher.key(known.run_id).uid)
             job = self.place.job(request, known.run_id, found=found, ready=ready)
-            shared = self._shared(request)
+            shared = self._shared(account, request)
             if shared is not None:
                 data = self._data(known)
                 variables = data.start(shared, wait_hours=request.data_wait)
@@ -255,25 +256,28 @@ class Submissions:
                 allowed=[request.tree_digest],
             )
 
-    def _environment(self, request: SubmissionRequest) -> Match | None:
+    def _environment(self, account: str, request: SubmissionRequest) -> Match | None:
         """What it runs in; None while its record is missing. Raises InputError with the difference."""
-        record = self._document(request.environment)
+        record = self._document(account, request.environment)
         if record is None:
             return None
         return self.place.match(record)
 
-    def _missing(self, submission: str, request: SubmissionRequest) -> Sequence[MissingContent]:
+    def _missing(
+        self, account: str, submission: str, request: SubmissionRequest
+    ) -> Sequence[MissingContent]:
         """What has to come next: first what describes the content, then the content."""
-        missing = self.content.missing(_documents(request), submission=submission)
-        manifest = self._manifest(request)
+        documents = _documents(request)
+        missing = self.content.missing(documents, account=account, submission=submission)
+        manifest = self._manifest(account, request)
         if missing or manifest is None:
             return missing
-        return self.content.missing(manifest.tree.blobs, submission=submission)
+        return self.content.missing(manifest.tree.blobs, account=account, submission=submission)
 
-    def _manifest(self, request: SubmissionRequest) -> TreeManifest | None:
+    def _manifest(self, account: str, request: SubmissionRequest) -> TreeManifest | None:
         known = self._manifests.get(request.manifest)
-        if known is None:
-            data = self._document(request.manifest)
+        if known is None or not self.content.holds(account, request.manifest):
+            data = self._document(account, request.manifest)
             if data is None:
                 return None
             known = TreeManifest.from_bytes(data)
@@ -282,18 +286,19 @@ class Submissions:
         _check_announced(request, known.tree)
         return known
 
-    def _shared(self, request: SubmissionRequest) -> DataManifest | None:
+    def _shared(self, account: str, request: SubmissionRequest) -> DataManifest | None:
         """What stays and is read on demand; None where that is nothing, or its list has not come."""
         if not request.data or not self.place.reads_data:
             return None
-        document, manifest = self._document(request.data), self._manifest(request)
+        document = self._document(account, request.data)
+        manifest = self._manifest(account, request)
         if document is None or manifest is None:
             return None
         return read_manifest(document, manifest.tree)
 
-    def _document(self, sha256: str) -> bytes | None:
-        """A content that the service itself reads; None where it has not come, or is damaged."""
-        if not self.content.has(sha256):
+    def _document(self, account: str, sha256: str) -> bytes | None:
+        """A content that the service itself reads; None where it has not come of the account, or is damaged."""
+        if not self.content.holds(account, sha256):
             return None
         path = self.content.path(sha256)
         if path.stat().st_size > _MANIFEST_BYTES:
@@ -412,7 +417,8 @@ def _events(
 
 
 def _replace(path: Path, document: Mapping[str, Any]) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    # of one writer: two threads may write it, and two containers have processes of the same number
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.draft")
     draft.write_text(json.dumps(document))
     draft.replace(path)
 

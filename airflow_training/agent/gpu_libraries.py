@@ -39,7 +39,9 @@ def gpu_libraries(
     `packages`: installed ones; `torch`: text of its `version.py`; `environment`: of the process.
     """
     # a variable may be longer than all else that is told
-    return {name: text[:LONGEST_TEXT] for name, text in _found(packages, torch, environment).items()}
+    return {
+        name: text[:LONGEST_TEXT] for name, text in _found(packages, torch, environment).items()
+    }
 
 
 def _found(
@@ -101,5 +103,7 @@ def _ask_tool(program: str) -> str:
         if process.stdout is not None:
             process.stdout.close()
         return ""
-    found = re.match(r"\s*(\d+(?:\.\d+)+)\s", f"{os.fsdecode(printed)} ")  # it may print words instead
+    found = re.match(
+        r"\s*(\d+(?:\.\d+)+)\s", f"{os.fsdecode(printed)} "
+    )  # it may print words instead
     return found.group(1) if process.returncode == 0 and found else ""

@@ -40,7 +40,9 @@ _STEPPED_TO = re.compile(r"to step (?P<step>[0-9]+)")
 _ROOT = re.compile(r"/(?P<lineage>[0-9]+)(?:/(?P<instance>[^/]+-[0-9]+))?/?$")
 
 
-_MAY_BE_GONE = "may be gone: an older version wrote it, and did not say whether it is one that stays"
+_MAY_BE_GONE = (
+    "may be gone: an older version wrote it, and did not say whether it is one that stays"
+)
 
 
 class SavedCheckpoint(BaseModel):

@@ -26,7 +26,6 @@ __all__ = [
     "bill_rows",
     "charges_csv",
     "gpus_of",
-    "interval_cost",
     "month_of",
     "rounded",
     "seconds_text",
@@ -135,11 +134,17 @@ def bill_rows(
     what it asks of its nodes. `until`: epoch seconds; what ran on counts up to there.
     """
     pieces: dict[tuple[str, str, tuple[tuple[str, str], ...], tuple[PricePart, ...]], float] = {}
+    # very many instances request the same: what that is made of is looked up once between two changes of prices
+    parts_of: dict[tuple[str, tuple[tuple[str, str], ...], float], tuple[PricePart, ...]] = {}
     for attempt in {(each.key, each.attempt_id): each for each in attempts}.values():
         role, asked = attempt.key.role, tuple(sorted(attempt.resources.items()))
         end = min(until if attempt.finished_at is None else attempt.finished_at, until)
         for start, stop in _cut(attempt.started_at, end, prices):
-            parts = prices.parts(attempt.resources, node_labels.get(role, {}), at=start)
+            kind = (role, asked, prices.changed_at(start))
+            parts = parts_of.get(kind)
+            if parts is None:
+                parts = prices.parts(attempt.resources, node_labels.get(role, {}), at=start)
+                parts_of[kind] = parts
             piece = (month_of(start), role, asked, parts)
             pieces[piece] = pieces.get(piece, 0.0) + (stop - start)
     return tuple(
@@ -168,24 +173,6 @@ def _row(
         hourly=hourly,
         parts=parts,
         amount=rounded(hourly * took / _HOUR),
-    )
-
-
-def interval_cost(
-    resources: Mapping[str, str],
-    node_labels: Mapping[str, str],
-    prices: PriceList,
-    *,
-    start: float,
-    end: float,
-) -> Decimal:
-    """Cost of one instance between two times, not rounded: for sums over many."""
-    return sum(
-        (
-            prices.hourly(resources, node_labels, at=left) * Decimal(str(right - left)) / _HOUR
-            for left, right in _cut(start, end, prices)
-        ),
-        Decimal(0),
     )
 
 

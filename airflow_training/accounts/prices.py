@@ -6,6 +6,8 @@ its price. What has no price costs nothing.
 
 from __future__ import annotations
 
+import bisect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -48,6 +50,11 @@ class PriceList:
     def changes(self, start: float, end: float) -> Sequence[float]:
         """Return the times between, at which any price changes."""
         return [each for each in self._changes if start < each < end]
+
+    def changed_at(self, at: float) -> float:
+        """Return the newest change of any price until this time; -inf: there was none."""
+        place = bisect.bisect_right(self._changes, at)
+        return self._changes[place - 1] if place else -math.inf
 
     def parts(
         self, resources: Mapping[str, str], node_labels: Mapping[str, str], *, at: float

@@ -10,7 +10,11 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 from pathlib import Path
+
+from airflow_training.agent import proc
+from airflow_training.agent.child_calls import LONGEST_TEXT
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
@@ -34,6 +38,15 @@ def gpu_libraries(
 
     `packages`: installed ones; `torch`: text of its `version.py`; `environment`: of the process.
     """
+    # a variable may be longer than all else that is told
+    return {
+        name: text[:LONGEST_TEXT] for name, text in _found(packages, torch, environment).items()
+    }
+
+
+def _found(
+    packages: Mapping[str, str], torch: str, environment: Mapping[str, str]
+) -> dict[str, str]:
     builds = dict(_TORCH_BUILD.findall(torch))
     if "hip" in builds:
         return {"ROCm": f"{builds['hip']} (torch)"}
@@ -72,17 +85,25 @@ def _ask_tool(program: str) -> str:
     import subprocess
 
     question = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
-    process = subprocess.Popen(
-        question, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
+    try:
+        process = subprocess.Popen(
+            question, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    except OSError:
+        return ""  # an empty file in its place, or one for another machine
     try:
         printed, _ = process.communicate(timeout=_SECONDS)
     except subprocess.TimeoutExpired:
+        started = proc.descendants(process.pid)  # it may be a script around the tool
         process.kill()
+        for pid, start in started.items():
+            proc.kill_exactly(pid, start, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):  # a driver that hangs keeps it
             process.wait(1.0)
         if process.stdout is not None:
             process.stdout.close()
         return ""
-    lines = os.fsdecode(printed).split()
-    return lines[0] if process.returncode == 0 and lines else ""
+    found = re.match(
+        r"\s*(\d+(?:\.\d+)+)\s", f"{os.fsdecode(printed)} "
+    )  # it may print words instead
+    return found.group(1) if process.returncode == 0 and found else ""

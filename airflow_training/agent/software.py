@@ -25,7 +25,8 @@ __all__ = ["MOST_BYTES", "SoftwareWatch"]
 
 MOST_BYTES = 24 << 10
 """Of the line: a report of a pod has room for it beside all else."""
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 42.0
+"""Of which the tool of a driver may take eleven."""
 _LONGEST_ANSWER = 1 << 20
 _OS_RELEASE = Path("/etc/os-release")
 

@@ -40,6 +40,11 @@ _STEPPED_TO = re.compile(r"to step (?P<step>[0-9]+)")
 _ROOT = re.compile(r"/(?P<lineage>[0-9]+)(?:/(?P<instance>[^/]+-[0-9]+))?/?$")
 
 
+_MAY_BE_GONE = (
+    "may be gone: an older version wrote it, and did not say whether it is one that stays"
+)
+
+
 class SavedCheckpoint(BaseModel):
     step: int
     at: str
@@ -55,7 +60,7 @@ class SavedCheckpoint(BaseModel):
     told: str
     """How that is known, in words: by which ranks, or why it was not restored."""
     kept: bool
-    """The job's `keep` or `keepEvery` lets it stay; others are removed as newer ones are saved."""
+    """The job's `keep` or `keepEvery` lets it stay, or may do so; others are removed as newer ones are saved."""
     restorable: bool
     """It is what a restore of its step finds."""
 
@@ -265,12 +270,15 @@ def _saved(
         )
         lowest[instance] = min(each.step, lowest.get(instance, each.step))
         is_new = whole.get(instance, 0) < max(asked.keep, _FEWEST)
-        kept = not is_left and (is_new or _stays_for_good(each, asked))
+        may_be_gone = not is_new and asked.keep_every is not None and each.number is None
+        kept = not is_left and (is_new or may_be_gone or _stays_for_good(each, asked))
         if not why and not is_left:  # a damaged one is left where it lies, and does not count
             whole[instance] = whole.get(instance, 0) + 1
         is_first = (instance, each.step) not in seen
         seen.add((instance, each.step))
         state, told = _verification(each.step, verified.get(instance or "") or verified.get(""))
+        if kept and may_be_gone:
+            told = "; ".join(filter(None, [told, _MAY_BE_GONE]))
         found.append(
             SavedCheckpoint(
                 step=each.step,
@@ -290,7 +298,7 @@ def _saved(
 
 
 def _stays_for_good(commit: CheckpointCommit, asked: ResolvedCheckpoint) -> bool:
-    """Return whether every Nth is kept and this is one; of one whose number nobody told that is not known."""
+    """Return whether every Nth is kept and this is known to be one."""
     every, number = asked.keep_every, commit.number
     return every is not None and number is not None and number % every == 0
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
@@ -15,7 +16,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from airflow_training.accounts.bills import interval_cost, rounded
+from airflow_training.accounts.bills import rounded
 from airflow_training.accounts.prices import PriceList
 from airflow_training.control.usage import ResourceUsage
 from airflow_training.state.records import UsageSpan
@@ -25,6 +26,7 @@ __all__ = ["UsageAnswer", "UsageGrouping", "usage_csv", "usage_days", "usage_sum
 
 UsageGrouping = Literal["user", "team", "job"]
 _HOUR = 3600.0
+_SECONDS_OF_HOUR = Decimal(3600)
 _DAY = 86_400.0
 _GIB = 1 << 30
 
@@ -160,17 +162,24 @@ def _cost(
 ) -> str | None:
     if prices is None:
         return None
-    costs = (
-        interval_cost(
-            each.resources,
-            node_labels.get((each.run, each.role), {}),
-            prices,
-            start=max(each.started_at, start),
-            end=min(each.finished_at, end),
-        )
-        for each in spans
-    )
-    return str(rounded(sum(costs, Decimal(0))))
+    # of what was requested alike between two changes of prices seconds are added first: spans may be very many
+    kinds: dict[tuple[frozenset[tuple[str, str]], ...], tuple[UsageSpan, Mapping[str, str]]] = {}
+    edges = [start, *prices.changes(start, end), end]
+    cost = Decimal(0)
+    for left, right in itertools.pairwise(edges):
+        seconds: dict[tuple[frozenset[tuple[str, str]], ...], Decimal] = {}
+        for each in spans:
+            begun, over = max(each.started_at, left), min(each.finished_at, right)
+            if begun >= over:
+                continue
+            labels = node_labels.get((each.run, each.role), {})
+            kind = frozenset(each.resources.items()), frozenset(labels.items())
+            kinds.setdefault(kind, (each, labels))
+            seconds[kind] = seconds.get(kind, Decimal(0)) + Decimal(str(over - begun))
+        for kind, took in seconds.items():
+            first, labels = kinds[kind]
+            cost += prices.hourly(first.resources, labels, at=left) * took
+    return str(rounded(cost / _SECONDS_OF_HOUR))
 
 
 def usage_csv(answer: UsageAnswer) -> str:

@@ -8,6 +8,8 @@ import pytest
 
 from airflow_training.agent import gpu_libraries as gpu_libraries_module
 from airflow_training.agent.gpu_libraries import driver_in, gpu_libraries, nvidia_driver
+from airflow_training.agent.proc import living_processes
+from tests.waiting import wait_until
 
 TORCH = """__version__ = '2.7.0+cu126'
 debug = False
@@ -87,8 +89,9 @@ def test_the_kernels_module_names_the_driver(text, version):
         ("echo 560.35.03; echo 560.35.03", "560.35.03"),
         ("echo NVIDIA-SMI has failed; exit 9", ""),
         ("exec sleep 600", ""),
+        ("echo No devices were found", ""),
     ],
-    ids=["two GPUs", "fails", "hangs"],
+    ids=["two GPUs", "fails", "hangs", "no GPU"],
 )
 def test_where_the_kernel_says_nothing_the_drivers_tool_is_asked(
     tmp_path, monkeypatch, script, version
@@ -100,3 +103,30 @@ def test_where_the_kernel_says_nothing_the_drivers_tool_is_asked(
     monkeypatch.setattr(gpu_libraries_module, "_KERNEL_MODULE", tmp_path / "missing")
     monkeypatch.setattr(gpu_libraries_module, "_SECONDS", 1.0)
     assert nvidia_driver() == version
+
+
+@pytest.mark.e2e
+def test_nothing_of_a_script_around_the_tool_lives_on(tmp_path, monkeypatch):
+    tool, told = tmp_path / "nvidia-smi", tmp_path / "pid"
+    tool.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {told}\nwait\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.defpath}")
+    monkeypatch.setattr(gpu_libraries_module, "_KERNEL_MODULE", tmp_path / "missing")
+    monkeypatch.setattr(gpu_libraries_module, "_SECONDS", 1.0)
+    assert nvidia_driver() == ""
+    pid = int(told.read_text())
+    wait_until(lambda: pid not in living_processes(), what="the end of what it had started")
+
+
+@pytest.mark.e2e
+def test_a_tool_that_is_no_program_says_nothing(tmp_path, monkeypatch):
+    tool = tmp_path / "nvidia-smi"
+    tool.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(gpu_libraries_module, "_KERNEL_MODULE", tmp_path / "missing")
+    assert nvidia_driver() == ""
+
+
+def test_a_variable_of_any_length_takes_little_room():
+    [(_, text)] = gpu_libraries({}, "", {"CUDA_VERSION": "12" * 50_000}).items()
+    assert len(text) <= 120

@@ -156,7 +156,14 @@ def test_of_older_ones_every_nth_stays_and_only_what_is_there_is_offered():
         (10, False, False),
     ]
     untold = [dataclasses.replace(each, number=None) for each in commits]
-    [found] = shown(page(*map(committed, untold), block=block))
+    lineage = page(*map(committed, untold), block=block).lineages[0].checkpoints
+    assert all(each.kept and each.restorable for each in lineage), (
+        "20 is there, as is known of none"
+    )
+    assert [each.told.startswith("may be gone") for each in lineage] == [False] * 2 + [True] * 4
+    [found] = shown(
+        page(*map(committed, untold), block=dataclasses.replace(block, keep_every=None))
+    )
     assert [offered for *_, offered in found] == [True, True, False, False, False, False]
 
 

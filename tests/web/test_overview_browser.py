@@ -130,6 +130,49 @@ def test_of_thousands_of_instances_each_can_be_reached_and_few_are_drawn(
         page.get_by_text("0 of 5,000").wait_for()
 
 
+def multiply_with_logs(detail: dict[str, Any]) -> None:
+    """Let each of 5,000 workers have a log, so that its name is a button."""
+    multiply(detail)
+    began = next(each for each in detail["attempts"] if each["role"] == "worker")
+    detail["attempts"] = [began | {"index": index} for index in range(5000)]
+
+
+def test_a_tall_window_is_full_of_rows_before_anything_is_scrolled(site: Site):
+    with site.page(width=1080, height=3840) as page:
+        answer_with(page, site, "done", multiply)
+        site.open(page, "done")
+        page.get_by_text("5,000 of 5,000, those that do not run first").wait_for()
+        table = page.locator("table").filter(has_text="worker-999")
+        assert table.get_by_role("row").first.get_attribute("aria-rowindex") == "1"
+        scrolled = table.locator("xpath=..")
+        bottom = scrolled.bounding_box()["y"] + scrolled.bounding_box()["height"]
+        assert bottom > 2000
+        page.wait_for_function(
+            "bottom => [...document.querySelectorAll('tr[aria-rowindex]')].at(-1).getBoundingClientRect().bottom >= bottom",
+            arg=bottom,
+        )
+
+
+def test_keys_go_on_scrolling_when_the_row_that_has_the_focus_leaves(site: Site):
+    with site.page() as page:
+        answer_with(page, site, "done", multiply_with_logs)
+        site.open(page, "done")
+        page.get_by_text("5,000 of 5,000, those that do not run first").wait_for()
+        table = page.locator("table[aria-rowcount='5001']")
+        scrolled = table.locator("xpath=..")
+        first = table.get_by_role("button", name="Log of worker-999", exact=True)
+        first.focus()
+        scrolled.evaluate("each => each.scrollTo(0, 20000)")
+        first.wait_for(state="detached")
+        page.keyboard.press("End")
+        page.get_by_role("button", name="Log of worker-4998", exact=True).wait_for()
+        # and from there backwards, one name after the other
+        page.keyboard.press("Home")
+        first.wait_for()
+        page.keyboard.press("Tab")
+        assert first.evaluate("each => each === document.activeElement")
+
+
 def test_an_arrow_leads_from_a_role_to_what_waits_for_it(site: Site):
     with site.page() as page:
         site.open(page, "done")

@@ -1,6 +1,6 @@
 // Every instance: where it is, how far, how fast, what it uses, and when it was last heard from.
 import { Badge, Box, Flex, Input, Link, Table, Text } from "@chakra-ui/react";
-import { useLayoutEffect, useState, type ReactNode } from "react";
+import { useEffect, useLayoutEffect, useRef, useState, type ReactNode } from "react";
 
 import type { Detail, Instance } from "./api.ts";
 import { instancesWith, isSilent, metricColumns, rankOf, rowWindow } from "./instances.ts";
@@ -77,18 +77,36 @@ function InstanceTable({ detail, instances, many = false, onLog }: TableProps) {
   const now = serverTime(useNow(detail.held));
   const began = new Set(detail.attempts.map((each) => `${each.role}-${each.index}`));
   const columns = columnsOf(detail, now).filter(({ cell }) => instances.some((each) => cell(each, `${each.role}-${each.index}`) !== ""));
-  const looked = ({ clientHeight: size, scrollTop: top }: Element) => setView((before) => (before.size === size && before.top === top ? before : { size, top }));
+  const look = (element: HTMLElement) => {
+    const { clientHeight: size, scrollTop: top } = element;
+    const next = rowWindow({ count: instances.length, row: ROW_HEIGHT, size, top });
+    const focused = document.activeElement?.closest("tr[aria-rowindex]");
+    const place = element.contains(focused ?? null) ? Number(focused?.getAttribute("aria-rowindex")) - 2 : next.first;
+    // with a row that leaves its focus would go to the page, which keys would scroll then
+    if (place < next.first || place >= next.end) element.focus({ preventScroll: true });
+    setView((before) => (before.size === size && before.top === top ? before : { size, top }));
+  };
+  const area = useRef<HTMLDivElement | null>(null);
+  useEffect(() => {
+    const element = area.current;
+    if (!many || !element) return undefined;
+    // the first time at once: a window may be very tall
+    const observer = new ResizeObserver(() => setView({ size: element.clientHeight, top: element.scrollTop }));
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, [many]);
   return (
     <Table.ScrollArea
       borderRadius="md"
       borderWidth="1px"
       maxH="60vh"
-      onScroll={many ? (event) => looked(event.currentTarget) : undefined}
+      onScroll={many ? (event) => look(event.currentTarget) : undefined}
+      ref={area}
       tabIndex={0}
     >
       <Table.Root aria-rowcount={many ? instances.length + 1 : undefined} size="sm" stickyHeader>
         <Table.Header>
-          <Table.Row ref={heads}>
+          <Table.Row aria-rowindex={many ? 1 : undefined} ref={heads}>
             {["Instance", "State", ...columns.map(({ name }) => name)].map((name, number) => (
               <Table.ColumnHeader key={name} left={number === 0 ? 0 : undefined} minW={widths[number] && `${widths[number]}px`} px={2} zIndex={number === 0 ? 2 : undefined}>
                 {name}

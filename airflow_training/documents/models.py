@@ -112,16 +112,16 @@ class RuntimeChoice(Model):
 class Code(Model):
     """A tree of files that is laid out, and compared with its digest, before the command starts."""
 
-    uri: Annotated[str, Field(min_length=1)]
-    """Of the storage that has it."""
+    uri: Annotated[str, Field(pattern=r"^([a-zA-Z][a-zA-Z0-9+.-]*://|/).")]
+    """Of the storage that has it; instances have no folder that a relative path could start from."""
     digest: Annotated[
         str,
         AfterValidator(_digest),
         WithJsonSchema({"type": "string", "pattern": _DIGEST_PATTERN}),
     ]
-    packages: Many[str] = Field(default_factory=list)
-    """Lines of a requirements file, each with its version: what the image lacks."""
-    python: str = "python3"
+    packages: Many[Annotated[str, Field(pattern=r"^[^\s-][^\n\r]*$")]] = Field(default_factory=list)
+    """Lines of a requirements file, each a package with its version: what the image lacks."""
+    python: Annotated[str, Field(min_length=1)] = "python3"
     """What installs them: the interpreter of the command."""
 
 

@@ -264,9 +264,10 @@ class Attempt(abc.ABC):
         """Return the environment of the command: packages that were installed for it go before those of its image."""
         found = dict(self._environment)
         if self._order.code is not None and self._order.code.get("packages"):
-            from airflow_training.agent.code_setup import packages_dir
+            from airflow_training.agent.code_setup import packages_dirs
 
-            paths = [str(packages_dir(Path(self._order.code_dir))), found.get("PYTHONPATH", "")]
+            installed = [str(each) for each in packages_dirs(Path(self._order.code_dir))]
+            paths = [*installed, found.get("PYTHONPATH", "")]
             found["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         return found
 

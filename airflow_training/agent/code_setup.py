@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import time
 from pathlib import Path
 
-from airflow_training.agent.code_tree import TreeError, changed_files, lay_out_code
+from airflow_training.agent.code_tree import TreeError, changed_files, lay_out_code, remove_folder
 from airflow_training.agent.upload import may_pass
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
@@ -22,15 +21,18 @@ if TYPE_CHECKING:
 
     from airflow_training.agent.loop import Loop
 
-__all__ = ["CHANGES_FILE", "CHANGES_FOLDER", "CodeSetup", "changes_to_upload", "packages_dir"]
+__all__ = ["CHANGES_FILE", "CHANGES_FOLDER", "CodeSetup", "changes_to_upload", "packages_dirs"]
 
 CHANGES_FOLDER = "code"
 """Folder of the job's output that has what the run wrote below its code."""
 CHANGES_FILE = "code.json"
 """File of the job's output that lists them: `{"files": [{"path", "size", "sha256"}]}`."""
-_WAITS_SECONDS = (1.0, 5.0, 20.0)
-"""Before each further try of a storage that is away."""
+_WAITS_SECONDS = (1.0, 5.0, 20.0, 60.0, 60.0, 60.0, 60.0)
+"""Before each further try of a storage that is away: a script that is not restarted begins once only."""
+_INDEX_WAITS_SECONDS = (5.0, 30.0)
+"""The same of an index of packages, which an installer has asked several times by then."""
 _LONGEST_WORDS = 1500
+_LONGEST_ANSWER = 2000
 _BLOCK = 1 << 20
 
 
@@ -67,13 +69,15 @@ class CodeSetup:
             except TreeError as error:
                 answer = ["CodeDamaged", f"{error}; nothing of it was executed"]
             except _InstallError as error:
-                answer = ["PackagesFailed", str(error)]
+                answer = ["CodeFailed" if may_pass(error) else "PackagesFailed", str(error)]
             except BaseException as error:  # noqa: BLE001  # whatever a storage client raises
                 answer = [
                     "CodeFailed",
                     f"the code cannot be fetched from {self._code['uri']}: {error!r}",
                 ]
-            os.write(write, json.dumps(answer).encode())
+            words = [each.encode(errors="backslashreplace").decode() for each in answer]
+            # nobody reads before we have ended: a pipe has to hold all of it
+            os.write(write, json.dumps([each[:_LONGEST_ANSWER] for each in words]).encode())
 
         def ended(_: int) -> None:
             with os.fdopen(read, "rb") as pipe:
@@ -84,39 +88,53 @@ class CodeSetup:
         os.close(write)
 
     def _lay_out(self) -> None:
-        for wait in _WAITS_SECONDS:
-            if self._is_laid_out():
+        uri, digest = self._code["uri"], self._code["digest"]
+        self._try(lambda: lay_out_code(uri, digest, self._folder), waits=_WAITS_SECONDS)
+
+    def _try(self, work: Callable[[], object], *, waits: Sequence[float]) -> None:
+        """Do it, again where what it needs may only be away for a moment."""
+        for wait in waits:
+            if self._succeeds(work, wait=wait):
                 return
             time.sleep(wait)
-        lay_out_code(self._code["uri"], self._code["digest"], self._folder)
+        work()
 
-    def _is_laid_out(self) -> bool:
-        """Try it; False where the storage may only be away for a moment."""
+    def _succeeds(self, work: Callable[[], object], *, wait: float) -> bool:
         try:
-            lay_out_code(self._code["uri"], self._code["digest"], self._folder)
+            work()
         except Exception as error:
             if isinstance(error, TreeError) or not may_pass(error):
                 raise
+            told = f"the code is not here yet: {error!r}"[:_LONGEST_WORDS]
+            text = f"airflow-training: {told}; next try in {wait:g} s\n"
+            os.write(self._log, text.encode(errors="backslashreplace"))
             return False
         return True
 
     def _install(self) -> None:
         """Install what the image lacks beside the tree, each package as the job names it and nothing else."""
         packages: Sequence[str] = self._code.get("packages") or ()
-        target = packages_dir(self._folder)
-        shutil.rmtree(str(target), ignore_errors=True)
-        if not packages:
-            return
+        targets = packages_dirs(self._folder)
+        for target in targets:
+            remove_folder(target)
         python = self._code.get("python") or "python3"
         file = self._folder.with_name(f"{self._folder.name}.requirements.txt")
-        # one hash makes pip demand one of every line: those with and those without go apart
-        for lines in ([x for x in packages if "--hash=" in x], [x for x in packages if "--hash=" not in x]):  # fmt: skip
+        # one hash makes pip demand one of every line: those with and those without go apart, each into a
+        # folder of its own, as pip leaves out what is called like something in its target
+        groups = ([x for x in packages if "--hash=" in x], [x for x in packages if "--hash=" not in x])  # fmt: skip
+        for target, lines in zip(targets, groups):  # noqa: B905 - Python 3.8 knows no `strict`
             if not lines:
                 continue
             file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
             command = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-input"]
             command += ["--disable-pip-version-check", "--target", str(target)]
-            self._run([*command, "--requirement", str(file)])
+            command += ["--requirement", str(file)]
+
+            def install(words: Sequence[str] = command, target: Path = target) -> None:
+                remove_folder(target)  # of a try before
+                self._run(words)
+
+            self._try(install, waits=_INDEX_WAITS_SECONDS)
 
     def _run(self, command: Sequence[str]) -> None:
         try:
@@ -126,6 +144,8 @@ class CodeSetup:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 check=False,
+                # a module of the code that is called like one of pip's is not for pip
+                env={name: text for name, text in os.environ.items() if name != "PYTHONPATH"},
             )
         except OSError as error:
             raise _InstallError(
@@ -141,9 +161,9 @@ class _InstallError(Exception):
     """An installer has failed; the message has its words."""
 
 
-def packages_dir(folder: Path) -> Path:
-    """Where packages are that were installed for the code in a folder."""
-    return folder.with_name(f"{folder.name}-packages")
+def packages_dirs(folder: Path) -> Sequence[Path]:
+    """Where packages are that were installed for the code in a folder: those with a hash, and those without."""
+    return [folder.with_name(f"{folder.name}-packages") / each for each in ("hashed", "unhashed")]
 
 
 def changes_to_upload(folder: Path) -> dict[str, Path]:

@@ -34,13 +34,16 @@ __all__ = [
     "lay_out_code",
     "pack_key",
     "packed_contents",
+    "remove_folder",
     "tree_key",
 ]
 
 PACKED_BYTES = 1 << 18
 """Contents of at most this size share one object: an object storage takes as long for each as for a megabyte."""
 _READ_BYTES = 1 << 20
+_OPEN = 0o700
 _LONG_NAME = 255
+_ROW = (str, str, int, int, str, str)
 
 
 class TreeError(Exception):
@@ -78,7 +81,7 @@ def lay_out_code(uri: str, digest: str, folder: Path) -> None:
     _check(rows)
     draft = folder.with_name(f".{folder.name}.draft")
     for each in (draft, folder):
-        shutil.rmtree(str(each), ignore_errors=True)
+        remove_folder(each)
     draft.mkdir(parents=True)
     places: dict[str, list[Sequence[Any]]] = {}
     for row in rows:
@@ -97,6 +100,23 @@ def lay_out_code(uri: str, digest: str, folder: Path) -> None:
     state = {name: _mark(info) for name, info in _files(draft)}
     _state_of(folder).write_text(json.dumps(state), encoding="utf-8")
     draft.rename(folder)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with what a run left in it: a link in its place, and folders that it has closed to itself."""
+    if folder.is_symlink():
+        folder.unlink()
+        return
+    shutil.rmtree(str(folder), ignore_errors=True)
+    if not folder.is_dir():
+        return
+    folder.chmod(_OPEN)
+    for here, folders, _ in os.walk(str(folder)):
+        for name in folders:
+            with contextlib.suppress(OSError):  # `rmtree` tells what stays
+                if not Path(here, name).is_symlink():
+                    Path(here, name).chmod(_OPEN)
+    shutil.rmtree(str(folder))
 
 
 def changed_files(folder: Path) -> dict[str, Path]:
@@ -134,8 +154,23 @@ def _rows(uri: str, digest: str) -> Sequence[Sequence[Any]]:
         text = file.read()
     if hashlib.sha256(text).hexdigest() != digest:
         raise TreeError(f"{uri}/{tree_key(digest)} is not the tree of that digest")
-    rows: Sequence[Sequence[Any]] = json.loads(text.decode())
-    return rows
+    try:
+        rows: Any = json.loads(text.decode())
+    except (ValueError, RecursionError):
+        rows = None
+    if not isinstance(rows, list) or not all(_is_row(row) for row in rows):
+        raise TreeError(f"{uri}/{tree_key(digest)} has that digest, and lists no tree")
+    found: Sequence[Sequence[Any]] = rows
+    return found
+
+
+def _is_row(row: Any) -> bool:
+    return (
+        isinstance(row, list)
+        and tuple(type(each) for each in row) == _ROW
+        and row[3] >= 0
+        and not any("\0" in each for each in row if isinstance(each, str))
+    )
 
 
 def _check(rows: Sequence[Sequence[Any]]) -> None:
@@ -190,11 +225,11 @@ def _write(source: BinaryIO, rows: Sequence[Sequence[Any]], draft: Path, *, whol
             found.update(data)
             file.write(data)
     if found.hexdigest() != sha256 or (whole and source.read(1)):
-        raise TreeError(f"{path}: the storage holds other bytes than its digest {sha256} says")
-    (draft / path).chmod(mode)
+        raise TreeError(f"{path!r}: the storage holds other bytes than its digest {sha256} says")
     for other, _, its_mode, _, _, _ in rows[1:]:
         shutil.copyfile(str(draft / path), str(draft / other))
         (draft / other).chmod(its_mode)
+    (draft / path).chmod(mode)  # last: it may forbid to read it
 
 
 def _open(uri: str, key: str) -> BinaryIO:

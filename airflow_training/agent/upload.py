@@ -122,7 +122,7 @@ def describe(folder: Path, beside: Mapping[str, Path] = _NONE) -> dict[str, Any]
             while block := file.read(_BLOCK):
                 digest.update(block)
                 size += len(block)
-        listing.update(f"{digest.hexdigest()}  {name}\n".encode())
+        listing.update(f"{digest.hexdigest()}  {name}\n".encode(errors="surrogateescape"))
         count += 1
     return {"bytes": size, "digest": f"sha256:{listing.hexdigest()}", "files": count}
 

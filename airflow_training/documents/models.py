@@ -45,6 +45,8 @@ __all__ = [
     "TrainingJobSpec",
 ]
 
+_STORAGE_PATTERN = r"^([a-zA-Z][a-zA-Z0-9+.-]*://|/)."
+_PACKAGE_PATTERN = r"^[^\s-][^\n\r]*$"
 _DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 
 
@@ -52,6 +54,24 @@ def _digest(value: str) -> str:
     if not re.fullmatch(_DIGEST_PATTERN, value):
         raise PydanticCustomError(
             "not_allowed", "must be 'sha256:' and 64 lower-case hexadecimal digits"
+        )
+    return value
+
+
+def _storage(value: str) -> str:
+    if not re.match(_STORAGE_PATTERN, value):
+        raise PydanticCustomError(
+            "not_allowed",
+            "is no storage: an absolute path, file:///PATH or s3://BUCKET/PATH and the like",
+        )
+    return value
+
+
+def _package(value: str) -> str:
+    if not re.fullmatch(_PACKAGE_PATTERN, value):
+        raise PydanticCustomError(
+            "not_allowed",
+            "is no package: one line such as 'einops==0.8.1'; options of pip go into env, as PIP_INDEX_URL",
         )
     return value
 
@@ -112,16 +132,26 @@ class RuntimeChoice(Model):
 class Code(Model):
     """A tree of files that is laid out, and compared with its digest, before the command starts."""
 
-    uri: Annotated[str, Field(min_length=1)]
-    """Of the storage that has it."""
+    uri: Annotated[
+        str,
+        AfterValidator(_storage),
+        WithJsonSchema({"type": "string", "pattern": _STORAGE_PATTERN}),
+    ]
+    """Of the storage that has it; instances have no folder that a relative path could start from."""
     digest: Annotated[
         str,
         AfterValidator(_digest),
         WithJsonSchema({"type": "string", "pattern": _DIGEST_PATTERN}),
     ]
-    packages: Many[str] = Field(default_factory=list)
-    """Lines of a requirements file, each with its version: what the image lacks."""
-    python: str = "python3"
+    packages: Many[
+        Annotated[
+            str,
+            AfterValidator(_package),
+            WithJsonSchema({"type": "string", "pattern": _PACKAGE_PATTERN}),
+        ]
+    ] = Field(default_factory=list)
+    """Lines of a requirements file, each a package with its version: what the image lacks."""
+    python: Annotated[str, Field(min_length=1)] = "python3"
     """What installs them: the interpreter of the command."""
 
 

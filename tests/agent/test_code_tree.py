@@ -174,3 +174,54 @@ def test_an_empty_tree_is_a_folder(tmp_path):
     TreeStorage(str(tmp_path / "storage")).put(tree, lambda sha256: os.urandom(1))
     lay_out_code(str(tmp_path / "storage"), tree.digest, tmp_path / "code")
     assert (tmp_path / "code/project").is_dir()
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"x": 1},
+        ["x"],
+        [["x", "file", 0o644, 0, hashlib.sha256().hexdigest()]],
+        [["x", "file", "0644", 0, hashlib.sha256().hexdigest(), ""]],
+        [["x", "file", 0o644, -1, hashlib.sha256().hexdigest(), ""]],
+        [["x", "file", 0o644, 1.5, hashlib.sha256().hexdigest(), ""]],
+        [["x\0", "file", 0o644, 0, hashlib.sha256().hexdigest(), ""]],
+    ],
+)
+def test_a_list_that_is_no_tree_is_damage_and_no_other_try_mends_it(tmp_path, rows: Any):
+    text = json.dumps(rows).encode()
+    digest = hashlib.sha256(text).hexdigest()
+    path = tmp_path / tree_key(digest)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(text)
+    with pytest.raises(TreeError):
+        lay_out_code(str(tmp_path), digest, tmp_path / "code")
+
+
+def test_what_a_run_has_closed_or_replaced_does_not_stop_the_next_attempt(project, tmp_path):
+    tree = stored(project, tmp_path / "storage")
+    uri, code = str(tmp_path / "storage"), tmp_path / "code"
+    lay_out_code(uri, tree.digest, code)
+    (code / "project/cache/deep").mkdir(parents=True)
+    (code / "project/cache/deep/file").write_text("x")
+    for each in ("project/cache/deep", "project/cache"):
+        (code / each).chmod(0o500)
+    lay_out_code(uri, tree.digest, code)
+    assert layout.tree_of(code) == tree
+    elsewhere = tmp_path / "elsewhere"
+    code.rename(elsewhere)
+    code.symlink_to(elsewhere)
+    lay_out_code(uri, tree.digest, code)
+    assert not code.is_symlink()
+    assert (elsewhere / "project/train.py").is_file()
+
+
+def test_names_that_are_no_text_are_uploaded_as_they_are(project, tmp_path):
+    tree = stored(project, tmp_path / "storage")
+    code = tmp_path / "code"
+    lay_out_code(str(tmp_path / "storage"), tree.digest, code)
+    name = os.fsdecode(b"caf\xe9.pt")
+    (code / "project" / name).write_bytes(b"x")
+    (tmp_path / "output").mkdir()
+    upload(tmp_path / "output", str(tmp_path / "away"), say=print, beside=changes_to_upload(code))
+    assert (tmp_path / "away/code/project" / name).read_bytes() == b"x"

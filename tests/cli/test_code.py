@@ -108,3 +108,13 @@ def test_a_digest_of_another_form_is_a_mistake(command, tmp_path):
     done = command("validate", job)
     assert done.code == 2
     assert "spec.code.digest" in done.stdout + done.stderr
+
+
+def test_a_storage_and_packages_of_another_form_are_mistakes(command, tmp_path):
+    path = a_job(tmp_path, "0" * 64, packages=["", "--index-url http://x", "a==1\nb"], python="")
+    text = Path(path).read_text().replace(str(tmp_path / "storage"), "storage", 1)
+    Path(path).write_text(text)
+    done = command("validate", path)
+    assert done.code == 2
+    for field in ("uri", "packages[0]", "packages[1]", "packages[2]", "python"):
+        assert f"spec.code.{field}" in done.stdout + done.stderr

@@ -23,8 +23,6 @@ from airflow_training.environments import record
 from tests.kubernetes.emulator import Cluster
 from tests.waiting import PATIENCE, wait_until
 
-pytestmark = pytest.mark.e2e
-
 SCRIPT = """
 import os, pathlib, sys, time
 from pkg import width
@@ -119,6 +117,7 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.e2e
 def test_two_replicas_run_in_a_namespace_and_the_model_comes_back(laptop, project):
     code, out, said = laptop.types(
         "cloud", "run", "--replicas", "2", "--all", "train.py", "--lr", "0.1", cwd=project
@@ -141,6 +140,7 @@ def test_two_replicas_run_in_a_namespace_and_the_model_comes_back(laptop, projec
     assert "EnvironmentReady" in out, said
 
 
+@pytest.mark.soak
 def test_the_process_ends_as_the_script_ended_there(laptop, project):
     code, out, said = laptop.types("cloud", "run", "train.py", "--fail", cwd=project)
     assert code == 3, said
@@ -149,6 +149,7 @@ def test_the_process_ends_as_the_script_ended_there(laptop, project):
     assert not (project / "out").exists()
 
 
+@pytest.mark.soak
 def test_an_interrupt_ends_the_pod(laptop, project, cluster):
     process = laptop.starts("cloud", "run", "train.py", "--wait", cwd=project)
     assert process.stdout is not None
@@ -159,6 +160,7 @@ def test_an_interrupt_ends_the_pod(laptop, project, cluster):
     wait_until(lambda: not _living(cluster, "default"), "no pod is left")
 
 
+@pytest.mark.soak
 def test_a_service_submits_to_the_cluster(laptop, project, tmp_path):
     here = Laptop(tmp_path / "office", laptop.cluster)
     settings = str(here.settings(resources={"cpu": 1}))
@@ -176,6 +178,7 @@ def test_a_service_submits_to_the_cluster(laptop, project, tmp_path):
         service.communicate(timeout=PATIENCE)
 
 
+@pytest.mark.soak
 def test_a_quota_that_others_have_used_is_told_before_anything_moves(laptop, project, cluster):
     cluster.control.create_namespace("full")
     cluster.control.create(
@@ -244,6 +247,7 @@ def _job(laptop: Laptop, digest: str) -> str:
     return str(path)
 
 
+@pytest.mark.soak
 def test_a_tampered_tree_is_never_executed_in_a_pod(laptop, project):
     digest = _stored(laptop, project)
     pack = laptop.storage / pack_key(digest)
@@ -256,6 +260,7 @@ def test_a_tampered_tree_is_never_executed_in_a_pod(laptop, project):
     assert "of 1 width" not in log
 
 
+@pytest.mark.soak
 def test_a_pod_that_is_killed_while_it_prepares_executes_nothing(laptop, project, cluster):
     (project / "pkg.py").write_text("width = 4\n")
     digest = _stored(laptop, project)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from airflow_training.agent.code_setup import changes_to_upload
 from airflow_training.agent.code_tree import lay_out_code
 from airflow_training.agent.upload import upload
 from airflow_training.cloud.client import CloudClient
+from airflow_training.cloud.service.places import OutputStream
 from airflow_training.cloud.service.storage_place import StoragePlace
 from airflow_training.cloud.service.submissions import Submissions
 from airflow_training.cloud.submit import submit
@@ -126,6 +128,59 @@ def test_a_run_that_lists_what_is_not_its_own_shows_nothing_of_it(tmp_path, proj
     assert client.result(run)["files"] == []
     with pytest.raises(KeyError):
         service.submissions.place.output(run, "../../../../../../model.pt", start=0)
+
+
+def uploaded(service: StorageService, project: Path, rows: object) -> tuple[CloudClient, str, Path]:
+    """A run that has left that list; returns also the folder of its output."""
+    client = service.client()
+    run = submit(client, captured(project), target="office").run_id
+    output = Path(service.storage, "runs", run)
+    (output / "code/project").mkdir(parents=True)
+    (output / "code.json").write_text(json.dumps(rows))
+    return client, run, output
+
+
+@pytest.mark.parametrize("how", ["file", "folder", "list", "pipe"])
+def test_a_run_reads_no_file_of_the_service_through_what_it_put_into_the_storage(
+    tmp_path, project, how
+):
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private/model.pt").write_bytes(b"of the service")
+    rows = {"files": [{"path": "project/model.pt", "size": 14, "sha256": "0" * 64}]}
+    client, run, output = uploaded(StorageService(tmp_path / "service"), project, rows)
+    project_there = output / "code/project"
+    if how == "file":
+        (project_there / "model.pt").symlink_to(tmp_path / "private/model.pt")
+    elif how == "folder":
+        project_there.rmdir()
+        project_there.symlink_to(tmp_path / "private")
+    elif how == "pipe":
+        os.mkfifo(project_there / "model.pt")
+    else:
+        kept = (output / "code.json").rename(tmp_path / "private/code.json")
+        (output / "code.json").symlink_to(kept)
+        assert client.result(run)["files"] == []
+        return
+    found = StorageService(tmp_path / "service").submissions.place.output(run, "model.pt", start=0)
+    assert isinstance(found, OutputStream)
+    with pytest.raises(InputError, match="cannot be used"):
+        next(found.pieces)
+
+
+@pytest.mark.parametrize("rows", [[], "x", {"files": 3}, {"files": [{"path": "project/x"}]}, None])
+def test_a_list_that_is_none_is_said(tmp_path, project, rows):
+    client, run, _ = uploaded(StorageService(tmp_path / "service"), project, rows)
+    with pytest.raises(InputError, match="is no list of files"):
+        client.result(run)
+
+
+def test_rows_of_another_form_name_no_file(tmp_path, project):
+    odd = [("project/a", "1"), ("project/b", -1), (3, 3), ("project/c\0", 3), ("project/d", True)]
+    rows = {"files": [{"path": path, "size": size, "sha256": "0" * 64} for path, size in odd]}
+    client, run, _ = uploaded(StorageService(tmp_path / "service"), project, rows)
+    result = client.result(run)
+    assert result["files"] == []
+    assert result["others"] == []
 
 
 def test_a_content_damaged_at_the_service_is_sent_again(tmp_path, project, monkeypatch):

@@ -23,6 +23,7 @@ from airflow_training.errors import InputError
 __all__ = ["catalogue_of"]
 
 _LAST_WORDS = 1500
+_OWN = ("cpu", "memory", "ephemeral-storage")
 
 
 def catalogue_of(settings: TargetSettings, folder: Path) -> EnvironmentCatalogue:
@@ -74,6 +75,9 @@ def _job(settings: TargetSettings) -> dict[str, Any]:
     if settings.runtime.connection:
         runtime["connection"] = settings.runtime.connection
     role: dict[str, Any] = {"name": "worker", "restartPolicy": "Never"}
+    # a namespace with a quota wants requests; what a script computes on is not needed to ask
+    if own := {each: str(settings.resources[each]) for each in _OWN if each in settings.resources}:
+        role["resources"] = {"limits": own}
     if settings.template:
         role["template"] = settings.template
     return {

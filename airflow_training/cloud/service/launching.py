@@ -9,12 +9,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_training.admission.check import check_text
 from airflow_training.admission.launch import check_runtime, controller_id, launch
 from airflow_training.cloud.protocol import CloudRunState
+from airflow_training.cloud.service.driver_watch import watch_driver
 from airflow_training.cloud.service.engine_check import ask_runtime
 from airflow_training.control.model import TERMINAL_JOB_STATES, Event
 from airflow_training.documents.resolved import ResolvedJob, RunKey
@@ -28,7 +30,7 @@ from airflow_training.supervise.runtimes import make_runtime, open_runtime
 
 __all__ = ["ProcessLauncher", "RunLauncher", "end_run"]
 
-_HOST = "host.json"
+_HOST, _SAID = "host.json", "host.log"
 
 
 class RunLauncher(Protocol):
@@ -88,9 +90,8 @@ class ProcessLauncher:
         events: Sequence[Event],
     ) -> None:
         """See `RunLauncher`."""
-        folder.mkdir(
-            parents=True, exist_ok=True
-        )  # of who drives it, also where the tree lies elsewhere
+        # of who drives it, also where the tree lies elsewhere
+        folder.mkdir(parents=True, exist_ok=True)
         key, store = _key(run_id), open_store()
         record = store.run(key.uid)
         if record is None:
@@ -105,7 +106,10 @@ class ProcessLauncher:
         told = {each.event.reason for each in store.events(record.uid)}
         store.add_events(record.uid, [each for each in events if each.reason not in told])
         if record.state not in TERMINAL_JOB_STATES and not _is_driven(store, record, state_folder):
-            _drive(document, run_id=run_id, folder=folder, state_folder=state_folder)
+            job_file = state_folder / "job.json"
+            job_file.write_text(json.dumps(document, indent=1))
+            start = partial(_drive, job_file, run_id=run_id, folder=folder)
+            watch_driver(record.uid, start, said=state_folder / _SAID)
 
     def key(self, run_id: str) -> RunKey:
         """See `RunLauncher`."""
@@ -166,11 +170,10 @@ def _is_driven(store: Store, record: RunRecord, state_folder: Path) -> bool:
     return False
 
 
-def _drive(document: Mapping[str, Any], *, run_id: str, folder: Path, state_folder: Path) -> None:
-    job_file = state_folder / "job.json"
-    job_file.write_text(json.dumps(document, indent=1))
+def _drive(job_file: Path, *, run_id: str, folder: Path) -> subprocess.Popen[bytes]:
+    state_folder = job_file.parent
     words = ["run", str(job_file), "--base-dir", str(folder), "--run-id", run_id]
-    with (state_folder / "host.log").open("ab") as said:
+    with (state_folder / _SAID).open("ab") as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "airflow_training.cli", *words],
             stdin=subprocess.DEVNULL,
@@ -182,3 +185,4 @@ def _drive(document: Mapping[str, Any], *, run_id: str, folder: Path, state_fold
             },
         )
     (state_folder / _HOST).write_text(json.dumps({"pid": process.pid}))
+    return process

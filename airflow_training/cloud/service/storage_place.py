@@ -29,6 +29,8 @@ _OWN_PACKAGE = "airflow-training"
 _DRIVERS = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}  # fmt: skip
 """Scheme of an address -> the distribution that fsspec needs for it."""
 _MOST_NAMES = 1000
+_LIST_BYTES = 64 << 20
+"""Of the list of what a run wrote."""
 
 
 class StoragePlace:
@@ -150,19 +152,27 @@ class StoragePlace:
             raise KeyError(path)
         key = f"{_output_key(run_id)}/{CHANGES_FOLDER}/project/{path}"
         return OutputStream(
-            pieces=self._storage.stream(key, start=start), start=start, size=row["size"]
+            pieces=self._storage.stream(key, start=start, size=row["size"] - start),
+            start=start,
+            size=row["size"],
         )
 
     def _changes(self, run_id: str) -> Mapping[str, Mapping[str, Any]]:
         """What a run wrote below its project, by path; empty until it has succeeded."""
-        text = self._storage.read(f"{_output_key(run_id)}/{CHANGES_FILE}")
-        rows = json.loads(text)["files"] if text else ()
-        # a run may have written the list itself: it names nothing outside of what it wrote
-        return {
-            row["path"]: row
-            for row in rows
-            if posixpath.normpath(row["path"]) == row["path"] and row["path"].startswith("project/")
-        }
+        text = self._storage.read(f"{_output_key(run_id)}/{CHANGES_FILE}", most=_LIST_BYTES)
+        if text is None:
+            return {}
+        try:
+            rows = json.loads(text)["files"]
+            return {row["path"]: row for row in rows if _is_change(row)}
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise InputError.of(
+                code="wrong_type",
+                field="returns",
+                value=f"{self._storage.uri}/{_output_key(run_id)}/{CHANGES_FILE}",
+                message=f"is no list of files of at most {_LIST_BYTES >> 20} MiB, so that nothing comes back",
+                hint="what the run wrote lies beside it",
+            ) from None
 
     def _verified(self, sha256: str) -> bytes:
         path = self._content.path(sha256)
@@ -192,6 +202,20 @@ class StoragePlace:
                 message=f"{found.image.name} lacks {' and '.join(missing)}, with which instances read it",
                 hint=f"add {' '.join(missing)} to the image, or name a file:// address of a shared volume",
             )
+
+
+def _is_change(row: Any) -> bool:
+    """Whether a row names a file that a run wrote below its project: it may have written the list itself."""
+    path, size, sha256 = row["path"], row["size"], row["sha256"]
+    return (
+        isinstance(path, str)
+        and type(size) is int
+        and size >= 0
+        and isinstance(sha256, str)
+        and path.startswith("project/")
+        and posixpath.normpath(path) == path
+        and "\0" not in path
+    )
 
 
 def _output_key(run_id: str) -> str:

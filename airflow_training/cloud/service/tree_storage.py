@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator
+from typing import BinaryIO
 
 from airflow_training.agent.code_tree import blob_key, pack_key, packed_contents, tree_key
+from airflow_training.agent.upload import local_target
 from airflow_training.capture.model import Tree
 from airflow_training.checkpoints.errors import CheckpointError, KeyExists
 from airflow_training.checkpoints.store import ObjectStore, open_store
@@ -53,20 +58,56 @@ class TreeStorage:
             self._replace(key, data)
         self._replace(tree_key(tree.digest), rows_of(tree))
 
-    def read(self, key: str) -> bytes | None:
-        """A small object; None for none."""
+    def read(self, key: str, *, most: int) -> bytes | None:
+        """At most so many bytes of an object that an instance wrote; None for none."""
         with self._told():
             try:
-                return self._store.read(key)
+                if local_target(self.uri) is None:
+                    return self._store.read(key, 0, most)
+                with self._own_file(key) as file:
+                    return file.read(most)
             except FileNotFoundError:
                 return None
 
-    def stream(self, key: str, *, start: int) -> Iterator[bytes]:
-        """The bytes of an object from one on, in pieces."""
-        with self._told():
-            while data := self._store.read(key, start, _READ_BYTES):
+    def stream(self, key: str, *, start: int, size: int) -> Iterator[bytes]:
+        """`size` bytes of an object that an instance wrote, from one on, in pieces; fewer where it ends before."""
+        with self._told(), contextlib.ExitStack() as stack:
+            file = None
+            if local_target(self.uri) is not None:
+                file = stack.enter_context(self._own_file(key))
+                file.seek(start)
+            while size > 0:
+                wanted = min(size, _READ_BYTES)
+                data = file.read(wanted) if file else self._store.read(key, start, wanted)
+                if not data:
+                    return
                 yield data
-                start += len(data)
+                start, size = start + len(data), size - len(data)
+
+    def _own_file(self, key: str) -> BinaryIO:
+        """A file of a storage that is a folder; raises FileNotFoundError for anything else under that name.
+
+        Instances write there: through a link of theirs they would read the files of this machine.
+        """
+        here = os.open(local_target(self.uri) or "", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        *folders, name = key.split("/")
+        safe = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            for each in folders:
+                below = os.open(each, safe | os.O_DIRECTORY, dir_fd=here)
+                os.close(here)
+                here = below
+            file = os.open(name, safe | os.O_NONBLOCK, dir_fd=here)  # a pipe would wait
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key) from error
+            raise
+        finally:
+            os.close(here)
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
+        return os.fdopen(file, "rb")
 
     def _size(self, key: str) -> int:
         """Bytes of an object; -1 for none."""

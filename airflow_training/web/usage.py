@@ -27,6 +27,8 @@ __all__ = ["UsageAnswer", "UsageGrouping", "usage_csv", "usage_days", "usage_sum
 UsageGrouping = Literal["user", "team", "job"]
 _HOUR = 3600.0
 _SECONDS_OF_HOUR = Decimal(3600)
+_Kind = tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]]
+"""What is asked for, and the labels of the node: what a price depends on."""
 _DAY = 86_400.0
 _GIB = 1 << 30
 
@@ -163,11 +165,11 @@ def _cost(
     if prices is None:
         return None
     # of what was requested alike between two changes of prices seconds are added first: spans may be very many
-    kinds: dict[tuple[frozenset[tuple[str, str]], ...], tuple[UsageSpan, Mapping[str, str]]] = {}
+    kinds: dict[_Kind, tuple[UsageSpan, Mapping[str, str]]] = {}
     edges = [start, *prices.changes(start, end), end]
     cost = Decimal(0)
     for left, right in itertools.pairwise(edges):
-        seconds: dict[tuple[frozenset[tuple[str, str]], ...], Decimal] = {}
+        seconds: dict[_Kind, Decimal] = {}
         for each in spans:
             begun, over = max(each.started_at, left), min(each.finished_at, right)
             if begun >= over:

@@ -36,7 +36,7 @@ def run(tmp_path: Path, airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(driver_watch, "_WAITS_SECONDS", (0.0, 0.0))
     store, settings = open_store(), load_settings()
     job = launching._resolved(DOCUMENT, run_id="one", folder=tmp_path, by="me")
-    key = launching.run_key("one")
+    key = launching._key("one")
     return launch(
         job, key=key, store=store, controller=controller_id(store, settings), activate_all=True
     )
@@ -98,7 +98,7 @@ def test_a_run_that_is_submitted_ends_when_its_driver_was_killed_at_its_start(
     launching.ProcessLauncher().begin(
         DOCUMENT, run_id="two", folder=tmp_path / "run", state_folder=tmp_path, by="me", events=[]
     )
-    record = open_store().run(launching.run_key("two").uid)
+    record = open_store().run(launching._key("two").uid)
     assert record is not None
     wait_until(lambda: state(record) == "Succeeded", "the run was driven again")
     assert killed

@@ -27,7 +27,12 @@ from airflow_training.runtimes.local.paths import RunFolder, attempt_of, locked
 from airflow_training.runtimes.local.recovery import give_order, order_delete
 from airflow_training.runtimes.port import InstanceRef, InstanceSpec, Outcome
 from airflow_training.runtimes.slurm import allocation_program
-from airflow_training.runtimes.slurm.allocation_program import host_name, hosts_of, place_order
+from airflow_training.runtimes.slurm.allocation_program import (
+    host_name,
+    hosts_of,
+    named_instances,
+    place_order,
+)
 from airflow_training.runtimes.slurm.allocations import Allocation, SubmitRefused
 from airflow_training.runtimes.slurm.attempts import AttemptReader, placement_file
 from airflow_training.runtimes.slurm.options import SlurmOptions
@@ -148,11 +153,20 @@ class SlurmLauncher:
                 if placed[place] is None:
                     placed[place] = self._find_place(reader, plan)
         words = self._keeper(options)
-        return {
-            place: self._submit(reader, plan, allocation, words)
-            for place, plan in plans.items()
-            if (allocation := placed[place]) is not None  # each has one now
-        }
+        outcomes: dict[int, Outcome] = {}
+        failed: dict[Path, Outcome] = {}
+        for place, plan in plans.items():
+            allocation = placed[place]
+            if allocation is None:  # each has one now
+                continue
+            request = allocation.folder.parent
+            if request in failed:  # Slurm has answered for all of its elements
+                outcomes[place] = replace(failed[request], ref=plan.spec.ref)
+                continue
+            outcomes[place] = self._submit(reader, plan, allocation, words)
+            if outcomes[place].result not in ("created", "adopted"):
+                failed[request] = outcomes[place]
+        return outcomes
 
     def _find_place(self, reader: AttemptReader, plan: _Plan) -> Allocation | None:
         """Return the allocation that has taken the order for an attempt; None where none does."""
@@ -312,7 +326,7 @@ class SlurmLauncher:
         """Write an attempt that begins where another waits: its node and its variables are known."""
         document = self.order(run, folder, spec, uid=uid)
         step = read_json(old.control / "step.json") or {}
-        hosts = hosts_of(run.path, read_json)
+        hosts = hosts_of(run.path, read_json, named_instances(document, run.path.name))
         placement = {"uid": uid, "allocation": placed[0].key, "step": placed[1]}
         write_json(placement_file(folder), placement)
         write_json(folder.control / "step.json", step)

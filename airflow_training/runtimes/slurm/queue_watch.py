@@ -34,6 +34,7 @@ class QueueWatch:
         """When the request began whose answer we have; steady seconds."""
         self._pause = _LONGEST_SECONDS
         self._next_at = 0.0
+        self._named_at: dict[str, float] = {}
         self.version = 0
         """Counts answers that were unlike the one before."""
         self.problem = ""
@@ -67,6 +68,10 @@ class QueueWatch:
     @property
     def asked_at(self) -> float:
         return self._asked_at
+
+    def named_at(self, job: str) -> float:
+        """Return when this process first asked for a job (steady): only what Slurm says later can mean that it is gone."""
+        return self._named_at.setdefault(job, time.monotonic())
 
     def of_job(self, job: str) -> Sequence[QueuedJob]:
         """Return a job as last seen, with all components of a heterogeneous one, the leader first."""

@@ -29,7 +29,9 @@ def find_living_runs(
             controller=controller,
             generation=RunFolder(root, path.name).generation,
         )
-        living = reader_of(run).book.living()
+        book = reader_of(run).book
+        book.resolve_unsure()
+        living = book.living()
         if living:
             found.append((run, ", ".join(each.job for each in living)))
     return found

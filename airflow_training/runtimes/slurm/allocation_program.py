@@ -15,6 +15,7 @@ Copied beside the packed agent. Standard library only, on Python 3.8 too. In the
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -27,7 +28,7 @@ from pathlib import Path
 TYPE_CHECKING = False  # `typing` costs 4 ms at every start
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
+    from typing import Any, BinaryIO
 
 __all__ = ["counts_of", "host_name", "named_instances", "place_order"]
 
@@ -38,6 +39,8 @@ _PEER_SECONDS = 600.0
 _LOCK_SECONDS = 150.0
 """How long it waits for an agent of an earlier attempt; file systems forget a lost node's locks after some 90 s."""
 _PORT_LOOK_SECONDS = 0.5
+_TROUBLE_SECONDS = 5.0
+"""Until it is tried again where the shared folder cannot be written."""
 _ADDRESS_TRIES = 3
 _OF_STEP = re.compile(
     r"SLURM_|SLURMD_NODENAME$|CUDA_VISIBLE_DEVICES$|ROCR_VISIBLE_DEVICES$|GPU_DEVICE_ORDINAL$|ZE_AFFINITY_MASK$"
@@ -193,16 +196,17 @@ class _Keeper:
             try:
                 self._start_asked()
                 self._note_ended()
-            except (
-                OSError
-            ) as error:  # a full or absent file system: what runs is not to end with us
-                sys.stderr.write(f"{error}\n")
-                if not self._run.exists():
-                    self._forget_ended()
-            if self._steps:
-                quiet_since = time.monotonic()
-            elif self._is_needless(time.monotonic() - quiet_since) and self._close():
-                return
+                if self._steps:
+                    quiet_since = time.monotonic()
+                elif self._is_needless(time.monotonic() - quiet_since) and self._close():
+                    return
+            except OSError as error:
+                # a full or absent file system: what runs is not to end with us
+                with contextlib.suppress(OSError):
+                    sys.stderr.write(f"{error}\n")
+                    sys.stderr.flush()
+                self._forget_ended()
+                time.sleep(_TROUBLE_SECONDS)
             time.sleep(_LOOK_SECONDS)
 
     def _is_needless(self, quiet_seconds: float) -> bool:
@@ -237,14 +241,19 @@ class _Keeper:
                 continue
             order = read_json(asked)
             step = self._folder / "steps" / name
-            try:
-                asked.rename(step)
-            except FileNotFoundError:  # it was given up
-                continue
-            if order is not None:
-                self._start(name, order)
+            with (self._folder / f"{name}.log").open("ab") as log:  # first: a disk may be full
+                try:
+                    asked.rename(step)
+                except FileNotFoundError:  # it was given up
+                    continue
+                if order is not None:
+                    try:
+                        self._start(name, order, log)
+                    except OSError:
+                        step.rename(asked)
+                        raise
 
-    def _start(self, name: str, order: Mapping[str, Any]) -> None:
+    def _start(self, name: str, order: Mapping[str, Any], log: BinaryIO) -> None:
         self._began.add(order["instance"])
         place = self._members[order["instance"]]
         component = self._request["components"][place["component"]]
@@ -260,14 +269,13 @@ class _Keeper:
         if component["gpus"]:
             words.append(f"--gpus-per-task={component['gpus']}")
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_MEM_PER")}
-        with (self._folder / f"{name}.log").open("ab") as log:
-            self._steps[name] = subprocess.Popen(
-                [*words, *self._command, "step", str(self._folder), order["folder"]],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-            )
+        self._steps[name] = subprocess.Popen(
+            [*words, *self._command, "step", str(self._folder), order["folder"]],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+        )
 
     def _note_ended(self) -> None:
         from airflow_training.agent.files import read_json, write_json
@@ -289,7 +297,15 @@ class _Keeper:
             del self._steps[name]
 
     def _forget_ended(self) -> None:
-        """Drop what has ended, where there is nowhere left to say so."""
+        """Drop what has ended where its run was deleted: there is nowhere left to say so."""
+        try:
+            self._run.stat()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return
+        else:
+            return
         self._steps = {name: step for name, step in self._steps.items() if step.poll() is None}
 
     def _newest_end(self, order: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from airflow_training.agent.files import write_json
+from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.local.paths import RunFolder
 from airflow_training.runtimes.slurm.allocations import Allocation, AllocationBook
+from airflow_training.runtimes.slurm.attempts import AttemptReader
 from airflow_training.runtimes.slurm.queue_watch import QueueWatch
 from airflow_training.runtimes.slurm.requests import AllocationComponent, gang_request
+from airflow_training.runtimes.slurm.sweep import find_living_runs
 from airflow_training.runtimes.slurm.transport import CommandResult
 
 pytestmark = pytest.mark.e2e
@@ -114,3 +117,18 @@ def test_an_allocation_whose_time_is_nearly_over_takes_nothing_more(one, monkeyp
     one.commands.queue = f"7|RUNNING|1000|{5000 + left}|n1|{one.allocation.name}|None\n"
     one.queue.poll()
     assert (one.book.accepting("worker-0") == one.allocation) is found
+
+
+def test_a_sweep_leaves_runs_that_may_have_begun_just_now(one, tmp_path):
+    one.submit()
+    one.commands.queue = one.line("7", "RUNNING")
+    about = {"controller": "c", "job": "digits", "namespace": "default", "options": {}}
+    write_json(tmp_path / "u1" / "run.json", about)
+    began = (tmp_path / "u1" / "run.json").stat().st_mtime
+
+    def reader(run: RunRef) -> AttemptReader:
+        return AttemptReader(RunFolder(tmp_path, run.uid), one.book, one.queue)
+
+    assert find_living_runs(tmp_path, "c", reader, older_than=began - 1) == []
+    ((run, jobs),) = find_living_runs(tmp_path, "c", reader, older_than=began + 1)
+    assert (run.uid, jobs) == ("u1", "7")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Sequence
 
@@ -69,11 +70,11 @@ async def test_a_sweep_finds_what_was_submitted_and_never_noted(lab, tmp_path):
         with pytest.raises(KeyboardInterrupt):
             dying._launcher.create(dying._reader(harness.run), [harness.spec("sleeper")])
         runtime = SlurmRuntime(root=tmp_path)
-        assert await runtime.living_runs("others") == []
-        ((run, jobs),) = await runtime.living_runs("tests")
+        assert await runtime.living_runs("others", older_than=math.inf) == []
+        ((run, jobs),) = await runtime.living_runs("tests", older_than=math.inf)
         assert (run.uid, [jobs]) == (harness.run.uid, lab.jobs(harness.run.uid))
         await runtime.remove(run)
-        assert await runtime.living_runs("tests") == []
+        assert await runtime.living_runs("tests", older_than=math.inf) == []
         await until(lambda: not lab.jobs(harness.run.uid))
 
 

@@ -36,6 +36,7 @@ from airflow_training.runtimes.slurm.allocation_program import (
 from airflow_training.runtimes.slurm.allocations import Allocation, SubmitRefused
 from airflow_training.runtimes.slurm.attempts import AttemptReader, placement_file
 from airflow_training.runtimes.slurm.options import SlurmOptions
+from airflow_training.runtimes.slurm.queue_view import SLURM_AWAY
 from airflow_training.runtimes.slurm.requests import (
     AllocationComponent,
     AllocationRequest,
@@ -155,17 +156,21 @@ class SlurmLauncher:
         words = self._keeper(options)
         outcomes: dict[int, Outcome] = {}
         failed: dict[Path, Outcome] = {}
+        away: Outcome | None = None
         for place, plan in plans.items():
             allocation = placed[place]
             if allocation is None:  # each has one now
                 continue
             request = allocation.folder.parent
-            if request in failed:  # Slurm has answered for all of its elements
-                outcomes[place] = replace(failed[request], ref=plan.spec.ref)
+            known = failed.get(request, away)
+            if known is not None and not allocation.submitted.exists():
+                # Slurm has answered for all elements of a request, or for none of any
+                outcomes[place] = replace(known, ref=plan.spec.ref)
                 continue
-            outcomes[place] = self._submit(reader, plan, allocation, words)
-            if outcomes[place].result not in ("created", "adopted"):
-                failed[request] = outcomes[place]
+            found = outcomes[place] = self._submit(reader, plan, allocation, words)
+            if found.result not in ("created", "adopted"):
+                failed[request] = found
+                away = found if found.reason == SLURM_AWAY else away
         return outcomes
 
     def _find_place(self, reader: AttemptReader, plan: _Plan) -> Allocation | None:
@@ -196,7 +201,7 @@ class SlurmLauncher:
             reason = answer.reason if result == "refused" else ""
             return Outcome(ref=ref, result=result, reason=reason, message=answer.message)  # type: ignore[arg-type]  # both are results
         except RuntimeUnavailable as error:
-            return Outcome(ref=ref, result="refused", reason="SlurmAway", message=str(error))
+            return Outcome(ref=ref, result="refused", reason=SLURM_AWAY, message=str(error))
         result = "adopted" if plan.adopted else "created"
         return Outcome(ref=replace(ref, uid=plan.uid), result=result)  # type: ignore[arg-type]  # as above
 

@@ -15,6 +15,7 @@ from airflow_training.control import reasons
 
 __all__ = [
     "QUEUE_COMMAND",
+    "SLURM_AWAY",
     "QueuedJob",
     "SubmitAnswer",
     "end_reason",
@@ -30,6 +31,7 @@ QUEUE_COMMAND = ("squeue", "--array", "--states=all", "--noheader", "--format=%i
 
 The two that people can write are the last: a `|` in them must not hide a job, which would be taken for one that is gone.
 """
+SLURM_AWAY = "SlurmAway"
 _OVER = frozenset({
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL",
     "OUT_OF_MEMORY", "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT",
@@ -178,7 +180,7 @@ _SUBMIT: tuple[tuple[re.Pattern[str], Literal["refused", "impossible", "away"], 
             r"|communication connection|message (?:send|receive) failure|connection timed out|transport endpoint"
         ),
         "away",
-        "SlurmAway",
+        SLURM_AWAY,
     ),
     (  # Slurm's last line is the same for what will be allowed later
         re.compile(r"(?:QOS|Assoc)(?:Max\w*(?:PerJob|PerNode)|MaxWall|Min)"),

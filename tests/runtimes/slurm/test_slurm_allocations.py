@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from airflow_training.runtimes.slurm.queue_watch import QueueWatch
 from airflow_training.runtimes.slurm.requests import AllocationComponent, gang_request
 from airflow_training.runtimes.slurm.sweep import find_living_runs
 from airflow_training.runtimes.slurm.transport import CommandResult
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -132,3 +134,24 @@ def test_a_sweep_leaves_runs_that_may_have_begun_just_now(one, tmp_path):
     assert find_living_runs(tmp_path, "c", reader, older_than=began - 1) == []
     ((run, jobs),) = find_living_runs(tmp_path, "c", reader, older_than=began + 1)
     assert (run.uid, jobs) == ("u1", "7")
+
+
+def test_a_queue_that_hangs_holds_up_nobody_who_looks_at_files(one):
+    one.queue.poll()
+    asked, answer = threading.Event(), threading.Event()
+
+    class Hangs(_Answers):
+        def run(
+            self, words: Sequence[str], *, given: str = "", keep: Sequence[int] = ()
+        ) -> CommandResult:
+            asked.set()
+            assert answer.wait(PATIENCE)
+            return super().run(words, given=given, keep=keep)
+
+    hangs = Hangs()
+    hangs.queue = one.line("7")
+    one.queue._commands = hangs
+    wait_until(lambda: (one.queue.poll(), asked.is_set())[1])
+    assert one.queue.of_job("7") == []
+    answer.set()
+    wait_until(lambda: one.queue.of_job("7"))

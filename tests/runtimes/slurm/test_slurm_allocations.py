@@ -17,7 +17,7 @@ from airflow_training.runtimes.slurm.attempts import AttemptReader
 from airflow_training.runtimes.slurm.queue_watch import QueueWatch
 from airflow_training.runtimes.slurm.requests import AllocationComponent, gang_request
 from airflow_training.runtimes.slurm.sweep import find_living_runs
-from airflow_training.runtimes.slurm.transport import CommandResult
+from airflow_training.runtimes.slurm.transport import CommandResult, LocalCommands
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -155,3 +155,10 @@ def test_a_queue_that_hangs_holds_up_nobody_who_looks_at_files(one):
     assert one.queue.of_job("7") == []
     answer.set()
     wait_until(lambda: one.queue.of_job("7"))
+
+
+def test_options_of_the_user_s_own_commands_are_not_passed_on(monkeypatch):
+    for name in ("SCANCEL_STATE", "SBATCH_CLUSTERS", "SLURM_JOB_ID", "SQUEUE_FORMAT", "SLURM_JWT"):
+        monkeypatch.setenv(name, "given")
+    lines = LocalCommands().run(["env"]).output.splitlines()
+    assert [line for line in lines if line.endswith("=given")] == ["SLURM_JWT=given"]

@@ -161,15 +161,15 @@ class SlurmLauncher:
             allocation = placed[place]
             if allocation is None:  # each has one now
                 continue
-            request = allocation.folder.parent
-            known = failed.get(request, away)
+            folder = allocation.folder.parent
+            known = failed.get(folder, away)
             if known is not None and not allocation.submitted.exists():
                 # Slurm has answered for all elements of a request, or for none of any
                 outcomes[place] = replace(known, ref=plan.spec.ref)
                 continue
             found = outcomes[place] = self._submit(reader, plan, allocation, words)
             if found.result not in ("created", "adopted"):
-                failed[request] = found
+                failed[folder] = found
                 away = found if found.reason == SLURM_AWAY else away
         return outcomes
 

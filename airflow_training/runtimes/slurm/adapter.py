@@ -123,7 +123,7 @@ class _Slurm(Adapter):
 
     async def leftovers(self, runtime: Runtime, sought: SweepQuery) -> Sequence[Leftover]:
         own = cast("SlurmRuntime", runtime)
-        found = await own.living_runs(sought.controller)
+        found = await own.living_runs(sought.controller, older_than=sought.older_than)
         return [
             Leftover(
                 run=run,

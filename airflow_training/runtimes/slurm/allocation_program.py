@@ -15,6 +15,7 @@ Copied beside the packed agent. Standard library only, on Python 3.8 too. In the
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -26,8 +27,8 @@ from pathlib import Path
 
 TYPE_CHECKING = False  # `typing` costs 4 ms at every start
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, BinaryIO
 
 __all__ = ["counts_of", "host_name", "named_instances", "place_order"]
 
@@ -38,6 +39,8 @@ _PEER_SECONDS = 600.0
 _LOCK_SECONDS = 150.0
 """How long it waits for an agent of an earlier attempt; file systems forget a lost node's locks after some 90 s."""
 _PORT_LOOK_SECONDS = 0.5
+_TROUBLE_SECONDS = 5.0
+"""Until it is tried again where the shared folder cannot be written."""
 _ADDRESS_TRIES = 3
 _OF_STEP = re.compile(
     r"SLURM_|SLURMD_NODENAME$|CUDA_VISIBLE_DEVICES$|ROCR_VISIBLE_DEVICES$|GPU_DEVICE_ORDINAL$|ZE_AFFINITY_MASK$"
@@ -190,12 +193,20 @@ class _Keeper:
         """Return when the allocation is needed no more, and nothing of it lives."""
         quiet_since = time.monotonic()
         while True:
-            self._start_asked()
-            self._note_ended()
-            if self._steps:
-                quiet_since = time.monotonic()
-            elif self._is_needless(time.monotonic() - quiet_since) and self._close():
-                return
+            try:
+                self._start_asked()
+                self._note_ended()
+                if self._steps:
+                    quiet_since = time.monotonic()
+                elif self._is_needless(time.monotonic() - quiet_since) and self._close():
+                    return
+            except OSError as error:
+                # a full or absent file system: what runs is not to end with us
+                with contextlib.suppress(OSError):
+                    sys.stderr.write(f"{error}\n")
+                    sys.stderr.flush()
+                self._forget_ended()
+                time.sleep(_TROUBLE_SECONDS)
             time.sleep(_LOOK_SECONDS)
 
     def _is_needless(self, quiet_seconds: float) -> bool:
@@ -230,14 +241,19 @@ class _Keeper:
                 continue
             order = read_json(asked)
             step = self._folder / "steps" / name
-            try:
-                asked.rename(step)
-            except FileNotFoundError:  # it was given up
-                continue
-            if order is not None:
-                self._start(name, order)
+            with (self._folder / f"{name}.log").open("ab") as log:  # first: a disk may be full
+                try:
+                    asked.rename(step)
+                except FileNotFoundError:  # it was given up
+                    continue
+                if order is not None:
+                    try:
+                        self._start(name, order, log)
+                    except OSError:
+                        step.rename(asked)
+                        raise
 
-    def _start(self, name: str, order: Mapping[str, Any]) -> None:
+    def _start(self, name: str, order: Mapping[str, Any], log: BinaryIO) -> None:
         self._began.add(order["instance"])
         place = self._members[order["instance"]]
         component = self._request["components"][place["component"]]
@@ -253,14 +269,13 @@ class _Keeper:
         if component["gpus"]:
             words.append(f"--gpus-per-task={component['gpus']}")
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_MEM_PER")}
-        with (self._folder / f"{name}.log").open("ab") as log:
-            self._steps[name] = subprocess.Popen(
-                [*words, *self._command, "step", str(self._folder), order["folder"]],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-            )
+        self._steps[name] = subprocess.Popen(
+            [*words, *self._command, "step", str(self._folder), order["folder"]],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+        )
 
     def _note_ended(self) -> None:
         from airflow_training.agent.files import read_json, write_json
@@ -269,7 +284,6 @@ class _Keeper:
             code = step.poll()
             if code is None:
                 continue
-            del self._steps[name]
             path = self._folder / "steps" / name
             order = read_json(path) or {}
             end = read_json(Path(order.get("folder", "")) / ".agent" / "exit.json") or {}
@@ -280,6 +294,19 @@ class _Keeper:
             self._completed = self._completed and completed
             text = (self._folder / f"{name}.log").read_bytes()[-2000:].decode(errors="replace")
             write_json(path, {**order, "ended_at": time.time(), "code": code, "text": text})
+            del self._steps[name]
+
+    def _forget_ended(self) -> None:
+        """Drop what has ended where its run was deleted: there is nowhere left to say so."""
+        try:
+            self._run.stat()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return
+        else:
+            return
+        self._steps = {name: step for name, step in self._steps.items() if step.poll() is None}
 
     def _newest_end(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
         """How the last attempt ended that began in the place of the step's own."""
@@ -379,7 +406,7 @@ def _wait_for_hosts(folder: Any, named: set[str]) -> Mapping[str, str]:
 
     until = time.monotonic() + _PEER_SECONDS
     while True:
-        hosts = hosts_of(folder.run, read_json)
+        hosts = hosts_of(folder.run, read_json, named)
         missing = {
             name for name in named - set(hosts) if (folder.run / name / "current").is_symlink()
         }
@@ -391,18 +418,34 @@ def _wait_for_hosts(folder: Any, named: set[str]) -> Mapping[str, str]:
         time.sleep(_PEER_LOOK_SECONDS)
 
 
-def hosts_of(run: Path, read_json: Callable[[Path], Mapping[str, Any] | None]) -> Mapping[str, str]:
-    """Instance -> address of its node, from all allocations that have begun; the newest counts."""
-    found: list[tuple[float, Mapping[str, Any]]] = []
-    for path in run.glob("allocations/*/*/started.json"):
+def hosts_of(
+    run: Path, read_json: Callable[[Path], Mapping[str, Any] | None], named: Iterable[str]
+) -> Mapping[str, str]:
+    """Instance -> address of its node, of those that are named and whose node is known.
+
+    That of the newest attempt: one that waits for a new allocation has no node, though an older attempt had.
+    """
+    found: dict[str, str] = {}
+    # names of allocations grow; clocks of nodes differ
+    for path in sorted(run.glob("allocations/*/*/started.json")):
         started = read_json(path)
         if started is not None:
-            found.append((float(started["at"]), started["members"]))
-    return {
-        name: str(place["address"])
-        for _, members in sorted(found, key=lambda pair: pair[0])
-        for name, place in members.items()
-    }
+            found.update((name, str(at["address"])) for name, at in started["members"].items())
+    hosts = {}
+    for name in named:
+        current = run / name / "current" / ".agent"
+        order = read_json(current / "spec.json")
+        if order is None:  # not created: it will be in the allocation of its gang
+            address = found.get(name)
+        else:
+            placement = read_json(current / "placement.json") or {}
+            key = placement.get("allocation") if placement.get("uid") == order.get("uid") else None
+            started = read_json(run / "allocations" / key / "started.json") if key else None
+            place = ((started or {}).get("members") or {}).get(name) or {}
+            address = place.get("address")
+        if address:
+            hosts[name] = str(address)
+    return hosts
 
 
 def _main(words: list[str]) -> int:

@@ -19,11 +19,18 @@ from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.local.paths import RunFolder
 from airflow_training.runtimes.slurm.options import SlurmOptions
-from airflow_training.runtimes.slurm.queue_view import QueuedJob, SubmitAnswer, read_refusal
+from airflow_training.runtimes.slurm.queue_view import (
+    QueuedJob,
+    SubmitAnswer,
+    is_near_end,
+    read_job_id,
+    read_refusal,
+)
 from airflow_training.runtimes.slurm.queue_watch import QueueWatch, jobs_of
 from airflow_training.runtimes.slurm.requests import (
     AllocationRequest,
     job_script,
+    log_pattern,
     submit_command,
 )
 from airflow_training.runtimes.slurm.transport import SlurmCommands
@@ -63,8 +70,27 @@ class Allocation:
     @property
     def job(self) -> str:
         """Return the id of its job as the queue lists it; "" where none is known."""
-        found = (read_json(self.submitted) or {}).get("job", "")
-        return f"{found}_{self.element}" if found and self.request.array else str(found)
+        # where sbatch had to be repeated, the job that began counts, which need not be the last
+        found = self.started.get("job") or self._submitted_job
+        return self._listed_as(found)
+
+    @property
+    def job_ids(self) -> Sequence[str]:
+        """Return `job`, and the id of one that was submitted beside it where sbatch had to be repeated."""
+        return sorted({id_ for id_ in (self.job, self._listed_as(self._submitted_job)) if id_})
+
+    @property
+    def name(self) -> str:
+        """Return the name of its job."""
+        request = self.folder.parent
+        return f"airflow-training.{request.parent.parent.name}.{request.name}"
+
+    @property
+    def _submitted_job(self) -> str:
+        return str((read_json(self.submitted) or {}).get("job", ""))
+
+    def _listed_as(self, job: str) -> str:
+        return f"{job}_{self.element}" if job and self.request.array else job
 
     @property
     def started(self) -> dict[str, Any]:
@@ -177,14 +203,10 @@ class AllocationBook:
         listed = self._queue.of_job(job)
         if listed and (listed[0].over or all(each.over for each in listed)):
             return "over"
-        if not listed and self._queue.asked_at > self._seen_since(allocation):
+        # no clock of another machine is asked, as they differ
+        if self._queue.named_at(job) < self._queue.asked_at and not listed:
             return "over"
         return "running" if allocation.started else "queued"
-
-    def _seen_since(self, allocation: Allocation) -> float:
-        """Return a steady time by which the queue has to list a job, as far as this process knows."""
-        at = float((read_json(allocation.submitted) or {}).get("at", 0.0))
-        return time.monotonic() - (time.time() - at) + 1.0
 
     def jobs(self, allocation: Allocation) -> Sequence[QueuedJob]:
         """Return its job as last seen in the queue, with all components."""
@@ -192,15 +214,25 @@ class AllocationBook:
         return self._queue.of_job(job) if job else ()
 
     def accepting(self, instance: str) -> Allocation | None:
-        """Return the newest allocation that has a place for an instance and takes steps."""
+        """Return the newest allocation that has a place for an instance, takes steps and has time left."""
         for each in self:
             if (
                 each.is_for(instance)
                 and (each.folder / "start").is_dir()
                 and self.phase(each) != "over"
+                and not self._ends_soon(each)
             ):
                 return each
         return None
+
+    def _ends_soon(self, allocation: Allocation) -> bool:
+        """Return whether its steps were told that its time is over: Slurm tells it once."""
+        about = read_json(self._run.about) or {}
+        warned = SlurmOptions.model_validate(about.get("options", {})).signal_seconds
+        return any(
+            not each.waits and is_near_end(each, at=time.time(), warned=warned)
+            for each in self.jobs(allocation)
+        )
 
     def add(self, request: AllocationRequest, *, idle_seconds: float) -> list[Allocation]:
         """Write down what is to be asked for; `submit` asks."""
@@ -224,10 +256,9 @@ class AllocationBook:
         with _lock(path / "lock") as descriptor:
             if allocation.submitted.exists():
                 return
-            name = f"airflow-training.{self._run.path.name}.{path.name}"
             tried = path / "tried"
             if tried.exists():  # its sbatch has ended, as it holds the lock while it lives
-                found = self._find_again(name)
+                found = self._find_again(allocation)
                 if found:
                     self._note(allocation, found)
                     return
@@ -236,9 +267,9 @@ class AllocationBook:
             command = submit_command(
                 allocation.request,
                 SlurmOptions.model_validate(about["options"]),
-                name=name,
+                name=allocation.name,
                 comment=f"run {self._run.path.name} of {job}",
-                output=str(path / "job-%j.log"),
+                output=log_pattern(str(path)),
                 deadline_seconds=about.get("deadline_seconds"),
             )
             script = job_script(words, folder=str(path), array=allocation.request.array)
@@ -249,14 +280,19 @@ class AllocationBook:
                     raise RuntimeUnavailable(f"sbatch: {answer.message}")
                 tried.unlink()
                 raise SubmitRefused(answer)
-            self._note(allocation, done.output.strip().partition(";")[0])
+            found = read_job_id(done.output) or self._find_again(allocation)
+            if not found:  # it may have been taken: asked by its name when this is tried again
+                raise RuntimeUnavailable(
+                    f"sbatch told no job id: {' '.join(done.output.split())[-300:]!r}"
+                )
+            self._note(allocation, found)
 
-    def _find_again(self, name: str) -> str:
+    def _find_again(self, allocation: Allocation) -> str:
         for each in self._queue.since(time.monotonic()).values():
-            if each.name == name:
+            if each.name == allocation.name:
                 return each.id.partition("_")[0].partition("+")[0]
         # what has run to its end meanwhile, and was forgotten, has left its number
-        jobs = self._run.path / "allocations" / name.rpartition(".")[2]
+        jobs = allocation.folder.parent
         return next((path.read_text() for path in sorted(jobs.glob("*/job"))), "")
 
     def _note(self, allocation: Allocation, job: str) -> None:
@@ -264,8 +300,16 @@ class AllocationBook:
         self._queue.hurry()
 
     def cancel(self, allocations: Sequence[Allocation]) -> None:
-        """Have Slurm end allocations; raises RuntimeUnavailable."""
-        jobs = [job for each in allocations if (job := each.job)]
+        """Have Slurm end allocations; raises RuntimeUnavailable.
+
+        A job of another name is not ours: numbers begin anew where a cluster has lost its state.
+        """
+        jobs = [
+            job
+            for each in allocations
+            for job in each.job_ids
+            if all(listed.name == each.name for listed in self._queue.of_job(job))
+        ]
         if jobs:
             done = self._commands.run(["scancel", "--quiet", *jobs])
             if done.code != 0 and "Invalid job id" not in done.errors:
@@ -285,8 +329,7 @@ class AllocationBook:
         for each in self.unsure():
             with _lock(each.folder.parent / "lock"):
                 if not each.submitted.exists():
-                    name = f"airflow-training.{self._run.path.name}.{each.folder.parent.name}"
-                    found = self._find_again(name)
+                    found = self._find_again(each)
                     if found:
                         self._note(each, found)
 
@@ -299,7 +342,12 @@ class AllocationBook:
         return [
             each
             for each in candidates
-            if any(not job.over for job in jobs_of(jobs, each.job)) and not each.ended
+            if not each.ended
+            and any(
+                not job.over and job.name == each.name
+                for id_ in each.job_ids
+                for job in jobs_of(jobs, id_)
+            )
         ]
 
 

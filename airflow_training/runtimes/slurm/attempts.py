@@ -16,7 +16,7 @@ from airflow_training.runtimes.local.paths import Attempt, RunFolder, attempt_of
 from airflow_training.runtimes.port import InstanceRef
 from airflow_training.runtimes.slurm.allocations import Allocation, AllocationBook
 from airflow_training.runtimes.slurm.options import SlurmOptions
-from airflow_training.runtimes.slurm.queue_view import QueuedJob, end_reason
+from airflow_training.runtimes.slurm.queue_view import QueuedJob, end_reason, is_near_end
 from airflow_training.runtimes.slurm.queue_watch import QueueWatch, jobs_of
 
 __all__ = ["AttemptReader", "placement_file"]
@@ -105,7 +105,7 @@ class AttemptReader:
             if state.deleted:
                 self._write_end(folder, state, "Deleted", "")
             elif not self._explain(folder, state):
-                return state
+                return self.read(folder) or state
         elif self._was_terminated(state):
             self._missed.setdefault(state.uid, time.monotonic())
             if not self._explain(folder, state):
@@ -141,6 +141,9 @@ class AttemptReader:
                 return False
             jobs = []
         elif jobs and not any(each.over for each in jobs):
+            if state.life is AgentLiveness.LOST and not self._is_gone(allocation, step):
+                del self._missed[state.uid]  # an older look at the queue did not have it
+                return False
             del self._missed[state.uid]  # asked again where it is not settled by what follows
             self._write_end(folder, state, *self._of_step(allocation, step, state, jobs))
             return True
@@ -157,12 +160,10 @@ class AttemptReader:
             if words.search(text):
                 return reason, _last_line(text)
         if self._was_terminated(state):
-            ends_at = jobs[0].ends_at
             about = read_json(self.run.about) or {}
             warned = SlurmOptions.model_validate(about.get("options", {})).signal_seconds
             finished = float(state.end.get("finished_at") or 0.0)
-            # Slurm sends it up to a minute early
-            if ends_at is not None and finished >= ends_at - warned - 65:
+            if is_near_end(jobs[0], at=finished, warned=warned):
                 return "SlurmTimeLimit", f"the time of Slurm job {jobs[0].id} is nearly over"
             return "Terminated", str(state.end.get("message", ""))
         if not state.state:

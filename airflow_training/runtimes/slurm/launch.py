@@ -27,10 +27,16 @@ from airflow_training.runtimes.local.paths import RunFolder, attempt_of, locked
 from airflow_training.runtimes.local.recovery import give_order, order_delete
 from airflow_training.runtimes.port import InstanceRef, InstanceSpec, Outcome
 from airflow_training.runtimes.slurm import allocation_program
-from airflow_training.runtimes.slurm.allocation_program import host_name, hosts_of, place_order
+from airflow_training.runtimes.slurm.allocation_program import (
+    host_name,
+    hosts_of,
+    named_instances,
+    place_order,
+)
 from airflow_training.runtimes.slurm.allocations import Allocation, SubmitRefused
 from airflow_training.runtimes.slurm.attempts import AttemptReader, placement_file
 from airflow_training.runtimes.slurm.options import SlurmOptions
+from airflow_training.runtimes.slurm.queue_view import SLURM_AWAY
 from airflow_training.runtimes.slurm.requests import (
     AllocationComponent,
     AllocationRequest,
@@ -148,11 +154,24 @@ class SlurmLauncher:
                 if placed[place] is None:
                     placed[place] = self._find_place(reader, plan)
         words = self._keeper(options)
-        return {
-            place: self._submit(reader, plan, allocation, words)
-            for place, plan in plans.items()
-            if (allocation := placed[place]) is not None  # each has one now
-        }
+        outcomes: dict[int, Outcome] = {}
+        failed: dict[Path, Outcome] = {}
+        away: Outcome | None = None
+        for place, plan in plans.items():
+            allocation = placed[place]
+            if allocation is None:  # each has one now
+                continue
+            folder = allocation.folder.parent
+            known = failed.get(folder, away)
+            if known is not None and not allocation.submitted.exists():
+                # Slurm has answered for all elements of a request, or for none of any
+                outcomes[place] = replace(known, ref=plan.spec.ref)
+                continue
+            found = outcomes[place] = self._submit(reader, plan, allocation, words)
+            if found.result not in ("created", "adopted"):
+                failed[folder] = found
+                away = found if found.reason == SLURM_AWAY else away
+        return outcomes
 
     def _find_place(self, reader: AttemptReader, plan: _Plan) -> Allocation | None:
         """Return the allocation that has taken the order for an attempt; None where none does."""
@@ -182,7 +201,7 @@ class SlurmLauncher:
             reason = answer.reason if result == "refused" else ""
             return Outcome(ref=ref, result=result, reason=reason, message=answer.message)  # type: ignore[arg-type]  # both are results
         except RuntimeUnavailable as error:
-            return Outcome(ref=ref, result="refused", reason="SlurmAway", message=str(error))
+            return Outcome(ref=ref, result="refused", reason=SLURM_AWAY, message=str(error))
         result = "adopted" if plan.adopted else "created"
         return Outcome(ref=replace(ref, uid=plan.uid), result=result)  # type: ignore[arg-type]  # as above
 
@@ -312,7 +331,7 @@ class SlurmLauncher:
         """Write an attempt that begins where another waits: its node and its variables are known."""
         document = self.order(run, folder, spec, uid=uid)
         step = read_json(old.control / "step.json") or {}
-        hosts = hosts_of(run.path, read_json)
+        hosts = hosts_of(run.path, read_json, named_instances(document, run.path.name))
         placement = {"uid": uid, "allocation": placed[0].key, "step": placed[1]}
         write_json(placement_file(folder), placement)
         write_json(folder.control / "step.json", step)

@@ -9,10 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 __all__ = ["SlurmOptions"]
 
 _WORD = r"^[^\s,;'\"=]+$"
-_OURS = re.compile(
-    r"--(?:array|comment|cpus-per-task|dependency|error|export|gpus-per-task|job-name|mem|mem-per-cpu|mem-per-gpu|ntasks"
-    r"|output|parsable|requeue|no-requeue|signal|wait|wrap|test-only|input|open-mode)(?:=|$)"
-)
+_OURS = (
+    "array", "comment", "cpus-per-task", "dependency", "error", "export", "gpus-per-task", "job-name", "mem", "mem-per-cpu",
+    "mem-per-gpu", "ntasks", "output", "parsable", "requeue", "no-requeue", "signal", "wait", "wrap", "test-only", "input",
+    "open-mode", "clusters", "uid", "gid", "help", "usage", "version", "verbose",
+)  # fmt: skip
 _TIME = r"^(?:\d+-\d{1,2}(?::\d{2}){0,2}|\d+(?::\d{2}){0,2})$"
 
 
@@ -48,6 +49,7 @@ class SlurmOptions(BaseModel):
         for word in words:
             if not re.match(r"--[a-z][a-z-]*(?:=|$)", word) or "\n" in word:
                 raise ValueError(f"{word!r} is no option of sbatch: write it as --name=value")
-            if _OURS.match(word):
+            name = word[2:].partition("=")[0]
+            if any(each.startswith(name) for each in _OURS):  # sbatch takes abbreviations
                 raise ValueError(f"{word!r} is set by us: leave it out")
         return words

@@ -15,16 +15,23 @@ from airflow_training.control import reasons
 
 __all__ = [
     "QUEUE_COMMAND",
+    "SLURM_AWAY",
     "QueuedJob",
     "SubmitAnswer",
     "end_reason",
+    "is_near_end",
     "parse_queue",
+    "read_job_id",
     "read_refusal",
     "wait_reason",
 ]
 
-QUEUE_COMMAND = ("squeue", "--array", "--states=all", "--noheader", "--format=%i|%T|%r|%S|%e|%j|%N")
-"""Id, state, reason, start and end (epoch seconds, as `SLURM_TIME_FORMAT` asks for), name, nodes."""
+QUEUE_COMMAND = ("squeue", "--array", "--states=all", "--noheader", "--format=%i|%T|%S|%e|%N|%j|%r")
+"""Id, state, start and end (epoch seconds, as `SLURM_TIME_FORMAT` asks for), nodes, name, reason.
+
+The two that people can write are the last: a `|` in them must not hide a job, which would be taken for one that is gone.
+"""
+SLURM_AWAY = "SlurmAway"
 _OVER = frozenset({
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL",
     "OUT_OF_MEMORY", "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT",
@@ -76,10 +83,10 @@ def parse_queue(text: str) -> dict[str, QueuedJob]:
     """Id -> job, from the output of `QUEUE_COMMAND`."""
     found = {}
     for line in text.splitlines():
-        fields = line.split("|")
+        fields = line.split("|", 6)
         if len(fields) != 7:
             continue
-        job, state, reason, starts, ends, name, nodes = (each.strip() for each in fields)
+        job, state, starts, ends, nodes, name, reason = (each.strip() for each in fields)
         found[job] = QueuedJob(
             id=job,
             name=name,
@@ -137,6 +144,24 @@ def end_reason(jobs: Iterable[QueuedJob], *, asked_to_end: bool) -> tuple[str, s
     return "SlurmJobLost", f"the allocation is gone: {states}"
 
 
+_EARLY_SECONDS = 65.0
+"""Slurm sends the signal that announces the end up to a minute early."""
+
+
+def is_near_end(job: QueuedJob, *, at: float, warned: int) -> bool:
+    """Return whether its steps were told of the end of its time by then, `warned` seconds ahead of it."""
+    return job.ends_at is not None and at >= job.ends_at - warned - _EARLY_SECONDS
+
+
+def read_job_id(text: str) -> str:
+    """Return the job id from what `sbatch --parsable` prints; "" where there is none.
+
+    Sites wrap sbatch, and let it greet: the id is a line of its own, the last one.
+    """
+    found = re.findall(r"^\s*(\d+)(?:;\S*)?\s*$", text, re.M)
+    return found[-1] if found else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitAnswer:
     """What became of one `sbatch`."""
@@ -151,10 +176,21 @@ _SUBMIT: tuple[tuple[re.Pattern[str], Literal["refused", "impossible", "away"], 
         re.compile(
             r"(?i)unable to contact|socket timed out|connection refused|zero bytes were transmitted"
             r"|slurm_persist_conn|could not establish|unexpected message received|controller .*(?:down|standby)"
-            r"|protocol authentication|cannot be contacted|is disabled in configuration"
+            r"|protocol authentication|invalid authentication|munge \w+ failed|cannot be contacted|is disabled in configuration"
+            r"|communication connection|message (?:send|receive) failure|connection timed out|transport endpoint"
         ),
         "away",
-        "SlurmAway",
+        SLURM_AWAY,
+    ),
+    (  # Slurm's last line is the same for what will be allowed later
+        re.compile(r"(?:QOS|Assoc)(?:Max\w*(?:PerJob|PerNode)|MaxWall|Min)"),
+        "impossible",
+        reasons.CANNOT_BE_CREATED,
+    ),
+    (
+        re.compile(r"(?i)partition not available|partition .*not available now|PartitionDown|PartitionInactive"),
+        "refused",
+        "SlurmPartitionUnavailable",
     ),
     (
         re.compile(r"(?i)MaxSubmit|submit limit|too many (?:jobs|pending)|temporarily|MaxJobCount|resource temporar"),

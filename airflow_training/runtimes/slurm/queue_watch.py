@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from airflow_training.errors import RuntimeUnavailable
+from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.runtimes.slurm.queue_view import QUEUE_COMMAND, QueuedJob, parse_queue
 from airflow_training.runtimes.slurm.transport import SlurmCommands
 
@@ -34,6 +34,7 @@ class QueueWatch:
         """When the request began whose answer we have; steady seconds."""
         self._pause = _LONGEST_SECONDS
         self._next_at = 0.0
+        self._named_at: dict[str, float] = {}
         self.version = 0
         """Counts answers that were unlike the one before."""
         self.problem = ""
@@ -45,15 +46,26 @@ class QueueWatch:
         self._next_at = min(self._next_at, time.monotonic() + _SOON_SECONDS)
 
     def poll(self) -> None:
-        """Look where it is time. A queue that does not answer is asked again, ever more seldom."""
+        """Look where it is time. A queue that does not answer is asked again, ever more seldom.
+
+        Waits for the first answer only: who polls has files to look at, and a controller may hang for a minute.
+        """
         if time.monotonic() < self._next_at or not self._lock.acquire(blocking=False):
             return
+        if self._asked_at == float("-inf"):
+            self._poll_locked()
+        else:
+            threading.Thread(target=self._poll_locked, name="squeue", daemon=True).start()
+
+    def _poll_locked(self) -> None:
         try:
             self._look()
-        except RuntimeUnavailable as error:
+        except (RuntimeUnavailable, InputError) as error:
             if not self.problem:
                 log.warning("%s", error)
             self.problem = str(error)
+            self._pause = min(self._pause * _SLOWER, _LONGEST_SECONDS)
+            self._next_at = time.monotonic() + self._pause
         finally:
             self._lock.release()
 
@@ -67,6 +79,10 @@ class QueueWatch:
     @property
     def asked_at(self) -> float:
         return self._asked_at
+
+    def named_at(self, job: str) -> float:
+        """Return when this process first asked for a job (steady): only what Slurm says later can mean that it is gone."""
+        return self._named_at.setdefault(job, time.monotonic())
 
     def of_job(self, job: str) -> Sequence[QueuedJob]:
         """Return a job as last seen, with all components of a heterogeneous one, the leader first."""

@@ -20,11 +20,13 @@ __all__ = [
     "gang_components",
     "gang_request",
     "job_script",
+    "log_pattern",
     "single_requests",
     "submit_command",
 ]
 
 _GPU = "nvidia.com/gpu"
+_LONGEST_ARRAY = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,15 +113,22 @@ def gang_request(components: Mapping[str, tuple[AllocationComponent, int]]) -> A
 
 
 def single_requests(wanted: Mapping[str, AllocationComponent]) -> list[AllocationRequest]:
-    """Return requests for instances that need no company: an array for each kind of component."""
+    """Return requests for instances that need no company: arrays for each kind of component.
+
+    Slurm takes an array as a whole or not at all, by its `MaxArraySize` and by what a user may submit: many
+    instances are several arrays.
+    """
     kinds: dict[AllocationComponent, list[str]] = {}
     for name, component in wanted.items():
         kinds.setdefault(component, []).append(name)
     return [
         AllocationRequest(
-            components=(component,), elements=tuple(((name,),) for name in names), array=True
+            components=(component,),
+            elements=tuple(((name,),) for name in names[first : first + _LONGEST_ARRAY]),
+            array=True,
         )
         for component, names in kinds.items()
+        for first in range(0, len(names), _LONGEST_ARRAY)
     ]
 
 
@@ -161,6 +170,16 @@ def _options(options: SlurmOptions) -> list[str]:
     named = ("partition", "account", "qos", "constraint", "gres", "time", "reservation")
     words = [f"--{name}={value}" for name in named if (value := getattr(options, name))]
     return [*words, *(["--exclusive"] if options.exclusive else []), *options.extra]
+
+
+def log_pattern(folder: str) -> str:
+    """Return what `--output` is given for the logs of keepers in a folder, of any name.
+
+    `%` begins a pattern, unless a backslash is there: then nothing is one.
+    """
+    if "\\" in folder:
+        return folder.replace("\\", "\\\\") + "/job.log"
+    return folder.replace("%", "%%") + "/job-%j.log"
 
 
 def job_script(words: Sequence[str], *, folder: str, array: bool) -> str:

@@ -243,9 +243,13 @@ class SlurmRuntime:
         """Delete what was set aside; raises OSError where something of `uid` stays."""
         await asyncio.to_thread(expiry.delete_quarantined, self._root, uid)
 
-    async def living_runs(self, controller: str) -> Sequence[tuple[RunRef, str]]:
+    async def living_runs(
+        self, controller: str, *, older_than: float
+    ) -> Sequence[tuple[RunRef, str]]:
         """Return runs of a deployment that have jobs, each with these; raises RuntimeUnavailable."""
-        return await asyncio.to_thread(find_living_runs, self._root, controller, self._reader)
+        return await asyncio.to_thread(
+            find_living_runs, self._root, controller, self._reader, older_than=older_than
+        )
 
     # inside, in threads -----------------------------------------------------------------------------
     def _check(

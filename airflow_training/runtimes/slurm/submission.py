@@ -21,6 +21,9 @@ from airflow_training.runtimes.slurm.transport import SlurmCommands
 __all__ = ["find_refusals"]
 
 
+_PERHAPS_LATER = "node configuration is not available"
+
+
 def find_refusals(
     commands: SlurmCommands, job: ResolvedJob, firsts: Sequence[InstanceSpec]
 ) -> Sequence[Problem]:
@@ -49,7 +52,8 @@ def find_refusals(
             deadline_seconds=job.active_deadline_seconds,
         )
         done = commands.run([words[0], "--test-only", *words[1:]], given="#!/bin/sh\n")
-        if done.code == 0:
+        # said of nodes that are down or drained too, for which `sbatch` lets a job wait
+        if done.code == 0 or _PERHAPS_LATER in done.errors:
             continue
         answer = read_refusal(done.errors)
         if answer.kind == "away":

@@ -14,6 +14,8 @@ from airflow_training.errors import InputError, RuntimeUnavailable
 __all__ = ["CommandResult", "LocalCommands", "SlurmCommands"]
 
 _SECONDS = 60.0
+_KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
+"""How the cluster is found, and who we are where it takes tokens. All else are options of people's own commands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,5 +77,6 @@ def _without_job() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if name == "SLURM_CONF" or not name.startswith(("SLURM_", "SBATCH_", "SQUEUE_"))
+        if name in _KEPT
+        or not name.startswith(("SLURM_", "SBATCH_", "SQUEUE_", "SCANCEL_", "SCONTROL_"))
     }

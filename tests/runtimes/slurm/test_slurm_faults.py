@@ -208,6 +208,10 @@ async def test_the_end_of_the_time_limit_is_announced_by_a_signal(lab, tmp_path)
         failed = await seen.state("sleeper", 0, "failed")
         assert failed.reason == "SlurmTimeLimit"
         assert b"saves" in await harness.runtime.tail_log(harness.ref("sleeper"), limit=100)
+        # what is left of the time is no use to the next attempt, and no signal would announce its end
+        again = await harness.runtime.create([harness.spec("sleeper", attempt=1)])
+        assert again[0].result == "created"
+        assert len(job_ids(tmp_path, harness)) == 2
 
 
 async def test_a_preempted_job_is_told_as_such(lab, tmp_path):

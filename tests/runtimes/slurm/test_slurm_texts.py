@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
+from airflow_training.agent.files import read_json, write_json
 from airflow_training.builtin_runtimes import load_adapter
 from airflow_training.runtimes.slurm.allocation_program import (
     counts_of,
     host_name,
+    hosts_of,
     named_instances,
     place_order,
 )
@@ -18,6 +22,7 @@ from airflow_training.runtimes.slurm.queue_view import (
     QueuedJob,
     end_reason,
     parse_queue,
+    read_job_id,
     read_refusal,
     wait_reason,
 )
@@ -26,18 +31,19 @@ from airflow_training.runtimes.slurm.requests import (
     AllocationComponent,
     gang_request,
     job_script,
+    log_pattern,
     single_requests,
     submit_command,
 )
 
 QUEUE = """\
-5|CANCELLED|PartitionConfig|1795718798|1795718798|wrap|
-10_0|RUNNING|None|1795718799|1827254799|arr|n1
-10_1|COMPLETING|None|1795718799|1795718807|arr|n1
-11+0|RUNNING|None|1795718799|1795718803|h1|n1
-11+1|NODE_FAIL|None|1795718799|1795718803|h1|n3
-14|PENDING|Resources|1827254799|N/A|big|
-15|FAILED|NonZeroExitCode|1795718799|1795718800|fail|n3
+5|CANCELLED|1795718798|1795718798||wrap|PartitionConfig
+10_0|RUNNING|1795718799|1827254799|n1|arr|None
+10_1|COMPLETING|1795718799|1795718807|n1|arr|None
+11+0|RUNNING|1795718799|1795718803|n1|h1|None
+11+1|NODE_FAIL|1795718799|1795718803|n3|h1|None
+14|PENDING|1827254799|N/A||big|Resources
+15|FAILED|1795718799|1795718800|n3|fail|NonZeroExitCode
 """
 """As Slurm 22.05 prints it."""
 NODES = """\
@@ -62,6 +68,10 @@ def test_the_queue_is_read_with_elements_and_components():
     assert [each.id for each in jobs_of(jobs, "10_1")] == ["10_1"]
     assert jobs_of(jobs, "1") == []
     assert {each.id for each in jobs.values() if each.over} == {"5", "11+1", "15"}
+    odd = parse_queue(
+        "7|RUNNING|N/A|N/A|n1|a|b|None\n8|PENDING|N/A|N/A||x|held | by an administrator\n"
+    )
+    assert {each.id: each.state for each in odd.values()} == {"7": "RUNNING", "8": "PENDING"}
     assert parse_queue("slurm_load_jobs error: Unable to contact slurm controller") == {}
 
 
@@ -117,12 +127,31 @@ def test_what_nobody_knows_of_is_lost():
         ("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", "away", "SlurmAway"),
         ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", "away", "SlurmAway"),
         ("sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed", "refused", "SlurmSubmitLimit"),
+        ("sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "refused", "SlurmSubmitLimit"),
+        ("sbatch: error: QOSMaxWallDurationPerJobLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "impossible", "CannotBeCreated"),
+        ("sbatch: error: Batch job submission failed: Required partition not available (inactive or drain)", "refused", "SlurmPartitionUnavailable"),
+        ("sbatch: error: Batch job submission failed: Communication connection failure", "away", "SlurmAway"),
+        ("sbatch: error: Munge encode failed: Failed to access /run/munge/munge.socket.2", "away", "SlurmAway"),
     ],
 )  # fmt: skip
 def test_a_refusal_of_sbatch_is_final_or_not(text, kind, reason):
     answer = read_refusal(text)
     assert (answer.kind, answer.reason) == (kind, reason)
     assert "sbatch: error" not in answer.message
+
+
+@pytest.mark.parametrize(
+    ("text", "job"),
+    [
+        ("12\n", "12"),
+        ("12;cluster\n", "12"),
+        ("Welcome to 1 of our 3 clusters\n 12\n", "12"),
+        ("Usage: sbatch [OPTIONS...]\n", ""),
+        ("", ""),
+    ],
+)
+def test_what_sbatch_prints_has_the_job_id_on_a_line_of_its_own(text, job):
+    assert read_job_id(text) == job
 
 
 def test_nodes_that_take_jobs_are_told_with_what_is_free():
@@ -186,6 +215,34 @@ def test_names_become_nodes_once_they_are_known():
     assert order["command"] == ["x", f"--at={name}:5"]
 
 
+def _began(run: Path, allocation: str, members: dict[str, str], *, at: float) -> None:
+    (run / "allocations" / allocation).mkdir(parents=True)
+    document = {"at": at, "members": {name: {"address": node} for name, node in members.items()}}
+    write_json(run / "allocations" / allocation / "started.json", document)
+
+
+def _attempt(run: Path, name: str, uid: str, allocation: str, *, placed: str = "") -> None:
+    control = run / name / "current" / ".agent"
+    control.mkdir(parents=True, exist_ok=True)
+    write_json(control / "spec.json", {"uid": uid})
+    write_json(control / "placement.json", {"uid": placed or uid, "allocation": allocation})
+
+
+def test_the_node_of_an_instance_is_that_of_its_newest_attempt(tmp_path):
+    _began(tmp_path, "1/0", {"a-0": "n1", "b-0": "n2", "c-0": "n3"}, at=900.0)
+    _attempt(tmp_path, "a-0", "x", "1/0")
+    _attempt(tmp_path, "b-0", "y", "1/0")
+    named = ["a-0", "b-0", "c-0", "d-0"]
+    assert hosts_of(tmp_path, read_json, named) == {"a-0": "n1", "b-0": "n2", "c-0": "n3"}
+    # a new attempt waits in the queue, another is not placed yet: where their older ones were says nothing
+    _attempt(tmp_path, "a-0", "z", "2/0")
+    _attempt(tmp_path, "b-0", "w", "1/0", placed="y")
+    assert hosts_of(tmp_path, read_json, named) == {"c-0": "n3"}
+    # on a node whose clock is behind
+    _began(tmp_path, "2/0", {"a-0": "n9", "c-0": "n8"}, at=100.0)
+    assert hosts_of(tmp_path, read_json, named) == {"a-0": "n9", "c-0": "n8"}
+
+
 def test_what_roles_ask_for_becomes_components():
     small = AllocationComponent.of_resources({"cpu": "500m", "memory": "1Gi"})
     large = AllocationComponent.of_resources({"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "2"})
@@ -224,6 +281,25 @@ def test_instances_without_company_are_elements_of_an_array():
     assert script == "#!/bin/sh\nexec py 'a b' '/x y'/$SLURM_ARRAY_TASK_ID\n"
 
 
+def test_many_instances_are_several_arrays():
+    names = [f"a-{index}" for index in range(230)]
+    found = single_requests(dict.fromkeys(names, AllocationComponent()))
+    assert [len(each.elements) for each in found] == [100, 100, 30]
+    assert [name for each in found for ((name,),) in each.elements] == names
+
+
+@pytest.mark.parametrize(
+    ("folder", "pattern"),
+    [
+        ("/a b/'c'", "/a b/'c'/job-%j.log"),
+        ("/100%u", "/100%%u/job-%j.log"),
+        ("/back\\slash%u", "/back\\\\slash%u/job.log"),
+    ],
+)
+def test_folders_of_any_name_are_said_as_sbatch_reads_them(folder, pattern):
+    assert log_pattern(folder) == pattern
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -234,6 +310,9 @@ def test_instances_without_company_are_elements_of_an_array():
         {"extra": ["-n4"]},
         {"extra": ["--wrap=rm"]},
         {"extra": ["--job-name=x"]},
+        {"extra": ["--requ"]},
+        {"extra": ["--clusters=other"]},
+        {"extra": ["--help"]},
         {"python": "python3"},
         {"nodes": 3},
     ],

@@ -96,8 +96,8 @@ def _run(order: Path, place: Path, *, world: int) -> None:
                         stderr=subprocess.STDOUT,
                     )
                 )
-        while any(each.poll() is None for each in processes):
-            if any(each.returncode for each in processes):
+        while None in (codes := [each.poll() for each in processes]):
+            if any(codes):
                 break
             time.sleep(_LOOK_SECONDS)
     finally:

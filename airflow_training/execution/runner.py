@@ -179,9 +179,10 @@ def _write_output(training: DistributedTraining, aliases: Mapping[str, str]) -> 
     import torch
 
     folder = os.environ.get("TRAINING_OUTPUT_DIR")
-    weights = training.gather()  # every rank takes part, whoever writes
+    # every rank takes part, whoever writes; a split module may fit no device whole
+    weights = training.gather(device="cpu")
     if folder and _is_first_of_instance():
-        state = {name: weights[first].cpu() for name, first in aliases.items()}
+        state = {name: weights[first] for name, first in aliases.items()}
         path = Path(folder) / _OUTPUT
         partial = path.with_name(f".{_OUTPUT}.partial")
         try:

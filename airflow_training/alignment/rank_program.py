@@ -30,9 +30,11 @@ __all__ = ["main"]
 
 def main() -> None:
     """Train the first steps and write down what was computed; end with 2 where that cannot be."""
+    order = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     if sys.platform == "linux":
         die_with_parent()
-    order = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+        if os.getppid() != order["parent"]:
+            raise SystemExit(1)  # it ended while torch was imported
     folder = Path(order["folder"])
     try:
         record_steps(order, folder)

@@ -63,7 +63,12 @@ def align(
         place = Path(folder or scratch).resolve()
         place.mkdir(parents=True, exist_ok=True)
         order = place / "order.json"
-        document = {"engine": dict(engine), "strategy": dict(strategy), "steps": steps}
+        document = {
+            "engine": dict(engine),
+            "strategy": dict(strategy),
+            "steps": steps,
+            "parent": os.getpid(),
+        }
         order.write_text(json.dumps({**document, "folder": str(place)}))
         (place / "meeting").unlink(missing_ok=True)
         for world in (1, plan.devices):

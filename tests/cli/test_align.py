@@ -68,33 +68,3 @@ def test_a_function_that_is_missing_is_named(command, home):
     done = command("align", "train:example", "--split", "dp=2", "--loss", "los", *SIZES)
     assert done.code == 2
     assert "train has no function 'los'" in done.stderr
-
-
-DYING = """
-import os, signal, time
-
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-class Dying(torch.optim.SGD):
-    def step(self):
-        if os.environ["WORLD_SIZE"] == "2":
-            if os.environ["RANK"] == "1":
-                raise RuntimeError("planted")
-            time.sleep(3600)  # as one that waits for what never comes
-        return super().step()
-
-def dying(parameters):
-    return Dying(parameters, lr=0.1)
-"""
-
-
-def test_a_rank_that_fails_ends_those_that_wait_for_it(command, home):
-    shutil.copy(plain_training.__file__, "train.py")
-    with Path("train.py").open("a") as file:
-        file.write(DYING)
-    sizes = ("--split", "dp=2", "--optimizer", "dying", *SIZES)
-    failed = command("align", "train:example", *sizes)
-    assert failed.code == 1
-    assert "rank 1 ended with 1" in failed.stderr
-    assert "RuntimeError: planted" in failed.stderr
-    assert failed.stdout == ""

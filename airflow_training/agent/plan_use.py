@@ -30,6 +30,12 @@ _MENTION = re.compile(
 )
 _MOST_FILES = 300
 _MOST_BYTES = 8 << 20
+_MOST_ENTRIES = 20_000
+"""Of folders: data beside a script may be millions of files, on a slow disk."""
+_SUFFIXES = (".py", ".sh", ".bash", ".yaml", ".yml", ".toml", ".cfg", ".ini")
+"""Configuration files may take variables too, as `${oc.env:TP_SIZE}` does."""
+_WORDS_FROM = 8
+"""A value of so many characters is none by chance: `$(MEGATRON_ARGS)` comes to a pod's agent as its value."""
 _PASSED_OVER = frozenset({"site-packages", "node_modules", "__pycache__"})
 _MOST_SCRIPTS = 3
 """From a shell script to the next."""
@@ -49,6 +55,7 @@ class PlanUse:
         self._command = list(command)
         self._folder = working_dir or os.getcwd()  # noqa: PTH109  # as the command means it
         self._has_plan = bool(environment.get("PLAN_FILE"))
+        self._values = {name: environment.get(name, "") for name in NAMES}
         self._mark = progress.with_name(MARK)
         self._mentions: list[str] | None = None
         self._files = 0
@@ -72,27 +79,45 @@ class PlanUse:
         }
 
     def _look(self) -> list[str] | None:
-        text = "\n".join(self._command).encode(errors="replace")
-        found = {match.decode() for match in _MENTION.findall(text)}
+        command = " ".join(self._command)
+        found = {match.decode() for match in _MENTION.findall(command.encode(errors="replace"))}
+        found |= {
+            name
+            for name, value in self._values.items()
+            if len(value) >= _WORDS_FROM and value in command
+        }
         scripts = list(_scripts(self._command, self._folder))
-        seen = {file for script in scripts for file in _sources(script)}
+        seen: set[str] = set(scripts)
+        python = [script for script in scripts if script.endswith(".py")]
+        # a script imports from its own folder; with -m, PYTHONPATH or an installation, from the working folder
+        folders = {os.path.dirname(script) for script in python}  # noqa: PTH120
+        for folder in folders | {self._folder} if python else ():
+            files = _sources(folder)
+            if files is None:
+                return sorted(found) or None
+            seen.update(files)
         if len(seen) > _MOST_FILES:
-            return None
-        left, is_python = _MOST_BYTES, False
+            return sorted(found) or None
+        left = _MOST_BYTES
         for file in sorted(seen):
-            try:
-                with open(file, "rb") as opened:  # noqa: PTH123  # pathlib costs as much
-                    content = opened.read(left + 1)
-            except OSError:
-                return None
+            content = _read(file, left)
+            if content is None:
+                return sorted(found) or None
             left -= len(content)
-            if left < 0:
-                return None
-            is_python |= file.endswith(".py")
             found.update(match.decode() for match in _MENTION.findall(content))
         self._files = len(seen)
         # a program that is no Python here may do anything with its variables
-        return sorted(found) if found or is_python else None
+        return sorted(found) if found or python else None
+
+
+def _read(file: str, most: int) -> bytes | None:
+    """Read a file; None: it cannot be read, or is longer."""
+    try:
+        with open(file, "rb") as opened:  # noqa: PTH123  # pathlib costs as much
+            content = opened.read(most + 1)
+    except OSError:
+        return None
+    return content if len(content) <= most else None
 
 
 def _scripts(words: Sequence[str], folder: str, depth: int = 0) -> Iterator[str]:
@@ -110,11 +135,9 @@ def _scripts(words: Sequence[str], folder: str, depth: int = 0) -> Iterator[str]
             yield path
         elif token.endswith((".sh", ".bash")) and depth < _MOST_SCRIPTS:
             yield path
-            try:
-                text = Path(path).read_text(encoding="utf-8", errors="replace")
-            except OSError:
-                continue
-            yield from _scripts([text], folder, depth + 1)
+            content = _read(path, _MOST_BYTES)
+            if content is not None:
+                yield from _scripts([content.decode(errors="replace")], folder, depth + 1)
 
 
 def _module(name: str, folder: str) -> Iterator[str]:
@@ -124,23 +147,25 @@ def _module(name: str, folder: str) -> Iterator[str]:
             yield str(file)
 
 
-def _sources(script: str) -> Iterator[str]:
-    """Yield a script, and the Python below its folder, which it may import."""
-    yield script
-    if not script.endswith(".py"):
-        return
-    count = 0
-    for folder, folders, files in os.walk(os.path.dirname(script)):  # noqa: PTH120
-        folders[:] = [
-            each
-            for each in folders
-            if not each.startswith(".")
-            and each not in _PASSED_OVER
-            and not os.path.exists(os.path.join(folder, each, "pyvenv.cfg"))  # noqa: PTH110, PTH118
-        ]
-        for each in files:
-            if each.endswith(".py"):
-                count += 1
-                yield os.path.join(folder, each)  # noqa: PTH118
-        if count > _MOST_FILES:
-            return
+def _sources(top: str) -> set[str] | None:
+    """List the texts of a project below a folder; None: there are too many, or too much beside them."""
+    found: set[str] = set()
+    left, entries = [top], 0
+    while left:
+        folder = left.pop()
+        try:
+            with os.scandir(folder) as listed:
+                for entry in listed:
+                    entries += 1
+                    if entries > _MOST_ENTRIES or len(found) > _MOST_FILES:
+                        return None
+                    if entry.name.startswith(".") or entry.name in _PASSED_OVER:
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        if not os.path.exists(os.path.join(entry.path, "pyvenv.cfg")):  # noqa: PTH110, PTH118
+                            left.append(entry.path)
+                    elif entry.name.endswith(_SUFFIXES) and entry.is_file():
+                        found.add(entry.path)
+        except OSError:
+            continue  # what the agent may not list, the command may not import
+    return found

@@ -5,13 +5,15 @@ The first tensor that differs by more than rounding names the operator: all that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.alignment.records import TensorRecord, read_step
 from airflow_training.alignment.tolerance import UNIT_ROUNDOFF, tolerance
+from airflow_training.errors import TrainingError
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +34,10 @@ _FLOOR = 1e-2
 """A gradient is measured by its own norm, but by no less than this part of the largest one: below is rounding of the others."""
 _ROUNDING = 1e4
 """Gradients below so many units of the largest one are rounding alone: adaptive optimizers make steps of it that nothing can compare."""
+_MOST_ROUNDING = 0.05
+"""Of the largest gradient, in whatever precision: else nothing would be compared in bf16."""
+_ALWAYS_COMPARED = ("gradient", "loss", "parameter")
+Key = tuple[str, str, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +93,18 @@ def compare_runs(
     """Compare all steps of all ranks; `replicas`: of each rank, which one it is part of."""
     kinds: dict[str, KindSummary] = {}
     first: Divergence | None = None
+    noise: list[dict[str, torch.Tensor]] = [{} for _ in replicas]
     for step in range(steps):
         expected = {each.key: each for each in read_step(serial, rank=0, step=step)}
+        rows = _rows(split, expected, replicas, step=step)
+        recorded: set[Key] = set()
         for rank, replica in enumerate(replicas):
             found = list(read_step(split, rank=rank, step=step))
-            for name, difference, divergence in _compare(
-                found, expected, plan=plan, step=step, rank=rank, replica=replica
-            ):
+            recorded |= {each.key for each in found}
+            place = _Place(
+                plan=plan, step=step, rank=rank, replica=replica, rows=rows, noise=noise[rank]
+            )
+            for name, difference, divergence in _compare(found, expected, place):
                 kinds[name] = _added(
                     kinds.get(name) or KindSummary(kind=name), difference, divergence
                 )
@@ -103,6 +114,20 @@ def compare_runs(
                     < (first.step, first.order, first.rank)
                 ):
                     first = divergence
+        for each in expected.values():
+            if each.key in recorded or (plan.pp > 1 and each.kind.startswith("output")):
+                continue  # of pipeline stages no operators are recorded
+            absent = _absent(each, step)
+            kinds[each.kind] = _added(
+                kinds.get(each.kind) or KindSummary(kind=each.kind), math.inf, absent
+            )
+            if first is None or absent.step < first.step:
+                first = absent
+    for kind in _ALWAYS_COMPARED:
+        if kinds.get(kind, KindSummary(kind=kind)).compared == 0:
+            raise TrainingError(
+                f"no {kind} could be compared: nothing says that the runs are equal"
+            )
     return AlignmentReport(
         equal=first is None,
         steps=steps,
@@ -124,26 +149,90 @@ def _added(summary: KindSummary, difference: float | None, diverged: Any) -> Kin
         summary,
         compared=summary.compared + 1,
         diverged=summary.diverged + (diverged is not None),
-        largest=max(summary.largest, difference),
+        largest=difference
+        if math.isnan(difference) or difference > summary.largest
+        else summary.largest,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Whose records of which step are compared."""
+
+    plan: ExecutionPlan
+    step: int
+    rank: int
+    replica: int
+    rows: Mapping[Key, Mapping[int, tuple[int, int, int]]]
+    """Of outputs that replicas have parts of, for each one: dimension, first row and rows of the serial tensor."""
+    noise: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Which numbers of a parameter had gradients of rounding alone, in this step or one before."""
+
+
+def _rows(
+    split: Path, expected: Mapping[Key, TensorRecord], replicas: Sequence[int], *, step: int
+) -> dict[Key, dict[int, tuple[int, int, int]]]:
+    """Find which rows of each output the replicas have: along the one dimension in which theirs add up to the serial ones.
+
+    Replicas may have unlike numbers of rows, as of what a router gives an expert.
+    """
+    shapes: dict[Key, dict[int, tuple[int, ...]]] = {}
+    for rank, replica in enumerate(replicas):
+        for each in read_step(split, rank=rank, step=step):
+            if each.kind.startswith("output"):
+                shapes.setdefault(each.key, {})[replica] = tuple(each.value.shape)
+    found: dict[Key, dict[int, tuple[int, int, int]]] = {}
+    for key, parts in shapes.items():
+        if key not in expected or len(parts) < 2:
+            continue
+        whole = tuple(expected[key].value.shape)
+        dimension = _split_dimension(whole, list(parts.values()))
+        if dimension is not None:
+            begin = 0
+            found[key] = {}
+            for replica in sorted(parts):
+                size = parts[replica][dimension]
+                found[key][replica] = (dimension, begin, size)
+                begin += size
+    return found
+
+
+def _split_dimension(whole: tuple[int, ...], parts: Sequence[tuple[int, ...]]) -> int | None:
+    if any(len(part) != len(whole) for part in parts):
+        return None
+    for dimension, size in enumerate(whole):
+        around = (whole[:dimension], whole[dimension + 1 :])
+        if sum(part[dimension] for part in parts) == size and all(
+            (part[:dimension], part[dimension + 1 :]) == around for part in parts
+        ):
+            return dimension
+    return None
+
+
+def _absent(each: TensorRecord, step: int) -> Divergence:
+    return Divergence(
+        step=step,
+        rank=0,
+        kind=each.kind,
+        operator=each.name,
+        order=each.order,
+        micro_batch=each.micro_batch,
+        difference=math.inf,
+        allowed=0.0,
+        place=each.module,
+        origin="no rank computed it, and the serial program did",
     )
 
 
 def _compare(
-    found: Sequence[TensorRecord],
-    expected: Mapping[tuple[str, str, int, int], TensorRecord],
-    *,
-    plan: ExecutionPlan,
-    step: int,
-    rank: int,
-    replica: int,
+    found: Sequence[TensorRecord], expected: Mapping[Key, TensorRecord], place: _Place
 ) -> Iterator[tuple[str, float | None, Divergence | None]]:
     """Yield for each record its kind, its difference where it can be compared, and the divergence where it is one."""
-    gradients = {
-        each.name: float(each.value.double().norm())
-        for each in expected.values()
-        if each.kind == "gradient"
-    }
+    plan, step, rank = place.plan, place.step, place.rank
+    serial = {each.name: each.value for each in expected.values() if each.kind == "gradient"}
+    gradients = {name: float(value.double().norm()) for name, value in serial.items()}
     largest = max(gradients.values(), default=0.0)
+    _note_noise(place, serial, [each for each in found if each.kind == "gradient"])
     sums: list[int] = []
     previous: TensorRecord | None = None
     for each in found:
@@ -157,12 +246,23 @@ def _compare(
                 _divergence(each, previous, step, rank, float("inf"), allowed, ()),
             )
             continue
-        reference = _part(each, other, plan=plan, replica=replica)
+        reference = _part(each, other, place)
         if reference is None or _is_rounding(each, gradients, largest, plan.precision):
             yield each.kind, None, None
             continue
+        value = each.value
+        noise = place.noise.get(each.name.partition(":")[0])
+        if (
+            each.kind in ("parameter", "optimizer")
+            and noise is not None
+            and noise.shape == value.shape
+        ):
+            if bool(noise.all()):
+                yield each.kind, None, None
+                continue
+            value = value.where(~noise, reference.to(value.dtype))
         floor = _FLOOR * largest if each.kind == "gradient" else 0.0
-        difference, worst = _difference(each.value, reference, floor=floor)
+        difference, worst = _difference(value, reference, floor=floor)
         divergence = None
         if not difference <= allowed:
             divergence = _divergence(each, previous, step, rank, difference, allowed, worst)
@@ -170,19 +270,37 @@ def _compare(
         previous = each
 
 
-def _part(
-    each: TensorRecord, other: TensorRecord, *, plan: ExecutionPlan, replica: int
-) -> torch.Tensor | None:
+def _note_noise(
+    place: _Place, serial: Mapping[str, torch.Tensor], found: Sequence[TensorRecord]
+) -> None:
+    """Remember which single numbers have gradients of rounding alone: a bias of queries, keys and values has a third of them."""
+    peaks = [float(value.abs().max()) for value in serial.values() if value.numel()]
+    limit = _rounding(place.plan.precision) * max(peaks, default=0.0)
+    for each in found:
+        expected = serial.get(each.name)
+        if expected is None or expected.shape != each.value.shape:
+            continue
+        size = each.value.abs().maximum(expected.abs())
+        noise = (size > 0) & (size < limit)
+        before = place.noise.get(each.name)
+        place.noise[each.name] = noise if before is None else noise | before
+
+
+def _rounding(precision: str) -> float:
+    return min(_MOST_ROUNDING, _ROUNDING * UNIT_ROUNDOFF[precision])
+
+
+def _part(each: TensorRecord, other: TensorRecord, place: _Place) -> torch.Tensor | None:
     """Return what of the serial tensor this rank should have; None where it has only a part of a sum."""
-    whole = other.value
+    plan, whole = place.plan, other.value
     if each.kind not in ("output", "output gradient") or plan.dp == 1:
         return whole
     scale = (
         plan.dp if each.kind == "output gradient" else 1
     )  # its loss is the mean over fewer samples
-    if whole.dim() and each.value.dim() and len(whole) == plan.dp * len(each.value):
-        size = len(each.value)
-        return whole[replica * size : (replica + 1) * size] * scale
+    rows = place.rows.get(each.key)
+    if rows is not None:
+        return whole.narrow(*rows[place.replica]) * scale
     return None if each.kind == "output gradient" else whole
 
 
@@ -192,7 +310,7 @@ def _is_rounding(
     if each.kind not in ("parameter", "optimizer"):
         return False
     norm = gradients.get(each.name.partition(":")[0])
-    return norm is not None and norm < _ROUNDING * UNIT_ROUNDOFF[precision] * largest
+    return norm is not None and norm < _rounding(precision) * largest
 
 
 def _difference(
@@ -202,14 +320,19 @@ def _difference(
 
     if value.shape != reference.shape:
         return float("inf"), ()
+    if value.is_complex() or reference.is_complex():
+        if value.is_complex() != reference.is_complex():
+            return float("inf"), ()
+        value, reference = torch.view_as_real(value), torch.view_as_real(reference)
     one, other = value.double(), reference.double()
-    apart = (one - other).abs()
-    norm = max(float(other.norm()), floor)
+    # an infinity equals itself, as of a mask; what is not a number equals nothing
+    apart = (one - other).abs().where(one != other, 0.0)
+    norm = max(float(other.where(other.isfinite(), 0.0).norm()), floor)
     total = float(apart.norm())
     if not total:
         return 0.0, ()
     worst = torch.unravel_index(apart.argmax(), apart.shape) if apart.dim() else ()
-    return total / norm if norm else float("inf"), tuple(int(place) for place in worst)
+    return total / norm if norm else float("inf"), tuple(int(index) for index in worst)
 
 
 def _divergence(
@@ -256,10 +379,14 @@ def _origin(each: TensorRecord, previous: TensorRecord | None) -> str:
 
 
 def report_document(report: AlignmentReport) -> dict[str, Any]:
-    """Return a report as JSON has it."""
+    """Return a report as JSON has it: null for what is infinite or not a number."""
 
     def plain(value: Any) -> dict[str, Any]:
-        return {name: getattr(value, name) for name in type(value).__slots__}
+        found = {name: getattr(value, name) for name in type(value).__slots__}
+        return {
+            name: None if isinstance(each, float) and not math.isfinite(each) else each
+            for name, each in found.items()
+        }
 
     return {
         **plain(report),

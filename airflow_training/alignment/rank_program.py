@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from airflow_training.agent.proc import die_with_parent
 from airflow_training.alignment.comparing import serial_plan
 from airflow_training.alignment.recording import TrainingRecorder
 from airflow_training.errors import InputError
@@ -30,6 +31,10 @@ __all__ = ["main"]
 def main() -> None:
     """Train the first steps and write down what was computed; end with 2 where that cannot be."""
     order = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    if sys.platform == "linux":
+        die_with_parent()
+        if os.getppid() != order["parent"]:
+            raise SystemExit(1)  # it ended while torch was imported
     folder = Path(order["folder"])
     try:
         record_steps(order, folder)
@@ -65,6 +70,7 @@ def record_steps(order: dict[str, object], folder: Path) -> None:
 
     def batch(step: int) -> object:
         first = step * plan.global_batch
+        seed_generators(engine.seed + step)  # samples may be drawn as they are read
         return default_collate(
             [samples[number % len(samples)] for number in range(first, first + plan.global_batch)]
         )

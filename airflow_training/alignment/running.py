@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ __all__ = ["align"]
 
 _PROGRAM = "airflow_training.alignment.rank_program"
 _LOOK_SECONDS = 0.05
+_LOST_PEER = re.compile(r"Connection (?:closed|reset) by peer|Connection refused|Broken pipe")
 _REFUSED = 2
 """Exit code of a rank that refuses plan or module."""
 
@@ -61,7 +63,12 @@ def align(
         place = Path(folder or scratch).resolve()
         place.mkdir(parents=True, exist_ok=True)
         order = place / "order.json"
-        document = {"engine": dict(engine), "strategy": dict(strategy), "steps": steps}
+        document = {
+            "engine": dict(engine),
+            "strategy": dict(strategy),
+            "steps": steps,
+            "parent": os.getpid(),
+        }
         order.write_text(json.dumps({**document, "folder": str(place)}))
         (place / "meeting").unlink(missing_ok=True)
         for world in (1, plan.devices):
@@ -83,6 +90,7 @@ def _run(order: Path, place: Path, *, world: int) -> None:
         for rank, log in enumerate(logs):
             environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world)}
             environment["OMP_NUM_THREADS"] = "1"
+            environment["CUDA_VISIBLE_DEVICES"] = ""  # modules go to a device where there is one
             environment.pop("PLAN_FILE", None)
             with log.open("wb") as output:
                 processes.append(
@@ -93,14 +101,14 @@ def _run(order: Path, place: Path, *, world: int) -> None:
                         stderr=subprocess.STDOUT,
                     )
                 )
-        while any(each.poll() is None for each in processes):
-            if any(each.returncode for each in processes):
+        while None in (codes := [each.poll() for each in processes]):
+            if any(codes):
                 break
             time.sleep(_LOOK_SECONDS)
     finally:
         for each in processes:
             if each.poll() is None:
-                each.terminate()
+                each.kill()  # it has nothing to save, and may wait for one that is gone
         for each in processes:
             each.wait()
     _raise_failure(place, processes, logs, world=world)
@@ -113,10 +121,14 @@ def _raise_failure(
         refused = place / f"refused-{world}-{rank}.json"
         if process.returncode == _REFUSED and refused.exists():
             raise InputError(problems=[Problem(**each) for each in json.loads(refused.read_text())])
-    failed = [rank for rank, each in enumerate(processes) if (each.returncode or 0) > 0]
-    failed += [rank for rank, each in enumerate(processes) if (each.returncode or 0) < 0]
+    said_by = [log.read_text(errors="replace") for log in logs]
+    failed = [
+        *(rank for rank, each in enumerate(processes) if (each.returncode or 0) > 0),
+        *(rank for rank, each in enumerate(processes) if (each.returncode or 0) < 0),
+    ]
+    failed.sort(key=lambda rank: bool(_LOST_PEER.search(said_by[rank])))  # the others' end is why
     if failed:
-        said = logs[failed[0]].read_text(errors="replace").strip().splitlines()[-15:]
+        said = said_by[failed[0]].strip().splitlines()[-15:]
         name = "the serial program" if world == 1 else f"rank {failed[0]}"
         code = processes[failed[0]].returncode
         raise TrainingError(f"{name} ended with {code}:\n" + "\n".join(said))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,6 +50,8 @@ def align(
     if output not in ("table", "json"):
         raise fail("--output", "is neither", value=output, allowed=("table", "json"))
     engine = {"model": model, "loss": loss, "optimizer": optimizer, "data": data, "seed": seed}
+    # so that processes and tensors are removed by those who made them
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     report = compare(engine, strategy, steps=steps)
     if output == "json":
         print_json(report_document(report))

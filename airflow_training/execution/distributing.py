@@ -182,6 +182,13 @@ def _make_optimizer(make: Callable[..., Any], parameters: list[Any]) -> Any:
     import torch
 
     made = make(parameters)
+    if not isinstance(made, torch.optim.Optimizer):
+        raise InputError.of(
+            code="NoOptimizer",
+            field="optimizer",
+            message=f"returns {type(made).__name__}, and not one torch.optim.Optimizer",
+            hint="one optimizer may have several groups of parameters",
+        )
     given = {id(each) for each in parameters}
     foreign = sum(id(each) not in given for group in made.param_groups for each in group["params"])
     if foreign:

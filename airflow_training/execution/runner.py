@@ -36,6 +36,8 @@ __all__ = ["main", "train_by_plan"]
 _REPORT_SECONDS = 0.2
 """Between two lines of progress: more would tell nobody more."""
 _OUTPUT = "model.pt"
+_RANK_SEEDS = 1_000_003
+"""Between the seeds of two ranks whose modules draw numbers of their own: more than most trainings have steps."""
 
 
 def main() -> None:
@@ -81,10 +83,9 @@ def train_by_plan(engine: EngineSettings, plan: ExecutionPlan) -> DistributedTra
             plan=plan,
             randomness=engine.randomness,
         )
-        seed_generators(engine.seed)  # what was drawn to look at the module depends on the split
         done = training.restore()
     total = engine.steps or (engine.epochs or 1) * len(order)
-    _train(training, samples, order, plan=plan, total=total)
+    _train(training, samples, order, engine=engine, plan=plan, total=total)
     if training.steps == done:
         report(step=done, total_steps=total)
     training.close()
@@ -97,12 +98,18 @@ def _train(
     samples: Any,
     order: ResumableSampler,
     *,
+    engine: EngineSettings,
     plan: ExecutionPlan,
     total: int,
 ) -> None:
     begun_at, said_at, said = training.steps, time.monotonic(), training.steps
     for chosen in _batches(order, done=training.steps, total=total):
-        loss = training.step(_batch(samples, chosen))
+        # samples may be drawn as they are read: the same on every rank, and after a restart
+        seed_generators(engine.seed + 1 + training.steps)
+        batch = _batch(samples, chosen)
+        if engine.randomness == "independent":
+            seed_generators(engine.seed + 1 + training.steps + _RANK_SEEDS * (1 + _rank()))
+        loss = training.step(batch)
         now = time.monotonic()
         if not _is_first_of_instance() or (
             now - said_at < _REPORT_SECONDS and training.steps not in (begun_at + 1, total)
@@ -110,7 +117,7 @@ def _train(
             continue
         rate = (training.steps - said) * plan.global_batch / max(now - said_at, 1e-9)
         metrics = {"loss": float(loss), "samples_per_second": rate, **_memory()}
-        first = int(os.environ.get("RANK", "0")) == 0
+        first = _rank() == 0
         report(
             step=training.steps,
             total_steps=total,
@@ -141,6 +148,10 @@ def _batch(samples: Any, numbers: Sequence[int]) -> Any:
     return default_collate([samples[number] for number in numbers])
 
 
+def _rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
 def _is_first_of_instance() -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
@@ -168,10 +179,17 @@ def _write_output(training: DistributedTraining, aliases: Mapping[str, str]) -> 
     import torch
 
     folder = os.environ.get("TRAINING_OUTPUT_DIR")
-    weights = training.gather()  # every rank takes part, whoever writes
+    # every rank takes part, whoever writes; a split module may fit no device whole
+    weights = training.gather(device="cpu")
     if folder and _is_first_of_instance():
-        state = {name: weights[first].cpu() for name, first in aliases.items()}
-        torch.save(state, Path(folder) / _OUTPUT)
+        state = {name: weights[first] for name, first in aliases.items()}
+        path = Path(folder) / _OUTPUT
+        partial = path.with_name(f".{_OUTPUT}.partial")
+        try:
+            torch.save(state, partial)
+            partial.replace(path)  # so that nobody takes a part of it
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def _leave_group() -> None:

@@ -216,8 +216,13 @@ class DistributedTraining:
         """Save the last step where it is not, and wait for it."""
         self._saver.close(self._capture if self._saves else None)
 
-    def gather(self) -> dict[str, torch.Tensor]:
-        """Return all parameters and buffers whole, on every rank; all ranks call it."""
+    def gather(self, *, device: str | None = None) -> dict[str, torch.Tensor]:
+        """Return all parameters and buffers whole, on every rank; all ranks call it.
+
+        Args:
+            device: where they are kept, as `cpu` for more than one device holds; None: where they are.
+
+        """
         import torch
         import torch.distributed as dist
 
@@ -225,7 +230,7 @@ class DistributedTraining:
             mine = {
                 name: (
                     tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor.detach()
-                ).clone()
+                ).to(device or tensor.device, copy=True)
                 for name, tensor in self._held
             }
         if self._pipeline is None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from airflow_training.agent import plan_use
 from airflow_training.agent.plan_use import NAMES, PlanUse
 from airflow_training.agent.progress import mark_plan
 from airflow_training.planning.answers.launchers import split_variables
@@ -91,6 +93,44 @@ def test_a_folder_with_too_many_files_is_not_judged(tmp_path: Path):
     for number in range(301):
         (tmp_path / f"m{number}.py").write_text("")
     assert mentions(tmp_path, "python", "m0.py") is None
+
+
+def test_what_a_script_may_import_from_the_working_folder_is_looked_at(tmp_path: Path):
+    for name in ("package", "common", "scripts"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "package" / "train.py").write_text("from common import settings")
+    (tmp_path / "scripts" / "train.py").write_text("from common import settings")
+    (tmp_path / "common" / "settings.py").write_text("os.environ['PP_SIZE']")
+    assert mentions(tmp_path, "python", "-m", "package.train") == ["PP_SIZE"]
+    assert mentions(tmp_path, "python", "scripts/train.py") == ["PP_SIZE"]
+
+
+def test_a_configuration_file_may_name_variables(tmp_path: Path):
+    (tmp_path / "train.py").write_text("import hydra")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "mesh.yaml").write_text("tp: ${oc.env:TP_SIZE}")
+    assert mentions(tmp_path, "python", "train.py") == ["TP_SIZE"]
+
+
+def test_a_value_in_the_command_is_its_variable(tmp_path: Path):
+    (tmp_path / "train.py").write_text("")
+    environment = {**SPLIT, "MEGATRON_ARGS": "--tensor-model-parallel-size 2", "TP_SIZE": "2"}
+    command = ("sh", "-c", "python train.py --tensor-model-parallel-size 2 --lr 2")
+    document = use(tmp_path, *command, environment=environment).document()
+    assert document is not None
+    assert document["mentions"] == ["MEGATRON_ARGS"]
+
+
+def test_what_would_take_long_to_read_is_not_judged(tmp_path: Path, monkeypatch):
+    (tmp_path / "train.py").write_text("")
+    os.mkfifo(tmp_path / "pipe.py")  # opening it would wait for a writer
+    (tmp_path / "zero.py").symlink_to("/dev/zero")
+    assert mentions(tmp_path, "python", "train.py") == []
+    monkeypatch.setattr(plan_use, "_MOST_ENTRIES", 50)
+    for number in range(60):
+        (tmp_path / f"{number}.jpg").touch()
+    assert mentions(tmp_path, "python", "train.py") is None
+    assert mentions(tmp_path, "python", "train.py", "--tp", "$TP_SIZE") == ["TP_SIZE"]
 
 
 def test_packages_beside_a_script_are_not_its_own(tmp_path: Path):

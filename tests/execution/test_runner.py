@@ -13,7 +13,8 @@ from airflow_training.errors import InputError
 from airflow_training.execution import ExecutionPlan
 from airflow_training.execution.engine_settings import EngineSettings, read_engine
 from airflow_training.execution.runner import train_by_plan
-from tests.execution.plain_training import BATCH, train_serially
+from tests.execution import plain_training
+from tests.execution.plain_training import BATCH, data, train_serially
 from tests.execution.ranks import call_ranks
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -110,3 +111,60 @@ def test_a_plan_that_names_nothing_to_train_is_refused(tmp_path):
     path.write_text(json.dumps(newer))
     with pytest.raises(InputError, match=r"engine\.colour: is no key"):
         read_engine(str(path))
+
+
+class DrawnSamples(list[tuple[torch.Tensor, torch.Tensor]]):
+    """Samples that are drawn as they are read, as by augmentation."""
+
+    def __getitem__(self, number):
+        drawn.append(float(torch.rand(())))
+        return super().__getitem__(number)
+
+
+drawn: list[float] = []
+
+
+def drawing() -> DrawnSamples:
+    drawn.clear()
+    return DrawnSamples(data())
+
+
+def test_samples_drawn_as_they_are_read_are_the_same_after_a_restart(tmp_path, monkeypatch):
+    monkeypatch.setattr(plain_training, "drawing", drawing, raising=False)
+    plan = ExecutionPlan(global_batch=BATCH, micro_batch=BATCH)
+    train_by_plan(EngineSettings(model=MODEL, data="drawing", steps=3), plan)
+    whole = drawn[-BATCH:]
+    monkeypatch.setenv(
+        "TRAINING_CHECKPOINT", json.dumps({"root": str(tmp_path), "every": {"steps": 2}})
+    )
+    train_by_plan(EngineSettings(model=MODEL, data="drawing", steps=2), plan)
+    training = train_by_plan(EngineSettings(model=MODEL, data="drawing", steps=3), plan)
+    assert training.steps == 3
+    assert len(drawn) == 2 * BATCH  # one to look at, and the last step
+    assert drawn[-BATCH:] == whole
+
+
+def test_weights_are_there_whole_or_not_at_all(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRAINING_OUTPUT_DIR", str(tmp_path))
+    (tmp_path / "model.pt").write_bytes(b"of an earlier training")
+
+    def full(_: object, path: Path) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    plan = ExecutionPlan(global_batch=BATCH, micro_batch=BATCH)
+    with pytest.raises(OSError, match="No space"):
+        train_by_plan(EngineSettings(model=MODEL, steps=1), plan)
+    assert [each.name for each in tmp_path.iterdir()] == ["model.pt"]
+    assert (tmp_path / "model.pt").read_bytes() == b"of an earlier training"
+
+
+def test_several_optimizers_are_refused(monkeypatch):
+    def two(parameters):
+        return [plain_training.optimizer(parameters), plain_training.optimizer(parameters)]
+
+    monkeypatch.setattr(plain_training, "two", two, raising=False)
+    plan = ExecutionPlan(global_batch=BATCH, micro_batch=BATCH)
+    with pytest.raises(InputError, match="optimizer: returns list, and not one"):
+        train_by_plan(EngineSettings(model=MODEL, optimizer="two", steps=1), plan)

@@ -50,7 +50,7 @@ def parts(*outputs: torch.Tensor) -> list[Tensors]:
 def test_an_operator_that_no_rank_ran_is_a_difference(tmp_path: Path):
     first, second = parts(SAME["output", "0"][:, :4], SAME["output", "0"][:, 4:])
     del first["gradient", "w"], second["gradient", "w"]
-    other = {("gradient", "v"): SAME["gradient", "w"]}
+    other: Tensors = {("gradient", "v"): SAME["gradient", "w"]}
     found = compare(tmp_path, {**SAME, **other}, {**first, **other}, {**second, **other})
     assert not found.equal
     assert found.first is not None

@@ -125,6 +125,7 @@ def session(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Session
         **kept,
         "AIRFLOW_HOME": str(folder),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__TRAINING__CLOUD_IDLE_SECONDS": "0",  # what a page starts ends with its commands
         "AIRFLOW__TRAINING__LOCAL_ENV": "OMP_NUM_THREADS",  # ranks share this machine with other tests
         "HOME": str(tmp_path / "home"),
         "OMP_NUM_THREADS": "1",

@@ -1,8 +1,8 @@
 // All runs that the user may see, of every DAG and of the command line.
 import { Box, Button, Checkbox, CloseButton, Code, Flex, Heading, Input, Link as StyledLink, Table, Text } from "@chakra-ui/react";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { useDeferredValue, useState } from "react";
-import { Link, useSearchParams } from "react-router-dom";
+import { useDeferredValue, useEffect, useState } from "react";
+import { Link, useNavigationType, useSearchParams } from "react-router-dom";
 
 import { ApiError, get, type LossPage, type Summary, type SummaryPage } from "./api.ts";
 import { MOST_RUNS } from "./compared.ts";
@@ -74,7 +74,14 @@ function List() {
   const state = query.get("state") ?? "";
   const since = query.get("since") ?? "";
   const order = orderOf(query.get("sort") ?? "");
-  const text = useDeferredValue(query.get("text") ?? "");
+  const asked = query.get("text") ?? "";
+  // the address follows some time after a key, and by then more keys were pressed: only the way back changes what was typed
+  const [typed, setTyped] = useState(asked);
+  const navigation = useNavigationType();
+  useEffect(() => {
+    if (navigation === "POP") setTyped(asked);
+  }, [navigation, asked]);
+  const text = useDeferredValue(asked);
   const now = useNow(true);
   const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery({
     queryKey: ["list", state, text, since],
@@ -147,10 +154,13 @@ function List() {
           </Button>
           <Input
             aria-label="Filter by name"
-            onChange={(event) => set({ text: event.currentTarget.value })}
+            onChange={(event) => {
+              setTyped(event.currentTarget.value);
+              set({ text: event.currentTarget.value });
+            }}
             placeholder="Job, DAG, run or user"
             size="sm"
-            value={query.get("text") ?? ""}
+            value={typed}
             w={{ base: "10rem", md: "16rem" }}
           />
           <Choice

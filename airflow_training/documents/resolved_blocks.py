@@ -48,7 +48,7 @@ class ResolvedCode:
             uri=document["uri"],
             digest=document["digest"],
             packages=tuple(document.get("packages") or ()),
-            python=document.get("python") or "python3",
+            python=document.get("python", "python3"),
         )
 
     def to_document(self) -> dict[str, Any]:

@@ -25,7 +25,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "dags" / "examples").glob("*.py"))
 
 
-def test_airflow_shows_every_option_with_its_default():
+def test_airflow_shows_every_option_with_its_default(monkeypatch):
+    monkeypatch.delenv("AIRFLOW__TRAINING__CLOUD_IDLE_SECONDS")  # of all tests
     assert {name: conf.get("training", name) for name in OPTIONS} == {
         name: option.default for name, option in OPTIONS.items()
     }

@@ -105,7 +105,7 @@ class Allocation:
         return any(instance in names for names in self.request.elements[self.element])
 
     def step(self, uid: str) -> dict[str, Any] | None:
-        """Return what is known of a step that was started; None where it was not, or not yet."""
+        """The record of a step that was started; None where it was not, or not yet."""
         return read_json(self.folder / "steps" / f"{uid}.json")
 
     def ask(self, uid: str, instance: str, attempt: AttemptFolder) -> bool:

@@ -201,7 +201,7 @@ _SUBMIT: tuple[tuple[re.Pattern[str], Literal["refused", "impossible", "away"], 
 
 
 def read_refusal(text: str) -> SubmitAnswer:
-    """Return what the error output of `sbatch` means."""
+    """Classify the error output of `sbatch`: whether another try may help, and the reason that is shown."""
     words = " ".join(text.split()) or "sbatch failed and said nothing"
     message = re.sub(r"sbatch: (?:error|fatal): ", "", words)[-500:]
     for pattern, kind, reason in _SUBMIT:

@@ -86,7 +86,7 @@ def _resources(job: ResolvedJob, role: str) -> Mapping[str, Any]:
 
 
 def gang_components(job: ResolvedJob) -> dict[str, tuple[AllocationComponent, int]]:
-    """Return what each instance of a role gets, and how many there are; empty for a job without our gang."""
+    """The component of each role, and how many instances get one; empty for a job without our gang."""
     if job.scheduling.gang != GANG:
         return {}
     return {
@@ -173,7 +173,7 @@ def _options(options: SlurmOptions) -> list[str]:
 
 
 def log_pattern(folder: str) -> str:
-    """Return what `--output` is given for the logs of keepers in a folder, of any name.
+    """The value of `--output` for the logs of keepers in a folder, of any name.
 
     `%` begins a pattern, unless a backslash is there: then nothing is one.
     """

@@ -31,7 +31,7 @@ class SlurmCommands(Protocol):
     def run(
         self, words: Sequence[str], *, given: str = "", keep: Sequence[int] = ()
     ) -> CommandResult:
-        """Return what a command said; raises RuntimeUnavailable where it could not be run to its end.
+        """Run a command of Slurm; raises RuntimeUnavailable where it could not be run to its end.
 
         `given`: its standard input. `keep`: descriptors that stay open as long as it lives.
         """

@@ -52,18 +52,22 @@ class Many:
     def runs(self, name: str, run_id: str) -> Sequence[RunRecord]:
         return self.airflow.store.runs(limit=1000, dag_ids=[self.dag(name)], run_id=run_id)
 
-    def wait_run(self, name: str, run_id: str) -> str:
+    def wait_run(self, name: str, run_id: str, ended: Callable[[], int]) -> str:
         """Return the state of a DAG run in the end, however many jobs there are: each has the patience of one."""
-        ended = ("Succeeded", "Failed", "Stopped")
         for number in range(1, RUNS):
 
             def more(number: int = number) -> bool:
-                states = Counter(each.state for each in self.runs(name, run_id))
                 over = self.airflow.run_state(self.dag(name), run_id) in ("success", "failed")
-                return over or sum(states[each] for each in ended) >= number
+                return over or ended() >= number
 
             wait_until(more, f"{number} of {RUNS} runs ended")
         return self.airflow.wait_run(self.dag(name), run_id)
+
+    def task_states(self, name: str, run_id: str, task: str) -> Counter[str]:
+        """Return how many of the mapped instances of a task are in which state."""
+        path = f"/dags/{self.dag(name)}/dagRuns/{run_id}/taskInstances/each.{task}/listMapped"
+        answer = self.airflow.client.get(path, params={"limit": 100})
+        return Counter(each["state"] for each in answer.json()["task_instances"])
 
 
 @pytest.fixture(
@@ -106,15 +110,14 @@ def write_jobs(airflow: Airflow, place: str, spec: dict[str, Any]) -> None:
     (airflow.stack.home / "dags" / f"many_{place}.py").write_text(code)
 
 
-def states_of_plans(many: Many, name: str, run_id: str) -> list[str]:
-    path = f"/dags/{many.dag(name)}/dagRuns/{run_id}/taskInstances/each.plan/listMapped"
-    answer = many.airflow.client.get(path, params={"limit": 100})
-    return [each["state"] for each in answer.json()["task_instances"]]
-
-
 def test_all_of_many_succeed_though_few_tasks_may_begin_at_a_time(many: Many):
     run_id = many.airflow.trigger(many.dag("counts"))
-    assert many.wait_run("counts", run_id) == "success"
+    ended = ("Succeeded", "Failed", "Stopped")
+
+    def count() -> int:
+        return sum(each.state in ended for each in many.runs("counts", run_id))
+
+    assert many.wait_run("counts", run_id, count) == "success"
     states = Counter(each.state for each in many.runs("counts", run_id))
     assert states == {"Succeeded": RUNS}
 
@@ -140,11 +143,16 @@ def test_one_command_stops_all_and_nothing_begins_after_it(many: Many):
     assert set(json.loads(done.stdout)["runs"]) == {"Stopped"}
     (*_, last) = done.stderr.splitlines()
     assert last.endswith("ended")
-    assert many.airflow.wait_run(many.dag("lasts"), run_id) == "failed"
+
+    def cleaned_up() -> int:
+        states = many.task_states("lasts", run_id, "cleanup")
+        return states["success"] + states["failed"]
+
+    assert many.wait_run("lasts", run_id, cleaned_up) == "failed"
     runs = many.runs("lasts", run_id)
     assert {each.state for each in runs} == {"Stopped"}
     wait_until(many.is_empty, "nothing of the jobs is alive")
-    plans = Counter(states_of_plans(many, "lasts", run_id))
+    plans = many.task_states("lasts", run_id, "plan")
     # the plan of a run that is stopped before its first pass is over has failed, as those to come
     assert plans["success"] <= len(runs)
     assert plans["success"] + plans["failed"] == RUNS

@@ -11,8 +11,8 @@ from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.agent.order import Order
 from airflow_training.control import reasons
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState
-from airflow_training.runtimes.local.paths import Attempt, RunFolder, attempt_of
+from airflow_training.runtimes.folders.attempt_state import AgentLiveness, AttemptState
+from airflow_training.runtimes.folders.paths import Attempt, RunFolder, attempt_of
 from airflow_training.runtimes.port import InstanceRef
 from airflow_training.runtimes.slurm.allocations import Allocation, AllocationBook
 from airflow_training.runtimes.slurm.options import SlurmOptions

@@ -11,7 +11,7 @@ import pytest
 from airflow_training.agent.files import write_json
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.local.paths import RunFolder
+from airflow_training.runtimes.folders.paths import RunFolder
 from airflow_training.runtimes.slurm.allocations import Allocation, AllocationBook
 from airflow_training.runtimes.slurm.attempts import AttemptReader
 from airflow_training.runtimes.slurm.queue_watch import QueueWatch

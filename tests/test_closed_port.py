@@ -45,6 +45,7 @@ ALLOWED = {
     "interchange": "reads the documents of other systems, which name their engines",
     "planning/sources/kubernetes_nodes.py": "reads nodes as documents, from files too",
     "preload.py": "imports before a fork what instances on this machine need",
+    "runtimes/folders": "reads the files of our own agent, and with them its reasons",
     "runtimes/agent_reasons.py": "what the reasons of our own agent say",
     "runtimes/simulation.py": "it plays what engines say",
     "settings.py": "options of ours are called after our runtimes in the files of administrators",

@@ -239,8 +239,8 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("adapter", "simulated"),
         ("registry", "simulation"),
         ("rendering",),
-        ("kubernetes", "local", "memory"),
-        ("slurm",),
+        ("folders",),
+        ("kubernetes", "local", "memory", "slurm"),
     ),
     "logs": (
         ("model", "lines"),

@@ -90,7 +90,7 @@ class PlanUse:
         seen: set[str] = set(scripts)
         python = [script for script in scripts if script.endswith(".py")]
         # a script imports from its own folder; with -m, PYTHONPATH or an installation, from the working folder
-        folders = {os.path.dirname(script) for script in python}  # noqa: PTH120
+        folders = {os.path.dirname(script) for script in python}  # noqa: PTH120  # paths are text here
         for folder in folders | {self._folder} if python else ():
             files = _sources(folder)
             if files is None:
@@ -129,7 +129,7 @@ def _scripts(words: Sequence[str], folder: str, depth: int = 0) -> Iterator[str]
             yield from _module(token, folder)
         path = os.path.join(folder, token)  # noqa: PTH118  # an absolute token replaces the folder
         before = token
-        if not token or not os.path.isfile(path):  # noqa: PTH113
+        if not token or not os.path.isfile(path):  # noqa: PTH113  # as above
             continue
         if token.endswith(".py"):
             yield path
@@ -162,7 +162,7 @@ def _sources(top: str) -> set[str] | None:
                     if entry.name.startswith(".") or entry.name in _PASSED_OVER:
                         continue
                     if entry.is_dir(follow_symlinks=False):
-                        if not os.path.exists(os.path.join(entry.path, "pyvenv.cfg")):  # noqa: PTH110, PTH118
+                        if not os.path.exists(os.path.join(entry.path, "pyvenv.cfg")):  # noqa: PTH110, PTH118  # as text
                             left.append(entry.path)
                     elif entry.name.endswith(_SUFFIXES) and entry.is_file():
                         found.add(entry.path)

@@ -14,11 +14,13 @@ from datetime import datetime, timezone
 from enum import Enum
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from airflow_training.control.model import Event
 from airflow_training.documents.text import printable
 from airflow_training.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from airflow_training.control.model import Event  # 0.1 s that few commands need
 
 __all__ = [
     "OutputFormat",
@@ -261,6 +263,8 @@ class _JsonLines(logging.Formatter):
         message = record.getMessage()
         if record.exc_info:
             message += "\n" + self.formatException(record.exc_info)
+        from airflow_training.control.model import Event
+
         event = Event(at=record.created, reason="Log", message=message, level=level)
         return event_line(event, as_json=True)
 

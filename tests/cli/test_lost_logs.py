@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_training.documents.resolved import RunRef
-from airflow_training.runtimes.local.paths import RunFolder
+from airflow_training.runtimes.folders.paths import RunFolder
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
 from airflow_training.state.store import RunRecord, Store
 from airflow_training.supervise import runtimes

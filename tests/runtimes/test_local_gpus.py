@@ -12,10 +12,10 @@ import pytest
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.runtimes.clock import steady_now
+from airflow_training.runtimes.folders.paths import locked
 from airflow_training.runtimes.local import node
 from airflow_training.runtimes.local.gpus import GpuBook
 from airflow_training.runtimes.local.node import visible_gpus
-from airflow_training.runtimes.local.paths import locked
 from tests.contracts.runtime import Harness, watching
 from tests.runtimes.creators import Creator, let_go
 from tests.runtimes.local_runs import agent_pid, alive, attempt_folder, local_harness, python_script

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from airflow_training.agent import proc
 from airflow_training.agent.files import write_json
+from airflow_training.runtimes.folders.paths import RunFolder
 from airflow_training.runtimes.local.leftovers import end_strays, find_strays
-from airflow_training.runtimes.local.paths import RunFolder
 from tests.waiting import wait_until
 
 # an agent whose child has gone to the folder of its command, and is not yet that command

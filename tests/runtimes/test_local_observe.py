@@ -8,7 +8,7 @@ import pytest
 
 from airflow_training.agent.progress_tail import NewestProgress
 from airflow_training.control.reports import ProgressReport
-from airflow_training.runtimes.local.environment import expand, inherited
+from airflow_training.runtimes.folders.environment import expand, inherited
 from airflow_training.runtimes.progress import progress_of
 
 

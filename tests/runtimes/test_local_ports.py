@@ -16,7 +16,7 @@ from airflow_training.agent.files import write_json
 from airflow_training.control.attempts import AttemptId
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.local.paths import RunFolder, locked
+from airflow_training.runtimes.folders.paths import RunFolder, locked
 from airflow_training.runtimes.local.ports import PortBook, listening_ports
 from airflow_training.runtimes.local.runtime import LocalRuntime
 from tests.builders import job, role
@@ -144,7 +144,7 @@ def test_many_processes_at_once_never_share_a_port(tmp_path: Path) -> None:
         import sys
         from pathlib import Path
         from airflow_training.agent.files import write_json
-        from airflow_training.runtimes.local.paths import RunFolder, locked
+        from airflow_training.runtimes.folders.paths import RunFolder, locked
         from airflow_training.runtimes.local.ports import PortBook
         folder = RunFolder(Path(sys.argv[1]), sys.argv[2])
         folder.make()

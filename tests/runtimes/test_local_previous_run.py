@@ -10,9 +10,9 @@ import pytest
 from airflow_training.agent.files import write_json
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import InputError
+from airflow_training.runtimes.folders.paths import RunFolder
 from airflow_training.runtimes.local import previous_run
 from airflow_training.runtimes.local.leftovers import Stray
-from airflow_training.runtimes.local.paths import RunFolder
 from airflow_training.runtimes.local.previous_run import leftover_problem, quarantine_previous
 
 RUN = RunRef(uid="u", job="digits", namespace="default", controller="here", submitted_at=200.0)

@@ -10,7 +10,7 @@ import pytest
 from airflow_training.agent.files import read_json, write_json
 from airflow_training.agent.proc import boot_id, start_time
 from airflow_training.errors import StillAlive
-from airflow_training.runtimes.local.paths import is_locked
+from airflow_training.runtimes.folders.paths import is_locked
 from tests.contracts.runtime import Harness
 from tests.runtimes.local_runs import agent_pid, attempt_folder, stopped
 from tests.runtimes.local_trees import kill_and_wait, observe, start_sleeper

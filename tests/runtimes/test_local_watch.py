@@ -13,9 +13,10 @@ import pytest
 
 from airflow_training.agent.files import read_json, write_json
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
+from airflow_training.runtimes.folders.attempt_state import AgentLiveness
+from airflow_training.runtimes.folders.observation import observe
 from airflow_training.runtimes.local import watch
-from airflow_training.runtimes.local.liveness import AgentLiveness, read_attempt_state
-from airflow_training.runtimes.local.observe import observe
+from airflow_training.runtimes.local.liveness import read_attempt_state
 from airflow_training.runtimes.local.scan import Scanner
 from tests.contracts.runtime import JOB, Harness, watching
 from tests.runtimes.local_runs import attempt_folder, python_script

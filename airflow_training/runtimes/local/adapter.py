@@ -54,7 +54,7 @@ class _Local(Adapter):
         return self.open(settings, RuntimeContext()).capabilities.place
 
     def predictions_dir(self, settings: Settings, run_uid: str) -> str:
-        from airflow_training.runtimes.local.paths import RunFolder
+        from airflow_training.runtimes.folders.paths import RunFolder
 
         return str(RunFolder(settings.local_dir.absolute(), run_uid).predictions)
 

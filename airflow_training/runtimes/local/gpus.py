@@ -12,9 +12,10 @@ from typing import Any
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.runtimes.clock import steady_now
-from airflow_training.runtimes.local.liveness import AgentLiveness, read_attempt_state
+from airflow_training.runtimes.folders.attempt_state import AgentLiveness
+from airflow_training.runtimes.folders.paths import is_locked, locked
+from airflow_training.runtimes.local.liveness import read_attempt_state
 from airflow_training.runtimes.local.node import visible_gpus
-from airflow_training.runtimes.local.paths import is_locked, locked
 from airflow_training.runtimes.local.recovery import settle_attempt
 
 __all__ = ["GpuBook"]

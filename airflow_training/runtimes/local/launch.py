@@ -9,34 +9,24 @@ import contextlib
 import json
 import os
 import subprocess
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Literal
 
-from airflow_training.agent.files import AttemptFolder, read_json, write_json, write_text
-from airflow_training.agent.order import VERSION, Order
-from airflow_training.agent.package import agent_program, remote_shell_script
+from airflow_training.agent.files import AttemptFolder
+from airflow_training.agent.package import agent_program
 from airflow_training.control.reasons import WAITING_FOR_OLD_INSTANCE
-from airflow_training.frameworks.pods import training_container
-from airflow_training.runtimes.local.environment import (
-    command_line,
-    environment,
-    gpu_count,
-    memory_bytes,
-)
+from airflow_training.runtimes.folders.attempt_order import make_order, write_order
+from airflow_training.runtimes.folders.attempt_state import AgentLiveness, AttemptState
+from airflow_training.runtimes.folders.environment import gpu_count
+from airflow_training.runtimes.folders.paths import RunFolder, attempt_of, locked
+from airflow_training.runtimes.folders.restart import restart_in_place
 from airflow_training.runtimes.local.gpus import GpuBook
 from airflow_training.runtimes.local.leftovers import end_strays
-from airflow_training.runtimes.local.liveness import (
-    AgentLiveness,
-    AttemptState,
-    find_attempt,
-    read_attempt_state,
-)
-from airflow_training.runtimes.local.paths import RunFolder, attempt_of, locked
-from airflow_training.runtimes.local.recovery import give_order, settle_attempt
+from airflow_training.runtimes.local.liveness import find_attempt, read_attempt_state
+from airflow_training.runtimes.local.recovery import settle_attempt
 from airflow_training.runtimes.port import InstanceRef, InstanceSpec, Outcome
 
 __all__ = ["Launcher"]
@@ -96,32 +86,11 @@ class Launcher:
 
         Whatever keeps it from doing so is told as `refused`: an agent of its own can still be made.
         """
-        ref = spec.ref
-        run = RunFolder(self.local_dir, ref.run.uid)
-        folder = run.attempt(ref.role, ref.index, attempt_of(ref))
-        with locked(folder.create_lock):
-            begun = read_attempt_state(folder)
-            if begun is not None and begun.recorded and not begun.deleted:
-                return Outcome(ref=replace(ref, uid=begun.uid), result="adopted")
-            refusal = run.refuse_or_own(ref.run.generation)
-            found = None if refusal else find_attempt(run, instance)
-            if found is None or found[1].life is not AgentLiveness.WAITING or found[1].deleted:
-                return Outcome(ref=ref, result="refused", message=refusal or "nothing waits there")
-            if found[1].order.version != VERSION:
-                message = "the agent that waits understands orders of another version"
-                return Outcome(ref=ref, result="refused", message=message)
-            newest = max(
-                numbers for numbers, each in run.attempts(ref.role, ref.index) if each.spec.exists()
-            )
-            if newest > attempt_of(ref):
-                return Outcome(ref=ref, result="refused", message="a newer attempt exists")
-            old = found[0]
-            uid = begun.uid if begun is not None and not begun.deleted else uuid.uuid4().hex
-            problem = self._write_down(run, folder, spec, uid=uid)
-            if problem is not None:
-                return replace(problem, result="refused")  # a new instance may still be made
-            give_order(old, found[1].uid, "restart", attempt=folder.path.name, next=uid)
-            return _start_outcome(folder, replace(ref, uid=uid), inside=old)
+        run = RunFolder(self.local_dir, instance.run.uid)
+        attempts = _Attempts(launcher=self, run=run)
+        return restart_in_place(
+            attempts, instance, spec, seconds=_BEGIN_SECONDS, poll_seconds=_LOOK_SECONDS
+        )
 
     def _plan(self, run: RunFolder, folder: AttemptFolder, spec: InstanceSpec) -> Outcome | None:
         """Return the outcome, or None when all is written down and an agent has to be started."""
@@ -154,9 +123,9 @@ class Launcher:
                     message=_is_alive(standing),
                 )
         uid = uid or uuid.uuid4().hex
-        return self._write_down(run, folder, spec, uid=uid)
+        return self.write(run, folder, spec, uid=uid)
 
-    def _write_down(
+    def write(
         self, run: RunFolder, folder: AttemptFolder, spec: InstanceSpec, *, uid: str
     ) -> Outcome | None:
         """Claim GPUs for the attempt and write what its agent needs; the outcome where that fails."""
@@ -166,88 +135,24 @@ class Launcher:
                 ref=spec.ref, result="refused", reason="WaitingForGpus", message=_WAITS_FOR_GPUS
             )
         try:
-            self._write(run, folder, spec, uid=uid, gpus=gpus)
+            order = make_order(
+                run,
+                folder,
+                spec,
+                uid=uid,
+                host="127.0.0.1",
+                cache=self.cache,
+                python=self.python,
+                inherit=self.inherit,
+                gpus=gpus,
+            )
+            write_order(run, folder, spec.name, order.document())
         except (ValueError, OSError) as error:
             self._gpus.release(gpus, uid=uid)
             never = isinstance(error, ValueError)
             result: Literal["impossible", "error"] = "impossible" if never else "error"
             return Outcome(ref=spec.ref, result=result, message=str(error))
         return None
-
-    def _write(
-        self,
-        run: RunFolder,
-        folder: AttemptFolder,
-        spec: InstanceSpec,
-        *,
-        uid: str,
-        gpus: Sequence[str],
-    ) -> None:
-        """Write down what the agent shall do; raises ValueError for what cannot be done here."""
-        ref = spec.ref
-        for path in (*spec.files, *spec.live_files):
-            if PurePath(path).is_absolute() or ".." in PurePath(path).parts:
-                raise ValueError(
-                    f"file {path!r}: the local runtime writes only inside the instance's folder;"
-                    " use a relative path"
-                )
-        container = training_container(spec.resolved.template, None, name=spec.container)
-        folder.control.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.output.mkdir(exist_ok=True)
-        folder.predictions.mkdir(exist_ok=True)
-        folder.log.touch(mode=0o600)
-        shell = remote_shell_script(self.cache, python=self.python)
-        env = environment(
-            spec,
-            folder,
-            uid=uid,
-            remote_shell=shell,
-            library=agent_program(self.cache),
-            inherit=self.inherit,
-            gpus=gpus,
-        )
-        base = str((read_json(run.about) or {}).get("base_dir") or folder.path)
-        order = Order(
-            uid=uid,
-            generation=ref.run.generation,
-            role=ref.role,
-            index=ref.index,
-            epoch=ref.epoch,
-            job_attempt=ref.job_attempt,
-            attempt=ref.attempt,
-            address=_address(spec),
-            resources=dict(spec.resources),
-            held=spec.held,
-            files=_files(spec, spec.files),
-            live_files=_files(spec, spec.live_files),
-            readiness=None if spec.readiness is None else spec.readiness.to_document(),
-            watch=spec.watch,
-            ports=dict(spec.ports),
-            memory_bytes=memory_bytes(spec),
-            command=command_line(spec, env),
-            env=env,
-            # an absolute second part replaces the first
-            working_dir=str((folder.code if spec.code else Path(base)) / spec.working_dir),
-            code=None if spec.code is None else spec.code.to_order(),
-            code_dir=str(folder.code),
-            progress_file=str(folder.progress),
-            readiness_probe=container.get("readinessProbe"),
-            stall=None if spec.stall is None else spec.stall.to_order(),
-            predictions_dir=str(folder.predictions),
-            predictions_uri=spec.predictions_uri or str(run.predictions / folder.instance.name),
-            deadline_seconds=spec.deadline_seconds,
-            grace_seconds=spec.grace_seconds,
-            output_dir=str(folder.output),
-            output_uri=_output_uri(spec.output_uri, base),
-            in_place_seconds=spec.in_place_seconds,
-        )
-        write_json(folder.spec, order.document())
-        if spec.name:
-            write_text(run.names / spec.name, folder.instance.name)
-        link = folder.instance / f".current.{os.getpid()}"
-        link.unlink(missing_ok=True)
-        link.symlink_to(folder.path.name)
-        link.replace(folder.instance / "current")
 
     def _start(self, folders: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         """Start one agent per folder; return folder -> its answer."""
@@ -274,25 +179,32 @@ class Launcher:
         return {folder: found.get(folder, silent) for folder in folders}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempts:
+    """The attempts of one run, for a restart in place."""
+
+    launcher: Launcher
+    run: RunFolder
+
+    def read(self, folder: AttemptFolder) -> AttemptState | None:
+        return read_attempt_state(folder)
+
+    def find(self, ref: InstanceRef) -> tuple[AttemptFolder, AttemptState] | None:
+        return find_attempt(self.run, ref)
+
+    def write_next(
+        self,
+        folder: AttemptFolder,
+        spec: InstanceSpec,
+        *,
+        uid: str,
+        after: AttemptFolder,  # noqa: ARG002 - a new order on the same machine needs nothing of it
+    ) -> Outcome | None:
+        return self.launcher.write(self.run, folder, spec, uid=uid)
+
+
 def _may_have_lived(ref: InstanceRef) -> bool:
     return ref.run.generation > 1 or attempt_of(ref) != (0, 0, 0)
-
-
-def _start_outcome(folder: AttemptFolder, ref: InstanceRef, *, inside: AttemptFolder) -> Outcome:
-    """Return what came of the order to begin the attempt in `folder`, once that is known."""
-    until = time.monotonic() + _BEGIN_SECONDS
-    waits = True
-    while waits and time.monotonic() < until:
-        old = read_attempt_state(inside)
-        waits = (
-            old is not None and old.life is AgentLiveness.WAITING
-        )  # looked at first: it leaves last
-        standing = read_attempt_state(folder)
-        if standing is not None and standing.recorded:
-            return Outcome(ref=ref, result="created")
-        time.sleep(_LOOK_SECONDS)
-    message = "the agent that waits does not answer" if waits else "nothing waits there any more"
-    return Outcome(ref=ref, result="refused", message=message)
 
 
 def _outcome(ref: InstanceRef, folder: AttemptFolder, line: Mapping[str, Any]) -> Outcome:
@@ -316,19 +228,3 @@ def _is_alive(standing: AttemptState) -> str:
     if standing.life is AgentLiveness.ELSEWHERE:
         return f"attempt {attempt} was started on {standing.place}, where we cannot see"
     return f"attempt {attempt} still lives (agent pid {standing.agent.get('pid')})"
-
-
-def _address(spec: InstanceSpec) -> str:
-    port = next(iter(spec.ports.values()), None)
-    return "127.0.0.1" if port is None else f"127.0.0.1:{port}"
-
-
-def _files(spec: InstanceSpec, files: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    return {
-        path: {"content": content, "executable": path in spec.executables}
-        for path, content in files.items()
-    }
-
-
-def _output_uri(uri: str, base: str) -> str:
-    return str(Path(base) / uri) if uri and "://" not in uri else uri

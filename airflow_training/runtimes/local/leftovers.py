@@ -15,7 +15,7 @@ from pathlib import Path
 
 from airflow_training.agent import proc
 from airflow_training.agent.files import AttemptFolder, read_json
-from airflow_training.runtimes.local.paths import RunFolder
+from airflow_training.runtimes.folders.paths import RunFolder
 
 __all__ = ["Stray", "end_strays", "find_strays"]
 

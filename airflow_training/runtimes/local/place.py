@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from airflow_training.agent.proc import boot_id, pid_namespace
-from airflow_training.runtimes.local.environment import inherited
+from airflow_training.runtimes.folders.environment import inherited
 
 __all__ = ["place_here"]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from airflow_training.agent.files import write_text
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.local.paths import RunFolder, is_locked, locked, ports_of
+from airflow_training.runtimes.folders.paths import RunFolder, is_locked, locked, ports_of
 
 __all__ = ["PortBook", "listening_ports"]
 

@@ -10,8 +10,8 @@ import logging
 from airflow_training.agent.files import read_json
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import InputError, Problem
+from airflow_training.runtimes.folders.paths import RunFolder
 from airflow_training.runtimes.local.leftovers import find_strays
-from airflow_training.runtimes.local.paths import RunFolder
 from airflow_training.runtimes.local.scan import current
 
 __all__ = ["leftover_problem", "quarantine_previous"]

@@ -5,49 +5,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import os
 import sys
 import time
 import zlib
 from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from airflow_training.agent.files import AttemptFolder, write_json
 from airflow_training.agent.proc import marked_processes
 from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId
-from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, RunRef
-from airflow_training.errors import LeaseLost, Problem, StillAlive
-from airflow_training.runtimes.local import expiry
+from airflow_training.errors import Problem, StillAlive
+from airflow_training.runtimes.folders.attempt_state import AgentLiveness, AttemptState
+from airflow_training.runtimes.folders.orders import order_delete
+from airflow_training.runtimes.folders.paths import (
+    RolePorts,
+    RunFolder,
+    ports_of,
+)
+from airflow_training.runtimes.folders.runtime import FolderRuntime
 from airflow_training.runtimes.local.capabilities import CAPABILITIES
 from airflow_training.runtimes.local.gpus import GpuBook
 from airflow_training.runtimes.local.launch import Launcher
 from airflow_training.runtimes.local.leftovers import end_strays
-from airflow_training.runtimes.local.liveness import (
-    AgentLiveness,
-    AttemptState,
-    find_attempt,
-    read_attempt_state,
-)
+from airflow_training.runtimes.local.liveness import find_attempt, read_attempt_state
 from airflow_training.runtimes.local.node import this_node
-from airflow_training.runtimes.local.paths import (
-    RolePorts,
-    RunFolder,
-    attempt_of,
-    locked,
-    ports_of,
-)
 from airflow_training.runtimes.local.place import place_here
 from airflow_training.runtimes.local.ports import PortBook
 from airflow_training.runtimes.local.previous_run import leftover_problem, quarantine_previous
-from airflow_training.runtimes.local.recovery import (
-    give_order,
-    order_delete,
-    settle_attempt,
-    wake_agent,
-)
+from airflow_training.runtimes.local.recovery import settle_attempt
 from airflow_training.runtimes.local.scan import current
 from airflow_training.runtimes.local.shell import open_shell
 from airflow_training.runtimes.local.sweep import OrphanProcesses, find_orphans
@@ -56,23 +43,15 @@ from airflow_training.runtimes.port import (
     Address,
     Addresses,
     ClusterSnapshot,
-    Cursor,
     InstanceRef,
     InstanceRemoval,
     InstanceSpec,
     InstanceUpdate,
-    LogChunk,
     Outcome,
-    ReleaseAnswer,
     Snapshot,
     Streams,
 )
 from airflow_training.settings import Settings
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack  # of `typing` from 3.11 on
-
-    from airflow_training.agent.order import AgentCommand
 
 __all__ = ["LocalRuntime"]
 
@@ -82,13 +61,14 @@ _REMOVE_SECONDS = 15.0
 """How much longer than the longest grace `remove` waits for the last process to go."""
 
 
-class LocalRuntime:
+class LocalRuntime(FolderRuntime):
     """Instances are process trees of this machine, below `local_dir`; survives its own death.
 
     Any number of objects, in any number of processes, may serve the same directory.
     """
 
     name = "local"
+    log_place = "this machine"
 
     def __init__(
         self,
@@ -102,11 +82,11 @@ class LocalRuntime:
 
         `python`: interpreter of the agents, not of the training.
         """
-        self._dir = local_dir.absolute()
-        place = place_here(self._dir, inherit=inherit, python=python)
+        super().__init__(local_dir)
+        place = place_here(self._root, inherit=inherit, python=python)
         self.capabilities = dataclasses.replace(CAPABILITIES, place=place)
-        self._launcher = Launcher(local_dir=self._dir, inherit=tuple(inherit), python=python)
-        self._ports = ports or PortBook.of_this_user(self._dir)
+        self._launcher = Launcher(local_dir=self._root, inherit=tuple(inherit), python=python)
+        self._ports = ports or PortBook.of_this_user(self._root)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> LocalRuntime:
@@ -135,39 +115,9 @@ class LocalRuntime:
         """Start or adopt the agents of these attempts."""
         return await asyncio.to_thread(self._launcher.create, instances)
 
-    async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
-        """Write the answer where the agents wait for it, and wake them."""
-        await asyncio.to_thread(self._release, instances, answer)
-
-    async def stop_process(
-        self,
-        instances: Sequence[InstanceRef],
-        *,
-        grace_seconds: float,
-        dump_stacks: bool = False,
-    ) -> None:
-        """Order agents to end their process trees, and to stay."""
-        await asyncio.to_thread(
-            self._order, instances, "stop", grace_seconds=grace_seconds, dump_stacks=dump_stacks
-        )
-
-    async def await_peers(
-        self, instances: Sequence[InstanceRef], *, seconds: float, number: int
-    ) -> None:
-        """Tell agents that their scripts wait for others."""
-        await asyncio.to_thread(self._order, instances, "await", seconds=seconds, number=number)
-
     async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
         """Let the agent that waits go on as the next attempt; returns when it has."""
         return await asyncio.to_thread(self._launcher.restart, instance, spec)
-
-    async def dismiss(self, instances: Sequence[InstanceRef]) -> None:
-        """Let agents that wait go."""
-        await asyncio.to_thread(self._order, instances, "leave")
-
-    async def keep(self, instance: InstanceRef, *, seconds: float) -> None:
-        """Order an agent that waits to stay."""
-        await asyncio.to_thread(self._order, [instance], "stay", seconds=seconds)
 
     async def end_kept(self, run: RunRef) -> None:
         """Order agents that stay to go, and wait until they have."""
@@ -176,18 +126,6 @@ class LocalRuntime:
     async def shell(self, instance: InstanceRef, command: Sequence[str], streams: Streams) -> int:
         """Run a command below an instance's agent, in its folder and environment."""
         return await open_shell(self._folder(instance.run), instance, command, streams)
-
-    async def delete(
-        self,
-        instances: Sequence[InstanceRef],
-        *,
-        grace_seconds: float,
-        dump_stacks: bool = False,
-    ) -> None:
-        """Order agents to end their process trees."""
-        await asyncio.to_thread(
-            self._delete, instances, grace_seconds=grace_seconds, dump_stacks=dump_stacks
-        )
 
     async def watch(
         self, run: RunRef
@@ -200,21 +138,6 @@ class LocalRuntime:
         async with contextlib.aclosing(watch(folder)) as changes:
             async for change in changes:
                 yield change
-
-    async def read_log(
-        self, instance: InstanceRef, cursor: Cursor, *, limit: int, attempt: int | None = None
-    ) -> LogChunk:
-        """Return bytes of the attempt's log file; offsets are those of the file."""
-        return await asyncio.to_thread(self._read_log, instance, cursor, limit, attempt)
-
-    async def tail_log(self, instance: InstanceRef, *, limit: int) -> bytes:
-        """Return the end of the attempt's log file."""
-        return await asyncio.to_thread(self._tail_log, instance, limit)
-
-    async def collect_logs(
-        self, run: RunRef, *, only: Collection[InstanceKey] | None = None
-    ) -> None:
-        """Do nothing: logs are files already."""
 
     async def remove(self, run: RunRef) -> None:
         """End everything that lives and give the ports back; raises StillAlive."""
@@ -234,48 +157,19 @@ class LocalRuntime:
     ) -> list[OrphanProcesses]:
         """Return runs of `controller` that live although they are not in `known_uids`."""
         return await asyncio.to_thread(
-            find_orphans, self._dir, controller=controller, known_uids=known_uids
+            find_orphans, self._root, controller=controller, known_uids=known_uids
         )
 
-    async def due_runs(self) -> list[str]:
-        """Return uids of runs here that may have outlived their `ttlSecondsAfterFinished`."""
-        return await asyncio.to_thread(expiry.due_runs, self._dir, now=time.time())
-
-    async def look_again(self, uid: str, *, seconds: float) -> None:
-        """Leave a run out of `due_runs` for so long."""
-        await asyncio.to_thread(expiry.schedule_check, self._dir, uid, at=time.time() + seconds)
-
-    async def quarantine(self, run: RunRef) -> None:
-        """Take a removed run's folder away; raises StillAlive for one that is not ours or lives."""
-        await asyncio.to_thread(expiry.quarantine, self._dir, run)
-
-    async def delete_quarantined(self, uid: str) -> None:
-        """Delete what was set aside; raises OSError where something of `uid` stays."""
-        await asyncio.to_thread(expiry.delete_quarantined, self._dir, uid)
-
     # inside, in threads --------------------------------------------------------------------------
-    def _folder(self, run: RunRef) -> RunFolder:
-        return RunFolder(self._dir, run.uid)
+    def _read(self, run: RunRef, folder: AttemptFolder) -> AttemptState | None:  # noqa: ARG002 - files tell all
+        return read_attempt_state(folder)
+
+    def _find(self, ref: InstanceRef) -> tuple[AttemptFolder, AttemptState] | None:
+        return find_attempt(self._folder(ref.run), ref)
 
     def _prepare(self, run: RunRef, job: ResolvedJob, job_attempt: str) -> Addresses:
-        folder = self._folder(run)
-        quarantine_previous(folder, run)
-        folder.make()
-        refusal = folder.refuse_or_own(run.generation)
-        if refusal:
-            raise LeaseLost(f"run {run.uid}: {refusal}")
-        about = {
-            "job": run.job,
-            "namespace": run.namespace,
-            "controller": run.controller,
-            "base_dir": job.base_dir,
-            "submitted_at": run.submitted_at,
-        }
-        with locked(folder.prepare_lock):
-            write_json(folder.about, about)
-            if job.ttl_seconds_after_finished is not None:
-                at = time.time() + job.ttl_seconds_after_finished
-                expiry.schedule_check(self._dir, run.uid, at=at)
+        quarantine_previous(self._folder(run), run)
+        with self._owned_folder(run, job, {}) as folder:
             roles = self._reserve(folder, job, job_attempt)
         return {
             role: tuple(Address(host=_LOOPBACK, ports=ports) for ports in known)
@@ -301,72 +195,6 @@ class LocalRuntime:
 
     def _new_ports(self, owner: Path, count: int) -> list[int]:
         return self._ports.reserve(owner, count=count, start=zlib.crc32(str(owner).encode()))
-
-    def _release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
-        for ref in instances:
-            run = self._folder(ref.run)
-            folder = run.attempt(ref.role, ref.index, attempt_of(ref))
-            standing = read_attempt_state(folder)
-            if standing is None or (ref.uid and ref.uid != standing.uid):
-                continue
-            write_json(
-                folder.release,
-                {
-                    "uid": standing.uid,
-                    "kind": answer.kind,
-                    "addresses": {role: list(all_) for role, all_ in answer.addresses.items()},
-                },
-            )
-            wake_agent(folder)
-
-    def _delete(
-        self, instances: Sequence[InstanceRef], *, grace_seconds: float, dump_stacks: bool
-    ) -> None:
-        for ref in instances:
-            found = find_attempt(self._folder(ref.run), ref)
-            if found is not None:
-                order_delete(
-                    found[0],
-                    found[1].uid,
-                    grace_seconds=grace_seconds,
-                    dump_stacks=dump_stacks,
-                )
-
-    def _order(
-        self, instances: Sequence[InstanceRef], do: str, **more: Unpack[AgentCommand]
-    ) -> None:
-        for ref in instances:
-            found = find_attempt(self._folder(ref.run), ref)
-            if found is not None:
-                give_order(found[0], found[1].uid, do, **more)
-
-    def _read_log(
-        self, ref: InstanceRef, cursor: Cursor, limit: int, attempt: int | None
-    ) -> LogChunk:
-        run = self._folder(ref.run)
-        folder = run.attempt(ref.role, ref.index, attempt_of(ref, attempt))
-        # looked at before reading: what is over then writes nothing after it
-        standing = read_attempt_state(folder)
-        over = run.removed_generation >= 0 if standing is None else bool(standing.end)
-        try:
-            with folder.log.open("rb") as file:
-                file.seek(cursor.offset)
-                data = file.read(limit)
-        except FileNotFoundError:
-            why = _why_no_log(run, folder)
-            return LogChunk(data=b"", next=cursor, end=over, missing=why)
-        position = cursor.offset + len(data)
-        return LogChunk(data=data, next=Cursor(offset=position), end=over and len(data) < limit)
-
-    def _tail_log(self, ref: InstanceRef, limit: int) -> bytes:
-        folder = self._folder(ref.run).attempt(ref.role, ref.index, attempt_of(ref, None))
-        try:
-            with folder.log.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - limit))
-                return file.read(limit)
-        except FileNotFoundError:
-            return b""
 
     def _remove(self, run: RunRef) -> None:
         folder = self._folder(run)
@@ -423,8 +251,8 @@ class LocalRuntime:
 
     def _cluster_view(self) -> ClusterSnapshot:
         cpus, memory = 0.0, 0.0
-        for path in self._dir.iterdir() if self._dir.is_dir() else ():
-            run = RunFolder(self._dir, path.name)
+        for path in self._root.iterdir() if self._root.is_dir() else ():
+            run = RunFolder(self._root, path.name)
             if not run.about.exists() or not run.may_hold:
                 continue
             for role, index in run.instances():
@@ -433,7 +261,7 @@ class LocalRuntime:
                     asked = found[1].order.resources
                     cpus += parse_quantity(asked.get("cpu", 0))
                     memory += parse_quantity(asked.get("memory", 0))
-        free_gpus = GpuBook(self._dir).free()
+        free_gpus = GpuBook(self._root).free()
         node = this_node(asked_cpus=cpus, asked_memory_bytes=int(memory), free_gpus=free_gpus)
         return ClusterSnapshot(nodes=(node,))
 
@@ -444,14 +272,3 @@ def _describe(standing: AttemptState) -> str:
         left = sorted(marked_processes([f"TRAINING_INSTANCE_UID={standing.uid}"]))
         return f"{name} left processes {left} on {standing.place}"
     return f"{name} lives on {standing.place}"
-
-
-def _why_no_log(run: RunFolder, attempt: AttemptFolder) -> str:
-    """Return why there is no log of an attempt: one is made with its folder. "": it may be made yet."""
-    if attempt.path.exists():
-        return "somebody removed it from this machine"
-    if not run.path.exists():
-        return "the folder of its run is not on this machine: somebody removed it, or it is on another one"
-    if run.removed_generation >= 0:
-        return "its folder is not on this machine: somebody removed it"
-    return ""

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from airflow_training.agent.files import AttemptFolder
-from airflow_training.agent.progress_tail import NewestProgress
 from airflow_training.control.observations import Observation
-from airflow_training.control.reports import ProgressReport
 from airflow_training.control.transitions import ENDED
 from airflow_training.documents.instances import InstanceKey
+from airflow_training.runtimes.folders.attempt_state import AgentLiveness, AttemptState
+from airflow_training.runtimes.folders.observation import observe
+from airflow_training.runtimes.folders.observed import ObservedInstances
+from airflow_training.runtimes.folders.paths import RunFolder, instance_of
 from airflow_training.runtimes.local.leftovers import end_strays
-from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState, read_attempt_state
-from airflow_training.runtimes.local.observe import observe
-from airflow_training.runtimes.local.paths import RunFolder, instance_of
+from airflow_training.runtimes.local.liveness import read_attempt_state
 from airflow_training.runtimes.local.ports import listening_ports
 from airflow_training.runtimes.local.recovery import settle_attempt
 from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate
-from airflow_training.runtimes.progress import progress_of
 
 __all__ = ["AgentProcess", "Scanner", "current"]
-
-_MOST_ENVIRONMENT_BYTES = 1 << 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +29,7 @@ class AgentProcess:
     instance: str
     pid: int
     start_time: int
-    progress: Path
+    folder: AttemptFolder
 
 
 def current(run: RunFolder, role: str, index: int) -> tuple[AttemptFolder, AttemptState] | None:
@@ -45,27 +41,18 @@ def current(run: RunFolder, role: str, index: int) -> tuple[AttemptFolder, Attem
     return None
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
 class Scanner:
     """Remembers what it saw. `look` blocks for file reads only; one call at a time."""
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
-        self.seen: dict[InstanceKey, Observation] = {}
+        self._observed = ObservedInstances()
+        self.seen: Mapping[InstanceKey, Observation] = self._observed.newest
         self.agents: dict[str, AgentProcess] = {}
         """Uid of the object -> its living agent."""
         self._ports: dict[InstanceKey, int] = {}
         """First ports of running instances that nobody listens on yet."""
         self._opened: set[str] = set()
-        self._progress: dict[str, NewestProgress] = {}
-        self._environment: dict[str, tuple[int, tuple[str, ...]]] = {}
-        """Uid of the object -> when its records were written, and they."""
 
     @property
     def awaited_ports(self) -> bool:
@@ -80,7 +67,7 @@ class Scanner:
             keys = {key for name in instances if (key := instance_of(name)) is not None}
         changes: list[InstanceUpdate | InstanceRemoval] = []
         for key in sorted(keys):
-            changes += self._compare(key, self._observe(key))
+            changes += self._observed.compare(key, self._observe(key))
         return changes + self.poll_ports()
 
     def poll_ports(self) -> list[InstanceUpdate | InstanceRemoval]:
@@ -89,7 +76,7 @@ class Scanner:
         listening = listening_ports() if self._ports else frozenset()
         for key in [k for k, port in self._ports.items() if port in listening]:
             self._opened.add(self.seen[key].uid)
-            changes += self._compare(key, self._observe(key))
+            changes += self._observed.compare(key, self._observe(key))
         return changes
 
     def poll_progress(self) -> list[InstanceUpdate | InstanceRemoval]:
@@ -97,7 +84,7 @@ class Scanner:
         grown = [
             agent.instance
             for uid, agent in self.agents.items()
-            if _size(agent.progress) != self._read_bytes(uid)
+            if self._observed.has_progress(agent.folder, uid)
         ]
         return self.poll(grown) if grown else []
 
@@ -118,8 +105,8 @@ class Scanner:
         port_open = uid in self._opened
         observation = observe(
             standing,
-            progress=self._newest_progress(folder, uid),
-            environment=self._newest_environment(folder, uid),
+            progress=self._observed.read_progress(folder, uid),
+            environment=self._observed.read_environment(folder, uid),
             port_open=port_open,
         )
         if observation is None:
@@ -140,50 +127,12 @@ class Scanner:
                 instance=folder.instance.name,
                 pid=agent["pid"],
                 start_time=agent["start_time"],
-                progress=folder.progress,
+                folder=folder,
             )
         else:
             self.agents.pop(standing.uid, None)
 
-    def _newest_progress(self, folder: AttemptFolder, uid: str) -> ProgressReport | None:
-        """Read only what the file has grown by."""
-        following = self._progress.setdefault(uid, NewestProgress(folder.progress))
-        document = following.poll()
-        return progress_of(document) if document else None
-
-    def _newest_environment(self, folder: AttemptFolder, uid: str) -> tuple[str, ...]:
-        """Read the records only when there are new ones."""
-        known = self._environment.get(uid, (0, ()))
-        try:
-            written = folder.environment.stat().st_mtime_ns
-            if written != known[0]:
-                with folder.environment.open("rb") as file:
-                    text = file.read(_MOST_ENVIRONMENT_BYTES).decode("utf-8", "replace")
-                known = self._environment[uid] = (written, tuple(text.splitlines()))
-        except OSError:
-            pass  # none yet, or the folder is gone: the last that were read count
-        return known[1]
-
-    def _read_bytes(self, uid: str) -> int:
-        following = self._progress.get(uid)
-        return 0 if following is None else following.seen_bytes
-
     def _forget(self, uid: str) -> None:
         self.agents.pop(uid, None)
-        self._progress.pop(uid, None)
-        self._environment.pop(uid, None)
         self._opened.discard(uid)
-
-    def _compare(
-        self, key: InstanceKey, new: Observation | None
-    ) -> list[InstanceUpdate | InstanceRemoval]:
-        old = self.seen.get(key)
-        changes: list[InstanceUpdate | InstanceRemoval] = []
-        if old is not None and (new is None or new.uid != old.uid):
-            changes.append(InstanceRemoval(key=key, uid=old.uid))
-            del self.seen[key]
-            old = None
-        if new is not None and new != old:
-            self.seen[key] = new
-            changes.append(InstanceUpdate(instance=new))
-        return changes
+        self._observed.forget(uid)

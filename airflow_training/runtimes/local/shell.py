@@ -18,8 +18,9 @@ from typing import Any
 from airflow_training.agent.control import connect
 from airflow_training.agent.files import AttemptFolder
 from airflow_training.errors import InputError
-from airflow_training.runtimes.local.liveness import AgentLiveness, find_attempt
-from airflow_training.runtimes.local.paths import RunFolder
+from airflow_training.runtimes.folders.attempt_state import AgentLiveness
+from airflow_training.runtimes.folders.paths import RunFolder
+from airflow_training.runtimes.local.liveness import find_attempt
 from airflow_training.runtimes.port import InstanceRef, Streams
 from airflow_training.runtimes.terminal import SHELL, raw_terminal, read_stream, write_all
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from airflow_training.agent.files import read_json
 from airflow_training.documents.resolved import RunRef
-from airflow_training.runtimes.local.liveness import AgentLiveness
-from airflow_training.runtimes.local.paths import RunFolder
+from airflow_training.runtimes.folders.attempt_state import AgentLiveness
+from airflow_training.runtimes.folders.paths import RunFolder
 from airflow_training.runtimes.local.scan import current
 
 __all__ = ["OrphanProcesses", "find_orphans"]

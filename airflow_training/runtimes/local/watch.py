@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from airflow_training.agent.proc import open_pidfd
-from airflow_training.runtimes.local.paths import RunFolder
+from airflow_training.runtimes.folders.paths import RunFolder
 from airflow_training.runtimes.local.scan import AgentProcess, Scanner
 from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate, Snapshot
 

@@ -53,7 +53,7 @@ class _Slurm(Adapter):
         )
 
     def predictions_dir(self, settings: Settings, run_uid: str) -> str:
-        from airflow_training.runtimes.local.paths import RunFolder
+        from airflow_training.runtimes.folders.paths import RunFolder
 
         return str(RunFolder(settings.local_dir.absolute() / "slurm", run_uid).predictions)
 

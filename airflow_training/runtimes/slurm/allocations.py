@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.local.paths import RunFolder
+from airflow_training.runtimes.folders.paths import RunFolder
 from airflow_training.runtimes.slurm.options import SlurmOptions
 from airflow_training.runtimes.slurm.queue_view import (
     QueuedJob,

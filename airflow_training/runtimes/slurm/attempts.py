@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +12,8 @@ from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.agent.order import Order
 from airflow_training.control import reasons
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState
-from airflow_training.runtimes.local.paths import Attempt, RunFolder, attempt_of
+from airflow_training.runtimes.folders.attempt_state import AgentLiveness, AttemptState
+from airflow_training.runtimes.folders.paths import Attempt, RunFolder, attempt_of
 from airflow_training.runtimes.port import InstanceRef
 from airflow_training.runtimes.slurm.allocations import Allocation, AllocationBook
 from airflow_training.runtimes.slurm.options import SlurmOptions
@@ -117,9 +118,18 @@ class AttemptReader:
 
     @staticmethod
     def _was_terminated(state: AttemptState) -> bool:
-        """Return whether its agent got SIGTERM from somebody, and nobody has found out from whom."""
+        """Return whether somebody sent SIGTERM, and nobody has found out who.
+
+        Slurm sends it to all processes of a step at once: the command may be gone before its agent knows of it.
+        """
         end = state.end
-        return end.get("reason") == "Terminated" and not end.get("explained") and not state.deleted
+        alone = (
+            end.get("reason") == "Error"
+            and end.get("signal") == signal.SIGTERM
+            and state.life is AgentLiveness.ENDED
+        )
+        asked = end.get("reason") == "Terminated" or alone
+        return asked and not end.get("explained") and not state.deleted
 
     def unexplained(self, state: AttemptState) -> bool:
         """Return whether it has ended, and its reason is still looked for."""
@@ -165,7 +175,7 @@ class AttemptReader:
             finished = float(state.end.get("finished_at") or 0.0)
             if is_near_end(jobs[0], at=finished, warned=warned):
                 return "SlurmTimeLimit", f"the time of Slurm job {jobs[0].id} is nearly over"
-            return "Terminated", str(state.end.get("message", ""))
+            return str(state.end["reason"]), str(state.end.get("message", ""))
         if not state.state:
             return "SlurmStepFailed", _last_line(text) or "its step ended before our agent began"
         return "AgentLost", _last_line(text) or "its agent was killed"

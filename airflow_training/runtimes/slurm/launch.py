@@ -8,23 +8,21 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sys
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json, write_text
-from airflow_training.agent.order import VERSION, Order
-from airflow_training.agent.package import agent_program, remote_shell_script
+from airflow_training.agent.package import agent_program
 from airflow_training.control.reasons import WAITING_FOR_OLD_INSTANCE
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.frameworks.pods import training_container
-from airflow_training.runtimes.local.environment import command_line, environment, memory_bytes
-from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState
-from airflow_training.runtimes.local.paths import RunFolder, attempt_of, locked
-from airflow_training.runtimes.local.recovery import give_order, order_delete
+from airflow_training.runtimes.folders.attempt_order import make_order, write_order
+from airflow_training.runtimes.folders.attempt_state import AgentLiveness, AttemptState
+from airflow_training.runtimes.folders.orders import order_delete
+from airflow_training.runtimes.folders.paths import RunFolder, attempt_of, locked
+from airflow_training.runtimes.folders.restart import restart_in_place
 from airflow_training.runtimes.port import InstanceRef, InstanceSpec, Outcome
 from airflow_training.runtimes.slurm import allocation_program
 from airflow_training.runtimes.slurm.allocation_program import (
@@ -217,151 +215,85 @@ class SlurmLauncher:
     # orders -----------------------------------------------------------------------------------------
     def _write(self, run: RunFolder, plan: _Plan) -> None:
         """Write down what the agent shall do; raises ValueError for what cannot be done here."""
-        folder, document = plan.folder, self.order(run, plan.folder, plan.spec, uid=plan.uid)
-        write_json(folder.spec, document)
-        if plan.spec.name:
-            write_text(run.names / plan.spec.name, folder.instance.name)
-        link = folder.instance / f".current.{uuid.uuid4().hex}"
-        link.symlink_to(folder.path.name)
-        link.replace(folder.instance / "current")
+        order = self._order(run, plan.folder, plan.spec, uid=plan.uid)
+        write_order(run, plan.folder, plan.spec.name, order)
 
-    def order(
+    def _order(
         self, run: RunFolder, folder: AttemptFolder, spec: InstanceSpec, *, uid: str
     ) -> dict[str, Any]:
         """Make the folders of an attempt; return its order, with names in the place of nodes."""
-        ref = spec.ref
-        for path in (*spec.files, *spec.live_files):
-            if PurePath(path).is_absolute() or ".." in PurePath(path).parts:
-                raise ValueError(
-                    f"file {path!r}: on Slurm files are written only inside the instance's folder;"
-                    " use a relative path"
-                )
         about = read_json(run.about) or {}
         python = SlurmOptions.model_validate(about["options"]).python or sys.executable
-        container = training_container(spec.resolved.template, None, name=spec.container)
-        folder.control.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.output.mkdir(exist_ok=True)
-        folder.predictions.mkdir(exist_ok=True)
-        folder.log.touch(mode=0o600)
-        env = environment(
-            spec,
+        host = host_name(spec.ref.role, spec.ref.index, spec.ref.run.uid)
+        order = make_order(
+            run,
             folder,
+            spec,
             uid=uid,
-            remote_shell=remote_shell_script(self.cache, python=python),
-            library=agent_program(self.cache),
+            host=host,
+            cache=self.cache,
+            python=python,
             inherit=self.inherit,
-        )
-        base = str(about.get("base_dir") or folder.path)
-        port = next(iter(spec.ports.values()), None)
-        host = host_name(ref.role, ref.index, ref.run.uid)
-        order = Order(
-            uid=uid,
-            generation=ref.run.generation,
-            role=ref.role,
-            index=ref.index,
-            epoch=ref.epoch,
-            job_attempt=ref.job_attempt,
-            attempt=ref.attempt,
-            address=host if port is None else f"{host}:{port}",
-            resources=dict(spec.resources),
-            held=spec.held,
-            files=_files(spec, spec.files),
-            live_files=_files(spec, spec.live_files),
-            readiness=None if spec.readiness is None else spec.readiness.to_document(),
-            watch=spec.watch,
-            ports=dict(spec.ports),
-            memory_bytes=memory_bytes(spec),
-            command=command_line(spec, env),
-            env=env,
-            # an absolute second part replaces the first
-            working_dir=str(Path(base) / spec.working_dir),
-            progress_file=str(folder.progress),
-            readiness_probe=container.get("readinessProbe"),
-            stall=None if spec.stall is None else spec.stall.to_order(),
-            predictions_dir=str(folder.predictions),
-            predictions_uri=spec.predictions_uri or str(run.predictions / folder.instance.name),
-            deadline_seconds=spec.deadline_seconds,
-            grace_seconds=spec.grace_seconds,
-            output_dir=str(folder.output),
-            output_uri=_beside(spec.output_uri, base),
-            in_place_seconds=spec.in_place_seconds,
         )
         return order.document()
 
     def restart(self, reader: AttemptReader, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
         """Begin an attempt in the place of one that has failed and waits; blocks until it has begun."""
-        ref, run = spec.ref, reader.run
-        folder = run.attempt(ref.role, ref.index, attempt_of(ref))
-        with locked(folder.create_lock):
-            begun = reader.read(folder)
-            if begun is not None and begun.recorded and not begun.deleted:
-                return Outcome(ref=replace(ref, uid=begun.uid), result="adopted")
-            refusal = run.refuse_or_own(ref.run.generation)
-            found = None if refusal else reader.find(instance)
-            if found is None or found[1].life is not AgentLiveness.WAITING or found[1].deleted:
-                return Outcome(ref=ref, result="refused", message=refusal or "nothing waits there")
-            if found[1].order.version != VERSION:
-                message = "the agent that waits understands orders of another version"
-                return Outcome(ref=ref, result="refused", message=message)
-            numbers = (n for n, each in run.attempts(ref.role, ref.index) if each.spec.exists())
-            if max(numbers) > attempt_of(ref):
-                return Outcome(ref=ref, result="refused", message="a newer attempt exists")
-            old, standing = found
-            placed = reader.placement(old, standing.uid)
-            if placed is None:
-                return Outcome(ref=ref, result="refused", message="nothing waits there")
-            uid = begun.uid if begun is not None and not begun.deleted else uuid.uuid4().hex
-            try:
-                self._write_following(run, folder, spec, uid=uid, old=old, placed=placed)
-            except (ValueError, OSError) as error:  # a new instance may still be made
-                return Outcome(ref=ref, result="refused", message=str(error))
-            give_order(old, standing.uid, "restart", attempt=folder.path.name, next=uid)
-            return self._begun(reader, folder, replace(ref, uid=uid), inside=old)
+        attempts = _Attempts(launcher=self, reader=reader)
+        return restart_in_place(
+            attempts, instance, spec, seconds=_BEGIN_SECONDS, poll_seconds=_LOOK_SECONDS
+        )
 
-    def _write_following(
+    def write_next(
         self,
-        run: RunFolder,
+        reader: AttemptReader,
         folder: AttemptFolder,
         spec: InstanceSpec,
         *,
         uid: str,
-        old: AttemptFolder,
-        placed: tuple[Allocation, str],
-    ) -> None:
+        after: AttemptFolder,
+    ) -> Outcome | None:
         """Write an attempt that begins where another waits: its node and its variables are known."""
-        document = self.order(run, folder, spec, uid=uid)
-        step = read_json(old.control / "step.json") or {}
-        hosts = hosts_of(run.path, read_json, named_instances(document, run.path.name))
-        placement = {"uid": uid, "allocation": placed[0].key, "step": placed[1]}
-        write_json(placement_file(folder), placement)
-        write_json(folder.control / "step.json", step)
-        env = step.get("env", {})
-        write_json(folder.spec, place_order(document, run=run.path.name, hosts=hosts, env=env))
-        if spec.name:
-            write_text(run.names / spec.name, folder.instance.name)
-        link = folder.instance / f".current.{uuid.uuid4().hex}"
-        link.symlink_to(folder.path.name)
-        link.replace(folder.instance / "current")
+        run, before = reader.run, reader.read(after)
+        placed = None if before is None else reader.placement(after, before.uid)
+        if placed is None:
+            return Outcome(ref=spec.ref, result="refused", message="nothing waits there")
+        try:
+            document = self._order(run, folder, spec, uid=uid)
+            step = read_json(after.control / "step.json") or {}
+            hosts = hosts_of(run.path, read_json, named_instances(document, run.path.name))
+            placement = {"uid": uid, "allocation": placed[0].key, "step": placed[1]}
+            write_json(placement_file(folder), placement)
+            write_json(folder.control / "step.json", step)
+            env = step.get("env", {})
+            order = place_order(document, run=run.path.name, hosts=hosts, env=env)
+            write_order(run, folder, spec.name, order)
+        except (ValueError, OSError) as error:
+            return Outcome(ref=spec.ref, result="refused", message=str(error))
+        return None
 
-    @staticmethod
-    def _begun(
-        reader: AttemptReader, folder: AttemptFolder, ref: InstanceRef, *, inside: AttemptFolder
-    ) -> Outcome:
-        """Return what came of the order to begin the attempt in `folder`, once that is known."""
-        until = time.monotonic() + _BEGIN_SECONDS
-        waits = True
-        while waits and time.monotonic() < until:
-            old = reader.read(inside)
-            waits = old is not None and old.life is AgentLiveness.WAITING
-            new = reader.read(folder)
-            if new is not None and new.state:
-                return Outcome(ref=ref, result="created")
-            time.sleep(_LOOK_SECONDS)
-        # nothing of it may begin later, beside another that is made instead
-        message = (
-            "the agent that waits does not answer" if waits else "nothing waits there any more"
-        )
-        return Outcome(ref=ref, result="refused", message=message)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempts:
+    """The attempts of one run, for a restart in place."""
+
+    launcher: SlurmLauncher
+    reader: AttemptReader
+
+    @property
+    def run(self) -> RunFolder:
+        return self.reader.run
+
+    def read(self, folder: AttemptFolder) -> AttemptState | None:
+        return self.reader.read(folder)
+
+    def find(self, ref: InstanceRef) -> tuple[AttemptFolder, AttemptState] | None:
+        return self.reader.find(ref)
+
+    def write_next(
+        self, folder: AttemptFolder, spec: InstanceSpec, *, uid: str, after: AttemptFolder
+    ) -> Outcome | None:
+        return self.launcher.write_next(self.reader, folder, spec, uid=uid, after=after)
 
 
 def _requests(homeless: Mapping[str, _Plan], about: Mapping[str, Any]) -> list[AllocationRequest]:
@@ -383,18 +315,6 @@ def _requests(homeless: Mapping[str, _Plan], about: Mapping[str, Any]) -> list[A
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _files(spec: InstanceSpec, files: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    return {
-        path: {"content": content, "executable": path in spec.executables}
-        for path, content in files.items()
-    }
-
-
-def _beside(uri: str, base: str) -> str:
-    """Return an address of the document: a plain path is relative to the job file."""
-    return str(Path(base) / uri) if uri and "://" not in uri else uri
 
 
 def describe(state: AttemptState) -> str:

@@ -12,8 +12,8 @@ from airflow_training.control.attempts import AttemptId
 from airflow_training.control.observations import InstanceState, Observation
 from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.instances import InstanceKey
-from airflow_training.runtimes.local import observe as local_observe
-from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState
+from airflow_training.runtimes.folders.attempt_state import AgentLiveness, AttemptState
+from airflow_training.runtimes.folders.observation import observe
 from airflow_training.runtimes.slurm.queue_view import QueuedJob, wait_reason
 
 __all__ = ["observe_attempt"]
@@ -46,9 +46,7 @@ def observe_attempt(
             found = _waiting(state, phase=phase, jobs=jobs, job=job, place=place, at=ordered_at)
             return replace(found, state="unknown", reason="AgentLost", message=_LOOKING)
         return None
-    found_there = local_observe.observe(
-        state, progress=progress, environment=environment, port_open=port_open
-    )
+    found_there = observe(state, progress=progress, environment=environment, port_open=port_open)
     if found_there is None:
         return None
     node = str(place.get("node") or found_there.node)

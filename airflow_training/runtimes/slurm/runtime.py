@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 import zlib
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -13,25 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId
-from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
-from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable, StillAlive
-from airflow_training.runtimes.local import expiry
-from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState
-from airflow_training.runtimes.local.paths import RunFolder, attempt_of, locked
-from airflow_training.runtimes.local.recovery import give_order, order_delete
+from airflow_training.errors import InputError, Problem, RuntimeUnavailable, StillAlive
+from airflow_training.runtimes.folders.attempt_state import AgentLiveness, AttemptState
+from airflow_training.runtimes.folders.orders import order_delete
+from airflow_training.runtimes.folders.paths import RunFolder
+from airflow_training.runtimes.folders.runtime import FolderRuntime
 from airflow_training.runtimes.port import (
     Address,
     Addresses,
     ClusterSnapshot,
-    Cursor,
     InstanceRef,
     InstanceRemoval,
     InstanceSpec,
     InstanceUpdate,
-    LogChunk,
     Outcome,
-    ReleaseAnswer,
     Snapshot,
 )
 from airflow_training.runtimes.slurm.allocation_program import host_name
@@ -50,9 +45,7 @@ from airflow_training.runtimes.slurm.transport import LocalCommands, SlurmComman
 from airflow_training.settings import Settings
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # of `typing` from 3.11 on
-
-    from airflow_training.agent.order import AgentCommand
+    pass
 
 __all__ = ["SlurmRuntime"]
 
@@ -66,13 +59,14 @@ _LOWEST_PORT, _PORTS = 20000, 12000
 """Below the range that kernels hand out by themselves."""
 
 
-class SlurmRuntime:
+class SlurmRuntime(FolderRuntime):
     """Instances are steps of allocations; what is known of them lies in `root`.
 
     Any number of objects, in any number of processes, may serve the same folder.
     """
 
     name = "slurm"
+    log_place = "the shared folder"
     capabilities = CAPABILITIES
 
     def __init__(
@@ -84,7 +78,7 @@ class SlurmRuntime:
         queue: QueueWatch | None = None,
     ) -> None:
         """`root`: a folder that all nodes see at the same path. `queue`: one that others use too."""
-        self._root = root.absolute()
+        super().__init__(root)
         self._commands = commands or LocalCommands()
         self._queue = queue or QueueWatch(self._commands)
         self._launcher = SlurmLauncher(root=self._root, inherit=tuple(inherit))
@@ -101,10 +95,16 @@ class SlurmRuntime:
         )
 
     def _reader(self, run: RunRef) -> AttemptReader:
-        folder = RunFolder(self._root, run.uid)
+        folder = self._folder(run)
         return AttemptReader(
             folder, AllocationBook(folder, self._commands, self._queue), self._queue
         )
+
+    def _read(self, run: RunRef, folder: AttemptFolder) -> AttemptState | None:
+        return self._reader(run).read(folder)
+
+    def _find(self, ref: InstanceRef) -> tuple[AttemptFolder, AttemptState] | None:
+        return self._reader(ref.run).find(ref)
 
     # the port ---------------------------------------------------------------------------------------
     async def check(
@@ -133,56 +133,14 @@ class SlurmRuntime:
         reader = self._reader(instances[0].ref.run)
         return await asyncio.to_thread(self._launcher.create, reader, instances)
 
-    async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
-        """Write the answer where the agents wait for it."""
-        await asyncio.to_thread(self._release, instances, answer)
-
-    async def stop_process(
-        self,
-        instances: Sequence[InstanceRef],
-        *,
-        grace_seconds: float,
-        dump_stacks: bool = False,
-    ) -> None:
-        """Order agents to end their process trees, and to stay."""
-        await asyncio.to_thread(
-            self._order, instances, "stop", grace_seconds=grace_seconds, dump_stacks=dump_stacks
-        )
-
-    async def await_peers(
-        self, instances: Sequence[InstanceRef], *, seconds: float, number: int
-    ) -> None:
-        """Tell agents that their scripts wait for others."""
-        await asyncio.to_thread(self._order, instances, "await", seconds=seconds, number=number)
-
     async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
         """Let the agent that waits go on as the next attempt; returns when it has."""
         reader = self._reader(instance.run)
         return await asyncio.to_thread(self._launcher.restart, reader, instance, spec)
 
-    async def dismiss(self, instances: Sequence[InstanceRef]) -> None:
-        """Let agents that wait go."""
-        await asyncio.to_thread(self._order, instances, "leave")
-
-    async def keep(self, instance: InstanceRef, *, seconds: float) -> None:
-        """Order an agent that waits to stay; its allocation stays with it."""
-        await asyncio.to_thread(self._order, [instance], "stay", seconds=seconds)
-
     async def end_kept(self, run: RunRef) -> None:
         """Order agents that stay to go, and end the run's allocations."""
         await asyncio.to_thread(self._end, self._reader(run), run, spared=())
-
-    async def delete(
-        self,
-        instances: Sequence[InstanceRef],
-        *,
-        grace_seconds: float,
-        dump_stacks: bool = False,
-    ) -> None:
-        """Order agents to end their process trees; what waits in the queue is taken back."""
-        await asyncio.to_thread(
-            self._delete, instances, grace_seconds=grace_seconds, dump_stacks=dump_stacks
-        )
 
     async def watch(
         self, run: RunRef
@@ -199,21 +157,6 @@ class SlurmRuntime:
             for change in await asyncio.to_thread(scanner.poll):
                 yield change
 
-    async def read_log(
-        self, instance: InstanceRef, cursor: Cursor, *, limit: int, attempt: int | None = None
-    ) -> LogChunk:
-        """Return bytes of the attempt's log file; offsets are those of the file."""
-        return await asyncio.to_thread(self._read_log, instance, cursor, limit, attempt)
-
-    async def tail_log(self, instance: InstanceRef, *, limit: int) -> bytes:
-        """Return the last bytes of the attempt's log file."""
-        return await asyncio.to_thread(self._tail_log, instance, limit)
-
-    async def collect_logs(
-        self, run: RunRef, *, only: Collection[InstanceKey] | None = None
-    ) -> None:
-        """Do nothing: logs are files already."""
-
     async def remove(self, run: RunRef) -> None:
         """End everything that lives, and its allocations; raises StillAlive."""
         await asyncio.to_thread(self._remove, run)
@@ -226,22 +169,6 @@ class SlurmRuntime:
     ) -> ClusterSnapshot:
         """Return the nodes that take jobs, those of the job's partition where it names one."""
         return await asyncio.to_thread(self._cluster_view, job)
-
-    async def due_runs(self) -> list[str]:
-        """Return uids of runs here that may have outlived their `ttlSecondsAfterFinished`."""
-        return await asyncio.to_thread(expiry.due_runs, self._root, now=time.time())
-
-    async def look_again(self, uid: str, *, seconds: float) -> None:
-        """Leave a run out of `due_runs` for so long."""
-        await asyncio.to_thread(expiry.schedule_check, self._root, uid, at=time.time() + seconds)
-
-    async def quarantine(self, run: RunRef) -> None:
-        """Take a removed run's folder away; raises StillAlive for one that is not ours or lives."""
-        await asyncio.to_thread(expiry.quarantine, self._root, run)
-
-    async def delete_quarantined(self, uid: str) -> None:
-        """Delete what was set aside; raises OSError where something of `uid` stays."""
-        await asyncio.to_thread(expiry.delete_quarantined, self._root, uid)
 
     async def living_runs(
         self, controller: str, *, older_than: float
@@ -275,16 +202,7 @@ class SlurmRuntime:
             return [*problems, *error.problems]
 
     def _prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
-        folder = RunFolder(self._root, run.uid)
-        folder.make()
-        refusal = folder.refuse_or_own(run.generation)
-        if refusal:
-            raise LeaseLost(f"run {run.uid}: {refusal}")
-        with locked(folder.prepare_lock):
-            write_json(folder.about, self._about(run, job))
-            if job.ttl_seconds_after_finished is not None:
-                at = time.time() + job.ttl_seconds_after_finished
-                expiry.schedule_check(self._root, run.uid, at=at)
+        with self._owned_folder(run, job, self._about(job)) as folder:
             ports = self._ports(folder, job)
         return {
             role.name: tuple(
@@ -294,18 +212,14 @@ class SlurmRuntime:
             for role in job.roles
         }
 
-    def _about(self, run: RunRef, job: ResolvedJob) -> dict[str, Any]:
+    @staticmethod
+    def _about(job: ResolvedJob) -> dict[str, Any]:
         options = SlurmOptions.model_validate(job.runtime_options)
         gang = {
             role: {"component": asdict(component), "count": count}
             for role, (component, count) in gang_components(job).items()
         }
         return {
-            "job": run.job,
-            "namespace": run.namespace,
-            "controller": run.controller,
-            "base_dir": job.base_dir,
-            "submitted_at": run.submitted_at,
             "deadline_seconds": job.active_deadline_seconds,
             "options": options.model_dump(by_alias=True),
             "gang": gang,
@@ -329,17 +243,6 @@ class SlurmRuntime:
                 team.append(mine)
         write_json(folder.ports, {"all": known})
         return known
-
-    def _release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
-        for ref in instances:
-            found = self._reader(ref.run).find(ref)
-            if found is not None:
-                document = {
-                    "uid": found[1].uid,
-                    "kind": answer.kind,
-                    "addresses": {role: list(all_) for role, all_ in answer.addresses.items()},
-                }
-                write_json(found[0].release, document)
 
     def _delete(
         self, instances: Sequence[InstanceRef], *, grace_seconds: float, dump_stacks: bool
@@ -366,45 +269,6 @@ class SlurmRuntime:
         ]
         if unwanted:
             reader.book.cancel(unwanted)
-
-    def _order(
-        self, instances: Sequence[InstanceRef], do: str, **more: Unpack[AgentCommand]
-    ) -> None:
-        for ref in instances:
-            found = self._reader(ref.run).find(ref)
-            if found is not None:
-                give_order(found[0], found[1].uid, do, **more)
-
-    def _attempt(self, ref: InstanceRef, attempt: int | None) -> AttemptFolder:
-        run = RunFolder(self._root, ref.run.uid)
-        return run.attempt(ref.role, ref.index, attempt_of(ref, attempt))
-
-    def _read_log(
-        self, ref: InstanceRef, cursor: Cursor, limit: int, attempt: int | None
-    ) -> LogChunk:
-        run, folder = RunFolder(self._root, ref.run.uid), self._attempt(ref, attempt)
-        # looked at before reading: what is over then writes nothing after it
-        state = self._reader(ref.run).read(folder)
-        over = run.removed_generation >= 0 if state is None else bool(state.end)
-        try:
-            with folder.log.open("rb") as file:
-                file.seek(cursor.offset)
-                data = file.read(limit)
-        except FileNotFoundError:
-            gone = folder.path.exists() or run.removed_generation >= 0
-            why = "somebody removed it from the shared folder" if gone else ""
-            return LogChunk(data=b"", next=cursor, end=over, missing=why)
-        position = cursor.offset + len(data)
-        return LogChunk(data=data, next=Cursor(offset=position), end=over and len(data) < limit)
-
-    def _tail_log(self, ref: InstanceRef, limit: int) -> bytes:
-        try:
-            with self._attempt(ref, None).log.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - limit))
-                return file.read(limit)
-        except FileNotFoundError:
-            return b""
 
     # the end ----------------------------------------------------------------------------------------
     def _remove(self, run: RunRef) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from airflow_training.agent.files import AttemptFolder, read_json
-from airflow_training.agent.progress_tail import NewestProgress
 from airflow_training.control.observations import Observation
-from airflow_training.control.reports import ProgressReport
 from airflow_training.control.transitions import ENDED
 from airflow_training.documents.instances import InstanceKey
-from airflow_training.runtimes.local.liveness import AttemptState
+from airflow_training.runtimes.folders.observed import ObservedInstances
 from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate
-from airflow_training.runtimes.progress import progress_of
 from airflow_training.runtimes.slurm.attempts import AttemptReader
 from airflow_training.runtimes.slurm.observe import observe_attempt
 from airflow_training.runtimes.slurm.queue_watch import QueueWatch
@@ -25,7 +23,6 @@ _WHOLE_LOOK_SECONDS = 5.0
 _PROGRESS_SECONDS = 1.0
 _RETRY_SECONDS = 1.0
 """How often what is not settled yet is looked at."""
-_MOST_ENVIRONMENT_BYTES = 1 << 17
 
 
 def _written(path: Path) -> int:
@@ -41,7 +38,8 @@ class SlurmScanner:
     def __init__(self, reader: AttemptReader, queue: QueueWatch) -> None:
         self._reader = reader
         self._queue = queue
-        self.seen: dict[InstanceKey, Observation] = {}
+        self._observed = ObservedInstances()
+        self.seen: Mapping[InstanceKey, Observation] = self._observed.newest
         self._signatures: dict[InstanceKey, tuple[int, ...]] = {}
         self._folders: dict[InstanceKey, AttemptFolder] = {}
         """Of the newest attempts, while they live."""
@@ -49,8 +47,6 @@ class SlurmScanner:
         self._next_whole = 0.0
         self._next_progress = 0.0
         self._unsettled: dict[InstanceKey, float] = {}
-        self._progress: dict[str, NewestProgress] = {}
-        self._environment: dict[str, tuple[int, tuple[str, ...]]] = {}
 
     def poll(self) -> list[InstanceUpdate | InstanceRemoval]:
         """Changes since the last poll."""
@@ -72,7 +68,7 @@ class SlurmScanner:
         changes: list[InstanceUpdate | InstanceRemoval] = []
         for key in sorted(keys):
             self._signatures[key] = self._signature(key)  # before reading: nothing may slip through
-            changes += self._compare(key, self._observe(key))
+            changes += self._observed.compare(key, self._observe(key))
         return changes
 
     def _signature_of_all(self) -> tuple[int, ...]:
@@ -94,12 +90,7 @@ class SlurmScanner:
         seen = self.seen.get(key)
         if seen is None or seen.state in ENDED:
             return False
-        following = self._progress.get(seen.uid)
-        known = 0 if following is None else following.seen_bytes
-        try:
-            return folder.progress.stat().st_size != known
-        except OSError:
-            return False
+        return self._observed.has_progress(folder, seen.uid)
 
     def _observe(self, key: InstanceKey) -> Observation | None:
         found = self._reader.current(*key)
@@ -110,8 +101,7 @@ class SlurmScanner:
         folder, state = found
         old = self.seen.get(key)
         if old is not None and old.uid != state.uid:
-            self._progress.pop(old.uid, None)
-            self._environment.pop(old.uid, None)
+            self._observed.forget(old.uid)
         self._folders[key] = folder
         placed = self._reader.placement(folder, state.uid)
         unexplained = self._reader.unexplained(state)
@@ -123,43 +113,10 @@ class SlurmScanner:
             place={} if placed is None else placed[0].started.get("members", {}).get(str(key), {}),
             unexplained=unexplained,
             ordered_at=_written(folder.spec) / 1e9,
-            progress=self._read_progress(folder, state),
-            environment=self._read_environment(folder, state.uid),
+            progress=self._observed.read_progress(folder, state.uid) if state.state else None,
+            environment=self._observed.read_environment(folder, state.uid),
             port_open=(read_json(folder.control / "port-open.json") or {}).get("uid") == state.uid,
         )
         if observation is not None and (unexplained or observation.state == "unknown"):
             self._unsettled[key] = time.monotonic() + _RETRY_SECONDS
         return observation
-
-    def _read_progress(self, folder: AttemptFolder, state: AttemptState) -> ProgressReport | None:
-        if not state.state:
-            return None
-        following = self._progress.setdefault(state.uid, NewestProgress(folder.progress))
-        document = following.poll()
-        return progress_of(document) if document else None
-
-    def _read_environment(self, folder: AttemptFolder, uid: str) -> tuple[str, ...]:
-        known = self._environment.get(uid, (0, ()))
-        written = _written(folder.environment)
-        if written and written != known[0]:
-            try:
-                with folder.environment.open("rb") as file:
-                    text = file.read(_MOST_ENVIRONMENT_BYTES).decode("utf-8", "replace")
-            except OSError:  # the last that were read count
-                return known[1]
-            known = self._environment[uid] = (written, tuple(text.splitlines()))
-        return known[1]
-
-    def _compare(
-        self, key: InstanceKey, new: Observation | None
-    ) -> list[InstanceUpdate | InstanceRemoval]:
-        old = self.seen.get(key)
-        changes: list[InstanceUpdate | InstanceRemoval] = []
-        if old is not None and (new is None or new.uid != old.uid):
-            changes.append(InstanceRemoval(key=key, uid=old.uid))
-            del self.seen[key]
-            old = None
-        if new is not None and new != old:
-            self.seen[key] = new
-            changes.append(InstanceUpdate(instance=new))
-        return changes

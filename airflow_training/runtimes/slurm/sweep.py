@@ -7,7 +7,7 @@ from pathlib import Path
 
 from airflow_training.agent.files import read_json
 from airflow_training.documents.resolved import RunRef
-from airflow_training.runtimes.local.paths import RunFolder
+from airflow_training.runtimes.folders.paths import RunFolder
 from airflow_training.runtimes.slurm.attempts import AttemptReader
 
 __all__ = ["find_living_runs"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 from airflow_training.agent.files import write_json
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.local.paths import RunFolder
+from airflow_training.runtimes.folders.attempt_state import AttemptState
+from airflow_training.runtimes.folders.paths import RunFolder
 from airflow_training.runtimes.slurm.allocations import Allocation, AllocationBook
-from airflow_training.runtimes.slurm.attempts import AttemptReader
+from airflow_training.runtimes.slurm.attempts import AttemptReader, placement_file
 from airflow_training.runtimes.slurm.queue_watch import QueueWatch
 from airflow_training.runtimes.slurm.requests import AllocationComponent, gang_request
 from airflow_training.runtimes.slurm.sweep import find_living_runs
@@ -134,6 +136,37 @@ def test_a_sweep_leaves_runs_that_may_have_begun_just_now(one, tmp_path):
     assert find_living_runs(tmp_path, "c", reader, older_than=began - 1) == []
     ((run, jobs),) = find_living_runs(tmp_path, "c", reader, older_than=began + 1)
     assert (run.uid, jobs) == ("u1", "7")
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [("PREEMPTED", "SlurmPreempted"), ("NODE_FAIL", "SlurmNodeFail"), ("RUNNING", "Error")],
+)
+def test_slurm_tells_who_ended_a_command_that_was_gone_before_its_agent_knew(one, state, reason):
+    one.submit()
+    reader = AttemptReader(one.book._run, one.book, one.queue)
+    folder = one.book._run.attempt("worker", 0, (0, 0, 0))
+    folder.control.mkdir(parents=True)
+    order = {"uid": "a", "role": "worker", "index": 0, "grace_seconds": 30}
+    write_json(folder.spec, order)
+    write_json(placement_file(folder), {"uid": "a", "allocation": one.allocation.key, "step": "a"})
+    end = {
+        "uid": "a",
+        "reason": "Error",
+        "message": "",
+        "exit_code": None,
+        "signal": signal.SIGTERM,
+    }
+    write_json(folder.exit, {**end, "finished_at": 1.0, "in_place": False})
+    write_json(one.allocation.folder / "steps" / "a.json", {"ended_at": 1.0})
+    one.commands.queue = one.line("7", state)
+
+    def explained() -> AttemptState | None:
+        one.queue.poll()
+        found = reader.settle(folder, reader.read(folder))
+        return None if reader.unexplained(found) else found
+
+    assert wait_until(explained, "the reason is known").end["reason"] == reason
 
 
 def test_a_queue_that_hangs_holds_up_nobody_who_looks_at_files(one):

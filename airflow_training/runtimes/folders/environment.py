@@ -102,7 +102,7 @@ def command_line(spec: InstanceSpec, env: Mapping[str, str]) -> list[str]:
     """Return the words to execute; raises ValueError where there are none."""
     words = [expand(word, env) for word in (*spec.command, *spec.args)]
     if not spec.command:
-        raise ValueError("no command: on the local runtime there is no image that brings one")
+        raise ValueError("no command: on this runtime there is no image that brings one")
     # a system Python is often only called python3
     if words[0] == "python" and shutil.which("python", path=env.get("PATH")) is None:
         words[0] = sys.executable

@@ -10,7 +10,7 @@ from airflow_training.control.observations import Observation
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.run_output import RunOutput
 from airflow_training.documents.instances import InstanceKey
-from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState
+from airflow_training.runtimes.folders.attempt_state import AgentLiveness, AttemptState
 
 __all__ = ["observe"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from airflow_training.agent.files import read_json
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import StillAlive
-from airflow_training.runtimes.local.paths import RunFolder, locked
+from airflow_training.runtimes.folders.paths import RunFolder, locked
 
 __all__ = ["delete_quarantined", "due_runs", "quarantine", "schedule_check"]
 

@@ -138,7 +138,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("expansion",),
         ("inference", "nets"),
         ("resolving",),
-        ("generator", "reading"),
+        ("forking", "generator", "reading"),
         ("diagram",),
     ),
     "environments": (
@@ -275,6 +275,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "supervise": (("retrying", "waiting"), ("watcher",), ("followers",)),
     "web": (
         ("configuration", "data", "document_check", "environment", "instance_usage", "new_runs"),
+        ("networks",),
         ("page", "parquet_rows", "prediction_files", "progress", "reduction", "request_size"),
         (
             "checkpoints",

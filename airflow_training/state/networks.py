@@ -50,7 +50,7 @@ class SavedNetworks(StorePart):
     def save(self, text: str, *, user: str) -> SavedNetwork:
         """Keep a document as the next version of its name; the content of the newest version answers that one.
 
-        Raises InputError with every mistake of the document, or (`conflict`) for the name of another user.
+        Raises InputError with every mistake of the document, or (`not_owner`) for the name of another user.
         """
         if len(text) > MOST_NETWORK_CHARACTERS:
             raise InputError.of(
@@ -167,7 +167,7 @@ def _network(row: Row[Any]) -> SavedNetwork:
 
 def _of_another(newest: SavedNetwork) -> InputError:
     return InputError.of(
-        code="conflict",
+        code="not_owner",
         field="metadata.name",
         value=newest.name,
         message=f"is a network of {newest.user or 'another user'}: only they save its next version",

@@ -59,7 +59,7 @@ def test_a_name_belongs_to_who_saved_it_first_and_all_read_it(store: Store):
     with pytest.raises(InputError) as caught:
         store.networks.save(a_network(out=9), user="ben")
     (problem,) = caught.value.problems
-    assert (problem.code, problem.field) == ("conflict", "metadata.name")
+    assert (problem.code, problem.field) == ("not_owner", "metadata.name")
     assert "a network of ann" in problem.message
     store.networks.save(a_network("bens"), user="ben")
     assert [(each.title, each.user) for each in store.networks.newest()] == [

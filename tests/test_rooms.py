@@ -20,7 +20,8 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("errors", "settings", "peer_causes"),
     ("documents",),
     ("frameworks",),
-    ("planning", "control", "networks", "interchange", "interception"),
+    ("networks",),
+    ("planning", "control", "interchange", "interception"),
     ("capture", "environments"),
     ("state", "runtimes", "checkpoints", "logs", "agent"),
     ("accounts", "execution", "remote_data"),
@@ -82,7 +83,7 @@ BASE = frozenset(
 """What rooms that stand alone use of the documents: how a file is read, a mistake is told and an instance is called."""
 
 ALONE: dict[str, frozenset[str]] = {
-    "planning": BASE,
+    "planning": BASE | {"networks.nets", "networks.reading", "networks.resolving"},
     "networks": BASE | {"documents.draft"},
     "logs": BASE,
     "interchange": BASE,

@@ -32,6 +32,7 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "number": st.sampled_from([1e-3, 0.5]),
     "shape": st.lists(_COUNT, max_size=3),
     "share": st.sampled_from([0.0, 0.25]),
+    "size": st.integers(0, 3),
     "sizes": st.integers(0, 2) | st.lists(st.integers(0, 2), min_size=1, max_size=2),
     "strides": st.integers(1, 3) | st.lists(st.integers(1, 3), min_size=1, max_size=2),
     "word": st.nothing(),

@@ -30,6 +30,7 @@ from airflow_training.planning.search.constraints import parse as constraints_of
 from airflow_training.planning.search.pricing import Pricing
 from airflow_training.planning.sources.calibration import chosen_constants
 from airflow_training.planning.sources.models import is_reference, read_model
+from airflow_training.planning.sources.networks import is_network
 from airflow_training.planning.view.plan import SearchResult, Workload
 from airflow_training.settings import load_settings
 
@@ -239,7 +240,9 @@ def _or_mistakes(mistakes: list[Problem], read: Callable[[], Any]) -> Any:
 
 def _view(plan: Plan, resolved: ResolvedJob) -> ComputationView:
     """Return the view of the model that a plan names; raises InputError."""
-    model = _snake(plan.model) if isinstance(plan.model, Mapping) else plan.model or ""
+    model = plan.model or ""
+    if isinstance(model, Mapping) and not is_network(model):
+        model = _snake(model)
     return read_model(model, base_dir=resolved.base_dir, at=(*_HERE, "model"))
 
 

@@ -84,7 +84,7 @@ BASE = frozenset(
 
 ALONE: dict[str, frozenset[str]] = {
     "planning": BASE | {"networks.nets", "networks.reading", "networks.resolving"},
-    "networks": BASE | {"documents.draft"},
+    "networks": BASE | {"documents.draft", "settings", "settings.layer_types_folder"},
     "logs": BASE,
     "interchange": BASE,
     "environments": BASE,
@@ -134,7 +134,9 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "networks": (
         ("digest", "document", "shapes"),
-        ("catalogue", "formulas"),
+        ("formulas", "layer_type"),
+        ("own_types",),
+        ("catalogue",),
         ("names", "params"),
         ("expansion",),
         ("inference", "nets"),

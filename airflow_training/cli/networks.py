@@ -55,16 +55,27 @@ def check(file: FileArgument, output: OutputOption = OutputFormat.table) -> None
 
 
 @app.command()
-def show(file: FileArgument, output: OutputOption = OutputFormat.table) -> None:
-    """Show the shape, parameters and operations of each layer.
+def show(
+    file: FileArgument,
+    batch_size: Annotated[
+        int, typer.Option(min=1, max=2**31 - 1, help="Samples of the step whose memory is told.")
+    ] = 32,
+    output: OutputOption = OutputFormat.table,
+) -> None:
+    """Show the shape, parameters and operations of each layer, and the memory of a training step.
 
     Operations are those of the forward pass of one sample, two for each multiplication of matrix products and convolutions.
     """
     from airflow_training.networks.reading import read_network
+    from airflow_training.planning.answers.one_device import one_device_memory
+    from airflow_training.planning.sources.networks import network_view
 
     network = read_network(file)
+    memory = one_device_memory(network_view(network), batch_size=batch_size)
     if output is OutputFormat.json:
-        print_json(_network_json(network))
+        parts = {name: round(value) for name, value in memory.items()}
+        taken = {"batch_size": batch_size, "bytes": sum(parts.values()), **parts}
+        print_json({**_network_json(network), "memory": taken})
         return
     print_table(
         ["layer", "type", "takes", "gives", "parameters", "FLOPs", "nets"],
@@ -84,6 +95,10 @@ def show(file: FileArgument, output: OutputOption = OutputFormat.table) -> None:
     note(
         f"{network.parameters:,} parameters; forward pass of one sample: {network.flops('train'):,} FLOPs in the"
         f" training net, {network.flops('test'):,} in the test net"
+    )
+    parts = ", ".join(f"{name} {_megabytes(value)}" for name, value in memory.items())
+    note(
+        f"a step of {batch_size} samples in fp32 with Adam: {_megabytes(sum(memory.values()))} ({parts})"
     )
     next_step("networks", "generate", file, "--to", f"{network.metadata.name}.py")
 
@@ -227,6 +242,10 @@ def _network_of_run(store: Store, run: str, name: str) -> str:
         message = f"job {job.name} trains no network: it has no spec.trainer"
         raise fail("--from-run", message, code="bad_reference", value=run)
     return forked_network(trainer.network.document, name=name)
+
+
+def _megabytes(count: float) -> str:
+    return f"{count / 1e6:,.1f} MB"
 
 
 def _saved_json(saved: SavedNetwork) -> dict[str, Any]:

@@ -58,11 +58,16 @@ def test_show(typed, lenet):
         "test",
     ] in rows
     assert "61,706 parameters" in done.stderr
+    assert "a step of 32 samples in fp32 with Adam: 3.4 MB (weights 0.2 MB, " in done.stderr
     told = typed("networks", "show", "lenet.yaml", "--output", "json").json
     assert (told["parameters"], told["flops"]["train"]) == (61_706, 833_040)
     assert told["nets"]["test"] == {
         "inputs": ["image", "label"], "outputs": ["logits"], "losses": [], "metrics": ["accuracy"],
     }  # fmt: skip
+    assert told["memory"]["weights"] == told["memory"]["gradients"] == 4 * 61_706
+    assert told["memory"]["optimizer"] == 8 * 61_706
+    more = typed("networks", "show", "lenet.yaml", "--batch-size", "64", "-o", "json").json["memory"]
+    assert more["activations"] == 2 * told["memory"]["activations"]
     (conv1,) = [layer for layer in told["layers"] if layer["name"] == "conv1"]
     assert conv1["shape"] == [6, 28, 28]
     assert conv1["params"]["in_channels"] == 1

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_training.documents.loading import dump_yaml
-from airflow_training.networks.catalogue import LayerType, ParamType, layer_types
+from airflow_training.networks.catalogue import LayerType, ParamType, shipped_types
 from airflow_training.networks.reading import parse_network
 from tests.networks.generated import import_generated, samples
 
@@ -72,7 +72,7 @@ def documents(draw: st.DrawFn, name: str, kind: LayerType) -> dict[str, Any]:
     return {**head, "spec": {"layers": [*layers, {**layer, **phase}, around]}}
 
 
-TYPES = [name for name, kind in layer_types().items() if kind.kind != "input"]
+TYPES = [name for name, kind in shipped_types().items() if kind.kind != "input"]
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -80,7 +80,7 @@ def test_what_is_accepted_runs(name: str, tmp_path_factory: pytest.TempPathFacto
     import torch
 
     folder: Path = tmp_path_factory.mktemp("net")
-    kind = layer_types()[name]
+    kind = shipped_types()[name]
     accepted = 0
 
     @given(documents(name, kind))

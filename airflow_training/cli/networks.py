@@ -139,9 +139,7 @@ def generate(
 
 @app.command("list")
 def list_networks(
-    name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="All versions of this one.")
-    ] = "",
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="All versions of this one.")] = "",
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """List the saved networks, each with its newest version."""
@@ -214,14 +212,15 @@ def save(
 @app.command()
 def export(
     which: Annotated[
-        str, typer.Argument(metavar="NAME[@VERSION]", help="A saved network; the newest by default.")
+        str,
+        typer.Argument(metavar="NAME[@VERSION]", help="A saved network; the newest by default."),
     ],
     to: Annotated[Path, typer.Option("--to", metavar="FILE", help="Where it is written.")],
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write a saved network to a file, as it was saved."""
     name, at, version = which.partition("@")
-    if at and not (version.isascii() and version.isdigit() and len(version) < 10):  # noqa: PLR2004 - what a column holds
+    if at and not (version.isascii() and version.isdigit() and len(version) < 10):
         message = "is no version: a whole number from 1"
         raise fail("NAME[@VERSION]", message, value=which, hint=f"{name}@1")
     saved = open_store().networks.find(name, int(version) if at else None)

@@ -39,7 +39,9 @@ def own_types(shipped: Mapping[str, LayerType]) -> dict[str, LayerType]:
 def read_types(path: Path, *, taken: Mapping[str, LayerType]) -> dict[str, LayerType]:
     """Return the types of a file, in the form of `catalogue.yaml`; raises InputError with every mistake."""
     documents = load_documents(read_file(path), str(path))
-    if len(documents) != 1 or (documents[0].data is not None and not isinstance(documents[0].data, dict)):
+    if len(documents) != 1 or (
+        documents[0].data is not None and not isinstance(documents[0].data, dict)
+    ):
         message = "must be one mapping: name of a type to what it is"
         raise InputError.of(code="wrong_type", field="", message=message, path=str(path))
     (document,) = documents
@@ -47,12 +49,16 @@ def read_types(path: Path, *, taken: Mapping[str, LayerType]) -> dict[str, Layer
     for name, entry in (document.data or {}).items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             problems.append(
-                Problem(code="bad_name", field=str(name), value=name, message="is no name of a class")
+                Problem(
+                    code="bad_name", field=str(name), value=name, message="is no name of a class"
+                )
             )
             continue
         if name in taken:
             problems.append(
-                Problem(code="duplicate", field=name, value=name, message="there is such a type already")
+                Problem(
+                    code="duplicate", field=name, value=name, message="there is such a type already"
+                )
             )
             continue
         try:
@@ -107,7 +113,9 @@ def _mistakes(name: str, kind: LayerType, taken: Mapping[str, LayerType]) -> Ite
     yield from _mistakes_of_code(name, kind, taken)
 
 
-def _mistakes_of_code(name: str, kind: LayerType, taken: Mapping[str, LayerType]) -> Iterator[Problem]:
+def _mistakes_of_code(
+    name: str, kind: LayerType, taken: Mapping[str, LayerType]
+) -> Iterator[Problem]:
     where = f"{name}.code"
     try:
         body = ast.parse(kind.code).body

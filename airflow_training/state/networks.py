@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, exc, func, insert, select
 
 from airflow_training.documents.spelling import did_you_mean
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.networks.digest import network_digest
 from airflow_training.networks.reading import document_of
 from airflow_training.state.database import StorePart, clean
@@ -67,13 +67,17 @@ class SavedNetworks(StorePart):
             "digest": digest,
             "document": clean(text),
         }
-        for left in reversed(range(_TRIES)):
-            try:
-                return self._add(row)
-            except exc.IntegrityError:  # another process took the version between reading and writing
-                if not left:
-                    raise
-        raise AssertionError  # the last try returns or raises
+        for _ in range(_TRIES):
+            if saved := self._added(row):
+                return saved
+        raise RuntimeUnavailable(f"others save network '{row['name']}' all the time")
+
+    def _added(self, row: dict[str, Any]) -> SavedNetwork | None:
+        """Return the version; None where another process took its number between reading and writing."""
+        try:
+            return self._add(row)
+        except exc.IntegrityError:
+            return None
 
     def _add(self, row: dict[str, Any]) -> SavedNetwork:
         with self._db.write() as connection:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
+from airflow_training.control.rollup import timestamp
 from airflow_training.networks.document import Phase
 from airflow_training.networks.reading import parse_network
 from airflow_training.networks.resolving import ResolvedNetwork
 from airflow_training.state.networks import MOST_NETWORK_CHARACTERS, SavedNetwork
-from airflow_training.control.rollup import timestamp
 from airflow_training.web.document_check import ProblemAnswer, problem_answer
 
 __all__ = [

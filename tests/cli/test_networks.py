@@ -66,7 +66,9 @@ def test_show(typed, lenet):
     }  # fmt: skip
     assert told["memory"]["weights"] == told["memory"]["gradients"] == 4 * 61_706
     assert told["memory"]["optimizer"] == 8 * 61_706
-    more = typed("networks", "show", "lenet.yaml", "--batch-size", "64", "-o", "json").json["memory"]
+    more = typed("networks", "show", "lenet.yaml", "--batch-size", "64", "-o", "json").json[
+        "memory"
+    ]
     assert more["activations"] == 2 * told["memory"]["activations"]
     (conv1,) = [layer for layer in told["layers"] if layer["name"] == "conv1"]
     assert conv1["shape"] == [6, 28, 28]
@@ -103,7 +105,9 @@ def test_saved_listed_exported(typed, lenet):
     assert done.code == 0
     assert "lenet@1 is saved: sha256:" in done.stderr
     assert "next: airflow-training networks list lenet" in done.stderr
-    assert "lenet@1 is saved" in typed("networks", "save", "lenet.yaml").stderr  # nothing has changed
+    assert (
+        "lenet@1 is saved" in typed("networks", "save", "lenet.yaml").stderr
+    )  # nothing has changed
     first = lenet.read_text()
     lenet.write_text(first.replace("p: 0.2", "p: 0.3"))
     told = typed("networks", "save", "lenet.yaml", "-o", "json").json
@@ -111,7 +115,11 @@ def test_saved_listed_exported(typed, lenet):
     (newest,) = typed("networks", "list", "-o", "json").json["networks"]
     assert newest == told
     rows = typed("networks", "list", "lenet").stdout.splitlines()
-    assert [row.split()[:2] for row in rows] == [["NETWORK", "VERSION"], ["lenet", "2"], ["lenet", "1"]]
+    assert [row.split()[:2] for row in rows] == [
+        ["NETWORK", "VERSION"],
+        ["lenet", "2"],
+        ["lenet", "1"],
+    ]
     for which, text in (("lenet", lenet.read_text()), ("lenet@1", first)):
         assert typed("networks", "export", which, "--to", "out.yaml", "--force").code == 0
         assert Path("out.yaml").read_text() == text

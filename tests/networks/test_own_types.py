@@ -72,15 +72,15 @@ def test_a_type_of_the_folder_is_used_as_ours_are(fresh: Path):
     assert problem.message == "layer 'y': factor must be above 0"
 
 
-def test_a_type_of_a_package_is_used_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_type_of_a_package_is_used_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "packaged.yaml"
     path.write_text(SQUARE, encoding="utf-8")
     module = tmp_path / "types_of_a_package.py"
     module.write_text(f"def path(): return {str(path)!r}\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    point = metadata.EntryPoint("squares", "types_of_a_package:path", "airflow_training.layer_types")
+    point = metadata.EntryPoint(
+        "squares", "types_of_a_package:path", "airflow_training.layer_types"
+    )
     monkeypatch.setattr(metadata, "entry_points", lambda group: [point])
     assert "Square" in layer_types()
     assert "_squared" in functions_of()
@@ -99,9 +99,21 @@ def test_a_type_of_a_package_is_used_too(
         ("type: number", "type: numbr", 5, "Square.params.factor.type", "is not one of the values"),
         ("def _squared", "def squared", 10, "Square.code", "names begin with _"),
         ("def _squared", "import os\n    def _squared", 10, "Square.code", "nothing else"),
-        ("def _squared", "def _ndcg", 10, "Square.code", "another type has a function of this name"),
+        (
+            "def _squared",
+            "def _ndcg",
+            10,
+            "Square.code",
+            "another type has a function of this name",
+        ),
         ("def _squared", "def (", 10, "Square.code", "is no Python"),
-        ("  module: null", "  call_if: {fast: '{x}'}", 3, "Square.call_if", "is no parameter of it"),
+        (
+            "  module: null",
+            "  call_if: {fast: '{x}'}",
+            3,
+            "Square.call_if",
+            "is no parameter of it",
+        ),
         ("  module: null", "  modul: null", 3, "Square.modul", ""),
     ],
 )

@@ -94,7 +94,9 @@ def test_who_may_not_and_what_is_not_there(client):
     assert put(client, "dense", a_network(out=7), user="viewer").status_code == 403
     cross = {"sec-fetch-site": "cross-site"}
     assert put(client, "dense", a_network(out=7), **cross).status_code == 403
-    assert put(client, "dense", a_network(out=7), **{"content-type": "text/plain"}).status_code == 415
+    assert (
+        put(client, "dense", a_network(out=7), **{"content-type": "text/plain"}).status_code == 415
+    )
     for path in ("dens", "dense/2", "dens/1", "dense/99999999999", "dense/x"):
         assert client.get(f"/api/networks/{path}", headers=ADMIN).status_code in (404, 422)
     assert [each.title for each in open_store().networks.newest()] == ["anns@1", "dense@1"]

@@ -25,9 +25,7 @@ def one_device_memory(
         name="one", count=1, device=cpu(1), devices_per_node=1, intra_node=link("shared-memory")
     )
     strategy = Strategy(global_batch=batch_size, micro_batch=batch_size, precision=precision)
-    workload = Workload(
-        view=view, global_batch=batch_size, precision=precision, runtime="generic"
-    )
+    workload = Workload(view=view, global_batch=batch_size, precision=precision, runtime="generic")
     found = estimate(workload, ClusterView(name="one", groups=(node,)), strategy)
     wanted = ("weights", "gradients", "optimizer", "activations", "working")
     return {line.name: line.value for line in found.memory if line.name in wanted}

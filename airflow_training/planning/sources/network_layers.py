@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
-from airflow_training.planning.sources.networks import LayerWriter, writes
+from airflow_training.planning.sources.network_writing import LayerWriter, writes
 
 LETTERS = "abcdefghijlmopqrstuvwxyz"
 """For einsum equations; k is what is summed over, n a new dimension."""
@@ -40,9 +40,7 @@ def _linear(writer: LayerWriter) -> None:
     if "bias" in writer.weights:
         inputs.append(writer.parameter("bias"))
         bias = ",n"
-    writer.gives(
-        writer.operator("out", "matmul", inputs, equation=f"{rows}k,nk{bias}->{rows}n")
-    )
+    writer.gives(writer.operator("out", "matmul", inputs, equation=f"{rows}k,nk{bias}->{rows}n"))
 
 
 @writes("Embedding")
@@ -60,7 +58,9 @@ def _embedding(writer: LayerWriter) -> None:
 def _bag(writer: LayerWriter) -> None:
     length = writer.shape_of(writer.inputs[0])[1]
     inputs = [writer.inputs[0], writer.parameter("weight")]
-    each = writer.operator("rows", "embedding", inputs, (*writer.shape[:1], length, *writer.shape[1:]))
+    each = writer.operator(
+        "rows", "embedding", inputs, (*writer.shape[:1], length, *writer.shape[1:])
+    )
     function = {"max": "amax"}.get(writer.params["mode"], writer.params["mode"])
     writer.gives(writer.operator("out", "reduce", [each], dims=(1,), function=function))
 
@@ -84,7 +84,11 @@ def _transposed(writer: LayerWriter) -> None:
     letters = "ijl"[: len(window)]
     equation = f"bcs,co{letters}->bos{letters}"
     product = writer.operator(
-        "product", "matmul", [flat, weights[0]], (batch, out, prod(space), *window), equation=equation
+        "product",
+        "matmul",
+        [flat, weights[0]],
+        (batch, out, prod(space), *window),
+        equation=equation,
     )
     dims = tuple(range(3, 3 + len(window)))
     summed = writer.operator(
@@ -145,7 +149,11 @@ def _elementwise(writer: LayerWriter) -> None:
     function = ELEMENTWISE[writer.type]
     writer.gives(
         writer.operator(
-            "out", "elementwise", writer.inputs, function=function, flops=max(1.0, len(writer.inputs) - 1.0)
+            "out",
+            "elementwise",
+            writer.inputs,
+            function=function,
+            flops=max(1.0, len(writer.inputs) - 1.0),
         )
     )
 
@@ -154,10 +162,10 @@ def _elementwise(writer: LayerWriter) -> None:
 def _prelu(writer: LayerWriter) -> None:
     weight = writer.parameter("weight")
     if writer.params["num_parameters"] > 1:
-        weight = writer.reshape("shares", weight, (*writer.shape[1:2], *[1] * (len(writer.shape) - 2)))
-    writer.gives(
-        writer.operator("out", "elementwise", [*writer.inputs, weight], function="prelu")
-    )
+        weight = writer.reshape(
+            "shares", weight, (*writer.shape[1:2], *[1] * (len(writer.shape) - 2))
+        )
+    writer.gives(writer.operator("out", "elementwise", [*writer.inputs, weight], function="prelu"))
 
 
 @writes("Softmax", "LogSoftmax")

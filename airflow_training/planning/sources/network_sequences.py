@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_training.planning.sources.networks import LayerWriter, writes
+from airflow_training.planning.sources.network_writing import LayerWriter, writes
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 KEPT = ("selective", "full")
@@ -57,11 +57,13 @@ def _direction(writer: LayerWriter, sequence: str, place: str) -> str:
         return writer.operator(f"{part}_{place}", "matmul", inputs, four, equation=equation)
 
     taken = product("ih", sequence, width)
-    before = writer.operator(
-        f"before_{place}", "reduce", [taken], state, dims=(2,), function="sum"
-    )
+    before = writer.operator(f"before_{place}", "reduce", [taken], state, dims=(2,), function="sum")
     both = writer.operator(
-        f"gates_{place}", "elementwise", [taken, product("hh", before, hidden)], four, function="tanh"
+        f"gates_{place}",
+        "elementwise",
+        [taken, product("hh", before, hidden)],
+        four,
+        function="tanh",
     )
     return writer.operator(f"state_{place}", "reduce", [both], state, dims=(2,), function="sum")
 
@@ -136,7 +138,12 @@ def _dense(writer: LayerWriter, source: str) -> str:
     if writer.params["dropout"]:
         mask = writer.tensor("act_mask", (batch, length, inner), dtype="bool")
         act = writer.operator(
-            "act_dropped", "elementwise", [act], (batch, length, inner), more=[mask], function="dropout"
+            "act_dropped",
+            "elementwise",
+            [act],
+            (batch, length, inner),
+            more=[mask],
+            function="dropout",
         )
     return _product(writer, "down", act, writer.shape, "bsk,nk", "n", (width, inner))
 
@@ -173,7 +180,12 @@ def _unfused(writer: LayerWriter, part: str, query: str, key: str, value: str) -
     )
     shares = writer.operator(f"{part}shares", "softmax", [scores], square, recompute=KEPT)
     return writer.operator(
-        f"{part}context", "matmul", [shares, value], shape, equation="bast,btad->bsad", recompute=KEPT
+        f"{part}context",
+        "matmul",
+        [shares, value],
+        shape,
+        equation="bast,btad->bsad",
+        recompute=KEPT,
     )
 
 

@@ -12,7 +12,7 @@ from airflow_training.planning.sources.network_writing import LayerWriter, write
 LETTERS = "abcdefghijlmopqrstuvwxyz"
 """For einsum equations; k is what is summed over, n a new dimension."""
 ELEMENTWISE = {
-    "ReLU": "relu", "ReLU6": "relu", "GELU": "gelu", "SiLU": "silu", "Tanh": "tanh", "Sigmoid": "sigmoid",
+    "ReLU": "relu", "ReLU6": "hardtanh", "GELU": "gelu", "SiLU": "silu", "Tanh": "tanh", "Sigmoid": "sigmoid",
     "LeakyReLU": "leaky_relu", "ELU": "elu", "SELU": "selu", "Softplus": "softplus", "Mish": "mish",
     "Hardswish": "hardswish", "Hardsigmoid": "hardsigmoid", "LocalResponseNorm": "local_response_norm",
     "Multiply": "mul", "Subtract": "sub", "Maximum": "maximum", "Add": "add",

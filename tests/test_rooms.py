@@ -132,7 +132,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("schema",),
     ),
     "networks": (
-        ("document", "shapes"),
+        ("digest", "document", "shapes"),
         ("catalogue", "formulas"),
         ("names", "params"),
         ("expansion",),
@@ -217,7 +217,14 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "state": (
         ("account_records", "codec", "models", "outage", "records"),
-        ("account_models", "database", "leases", "past_waits", "sparklines"),
+        (
+            "account_models",
+            "database",
+            "leases",
+            "network_models",
+            "past_waits",
+            "sparklines",
+        ),
         ("accounts", "checkpoint_events", "deployment", "metrics", "migrations", "run_lookup"),
         (
             "addresses",
@@ -225,6 +232,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
             "data_readings",
             "history",
             "measurements",
+            "networks",
             "system_metrics",
         ),
         ("environment", "progress", "queue", "subtasks", "upgrade", "usage"),

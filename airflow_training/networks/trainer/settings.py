@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,9 +159,3 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> TrainerSetting
         fix = "start the run again: the file was changed after the job was admitted"
         raise TrainerError(path, f"has the digest {found}, not {wanted}", fix)
     return TrainerSettings.from_document(json.loads(text))
-
-
-def place_of(columns: Sequence[str]) -> str:
-    """Return columns as a message names them."""
-    shown = ", ".join(columns[:8])
-    return f"{shown}, ..." if len(columns) > 8 else shown

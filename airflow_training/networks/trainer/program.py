@@ -6,6 +6,7 @@ import json
 import os
 import random
 import sys
+import tempfile
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ from airflow_training.networks.trainer.nets import (
 )
 from airflow_training.networks.trainer.reading import SUFFIXES, ShareReader, digest_of
 from airflow_training.networks.trainer.results import ModelFacts, write_model
+from airflow_training.networks.trainer.sample_data import SCHEME, write_sample
 from airflow_training.networks.trainer.samples import Samples
 from airflow_training.networks.trainer.session import open_checkpoint, section
 from airflow_training.networks.trainer.settings import TrainerSettings, read_settings
@@ -69,19 +71,24 @@ def train_network(settings: TrainerSettings, environment: Mapping[str, str] = os
     for seed in (random.seed, numpy.random.seed, torch.manual_seed):
         seed(settings.seed)
     group = form_group(environment)
-    with section("init"):
-        training, start = _prepare(settings, group, environment)
-    training.run(start)
+    with tempfile.TemporaryDirectory() as scratch:
+        with section("init"):
+            training, start = _prepare(settings, group, environment, scratch)
+        training.run(start)
     _write(training, environment)
     group.leave()
 
 
 def _prepare(
-    settings: TrainerSettings, group: TrainerGroup, environment: Mapping[str, str]
+    settings: TrainerSettings, group: TrainerGroup, environment: Mapping[str, str], scratch: str
 ) -> tuple[NetworkTraining, int]:
     import torch
 
-    files, tests = _agree(group, lambda: _files(settings, environment))
+    if environment.get("TRAINING_DATA_URI", "").startswith(SCHEME):
+        _raise_first(group, _make_sample(environment["TRAINING_DATA_URI"], scratch))
+        files, tests = _files(settings, environment, scratch)  # each rank has its own, of equal bytes
+    else:
+        files, tests = _agree(group, lambda: _files(settings, environment, scratch))
     reader = ShareReader(files, settings)
     settings = reader.settings
     samples, held = _read(group, reader, ShareReader(tests, settings) if tests else None)
@@ -135,10 +142,12 @@ def _prepare(
 
 
 def _files(
-    settings: TrainerSettings, environment: Mapping[str, str]
+    settings: TrainerSettings, environment: Mapping[str, str], scratch: str
 ) -> tuple[list[DataFile], list[DataFile]]:
     root = environment.get("TRAINING_DATA_URI", "")
     names = json.loads(environment.get("TRAINING_DATA_FILES", "[]"))
+    if root.startswith(SCHEME):
+        root = f"{scratch}/sample"
     suffixes = SUFFIXES[settings.data.format]
     tests = find_files(root, settings.data.test, suffixes) if settings.data.test else []
     known = {each.address for each in tests}
@@ -163,6 +172,15 @@ def _read(
     _raise_first(group, mistake)
     assert samples is not None  # noqa: S101 - tells mypy
     return samples, held
+
+
+def _make_sample(root: str, scratch: str) -> TrainerError | None:
+    """Write the sample that an address asks for; return what keeps it from that."""
+    try:
+        write_sample(root.removeprefix(SCHEME), Path(scratch) / "sample")
+    except TrainerError as error:
+        return error
+    return None
 
 
 def _agree(group: TrainerGroup, ask: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airflow_training.cli.documents import OutputOption
+from airflow_training.cli.network_packages import package
 from airflow_training.cli.output import (
     OutputFormat,
     fail,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = command_group("networks", "Networks described as layers.")
+app.command()(package)
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A document of kind Network.")]
 

@@ -21,5 +21,5 @@ def test_a_preset_reaches_its_accuracy_though_a_rank_is_killed(home, name, metri
     write_preset(name)
     found = train_killed(home)
     assert found["state"] == "Succeeded", found
-    assert found["restarts"] >= 1
+    assert sum(found["restarts"].values()) >= 1
     assert last_metrics(home)[metric] > least

@@ -43,11 +43,11 @@ _LOST = 75
 """Exit code, EX_TEMPFAIL: a peer went away, or something that another start may not meet."""
 
 
-def main() -> None:
-    """Train as `TRAINER_FILE` says; end with 2 for a mistake of the user, and 75 where a peer was lost."""
+def main(settings: TrainerSettings | None = None) -> None:
+    """Train, as `TRAINER_FILE` says without settings; end with 2 for a mistake of the user, and 75 where a peer was lost."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     try:
-        train_network(read_settings())
+        train_network(settings or read_settings())
     except TrainerError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.stderr.flush()

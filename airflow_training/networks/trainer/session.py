@@ -14,10 +14,12 @@ from typing import Any
 from airflow_training.networks.trainer.shares import ShareOrder
 
 try:
+    if "TRAINER_ALONE" in os.environ:  # a packed training, wherever it runs
+        raise ImportError
     from airflow_training.agent.progress import report as report_progress
     from airflow_training.agent.progress import section
     from airflow_training.checkpoints import Checkpointer
-except ImportError:  # a packed training runs without them
+except ImportError:  # without us
     Checkpointer = None
 
     def report_progress(**line: Any) -> None:

@@ -33,8 +33,9 @@ from airflow_training.runtimes.registry import adapter_of
 from airflow_training.settings import load_settings
 
 if TYPE_CHECKING:
-    from airflow_training.admission.trainer.job import AdmittedTrainer
     from typing_extensions import Unpack  # of `typing` from 3.11 on
+
+    from airflow_training.admission.trainer.job import AdmittedTrainer
 
 __all__ = ["AdmissionResponse", "CheckOptions", "check_file", "check_text", "check_unresolved"]
 
@@ -317,6 +318,7 @@ def _in_the_draft(document: ParsedDocument, request: AdmissionRequest) -> list[P
         try:
             facts = _facts_of(request.runtime_of(job))
             found = judge(job, request.framework_of(job), runtime=facts)[1]
+            found += _trainer(job, request)[1]
             return [*found, *check_log_patterns(job.spec.logs.patterns)]
         except InputError as error:
             return _of_the_job(error, job)

@@ -22,7 +22,8 @@ _MARK = "trainer.json"
 
 def package(
     source: Annotated[
-        str, typer.Argument(metavar="RUN_OR_JOB", help="A run's id, or a job file with spec.trainer.")
+        str,
+        typer.Argument(metavar="RUN_OR_JOB", help="A run's id, or a job file with spec.trainer."),
     ],
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder.")],
 ) -> None:
@@ -34,7 +35,9 @@ def package(
 
     files = packed_files(_job_of(source))
     if to.exists() and any(to.iterdir()) and not (to / _MARK).exists():
-        raise fail("--to", "is there, and was not written by this", value=str(to), hint="a new name")
+        raise fail(
+            "--to", "is there, and was not written by this", value=str(to), hint="a new name"
+        )
     for name, content in files.items():
         path = to / name
         path.parent.mkdir(parents=True, exist_ok=True)

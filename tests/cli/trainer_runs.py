@@ -34,7 +34,9 @@ def write_preset(name: str, **trainer: Any) -> None:
 def train_killed(home: Path, *, victim: str = "worker-1") -> Mapping[str, Any]:
     """Train `job.yaml`, kill one rank by SIGKILL once a checkpoint is there, and return how it ended."""
     words = [*COMMAND, "run", "job.yaml", "--run-id", "r", "-o", "json"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as run:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as run:
         try:
             wait_until(
                 lambda: [*Path("checkpoints").glob("r-*/*/manifests/*.json")],

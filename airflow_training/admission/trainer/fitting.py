@@ -57,7 +57,9 @@ def fit_problems(trainer: Trainer, network: ResolvedNetwork) -> Iterator[Problem
     train: Net = network.nets["train"]
     if not train.of_kind("loss"):
         hint = "add a layer such as {name: loss, type: CrossEntropyLoss, inputs: [logits, label]}"
-        yield _problem("missing", "network", "has no loss, so nothing says what to train for", hint=hint)
+        yield _problem(
+            "missing", "network", "has no loss, so nothing says what to train for", hint=hint
+        )
     yield from _named_inputs(trainer, inputs)
     yield from _label_problems(trainer, labels)
     yield from _format_problems(trainer, features, labels)
@@ -91,7 +93,9 @@ def _label_problems(trainer: Trainer, labels: Sequence[InputLayer]) -> Iterator[
         message = f"says nothing of the label '{unnamed[0]}' of the network"
         yield _problem("missing", "data.label", message, hint=hint)
     if data.label is not None and len(unnamed) > 1:
-        message = f"the network has {len(unnamed)} labels ({', '.join(unnamed)}), and label is one column"
+        message = (
+            f"the network has {len(unnamed)} labels ({', '.join(unnamed)}), and label is one column"
+        )
         yield _problem(
             "conflict", "data.label", message, value=data.label, hint="name their columns in inputs"
         )

@@ -15,6 +15,7 @@ from airflow_training.documents.loading import dump_yaml
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.resolved import FileTemplate, ResolvedJob, ResolvedRole
 from airflow_training.documents.resolved_blocks import ResolvedTrainer
+from airflow_training.documents.roles import Role
 from airflow_training.documents.trainer import OptimizerChoice, Trainer
 from airflow_training.errors import Problem
 from airflow_training.networks.generator import module_text
@@ -67,14 +68,19 @@ def trainer_job(job: TrainingJob) -> TrainingJob:
     )
     launcher = ["-m", "torch.distributed.run"] if several else []
     command = [*trainer.python, *launcher, "-m", MODULE]
-    roles = [
-        role
-        if role.tracked is False or role.restart_policy is not None
-        else role.model_copy(update={"restart_policy": "ExitCode"})
-        for role in job.spec.roles
-    ]
+    # torchrun ends with 1 whatever ended its processes: then nothing can be told by it
+    roles = job.spec.roles if several else [_patient(role) for role in job.spec.roles]
     spec = job.spec.model_copy(update={"command": command, "roles": roles})
     return job.model_copy(update={"spec": spec})
+
+
+def _patient(role: Role) -> Role:
+    """Return a role that trains with the restart policy that fits the trainer's exit codes, where it names none."""
+    if role.tracked is False or role.restart_policy is not None:
+        return role
+    changed = role.model_copy(update={"restart_policy": "ExitCode"})
+    changed.model_fields_set.discard("restart_policy")  # no user said so
+    return changed
 
 
 def admit_trainer(

@@ -50,7 +50,11 @@ def find_network(
 
 
 def _found(
-    network: ResolvedNetwork, document: Mapping[str, Any], *, name: str = "", version: int | None = None
+    network: ResolvedNetwork,
+    document: Mapping[str, Any],
+    *,
+    name: str = "",
+    version: int | None = None,
 ) -> FoundNetwork:
     source = ResolvedNetworkSource(
         digest=network_digest(document), document=document, name=name, version=version
@@ -64,9 +68,7 @@ def _moved(problem: Problem, key: str) -> Problem:
 
 def _of_file(file: str, base_dir: str) -> tuple[FoundNetwork | None, list[Problem]]:
     def refused(code: str, message: str, hint: str = "") -> tuple[None, list[Problem]]:
-        problem = Problem(
-            code=code, field=f"{_FIELD}.file", value=file, message=message, hint=hint
-        )
+        problem = Problem(code=code, field=f"{_FIELD}.file", value=file, message=message, hint=hint)
         return None, [problem]
 
     if not base_dir:
@@ -83,7 +85,10 @@ def _of_file(file: str, base_dir: str) -> tuple[FoundNetwork | None, list[Proble
     network, problems = parse_network(text, file)
     if network is None:
         # they have lines of another file than the job's
-        told = [f"{each.field}{f' (line {each.line})' if each.line else ''}: {each.message}" for each in problems]
+        told = [
+            f"{each.field}{f' (line {each.line})' if each.line else ''}: {each.message}"
+            for each in problems
+        ]
         hint = f"airflow-training networks check {file}"
         return refused("bad_reference", f"is no good network: {'; '.join(told)}", hint)
     (loaded,) = load_documents(text)
@@ -91,7 +96,9 @@ def _of_file(file: str, base_dir: str) -> tuple[FoundNetwork | None, list[Proble
 
 
 def _saved(name: str, version: int | None) -> tuple[FoundNetwork | None, list[Problem]]:
-    from airflow_training.state.store import open_store  # a database: only where a name is looked up
+    from airflow_training.state.store import (
+        open_store,
+    )  # a database: only where a name is looked up
 
     try:
         saved = open_store().networks.find(name, version)

@@ -147,10 +147,12 @@ def _requirements(settings: Mapping[str, Any], data: str) -> Iterator[str]:
     wanted += {"parquet": ["pyarrow"], "images": ["pillow"]}.get(settings["data"]["format"], [])
     wanted += ["scikit-learn"] if data == "sample://digits" else []
     wanted += ["fsspec"] if "://" in data and not data.startswith("sample://") else []
-    for name in sorted(wanted):
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            yield name
-        else:
-            yield f"{name}=={version.partition('+')[0]}"  # not the build for one kind of device
+    yield from map(_pinned, sorted(wanted))
+
+
+def _pinned(name: str) -> str:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return name
+    return f"{name}=={version.partition('+')[0]}"  # not the build for one kind of device

@@ -103,7 +103,7 @@ def _local(address: str) -> str:
 
 def _local_files(address: str) -> list[tuple[str, int]]:
     top = _local(address)
-    if not os.path.isdir(top):
+    if not Path(top).is_dir():
         return [("", Path(top).stat().st_size)]
     return [*_walk(top, "")]
 
@@ -124,7 +124,7 @@ def _stored_files(address: str) -> list[tuple[str, int]]:
     storage = _storage(address)
     if storage.isfile(address):
         return [("", int(storage.size(address)))]
-    top = storage._strip_protocol(address).rstrip("/") + "/"  # noqa: SLF001 - fsspec's documented way
+    top = storage._strip_protocol(address).rstrip("/") + "/"
     found = storage.find(address, detail=True)
     if not found:
         raise FileNotFoundError(address)

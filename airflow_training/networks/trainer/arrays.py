@@ -12,7 +12,7 @@ import numpy
 
 from airflow_training.networks.trainer.addresses import DataFile, open_file, read_bytes
 from airflow_training.networks.trainer.mistakes import TrainerError
-from airflow_training.networks.trainer.samples import Samples, shaped
+from airflow_training.networks.trainer.samples import Samples
 from airflow_training.networks.trainer.settings import NetworkInput, TrainerSettings
 from airflow_training.networks.trainer.shares import FilePart
 from airflow_training.networks.trainer.tables import columns_of, rows_to_samples, to_numbers
@@ -43,7 +43,9 @@ def read_npz(file: DataFile, part: FilePart, settings: TrainerSettings) -> Sampl
         )
     queries = [str(each) for each in found[settings.data.query]] if settings.data.query else []
     low, high = _rows(len(found[next(iter(wanted.values()))]), file, part, queries)
-    arrays = {name: _finite(found[array][low:high], array, low, file) for name, array in wanted.items()}
+    arrays = {
+        name: _finite(found[array][low:high], array, low, file) for name, array in wanted.items()
+    }
     return rows_to_samples(
         arrays, queries[low:high], settings=settings, file=file, number=part.file
     )
@@ -64,9 +66,7 @@ def read_parquet(file: DataFile, part: FilePart, settings: TrainerSettings) -> S
         names = list(table.schema_arrow.names)
         columns = columns_of(names, settings, place=file.name)
         query = settings.data.query
-        queries = (
-            [str(each) for each in table.read([query]).column(0).to_pylist()] if query else []
-        )
+        queries = [str(each) for each in table.read([query]).column(0).to_pylist()] if query else []
         low, high = _rows(table.metadata.num_rows, file, part, queries)
         groups, first = _row_groups(table.metadata, low, high)
         wanted = sorted({place for places in columns.values() for place in places})
@@ -76,7 +76,10 @@ def read_parquet(file: DataFile, part: FilePart, settings: TrainerSettings) -> S
         found = {place: read.column(names[place]).to_pylist() for place in wanted}
     arrays = {}
     for each in settings.inputs:
-        values = [_column(found[place], names[place], each, low, file, settings) for place in columns[each.name]]
+        values = [
+            _column(found[place], names[place], each, low, file, settings)
+            for place in columns[each.name]
+        ]
         arrays[each.name] = numpy.stack(values, 1) if values else numpy.zeros((high - low, 0))
     return rows_to_samples(
         arrays, queries[low:high], settings=settings, file=file, number=part.file
@@ -94,9 +97,7 @@ def read_text(file: DataFile, part: FilePart, settings: TrainerSettings) -> Samp
         raw = numpy.frombuffer(opened.read((high - low) * length + 1), numpy.uint8)
     before = raw[: (high - low) * length].reshape(high - low, length).astype(numpy.int64)
     after = raw[1 : (high - low) * length + 1].reshape(high - low, length).astype(numpy.int64)
-    return Samples(
-        {feature.name: before, label.name: after}, numpy.full(high - low, part.file)
-    )
+    return Samples({feature.name: before, label.name: after}, numpy.full(high - low, part.file))
 
 
 def class_names(files: Sequence[DataFile], settings: TrainerSettings) -> tuple[str, ...]:
@@ -139,16 +140,16 @@ def _image(file: DataFile, shape: Sequence[int]) -> Array:
         with Image.open(io.BytesIO(read_bytes(file.address))) as opened:
             image = opened.convert("L" if channels == 1 else "RGB")
     except (UnidentifiedImageError, OSError) as error:
-        raise TrainerError(file.name, f"is no image: {error}", "take it out of the folder") from None
+        raise TrainerError(
+            file.name, f"is no image: {error}", "take it out of the folder"
+        ) from None
     if image.size != (width, height):
         image = image.resize((width, height))
     pixels = numpy.asarray(image, numpy.uint8)
     return pixels[None] if channels == 1 else numpy.moveaxis(pixels, 2, 0)
 
 
-def _rows(
-    count: int, file: DataFile, part: FilePart, queries: Sequence[str]
-) -> tuple[int, int]:
+def _rows(count: int, file: DataFile, part: FilePart, queries: Sequence[str]) -> tuple[int, int]:
     """Return the rows that are in a part of a file's bytes, with whole lists."""
 
     def place(byte: int) -> int:
@@ -198,7 +199,8 @@ def _column(
     settings: TrainerSettings,
 ) -> Array:
     texts = [
-        "" if each is None else str(int(each) if isinstance(each, bool) else each) for each in values
+        "" if each is None else str(int(each) if isinstance(each, bool) else each)
+        for each in values
     ]
     numbers, wrong = to_numbers(texts, wanted, settings.data.classes)
     if numbers is None:

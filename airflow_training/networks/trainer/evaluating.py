@@ -62,7 +62,9 @@ def evaluate(
     has_labels = {*settings.train_inputs} <= {*samples.arrays}
     with torch.no_grad():
         for start in range(0, len(samples), settings.batch_size):
-            chosen = samples.take(numpy.arange(start, min(start + settings.batch_size, len(samples))))
+            chosen = samples.take(
+                numpy.arange(start, min(start + settings.batch_size, len(samples)))
+            )
             found = test(*batch_of(chosen, settings.test_inputs, settings, group.device))
             for name in settings.outputs:
                 kept.setdefault(name, []).append(found[name].cpu().numpy())

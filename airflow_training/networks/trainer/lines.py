@@ -83,9 +83,7 @@ def row_at(file: BinaryIO, start: int) -> int:
     return row
 
 
-def _query_before(
-    file: BinaryIO, begin: int, head: int, query: Callable[[str], str]
-) -> str | None:
+def _query_before(file: BinaryIO, begin: int, head: int, query: Callable[[str], str]) -> str | None:
     """Return the query of the last line before a byte; None where there is none."""
     tail = b""
     place = begin

@@ -149,7 +149,6 @@ class NetworkTraining:
                 self._said = now
                 changed.clear()
 
-
     def _backward(self, batch: Samples, *, share: float) -> float:
         """Add the gradients of a batch; return its part of the loss of the whole update.
 
@@ -158,7 +157,9 @@ class NetworkTraining:
         if len(batch):
             inputs = batch_of(batch, self.settings.train_inputs, self.settings, self.group.device)
         else:  # takes part in the sum, with nothing
-            inputs = batch_of(blank(self.settings), self.settings.train_inputs, self.settings, self.group.device)
+            inputs = batch_of(
+                blank(self.settings), self.settings.train_inputs, self.settings, self.group.device
+            )
         found = self.model(*inputs)["loss"]
         (found * (share * self.group.world)).backward()
         return float(found.detach()) * share if len(batch) else 0.0
@@ -208,9 +209,16 @@ class NetworkTraining:
             sys.stdout.flush()
 
     def _report(
-        self, epoch: float, metrics: Mapping[str, float], files: list[dict[str, Any]], left: float = 0.0
+        self,
+        epoch: float,
+        metrics: Mapping[str, float],
+        files: list[dict[str, Any]],
+        left: float = 0.0,
     ) -> None:
-        steps = -(-max(-(-each // self.settings.batch_size) for each in self.counts) // self.settings.update_interval)
+        steps = -(
+            -max(-(-each // self.settings.batch_size) for each in self.counts)
+            // self.settings.update_interval
+        )
         todo = max(self.settings.epochs - int(epoch - 1e-9) - 1, 0)
         report_progress(
             step=self.step,

@@ -83,7 +83,9 @@ def load_weights(net: torch.nn.Module, address: str) -> list[str]:
     misfits = [name for name in own if name not in fitting]
     if not fitting:
         fix = "start from a model of the same network, or take data.initialModel out"
-        raise TrainerError(address, "has no weight of the name and shape of one in the network", fix)
+        raise TrainerError(
+            address, "has no weight of the name and shape of one in the network", fix
+        )
     net.load_state_dict(fitting, strict=False)
     return misfits
 
@@ -101,9 +103,12 @@ def _read_weights(address: str) -> Mapping[str, torch.Tensor]:
             return load(content)
         loaded: Any = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except ImportError:
-        raise TrainerError(address, "safetensors is needed to read it", "add it to the environment") from None
-    except Exception as error:
-        # of its reader, whatever class it has
+        raise TrainerError(
+            address, "safetensors is needed to read it", "add it to the environment"
+        ) from None
+    except Exception as error:  # noqa: BLE001 - readers raise their own classes, and pickle any
         fix = "a file of safetensors, or what torch.save made of a state_dict"
-        raise TrainerError(os.fspath(chosen.address), f"holds no weights: {str(error)[:200]}", fix) from None
+        raise TrainerError(
+            os.fspath(chosen.address), f"holds no weights: {str(error)[:200]}", fix
+        ) from None
     return {name: value for name, value in loaded.items() if isinstance(value, torch.Tensor)}

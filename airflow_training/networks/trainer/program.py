@@ -51,7 +51,9 @@ def main(settings: TrainerSettings | None = None) -> None:
     except TrainerError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.stderr.flush()
-        os._exit(_MISTAKE)  # peers may still wait in a collective, whose threads would hold this process
+        os._exit(
+            _MISTAKE
+        )  # peers may still wait in a collective, whose threads would hold this process
     except Exception:  # noqa: BLE001 - whatever it is, its peers cannot go on without it
         traceback.print_exc()
         sys.stderr.flush()
@@ -86,7 +88,9 @@ def _prepare(
 
     if environment.get("TRAINING_DATA_URI", "").startswith(SCHEME):
         _raise_first(group, _make_sample(environment["TRAINING_DATA_URI"], scratch))
-        files, tests = _files(settings, environment, scratch)  # each rank has its own, of equal bytes
+        files, tests = _files(
+            settings, environment, scratch
+        )  # each rank has its own, of equal bytes
     else:
         files, tests = _agree(group, lambda: _files(settings, environment, scratch))
     reader = ShareReader(files, settings)
@@ -99,7 +103,11 @@ def _prepare(
     net.to(group.device)
     net.train()
     unused = any(
-        group.gather(unused_parameters(net, batch_of(blank(settings), settings.train_inputs, settings, group.device)))
+        group.gather(
+            unused_parameters(
+                net, batch_of(blank(settings), settings.train_inputs, settings, group.device)
+            )
+        )
     )
     model: torch.nn.Module = net
     if group.world > 1:
@@ -152,7 +160,9 @@ def _files(
     tests = find_files(root, settings.data.test, suffixes) if settings.data.test else []
     known = {each.address for each in tests}
     if not (root or names):
-        raise TrainerError("data", "says no files", "name them in spec.data.uri and spec.data.files")
+        raise TrainerError(
+            "data", "says no files", "name them in spec.data.uri and spec.data.files"
+        )
     found = find_files(root, names, suffixes)
     return (found if names else [each for each in found if each.address not in known]), tests
 

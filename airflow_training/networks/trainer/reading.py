@@ -77,14 +77,14 @@ class ShareReader:
             names = ", ".join(self.files[part.file].name for part in parts[:3])
             raise TrainerError(names, f"cannot be read: {error}", "see data.uri") from None
 
-    def read_rows(
-        self, wanted: numpy.ndarray[Any, Any], world: int
-    ) -> Samples:
+    def read_rows(self, wanted: numpy.ndarray[Any, Any], world: int) -> Samples:
         """Return samples of the shares of `world` ranks by `(share, sample)`, in that order."""
         shares = sorted({int(share) for share, _ in wanted})
         starts, held = {}, []
         for share in shares:
             starts[share] = sum(map(len, held))
             held.append(self.read(share, world))
-        numbers = numpy.array([starts[int(share)] + sample for share, sample in wanted], numpy.int64)
+        numbers = numpy.array(
+            [starts[int(share)] + sample for share, sample in wanted], numpy.int64
+        )
         return joined(held, self.settings).take(numbers)

@@ -60,9 +60,9 @@ def prediction_rows(found: Evaluation, settings: TrainerSettings) -> list[dict[s
     lengths, queries = found.tested.lengths, found.tested.queries
     if lengths is None or queries is None:
         pairs = zip(labels.ravel(), scores.ravel(), strict=False)
-        return [
-            {"label": float(label), "prediction": float(guess)} for label, guess in pairs
-        ][:_MOST_ROWS]
+        return [{"label": float(label), "prediction": float(guess)} for label, guess in pairs][
+            :_MOST_ROWS
+        ]
     return [
         {
             "query": found.tested.names[queries[row]],
@@ -123,10 +123,16 @@ def card_text(settings: TrainerSettings, facts: ModelFacts, *, weights: str) -> 
         ("parameters", f"{facts.parameters:,}"),
         ("takes", _shapes(settings)),
         ("gives", ", ".join(settings.outputs)),
-        ("data", f"{len(facts.files)} files ({settings.data.format}), {facts.samples:,} samples: {first}"),
+        (
+            "data",
+            f"{len(facts.files)} files ({settings.data.format}), {facts.samples:,} samples: {first}",
+        ),
         ("classes", ", ".join(settings.data.classes[:100])),
         ("training", f"{facts.epochs} epochs, {facts.steps:,} updates, {facts.ranks} processes"),
-        ("batch", f"{settings.batch_size} in each process, an update every {settings.update_interval}"),
+        (
+            "batch",
+            f"{settings.batch_size} in each process, an update every {settings.update_interval}",
+        ),
         ("optimizer", f"{settings.optimizer}, {options}"),
         ("seed", str(settings.seed)),
         ("started from", facts.initial_model),

@@ -30,7 +30,7 @@ def write_sample(name: str, folder: Path) -> None:
 
 def _generator(seed: int) -> Any:
     # the legacy generator: its numbers never change between versions of numpy
-    return numpy.random.RandomState(seed)  # noqa: NPY002
+    return numpy.random.RandomState(seed)
 
 
 def _digits(folder: Path) -> None:
@@ -44,7 +44,10 @@ def _digits(folder: Path) -> None:
     images = (pixels / 16).astype(numpy.float32).reshape(-1, 1, 8, 8)
     order = _generator(0).permutation(len(labels))
     test, *train = numpy.array_split(order, 5)
-    for file, rows in {"test": test, **{f"train-{n}": each for n, each in enumerate(train)}}.items():
+    for file, rows in {
+        "test": test,
+        **{f"train-{n}": each for n, each in enumerate(train)},
+    }.items():
         numpy.savez(folder / f"{file}.npz", image=images[rows], label=labels[rows])
 
 

@@ -48,9 +48,7 @@ class Samples:
 def joined(parts: Sequence[Samples], settings: TrainerSettings) -> Samples:
     """Return samples one after the other; without parts none, of the right shapes."""
     if not parts:
-        arrays = {
-            each.name: numpy.zeros((0, *each.shape), each.dtype) for each in settings.inputs
-        }
+        arrays = {each.name: numpy.zeros((0, *each.shape), each.dtype) for each in settings.inputs}
         empty = numpy.zeros(0, numpy.int64)
         lists = empty if settings.data.query else None
         return Samples(arrays, empty, lists, lists)

@@ -104,11 +104,7 @@ def _place(count: int, step: int, steps: int) -> int:
 
 def _shuffled(count: int, key: tuple[int, int, int], *, shuffle: bool) -> numpy.ndarray[Any, Any]:
     # the legacy generator: its numbers never change between versions of numpy
-    return (
-        numpy.random.RandomState(key).permutation(count)  # noqa: NPY002
-        if shuffle
-        else numpy.arange(count)
-    )
+    return numpy.random.RandomState(key).permutation(count) if shuffle else numpy.arange(count)
 
 
 def left_over(

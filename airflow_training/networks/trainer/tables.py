@@ -75,9 +75,7 @@ def read_csv(file: DataFile, part: FilePart, settings: TrainerSettings) -> Sampl
         columns = columns_of(names, settings, place=file.name)
         query = _column_reader(split, names, data.query) if data.query else None
         lines = lines_in(opened, part.start, part.stop, head=head, query=query)
-        rows = [
-            *csv.reader((each.text for each in lines), delimiter=data.delimiter, strict=False)
-        ]
+        rows = [*csv.reader((each.text for each in lines), delimiter=data.delimiter, strict=False)]
         _same_width(rows, lines, names, file=file, opened=opened)
 
         def refuse(index: int, column: int, text: str, message: str, fix: str) -> NoReturn:
@@ -112,12 +110,9 @@ def read_libsvm(file: DataFile, part: FilePart, settings: TrainerSettings) -> Sa
                 word = words[0]
                 labels[index] = float(word)
                 for word in words[1:]:
-                    key, _, value = word.partition(":")
-                    if key != "qid":
-                        at = int(key)
-                        if not 1 <= at <= size:
-                            raise _OutOfRange(at)
-                        values[index, at - 1] = float(value)
+                    if not word.startswith("qid:"):
+                        at, value = _pair(word, size)
+                        values[index, at - 1] = value
             except _OutOfRange as error:
                 place = f"{file.name}, row {row_at(opened, line.start)}, column {error.number}"
                 fix = f"columns of LIBSVM count from 1: give '{feature.name}' the shape of the widest row"
@@ -276,6 +271,15 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _pair(word: str, size: int) -> tuple[int, float]:
+    """Return column and value of a pair; raises ValueError."""
+    key, _, value = word.partition(":")
+    at = int(key)
+    if not 1 <= at <= size:
+        raise _OutOfRange(at)
+    return at, float(value)
 
 
 class _OutOfRange(ValueError):

@@ -9,6 +9,7 @@ import typer
 
 from airflow_training.cli.context import open_store, user_name
 from airflow_training.cli.documents import OutputOption
+from airflow_training.cli.network_packages import package
 from airflow_training.cli.output import (
     OutputFormat,
     fail,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = command_group("networks", "Networks described as layers.")
+app.command()(package)
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A document of kind Network.")]
 

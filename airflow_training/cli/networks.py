@@ -238,7 +238,7 @@ def _network_of_run(store: Store, run: str, name: str) -> str:
     from airflow_training.networks.forking import forked_network
 
     job = store.job(store.find_run(run).uid)
-    trainer = getattr(job, "trainer", None)
+    trainer = job.trainer
     if trainer is None:
         message = f"job {job.name} trains no network: it has no spec.trainer"
         raise fail("--from-run", message, code="bad_reference", value=run)

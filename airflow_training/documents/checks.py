@@ -303,7 +303,7 @@ def _plan(spec: TrainingJobSpec) -> Iterator[Problem]:
     plan = spec.plan
     if not plan.model_fields_set:
         return
-    if plan.model is None:
+    if plan.model is None and spec.trainer is None:  # else it is the network that is trained
         yield _problem("missing", ("plan", "model"), None, "is required")
     pinned = plan.constraints.get("globalBatch", plan.constraints.get("global_batch"))
     if plan.global_batch is None and pinned is None:

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from airflow_training.documents.resolved_blocks import ResolvedNetworkSource, ResolvedTrainer
+from airflow_training.networks.digest import network_digest
+from airflow_training.networks.reading import document_of
 from airflow_training.state.store import open_store
 from tests.networks.generated import FIXTURES
-from tests.state.samples import add_run
+from tests.networks.trainer.made import TABLE, network_document
+from tests.state.samples import a_job, a_key, a_ledger, add_run
 
 
 @pytest.fixture
@@ -171,3 +175,18 @@ def test_a_run_without_a_trainer_has_no_network(typed, home):
     done = typed("networks", "save", "--from-run", "first")
     assert done.code == 2
     assert "job digits trains no network: it has no spec.trainer" in done.stderr
+
+
+def test_the_network_of_a_run_is_saved_as_one_of_ones_own(typed, home):
+    document = network_document(TABLE)
+    source = ResolvedNetworkSource(digest=network_digest(document), document=document)
+    trainer = ResolvedTrainer(network=source, settings={}, digest="sha256:0")
+    with contextlib.closing(open_store()) as store:
+        store.create_run(
+            a_key(), a_job(trainer=trainer), a_ledger(), controller="here", queue=False
+        )
+    told = typed("networks", "save", "--from-run", "first", "-o", "json").json
+    assert (told["name"], told["version"], told["digest"]) == ("net", 1, source.digest)
+    assert typed("networks", "save", "--from-run", "first", "--name", "mine").code == 0
+    assert typed("networks", "export", "mine", "--to", "mine.yaml").code == 0
+    assert document_of(Path("mine.yaml").read_text())["spec"] == document["spec"]

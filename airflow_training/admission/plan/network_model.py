@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 from airflow_training.documents.parsing import TrainingJob
+from airflow_training.documents.plan import Plan
 from airflow_training.documents.resolved_blocks import ResolvedTrainer
+from airflow_training.errors import Problem
 
-__all__ = ["with_network"]
+__all__ = ["DATA_ONLY", "data_only_problems", "with_network"]
+
+DATA_ONLY = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "zero": 0, "recompute": "none"}
+"""What plans may not vary for the trainer, which gives each process the whole network and a share of the samples."""
+
+
+def data_only_problems(plan: Plan) -> list[Problem]:
+    """Every constraint of a plan that the trainer cannot carry out."""
+    return [
+        Problem(
+            code="conflict",
+            field=f"spec.plan.constraints.{axis}",
+            value=plan.constraints[axis],
+            message=f"spec.trainer carries out no other than {only}",
+            allowed=(only,),
+        )
+        for axis, only in DATA_ONLY.items()
+        if plan.constraints.get(axis, only) != only
+    ]
 
 
 def with_network(job: TrainingJob, trainer: ResolvedTrainer | None) -> TrainingJob:

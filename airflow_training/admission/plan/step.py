@@ -16,6 +16,7 @@ from airflow_training.admission.plan.engine import (
 )
 from airflow_training.admission.plan.history import NO_HISTORY, History, pricing_of
 from airflow_training.admission.plan.job_plan import JobPlan, make_job_plan
+from airflow_training.admission.plan.network_model import DATA_ONLY, data_only_problems
 from airflow_training.admission.plan.sizes import Sizes, sizes_of
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.plan import Objective, Plan
@@ -162,7 +163,7 @@ def as_job_problem(problem: Problem, *, path: str = "") -> Problem:
 def check_plan(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     """Problems with the texts of a plan. Asks no runtime, and runs no Python of the user."""
     plan = job.spec.plan
-    mistakes: list[Problem] = []
+    mistakes = data_only_problems(plan) if job.spec.trainer is not None else []
     if isinstance(plan.model, Mapping) or not is_reference(plan.model or ""):
         _or_mistakes(mistakes, lambda: _view(plan, resolved))
     if plan.cluster != "nodes":
@@ -190,6 +191,8 @@ def make_plan_request(
     """
     plan = job.spec.plan
     mistakes: list[Problem] = engine_problems(job, resolved)
+    if job.spec.trainer is not None:
+        mistakes += data_only_problems(plan)
     if mistakes:  # before the user's Python is called
         raise InputError(problems=mistakes)
     view = _or_mistakes(mistakes, lambda: _view(plan, resolved))
@@ -205,6 +208,8 @@ def make_plan_request(
     given.pop("global_batch", None)
     if is_engine(plan):
         given |= {"cp": 1, "ep": 1}
+    if job.spec.trainer is not None:
+        given |= DATA_ONLY
     if view is None or found is None or objective is None:
         raise InputError(problems=mistakes)
     cluster = found.view

@@ -10,7 +10,7 @@ import yaml
 
 from airflow_training.admission.check import check_text
 from airflow_training.admission.plan.history import NO_HISTORY
-from airflow_training.admission.plan.network_model import with_network
+from airflow_training.admission.plan.network_model import DATA_ONLY, with_network
 from airflow_training.admission.plan.step import make_plan_request
 from airflow_training.documents.parsing import TrainingJob
 from tests.networks.trainer.test_admission import JOB
@@ -42,6 +42,20 @@ def test_the_network_that_is_trained_is_the_model_of_the_plan():
         "logits.weight",
         "logits.bias",
     ]
+
+
+def test_a_split_of_the_network_is_refused_and_none_is_searched():
+    answer = planned(constraints={"tp": 2, "zero": 3, "dp": 2})
+    assert [each.field for each in answer.problems] == [
+        "spec.plan.constraints.tp",
+        "spec.plan.constraints.zero",
+    ]
+    answer = planned()
+    job = with_network(answer.job, answer.resolved.trainer)
+    question = make_plan_request(job, answer.resolved, nodes=lambda _: None, history=NO_HISTORY)
+    assert {
+        axis: rule.pinned for axis, rule in question.constraints.rules.items() if axis in DATA_ONLY
+    } == DATA_ONLY
 
 
 def test_a_model_that_is_named_wins():

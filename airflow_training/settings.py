@@ -22,6 +22,7 @@ __all__ = [
     "Settings",
     "airflow_home",
     "frameworks_folder",
+    "layer_types_folder",
     "load_settings",
     "option_text",
 ]
@@ -76,6 +77,10 @@ OPTIONS: Mapping[str, Option] = {
     "causes_folder": Option(
         default="",
         description="Folder of your own causes of failure. Empty: $AIRFLOW_HOME/causes.",
+    ),
+    "layer_types_folder": Option(
+        default="",
+        description="Folder of your own types of layers. Empty: $AIRFLOW_HOME/layer_types.",
     ),
     "remote_framework_prefixes": Option(
         default="",
@@ -187,6 +192,7 @@ class Settings:
     templates_folder: Path
     frameworks_folder: Path
     causes_folder: Path
+    layer_types_folder: Path
     remote_framework_prefixes: tuple[str, ...]
     max_running_jobs: int
     max_replicas: int
@@ -214,6 +220,7 @@ _FOLDERS: Mapping[str, str] = {
     "templates_folder": "job_templates",
     "frameworks_folder": "frameworks",
     "causes_folder": "causes",
+    "layer_types_folder": "layer_types",
     "cloud_folder": "training-cloud/airflow",
 }
 """Where each folder is in `$AIRFLOW_HOME` by default."""
@@ -267,6 +274,11 @@ def frameworks_folder() -> Path:
     """Return that setting alone: parsing a DAG needs no other, and reading all takes longer."""
     home = airflow_home()
     return _folder("frameworks_folder", option_text("frameworks_folder"), home)
+
+
+def layer_types_folder() -> Path:
+    """Return that setting alone."""
+    return _folder("layer_types_folder", option_text("layer_types_folder"), airflow_home())
 
 
 def _configured(home: Path) -> Mapping[str, str]:

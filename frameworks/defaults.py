@@ -46,12 +46,14 @@ def _entries(job: TrainingJob, resolved: ResolvedJob, framework: FrameworkSpec) 
         elif "default" in schema:
             yield f"spec.parameters.{name}", schema["default"], "framework"
     yield _ours("spec.runtime.name", spec.runtime, "name", resolved.runtime)
+    yield from _trainer(job)
     for i, role in enumerate(spec.roles):
         where = f"spec.roles[{i}]"
         made = resolved.role(role.name)
         yield _ours(f"{where}.replicas", role, "replicas", made.replicas)
         yield from _dependencies(where, job, i, made)
-        yield _theirs(f"{where}.restartPolicy", role, "restart_policy", made.restart_policy)
+        whose = _theirs if spec.trainer is None else _ours
+        yield whose(f"{where}.restartPolicy", role, "restart_policy", made.restart_policy)
         yield _ours(f"{where}.backoffLimit", role, "backoff_limit", made.backoff_limit)
         yield _ours(f"{where}.maxRestarts", role, "max_restarts", made.max_restarts)
         yield _ours(f"{where}.minSucceeded", role, "min_succeeded", made.min_succeeded)
@@ -86,6 +88,26 @@ def _entries(job: TrainingJob, resolved: ResolvedJob, framework: FrameworkSpec) 
         yield _ours("spec.dag.timezone", dag, "timezone", dag.timezone)
         yield _ours("spec.dag.maxActiveRuns", dag, "max_active_runs", dag.max_active_runs)
         yield _ours("spec.dag.catchup", dag, "catchup", dag.catchup)
+
+
+def _trainer(job: TrainingJob) -> Iterator[Entry]:
+    trainer = job.spec.trainer
+    if trainer is None:
+        return
+    yield _ours("spec.framework", job.spec, "framework", job.spec.framework_name)
+    for prefix, model in (
+        ("spec.trainer", trainer),
+        ("spec.trainer.data", trainer.data),
+        ("spec.trainer.optimizer", trainer.optimizer),
+    ):
+        for name, field in type(model).model_fields.items():
+            value = getattr(model, name)
+            if (
+                not field.is_required()
+                and not isinstance(value, Model)
+                and value not in (None, [], {})
+            ):
+                yield _ours(f"{prefix}.{_camel(type(model), name)}", model, name, value)
 
 
 def _dependencies(

@@ -20,7 +20,8 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("errors", "settings", "peer_causes"),
     ("documents",),
     ("frameworks",),
-    ("planning", "control", "networks", "interchange", "interception"),
+    ("networks",),
+    ("planning", "control", "interchange", "interception"),
     ("capture", "environments"),
     ("state", "runtimes", "checkpoints", "logs", "agent"),
     ("accounts", "execution", "remote_data"),
@@ -82,8 +83,8 @@ BASE = frozenset(
 """What rooms that stand alone use of the documents: how a file is read, a mistake is told and an instance is called."""
 
 ALONE: dict[str, frozenset[str]] = {
-    "planning": BASE,
-    "networks": BASE | {"documents.draft"},
+    "planning": BASE | {"networks.nets", "networks.reading", "networks.resolving"},
+    "networks": BASE | {"documents.draft", "settings", "settings.layer_types_folder"},
     "logs": BASE,
     "interchange": BASE,
     "environments": BASE,
@@ -132,13 +133,15 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("schema",),
     ),
     "networks": (
-        ("document", "shapes"),
-        ("catalogue", "formulas"),
+        ("digest", "document", "shapes"),
+        ("formulas", "layer_type"),
+        ("own_types",),
+        ("catalogue",),
         ("names", "params"),
         ("expansion",),
         ("inference", "nets"),
         ("resolving",),
-        ("generator", "reading"),
+        ("forking", "generator", "reading"),
         ("diagram",),
     ),
     "environments": (
@@ -217,7 +220,14 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "state": (
         ("account_records", "codec", "models", "outage", "records"),
-        ("account_models", "database", "leases", "past_waits", "sparklines"),
+        (
+            "account_models",
+            "database",
+            "leases",
+            "network_models",
+            "past_waits",
+            "sparklines",
+        ),
         ("accounts", "checkpoint_events", "deployment", "metrics", "migrations", "run_lookup"),
         (
             "addresses",
@@ -225,6 +235,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
             "data_readings",
             "history",
             "measurements",
+            "networks",
             "system_metrics",
         ),
         ("environment", "progress", "queue", "subtasks", "upgrade", "usage"),
@@ -267,6 +278,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "supervise": (("retrying", "waiting"), ("watcher",), ("followers",)),
     "web": (
         ("configuration", "data", "document_check", "environment", "instance_usage", "new_runs"),
+        ("networks",),
         ("page", "parquet_rows", "prediction_files", "progress", "reduction", "request_size"),
         (
             "checkpoints",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from airflow_training.admission.layout import JobLayout, make_layout
 from airflow_training.admission.log_patterns import check_log_patterns
+from airflow_training.admission.plan.network_model import with_network
 from airflow_training.admission.request import (
     AdmissionRequest,
     Planner,
@@ -34,6 +35,8 @@ from airflow_training.settings import load_settings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of `typing` from 3.11 on
+
+    from airflow_training.admission.trainer.job import AdmittedTrainer
 
 __all__ = ["AdmissionResponse", "CheckOptions", "check_file", "check_text", "check_unresolved"]
 
@@ -169,6 +172,9 @@ def _check(document: ParsedDocument, request: AdmissionRequest) -> AdmissionResp
     if oversized:
         return _answer(document, [*problems, *oversized], warnings)
     variables = {**request.variables, "params": values}
+    admitted, mistakes = _trainer(job, request)
+    problems += mistakes
+    job = with_network(job, admitted.resolved if admitted else None)
     try:
         laid = make_layout(_started(job), document, request, runtime=runtime, variables=variables)
         if job.spec.plan.model is not None:
@@ -187,6 +193,12 @@ def _check(document: ParsedDocument, request: AdmissionRequest) -> AdmissionResp
         problems += _of_the_job(error, job)
         return _answer(document, problems, warnings)
     problems += [*laid.problems, *check_log_patterns(job.spec.logs.patterns)]
+    if job.spec.trainer is not None:
+        from airflow_training.admission.trainer.job import missing_ranks
+
+        problems += missing_ranks(job, laid.resolved)
+    if admitted is not None:
+        laid = replace(laid, resolved=admitted.equipped(laid.resolved))
     warnings += [
         *laid.warnings,
         *_not_followed(job, laid.resolved),
@@ -199,13 +211,29 @@ def _check(document: ParsedDocument, request: AdmissionRequest) -> AdmissionResp
 
 
 def _started(job: TrainingJob) -> TrainingJob:
-    """Return the job with the command of our runner, where its plan starts the training itself."""
+    """Return the job with the command of ours, where its plan or its trainer starts the training."""
+    if job.spec.trainer is not None:
+        from airflow_training.admission.trainer.job import trainer_job
+
+        return trainer_job(job)
     if job.spec.plan.engine is None:
         return job
     # ast and the planner's base: only where it is asked for
     from airflow_training.admission.plan.engine import engine_job
 
     return engine_job(job)
+
+
+def _trainer(
+    job: TrainingJob, request: AdmissionRequest
+) -> tuple[AdmittedTrainer | None, list[Problem]]:
+    """Return what instances get of a network that is trained without a script; None where there is none, or a mistake."""
+    if job.spec.trainer is None:
+        return None, []
+    # the catalogue of layers: only where there is a network
+    from airflow_training.admission.trainer.job import admit_trainer
+
+    return admit_trainer(job, base_dir=request.base_dir)
 
 
 def _no_runtime(name: str) -> Problem:
@@ -292,6 +320,7 @@ def _in_the_draft(document: ParsedDocument, request: AdmissionRequest) -> list[P
         try:
             facts = _facts_of(request.runtime_of(job))
             found = judge(job, request.framework_of(job), runtime=facts)[1]
+            found += _trainer(job, request)[1]
             return [*found, *check_log_patterns(job.spec.logs.patterns)]
         except InputError as error:
             return _of_the_job(error, job)

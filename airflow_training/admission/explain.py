@@ -65,6 +65,7 @@ def explain(
         "gang": _gang(job, laid.startup),
         "roles": _roles(job),
         "successPolicy": _success_policy(job),
+        "trainer": _trainer(job),
         "instances": instances,
         "services": [*adapter_of(job.runtime).services(job, prefix)],
         "defaults": [dict(entry) for entry in laid.defaults],
@@ -72,6 +73,23 @@ def explain(
             _problem(warning)
             for warning in (*checked.warnings, *_left_out(job.instances - len(instances)))
         ],
+    }
+
+
+def _trainer(job: ResolvedJob) -> dict[str, Any] | None:
+    """Return the network that a job trains without a script; None for others."""
+    trainer = job.trainer
+    if trainer is None:
+        return None
+    network = trainer.network
+    return {
+        "network": network.document["metadata"]["name"],
+        "digest": network.digest,
+        "saved": network.name or None,
+        "version": network.version,
+        "epochs": trainer.settings["epochs"],
+        "batchSize": trainer.settings["batchSize"],
+        "format": trainer.settings["data"]["format"],
     }
 
 

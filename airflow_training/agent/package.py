@@ -1,6 +1,6 @@
 """Pack the agent into one `.pyz`, once per version and interpreter. Not part of the `.pyz` itself.
 
-Training scripts import `airflow_training.checkpoints` from the same file.
+Training scripts import `airflow_training.checkpoints` from the same file, and a job with `spec.trainer` runs what is in it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["agent_program", "portable_agent", "remote_shell_script"]
 
 _NOT_PACKED = frozenset({"agent/package.py", "agent/front_door.py"})
 _FRONT_DOOR = "agent/front_door.py"
-_PACKAGES = ("agent", "checkpoints")
-_SINGLE_FILES = ("errors.py", "cloud/__init__.py")
-"""The line that sends a script away stands in the script that arrives, where it does nothing."""
+_PACKAGES = ("agent", "checkpoints", "networks/trainer")
+_SINGLE_FILES = ("errors.py", "cloud/__init__.py", "networks/__init__.py")
+"""The line that sends a script away (`cloud`) stands in the script that arrives, where it does nothing."""
 _ENTRY = "agent/__main__.py"
 _LONG_AGO = (2000, 1, 1, 0, 0, 0)
 

@@ -212,6 +212,11 @@ def schema() -> None:
 
 def _print_explained(answer: Mapping[str, Any]) -> None:
     print(f"{answer['job']}: {answer['framework']}")
+    if (trainer := answer["trainer"]) is not None:
+        print(
+            f"trains {trainer['network']} ({trainer['digest'][:19]}) for {trainer['epochs']} epochs on {trainer['format']},"
+            f" {trainer['batchSize']} samples a step in each process"
+        )
     for number, wave in enumerate(answer["waves"], start=1):
         print(f"wave {number}: {', '.join(wave)}")
     gang = answer["gang"]

@@ -17,6 +17,7 @@ from airflow_training.documents.policies import ExitCodes
 from airflow_training.documents.schedules import cron_of, has_fixed_offset
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.documents.text import counted
+from airflow_training.documents.trainer import Trainer
 from airflow_training.errors import Problem
 
 __all__ = ["check", "warnings_of"]
@@ -57,6 +58,8 @@ def check(
         *_stop(spec),
         *_dag(spec),
         *_plan(spec),
+        *_framework(spec),
+        *_trainer(spec),
         *check_pods(document),
         *check_expressions(document, spec=spec, params=params),
     ]
@@ -300,7 +303,7 @@ def _plan(spec: TrainingJobSpec) -> Iterator[Problem]:
     plan = spec.plan
     if not plan.model_fields_set:
         return
-    if plan.model is None:
+    if plan.model is None and spec.trainer is None:  # else it is the network that is trained
         yield _problem("missing", ("plan", "model"), None, "is required")
     pinned = plan.constraints.get("globalBatch", plan.constraints.get("global_batch"))
     if plan.global_batch is None and pinned is None:
@@ -347,6 +350,71 @@ def _engine(spec: TrainingJobSpec) -> Iterator[Problem]:
                     "engine starts the training itself: leave it out, or take engine out of apply"
                 )
                 yield _problem("conflict", (*loc, key), None, message)
+
+
+def _framework(spec: TrainingJobSpec) -> Iterator[Problem]:
+    if "framework" not in spec.model_fields_set and spec.trainer is None:
+        yield _problem("missing", ("framework",), None, "is required")
+
+
+def _trainer(spec: TrainingJobSpec) -> Iterator[Problem]:
+    """Yield what is wrong with a training of a network, as far as its network is not needed for it."""
+    trainer = spec.trainer
+    if trainer is None:
+        return
+    yield from _network_source(trainer)
+    yield from _trainer_data(trainer, spec)
+    if trainer.optimizer.momentum is not None and trainer.optimizer.name not in ("SGD", "RMSprop"):
+        message = f"{trainer.optimizer.name} has no momentum: it is of SGD and RMSprop"
+        where = ("trainer", "optimizer", "momentum")
+        yield _problem("conflict", where, trainer.optimizer.momentum, message)
+    if "engine" in spec.plan.apply:
+        message = "engine and trainer both start the training: leave one out"
+        yield _problem("conflict", ("plan", "apply"), "engine", message)
+    for loc, shorthand in [((), spec), *((("roles", i), r) for i, r in enumerate(spec.roles))]:
+        tracked = getattr(shorthand, "tracked", None) is not False
+        for key in ("command", "args") if tracked else ():
+            if getattr(shorthand, key):
+                message = "trainer starts the training itself: leave it out, or take trainer out"
+                yield _problem("conflict", (*loc, key), None, message)
+
+
+def _network_source(trainer: Trainer) -> Iterator[Problem]:
+    source = trainer.network
+    given = [key for key in ("name", "file", "document") if getattr(source, key) is not None]
+    if len(given) != 1:
+        message = "is said by exactly one of name, file and document"
+        code = "conflict" if given else "missing"
+        yield _problem(code, ("trainer", "network"), given or None, message)
+    if source.version is not None and source.name is None:
+        message = "is of a saved network, which name names"
+        yield _problem("conflict", ("trainer", "network", "version"), source.version, message)
+
+
+def _trainer_data(trainer: Trainer, spec: TrainingJobSpec) -> Iterator[Problem]:
+    data = trainer.data
+    if spec.data is None or not (spec.data.uri or spec.data.files):
+        message = "is required: the files that trainer trains on, in data.uri and data.files"
+        yield _problem("missing", ("data",), None, message)
+    elif spec.data.shard is not None:
+        message = "trainer cuts the files itself, by bytes: leave shard out"
+        yield _problem("conflict", ("data", "shard"), spec.data.shard, message)
+    if data.format in ("csv", "parquet") and data.label is None and not data.inputs:
+        message = f"is required: {data.format} does not say which column is the label"
+        yield _problem("missing", ("trainer", "data", "label"), None, message)
+    unused = {
+        "libsvm": ("label", "inputs", "classes"),
+        "images": ("label", "inputs", "query"),
+        "npz": ("classes",),
+        "text": ("label", "inputs", "query", "classes"),
+    }
+    for key in unused.get(data.format, ()):
+        if getattr(data, key):
+            message = f"has no effect: format {data.format} brings its own"
+            yield _problem("conflict", ("trainer", "data", key), getattr(data, key), message)
+    if "delimiter" in data.model_fields_set and data.format != "csv":
+        message = "has no effect: it is of format csv"
+        yield _problem("conflict", ("trainer", "data", "delimiter"), data.delimiter, message)
 
 
 def _problem(code: str, loc: Sequence[str | int], value: Any, message: str) -> Problem:

@@ -28,6 +28,7 @@ from airflow_training.documents.plan import Plan
 from airflow_training.documents.policies import FailurePolicy, Restart, SuccessPolicy
 from airflow_training.documents.roles import Role, Shorthand
 from airflow_training.documents.stop_conditions import Over, parse_condition
+from airflow_training.documents.trainer import Trainer
 
 __all__ = [
     "Checkpoint",
@@ -251,7 +252,8 @@ class TrainingJobSpec(Shorthand):
         discriminate_by_kind(
             "a framework's name or {name, ref, digest}", kinds=("<text>", "<object>")
         ),
-    ]
+    ] = "pytorch"
+    """Required, unless there is a `trainer`, which runs with pytorch."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Of the framework, checked against the schema it declares."""
     runtime: RuntimeChoice = Field(default_factory=RuntimeChoice)
@@ -277,6 +279,8 @@ class TrainingJobSpec(Shorthand):
     output: Output | None = None
     plan: Plan = Field(default_factory=Plan)
     """Nothing is planned without `model`."""
+    trainer: Trainer | None = None
+    """None: the roles have a command of their own."""
     logs: Logs = Field(default_factory=Logs)
     dag: Dag | None = None
 

@@ -19,6 +19,7 @@ from airflow_training.documents.resolved_blocks import (
     ResolvedData,
     ResolvedLogPattern,
     ResolvedPlan,
+    ResolvedTrainer,
 )
 from airflow_training.documents.stop_conditions import Over
 from airflow_training.errors import InputError, Problem
@@ -298,6 +299,8 @@ class ResolvedJob:
     """The user's document as written, for `export`."""
     plan: ResolvedPlan | None = None
     """None: nothing was planned."""
+    trainer: ResolvedTrainer | None = None
+    """None: its roles have a command of their own."""
 
     def role(self, name: str) -> ResolvedRole:
         """Return the role called `name`; raises KeyError."""

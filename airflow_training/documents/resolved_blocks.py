@@ -19,7 +19,9 @@ __all__ = [
     "ResolvedCode",
     "ResolvedData",
     "ResolvedLogPattern",
+    "ResolvedNetworkSource",
     "ResolvedPlan",
+    "ResolvedTrainer",
     "Resume",
     "SaveEverySeconds",
     "SaveEverySteps",
@@ -95,6 +97,66 @@ class ResolvedData:
             "files": list(self.files),
             "shard": "byInstance" if self.by_instance else None,
             "initialModel": self.initial_model or None,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedNetworkSource:
+    """The network that a job trains, whole: nothing has to be looked up to run it."""
+
+    digest: str
+    """`sha256:...` of the document."""
+    document: Mapping[str, Any]
+    """Of kind Network."""
+    name: str = ""
+    """Under which it was saved; empty: it was not."""
+    version: int | None = None
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> ResolvedNetworkSource:
+        """Return what `to_document` gave."""
+        return cls(
+            digest=document["digest"],
+            document=document["document"],
+            name=document.get("name", ""),
+            version=document.get("version"),
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the network as the store keeps it."""
+        return {
+            "digest": self.digest,
+            "document": dict(self.document),
+            "name": self.name,
+            "version": self.version,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedTrainer:
+    """A network that is trained without a script, and how."""
+
+    network: ResolvedNetworkSource
+    settings: Mapping[str, Any]
+    """`spec.trainer` without its network, with all defaults."""
+    digest: str
+    """`sha256:...` of the file that instances get."""
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> ResolvedTrainer:
+        """Return what `to_document` gave."""
+        return cls(
+            network=ResolvedNetworkSource.from_document(document["network"]),
+            settings=document["settings"],
+            digest=document["digest"],
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the trainer as the store keeps it."""
+        return {
+            "network": self.network.to_document(),
+            "settings": dict(self.settings),
+            "digest": self.digest,
         }
 
 

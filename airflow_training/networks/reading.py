@@ -10,14 +10,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from airflow_training.documents.draft import find_further
-from airflow_training.documents.loading import LoadedDocument, load_documents, read_file
+from airflow_training.documents.loading import (
+    FieldLines,
+    LoadedDocument,
+    load_documents,
+    read_file,
+)
 from airflow_training.documents.paths import split_path
 from airflow_training.documents.problems import overflows, problems_of, with_lines
 from airflow_training.errors import InputError, Problem
 from airflow_training.networks.document import NetworkDocument
 from airflow_training.networks.resolving import ResolvedNetwork, resolve
 
-__all__ = ["parse_network", "read_network"]
+__all__ = ["document_of", "parse_network", "parse_network_data", "read_network"]
 
 
 def read_network(path: str | Path) -> ResolvedNetwork:
@@ -39,6 +44,22 @@ def parse_network(text: str, path: str = "") -> tuple[ResolvedNetwork | None, li
     if problems:
         return None, with_lines(_named(problems, document.data), document.lines)
     return network, []
+
+
+def parse_network_data(data: Any) -> tuple[ResolvedNetwork | None, list[Problem]]:
+    """Return the network of a document that is data already, or None and every mistake; fields are those of the document."""
+    network, problems = _network_of(LoadedDocument(data=data, lines=FieldLines("")))
+    return (None, _named(problems, data)) if problems else (network, [])
+
+
+def document_of(text: str) -> dict[str, Any]:
+    """Return the data of a text that holds one good network; raises InputError with every mistake."""
+    network, problems = parse_network(text)
+    if network is None:
+        raise InputError(problems=problems)
+    (document,) = load_documents(text)
+    data: dict[str, Any] = document.data
+    return data
 
 
 def _network_of(document: LoadedDocument) -> tuple[ResolvedNetwork | None, list[Problem]]:

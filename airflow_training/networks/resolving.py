@@ -75,6 +75,17 @@ class ResolvedNetwork:
         """Return the operations of the forward pass of one sample."""
         return sum(self.layers[each.layer.name].inferred.flops for each in self.nets[phase].layers)
 
+    def takes(self, name: str) -> list[str]:
+        """Return the layers that one takes, in one of the nets or the other."""
+        found = [
+            source
+            for net in self.nets.values()
+            for each in net.layers
+            if each.layer.name == name
+            for source in each.inputs
+        ]
+        return list(dict.fromkeys(found))
+
     def to_dict(self) -> dict[str, Any]:
         """Return a document that says all of it, and means the same."""
         layers = []

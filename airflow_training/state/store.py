@@ -42,6 +42,7 @@ from airflow_training.state.log_values import LogValues
 from airflow_training.state.measurements import Measurements
 from airflow_training.state.metrics import MetricSeries
 from airflow_training.state.models import RunRow
+from airflow_training.state.networks import SavedNetwork, SavedNetworks
 from airflow_training.state.outage import Outage
 from airflow_training.state.progress import ReportedProgress
 from airflow_training.state.queue import RunQueue
@@ -80,6 +81,7 @@ __all__ = [
     "RunOverview",
     "RunRecord",
     "RunState",
+    "SavedNetwork",
     "Store",
     "StoredEvent",
     "Version",
@@ -108,6 +110,7 @@ class Store:
         self.log_values = LogValues(self._db)
         self.measurements = Measurements(self._db)
         self.metrics = MetricSeries(self._db)
+        self.networks = SavedNetworks(self._db)
         self.progress = ReportedProgress(self._db)
         self.queue = RunQueue(self._db)
         self.reservations = Reservations(self._db)

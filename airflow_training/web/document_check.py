@@ -14,7 +14,14 @@ from airflow_training.errors import Problem
 from airflow_training.runtimes.registry import adapter_of
 from airflow_training.settings import load_settings
 
-__all__ = ["MOST_CHARACTERS", "CheckAnswer", "DocumentCheck", "check_document"]
+__all__ = [
+    "MOST_CHARACTERS",
+    "CheckAnswer",
+    "DocumentCheck",
+    "ProblemAnswer",
+    "check_document",
+    "problem_answer",
+]
 
 MOST_CHARACTERS = 256 * 1024
 """Of a document that is written in a page; a longer one is a job file."""
@@ -45,7 +52,8 @@ class DocumentCheck:
     def answer(self) -> CheckAnswer:
         """The check as a page gets it."""
         return CheckAnswer(
-            mistakes=[*map(_answer, self.mistakes)], warnings=[*map(_answer, self.warnings)]
+            mistakes=[*map(problem_answer, self.mistakes)],
+            warnings=[*map(problem_answer, self.warnings)],
         )
 
 
@@ -73,7 +81,8 @@ def check_document(
     )
 
 
-def _answer(problem: Problem) -> ProblemAnswer:
+def problem_answer(problem: Problem) -> ProblemAnswer:
+    """Return a mistake or a warning as a page gets it."""
     return ProblemAnswer(
         field=problem.field,
         message=problem.message,

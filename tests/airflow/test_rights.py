@@ -26,6 +26,10 @@ OWN_LIST = {**READ, "stranger": 200}
 TOKEN_OF_RUN = dict.fromkeys(USERS, 401)
 LOG = {name: 409 if code == 200 else code for name, code in READ.items()}
 """Past the right: Airflow may not open the runtime of the test's run."""
+SAVED = {**dict.fromkeys(USERS, 404), "": 401}
+"""Past the right: none of this name is saved."""
+CHECKED_NETWORK = {**OWN_LIST, "viewer": 403}
+BROKEN_NETWORK = {name: 422 if code == 200 else code for name, code in CHECKED_NETWORK.items()}
 
 TABLE: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/api/me"): OWN_LIST,
@@ -34,6 +38,11 @@ TABLE: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/api/trainings/losses"): OWN_LIST,
     ("GET", "/api/usage"): OWN_LIST,
     ("GET", "/api/usage.csv"): OWN_LIST,
+    ("GET", "/api/networks"): OWN_LIST,
+    ("GET", "/api/networks/{name}"): SAVED,
+    ("GET", "/api/networks/{name}/{version}"): SAVED,
+    ("PUT", "/api/networks/{name}"): BROKEN_NETWORK,
+    ("POST", "/api/networks/check"): CHECKED_NETWORK,
     ("GET", "/api/dags/{dag}/dagRuns/{run_id}/trainings"): READ,
     ("GET", "/api/dags/{dag}/trainings/{uid}"): READ,
     ("GET", "/api/dags/{dag}/trainings/{uid}/events"): READ,
@@ -143,7 +152,7 @@ def ask(client: Any, user: str, method: str, path: str, **more: Any) -> Any:
     if method == "POST" and path.endswith("/again"):
         headers["Idempotency-Key"] = user or "nobody"
         more["json"] = more.get("json", {})
-    if path.endswith("/check"):
+    if path.endswith("/check") or method == "PUT":
         more["json"] = {"document": ""}
     if method == "POST" and path.endswith("/actions"):
         headers["Idempotency-Key"] = user or "nobody"
@@ -165,7 +174,7 @@ def test_a_route_answers_who_may_ask(served, user: str, method: str, path: str):
     query |= {"pattern": "x", "number": 1, "name": "loss"}
     query = {**query, "run": run.uid} if path == "/status" else query
     same = {"other_dag": "digits", "other": run.uid}
-    there = path.format(dag="digits", uid=run.uid, run_id="r", name="x.js", **same)
+    there = path.format(dag="digits", uid=run.uid, run_id="r", name="x.js", version=1, **same)
     answer = ask(served, user, method, there, params=query)
     assert answer.status_code == TABLE[method, path][user], answer.text
     acted = user in ("user", "op", "admin") and path.endswith("/actions")

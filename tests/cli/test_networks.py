@@ -1,13 +1,20 @@
-"""`networks check | show | generate` as a user types them."""
+"""`networks check | show | generate | list | save | export` as a user types them."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
 import pytest
 
+from airflow_training.documents.resolved_blocks import ResolvedNetworkSource, ResolvedTrainer
+from airflow_training.networks.digest import network_digest
+from airflow_training.networks.reading import document_of
+from airflow_training.state.store import open_store
 from tests.networks.generated import FIXTURES
+from tests.networks.trainer.made import TABLE, network_document
+from tests.state.samples import a_job, a_key, a_ledger, add_run
 
 
 @pytest.fixture
@@ -55,11 +62,18 @@ def test_show(typed, lenet):
         "test",
     ] in rows
     assert "61,706 parameters" in done.stderr
+    assert "a step of 32 samples in fp32 with Adam: 3.4 MB (weights 0.2 MB, " in done.stderr
     told = typed("networks", "show", "lenet.yaml", "--output", "json").json
     assert (told["parameters"], told["flops"]["train"]) == (61_706, 833_040)
     assert told["nets"]["test"] == {
         "inputs": ["image", "label"], "outputs": ["logits"], "losses": [], "metrics": ["accuracy"],
     }  # fmt: skip
+    assert told["memory"]["weights"] == told["memory"]["gradients"] == 4 * 61_706
+    assert told["memory"]["optimizer"] == 8 * 61_706
+    more = typed("networks", "show", "lenet.yaml", "--batch-size", "64", "-o", "json").json[
+        "memory"
+    ]
+    assert more["activations"] == 2 * told["memory"]["activations"]
     (conv1,) = [layer for layer in told["layers"] if layer["name"] == "conv1"]
     assert conv1["shape"] == [6, 28, 28]
     assert conv1["params"]["in_channels"] == 1
@@ -88,3 +102,91 @@ def test_nothing_that_was_not_generated_is_replaced(typed, lenet):
     done = typed("networks", "generate", "lenet.yaml", "--to", "net.onnx")
     assert done.code == 2
     assert "allowed: .py, .yaml, .mmd" in done.stderr
+
+
+def test_saved_listed_exported(typed, lenet):
+    done = typed("networks", "save", "lenet.yaml")
+    assert done.code == 0
+    assert "lenet@1 is saved: sha256:" in done.stderr
+    assert "next: airflow-training networks list lenet" in done.stderr
+    assert (
+        "lenet@1 is saved" in typed("networks", "save", "lenet.yaml").stderr
+    )  # nothing has changed
+    first = lenet.read_text()
+    lenet.write_text(first.replace("p: 0.2", "p: 0.3"))
+    told = typed("networks", "save", "lenet.yaml", "-o", "json").json
+    assert (told["name"], told["version"]) == ("lenet", 2)
+    (newest,) = typed("networks", "list", "-o", "json").json["networks"]
+    assert newest == told
+    rows = typed("networks", "list", "lenet").stdout.splitlines()
+    assert [row.split()[:2] for row in rows] == [
+        ["NETWORK", "VERSION"],
+        ["lenet", "2"],
+        ["lenet", "1"],
+    ]
+    for which, text in (("lenet", lenet.read_text()), ("lenet@1", first)):
+        assert typed("networks", "export", which, "--to", "out.yaml", "--force").code == 0
+        assert Path("out.yaml").read_text() == text
+
+
+def test_a_broken_one_is_not_saved(typed, lenet):
+    lenet.write_text(lenet.read_text().replace("kernel_size: 5,", "kernel_size: 50,"))
+    done = typed("networks", "save", "lenet.yaml")
+    assert done.code == 2
+    assert "lenet.yaml: spec.layers[2].params.kernel_size: layer 'conv1'" in done.stderr
+    assert typed("networks", "list", "-o", "json").json == {"networks": []}
+
+
+def test_no_file_is_replaced_unasked(typed, lenet):
+    assert typed("networks", "save", "lenet.yaml").code == 0
+    assert typed("networks", "export", "lenet", "--to", "lenet.yaml").code == 0  # it is the same
+    lenet.write_text("mine")
+    done = typed("networks", "export", "lenet", "--to", "lenet.yaml")
+    assert done.code == 2
+    assert "--force" in done.stderr
+    assert lenet.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["export", "lenett", "--to", "x.yaml"], ["name", "did you mean 'lenet'?"]),
+        (["export", "lenet@2", "--to", "x.yaml"], ["version", "no such version", "allowed: 1"]),
+        (["export", "lenet@x", "--to", "x.yaml"], ["is no version", "lenet@1"]),
+        (["export", "lenet@99999999999", "--to", "x.yaml"], ["is no version"]),
+        (["list", "other"], ["no network of this name is saved", "allowed: lenet"]),
+        (["save"], ["name one", "FILE, --from-run RUN"]),
+        (["save", "lenet.yaml", "--from-run", "x"], ["name one"]),
+        (["save", "lenet.yaml", "--name", "x"], ["is for --from-run"]),
+        (["save", "none.yaml"], ["none.yaml", "No such file"]),
+        (["save", "--from-run", "nothing"], ["nothing"]),
+    ],
+)
+def test_what_cannot_be_done_is_told(typed, lenet, words, said):
+    assert typed("networks", "save", "lenet.yaml").code == 0
+    done = typed("networks", *words)
+    assert done.code == 2
+    assert [each for each in said if each not in done.stderr] == []
+
+
+def test_a_run_without_a_trainer_has_no_network(typed, home):
+    with contextlib.closing(open_store()) as store:
+        add_run(store)
+    done = typed("networks", "save", "--from-run", "first")
+    assert done.code == 2
+    assert "job digits trains no network: it has no spec.trainer" in done.stderr
+
+
+def test_the_network_of_a_run_is_saved_as_one_of_ones_own(typed, home):
+    document = network_document(TABLE)
+    source = ResolvedNetworkSource(digest=network_digest(document), document=document)
+    trainer = ResolvedTrainer(network=source, settings={}, digest="sha256:0")
+    with contextlib.closing(open_store()) as store:
+        store.create_run(
+            a_key(), a_job(trainer=trainer), a_ledger(), controller="here", queue=False
+        )
+    told = typed("networks", "save", "--from-run", "first", "-o", "json").json
+    assert (told["name"], told["version"], told["digest"]) == ("net", 1, source.digest)
+    assert typed("networks", "save", "--from-run", "first", "--name", "mine").code == 0
+    assert typed("networks", "export", "mine", "--to", "mine.yaml").code == 0
+    assert document_of(Path("mine.yaml").read_text())["spec"] == document["spec"]

@@ -36,7 +36,9 @@ from airflow_training.environments.recording import record
 from airflow_training.frameworks.registry import builtin_names, find, parse_framework
 from airflow_training.logs.diagnosis.catalogue import faults_of, read_cause
 from airflow_training.logs.metrics.patterns import make_formats
+from airflow_training.networks.catalogue import shipped_types
 from airflow_training.networks.document import NetworkDocument
+from airflow_training.networks.own_types import read_types
 from airflow_training.networks.reading import parse_network
 from airflow_training.planning.sources.cluster_document import ClusterDocument
 from airflow_training.planning.sources.clusters import parse_cluster
@@ -107,6 +109,10 @@ def test_a_yaml_example_is_valid(block: Block, tmp_path: Path) -> None:
         assert read_model(document).units
     elif "nodes" in document:
         assert parse_cluster(document).devices
+    elif all(isinstance(each, dict) and "about" in each for each in document.values()):
+        path = tmp_path / "types.yaml"
+        path.write_text(block.text)
+        assert read_types(path, taken=shipped_types())
     elif "signatures" in document:
         path = tmp_path / f"{document['id']}.yaml"
         path.write_text(block.text)

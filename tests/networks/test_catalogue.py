@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_training.networks.catalogue import functions_of, layer_types
+from airflow_training.networks.catalogue import functions_of, shipped_types
 from airflow_training.networks.formulas import evaluate, forbidden_in
 from tests.networks.generated import FIXTURES
 
 
-@pytest.mark.parametrize("name", list(layer_types()))
+@pytest.mark.parametrize("name", list(shipped_types()))
 def test_formulas_of_a_type_can_be_read(name: str):
-    kind = layer_types()[name]
+    kind = shipped_types()[name]
     formulas = [kind.output, kind.flops, *kind.weights.values(), *(n.that for n in kind.needs)]
     formulas += [f for p in kind.params.values() for f in (p.infer, p.fill, p.omit) if f]
     assert {formula: reason for formula in formulas if (reason := forbidden_in(formula))} == {}
@@ -19,7 +19,7 @@ def test_formulas_of_a_type_can_be_read(name: str):
     assert {need.param for need in kind.needs} <= {*kind.params, "inputs"}
 
 
-@pytest.mark.parametrize("name", list(layer_types()))
+@pytest.mark.parametrize("name", list(shipped_types()))
 def test_every_type_is_in_a_network_that_runs(name: str):
     texts = [path.read_text(encoding="utf-8") for path in FIXTURES.glob("*.yaml")]
     assert any(f"type: {name}," in text or f"type: {name}}}" in text for text in texts)

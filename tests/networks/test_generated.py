@@ -14,9 +14,10 @@ from tests.networks.generated import FIXTURES, fixture, import_generated, sample
 
 pytestmark = pytest.mark.e2e  # torch takes its time to be imported
 
+MOST_PARAMETERS = 1_000_000
 NAMES = sorted(path.stem for path in FIXTURES.glob("*.yaml"))
-LARGE = {"alexnet", "gpt2-small", "resnet18", "vgg11"}
-"""Their weights take too long to be filled and used; their counts are known."""
+LARGE = frozenset(name for name in NAMES if fixture(name).parameters > MOST_PARAMETERS)
+"""They run in test_large_networks.py: their weights take long to be filled and used."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -82,13 +83,23 @@ def test_both_nets_run_and_share_their_weights(name: str, tmp_path: Path):
     own = test.state_dict()
     assert all(torch.equal(own[key], value) for key, value in train.state_dict().items())
     given = {each.layer.name: batch[each.layer.name] for each in network.nets["test"].inputs}
-    answer = test(**given)
+    with torch.no_grad():
+        answer = test(**given)
     for each in network.nets["test"].of_kind("metric"):
         assert 0 <= float(answer[each.layer.name]) <= 1
     assert "loss" not in answer
     trained = train.eval()(**batch)
     for key in trained.keys() & answer.keys():
         assert torch.allclose(trained[key], answer[key], atol=1e-5)
+
+
+def test_the_transformer_has_what_that_of_torch_has():
+    import torch
+    from torch import nn
+
+    with torch.device("meta"):
+        own = sum(each.numel() for each in nn.Transformer(batch_first=True).parameters())
+    assert fixture("transformer-base").parameters == own
 
 
 def test_a_tied_weight_is_one_parameter_and_stays_one(tmp_path: Path):

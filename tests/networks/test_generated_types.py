@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_training.documents.loading import dump_yaml
-from airflow_training.networks.catalogue import LayerType, ParamType, layer_types
+from airflow_training.networks.catalogue import LayerType, ParamType, shipped_types
 from airflow_training.networks.reading import parse_network
 from tests.networks.generated import import_generated, samples
 
@@ -32,6 +32,7 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "number": st.sampled_from([1e-3, 0.5]),
     "shape": st.lists(_COUNT, max_size=3),
     "share": st.sampled_from([0.0, 0.25]),
+    "size": st.integers(0, 3),
     "sizes": st.integers(0, 2) | st.lists(st.integers(0, 2), min_size=1, max_size=2),
     "strides": st.integers(1, 3) | st.lists(st.integers(1, 3), min_size=1, max_size=2),
     "word": st.nothing(),
@@ -71,7 +72,7 @@ def documents(draw: st.DrawFn, name: str, kind: LayerType) -> dict[str, Any]:
     return {**head, "spec": {"layers": [*layers, {**layer, **phase}, around]}}
 
 
-TYPES = [name for name, kind in layer_types().items() if kind.kind != "input"]
+TYPES = [name for name, kind in shipped_types().items() if kind.kind != "input"]
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -79,7 +80,7 @@ def test_what_is_accepted_runs(name: str, tmp_path_factory: pytest.TempPathFacto
     import torch
 
     folder: Path = tmp_path_factory.mktemp("net")
-    kind = layer_types()[name]
+    kind = shipped_types()[name]
     accepted = 0
 
     @given(documents(name, kind))

@@ -255,6 +255,77 @@ def problems_of_text(layers: str) -> list[Problem]:
             "buffer", "layers[0].name", ["another meaning", "register_buffer"], id="name-in-a-block",
         ),
         pytest.param(
+            SERIES + "    - {name: c, type: Conv1d, params: {out_channels: 4, kernel_size: 9, dilation: 3}}\n",
+            "c", "params.kernel_size", ["a kernel over 25 does not fit into 6"], id="dilated-kernel",
+        ),
+        pytest.param(
+            IMAGE + "    - {name: c, type: Conv3d, params: {out_channels: 4, kernel_size: 3}}\n",
+            "c", "inputs", ["Conv3d takes [channels, depth, height, width], not [3, 32, 32]"], id="rank-of-3d",
+        ),
+        pytest.param(
+            IMAGE + "    - {name: c, type: ConvTranspose2d, params: {out_channels: 4, kernel_size: 3, output_padding: 1}}\n",
+            "c", "params.output_padding", ["must be smaller than the stride or the dilation"], id="output-padding",
+        ),
+        pytest.param(
+            SERIES + "    - {name: g, type: GLU, params: {dim: 1}}\n    - {name: again, type: GLU, params: {dim: 1}}\n"
+            "    - {name: odd, type: GLU, params: {dim: 1}}\n",
+            "odd", "params.dim", ["has 5 places, which are not two halves"], id="halves",
+        ),
+        pytest.param(
+            IMAGE + "    - {name: s, type: PixelShuffle, params: {upscale_factor: 2}}\n",
+            "s", "params.upscale_factor", ["needs channels that its square divides, not 3"], id="pixel-shuffle",
+        ),
+        pytest.param(
+            SERIES + "    - {name: u, type: Upsample, params: {scale_factor: 2, mode: bilinear}}\n",
+            "u", "params.mode", ["bilinear is for [channels, height, width], not [20, 6]"], id="upsample",
+        ),
+        pytest.param(
+            IMAGE + "    - {name: p, type: PReLU, params: {num_parameters: 4}}\n",
+            "p", "params.num_parameters", ["one for each of the first dimension of [3, 32, 32]"], id="prelu",
+        ),
+        pytest.param(
+            SERIES + "    - {name: k, type: TopKSoftmax, params: {k: 9}}\n",
+            "k", "params.k", ["is more than the 6 numbers that there are"], id="top-k",
+        ),
+        pytest.param(
+            SERIES + "    - {name: m, type: MatMul, inputs: [series, series]}\n",
+            "m", "inputs", ["[..., rows, n] and [..., n, columns], not [20, 6] and [20, 6]", "a Permute"], id="matmul",
+        ),
+        pytest.param(
+            IMAGE + "    - {name: f, type: AdaptiveAvgPool2d, params: {output_size: 1}}\n"
+            "    - {name: s, type: Scale, inputs: [image, f]}\n",
+            "s", "inputs", ["the beginning of that of the values, not [3, 32, 32] and [3, 1, 1]"], id="scale",
+        ),
+        pytest.param(
+            SERIES + "    - {name: d, type: Linear, params: {out_features: 5}}\n"
+            "    - {name: dot, type: Dot, inputs: [series, d]}\n",
+            "dot", "inputs", ["takes equal shapes, not [20, 6] and [20, 5]"], id="dot",
+        ),
+        pytest.param(
+            SERIES + "    - {name: d, type: Linear, params: {out_features: 8}}\n"
+            "    - {name: t, type: TransformerDecoderLayer, inputs: [d, series], params: {nhead: 2}}\n",
+            "t", "inputs", ["takes a memory of [length, 8], not [20, 6]"], id="memory",
+        ),
+        pytest.param(
+            WORDS + "    - {name: e, type: EmbeddingBag, params: {num_embeddings: 9, embedding_dim: 4, padding_idx: 9}}\n",
+            "e", "params.padding_idx", ["must be below num_embeddings, 9"], id="bag",
+        ),
+        pytest.param(
+            SERIES + LABEL + "    - {name: logits, type: Select, inputs: [series], params: {index: 0}}\n"
+            "    - {name: top, type: TopKAccuracy, inputs: [logits, label], params: {k: 7}}\n",
+            "top", "params.k", ["is more than the 6 classes"], id="top-k-accuracy",
+        ),
+        pytest.param(
+            WORDS + "    - {name: e, type: Embedding, params: {num_embeddings: 9, embedding_dim: 4}}\n"
+            "    - {name: loss, type: BCEWithLogitsLoss, inputs: [e, words]}\n",
+            "loss", "inputs", ["takes float32 as input 2, not int64"], id="bce-of-numbers",
+        ),
+        pytest.param(
+            SERIES + "    - {name: n, type: Select, params: {index: 0}}\n"
+            "    - {name: loss, type: TripletMarginLoss, inputs: [n, n]}\n",
+            "loss", "inputs", ["takes 3 inputs, not 2"], id="triplet-of-two",
+        ),
+        pytest.param(
             SERIES + "    - {name: act, type: ReLU, input: [series]}\n",
             "act", "input", ["did you mean 'inputs'?"], id="key",
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_training.networks.catalogue import LayerType, layer_types
+from airflow_training.networks.catalogue import LayerType, shipped_types
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "networks.md").read_text(encoding="utf-8")
@@ -24,4 +24,4 @@ def row(name: str, kind: LayerType) -> str:
 
 def test_every_type_is_on_the_page_as_the_catalogue_has_it():
     rows = [line for line in PAGE.partition("## Types")[2].splitlines() if line.startswith("| `")]
-    assert rows == [row(name, kind) for name, kind in layer_types().items()]
+    assert rows == [row(name, kind) for name, kind in shipped_types().items()]

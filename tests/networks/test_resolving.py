@@ -28,11 +28,32 @@ def network_of(layers: str) -> ResolvedNetwork:
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
+        # torchvision: num_params of the weights IMAGENET1K_V1 in its documentation
         ("alexnet", 61_100_840),
-        ("gpt2-small", 124_439_808),
-        ("lenet", 61_706),
+        ("densenet121", 7_978_856),
+        ("efficientnet-b0", 5_288_548),
+        ("googlenet", 6_624_904),
+        ("mobilenet-v2", 3_504_872),
         ("resnet18", 11_689_512),
+        ("resnet50", 25_557_032),
+        ("resnext50-32x4d", 25_028_904),
+        ("squeezenet1-1", 1_235_496),
         ("vgg11", 132_863_336),
+        ("vgg16", 138_357_544),
+        ("vit-b-16", 86_567_656),
+        ("wide-resnet50-2", 68_883_240),
+        # Hugging Face: num_parameters() of the models that the files name
+        ("bert-base", 109_483_778),
+        ("distilbert", 66_955_010),
+        ("gpt2-small", 124_439_808),
+        # torch.nn.Transformer(), compared with torch itself in test_generated.py
+        ("transformer-base", 44_140_544),
+        # summaries of the Keras examples that the files name
+        ("autoencoder", 50_992),
+        ("mnist-convnet", 34_826),
+        ("mnist-mlp", 669_706),
+        # LeCun et al. 1998 with full connections and no trained pooling, as the PyTorch tutorial has it
+        ("lenet", 61_706),
     ],
 )
 def test_parameters_are_those_that_were_published(name: str, parameters: int):

@@ -25,7 +25,7 @@ _OF_ACCOUNTS = [
     table
     for table in Base.metadata.tables
     if table.startswith(("training_account", "training_price", "training_payment"))
-    or table in ("training_reservations", "training_charges")
+    or table in ("training_charges", "training_networks", "training_reservations")
 ]
 """What does not go with the runs."""
 

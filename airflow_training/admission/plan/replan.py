@@ -12,6 +12,7 @@ from typing import Any, Literal
 from airflow_training.admission.plan.cluster import cluster_of
 from airflow_training.admission.plan.history import History
 from airflow_training.admission.plan.job_plan import JobPlan
+from airflow_training.admission.plan.network_model import with_network
 from airflow_training.admission.plan.step import (
     PlanRequest,
     as_job_problem,
@@ -93,7 +94,7 @@ def replan_run(
     `history` is asked what runs measured, this one among them. Raises as it does.
     """
     job = situation.job
-    asked = TrainingJob.model_validate(job.document)
+    asked = with_network(TrainingJob.model_validate(job.document), job.trainer)
     old = job.plan
     if old is None:
         raise ValueError(f"nothing was planned for the job {job.name}")

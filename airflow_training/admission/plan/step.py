@@ -16,6 +16,7 @@ from airflow_training.admission.plan.engine import (
 )
 from airflow_training.admission.plan.history import NO_HISTORY, History, pricing_of
 from airflow_training.admission.plan.job_plan import JobPlan, make_job_plan
+from airflow_training.admission.plan.network_model import DATA_ONLY, data_only_problems
 from airflow_training.admission.plan.sizes import Sizes, sizes_of
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.plan import Objective, Plan
@@ -30,6 +31,7 @@ from airflow_training.planning.search.constraints import parse as constraints_of
 from airflow_training.planning.search.pricing import Pricing
 from airflow_training.planning.sources.calibration import chosen_constants
 from airflow_training.planning.sources.models import is_reference, read_model
+from airflow_training.planning.sources.networks import is_network
 from airflow_training.planning.view.plan import SearchResult, Workload
 from airflow_training.settings import load_settings
 
@@ -161,7 +163,7 @@ def as_job_problem(problem: Problem, *, path: str = "") -> Problem:
 def check_plan(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     """Problems with the texts of a plan. Asks no runtime, and runs no Python of the user."""
     plan = job.spec.plan
-    mistakes: list[Problem] = []
+    mistakes = data_only_problems(plan) if job.spec.trainer is not None else []
     if isinstance(plan.model, Mapping) or not is_reference(plan.model or ""):
         _or_mistakes(mistakes, lambda: _view(plan, resolved))
     if plan.cluster != "nodes":
@@ -189,6 +191,8 @@ def make_plan_request(
     """
     plan = job.spec.plan
     mistakes: list[Problem] = engine_problems(job, resolved)
+    if job.spec.trainer is not None:
+        mistakes += data_only_problems(plan)
     if mistakes:  # before the user's Python is called
         raise InputError(problems=mistakes)
     view = _or_mistakes(mistakes, lambda: _view(plan, resolved))
@@ -204,6 +208,8 @@ def make_plan_request(
     given.pop("global_batch", None)
     if is_engine(plan):
         given |= {"cp": 1, "ep": 1}
+    if job.spec.trainer is not None:
+        given |= DATA_ONLY
     if view is None or found is None or objective is None:
         raise InputError(problems=mistakes)
     cluster = found.view
@@ -239,7 +245,9 @@ def _or_mistakes(mistakes: list[Problem], read: Callable[[], Any]) -> Any:
 
 def _view(plan: Plan, resolved: ResolvedJob) -> ComputationView:
     """Return the view of the model that a plan names; raises InputError."""
-    model = _snake(plan.model) if isinstance(plan.model, Mapping) else plan.model or ""
+    model = plan.model or ""
+    if isinstance(model, Mapping) and not is_network(model):
+        model = _snake(model)
     return read_model(model, base_dir=resolved.base_dir, at=(*_HERE, "model"))
 
 

@@ -14,6 +14,7 @@ from airflow_training.documents.paths import Loc, format_path
 from airflow_training.errors import InputError
 from airflow_training.planning.sources.documents import parse_model
 from airflow_training.planning.sources.files import read_file
+from airflow_training.planning.sources.networks import is_network, parse_network_view
 from airflow_training.planning.view.computation import ComputationView
 from airflow_training.planning.view.serial import from_json
 from airflow_training.planning.view.transformer import computation
@@ -29,8 +30,8 @@ def read_model(
     """Return the view of a model's forward pass.
 
     Args:
-        model: the description of a transformer, the name of a YAML or JSON file that holds one or a
-            saved view, or `module:function`. The function returns a `torch.nn.Module` and a tuple
+        model: the description of a transformer, a network (`kind: Network`), the name of a YAML or JSON
+            file that holds one or a saved view, or `module:function`. The function returns a `torch.nn.Module` and a tuple
             of example inputs.
         base_dir: where relative files and modules are looked for; the current folder by default.
         at: where the model was named, for errors.
@@ -49,6 +50,8 @@ def read_model(
 
 
 def _described(document: Any, *, at: Loc) -> ComputationView:
+    if isinstance(document, Mapping) and is_network(document):
+        return parse_network_view(document, at=at)
     if isinstance(document, Mapping) and "operators" in document:
         return from_json(document)
     return computation(parse_model(document, at=at))

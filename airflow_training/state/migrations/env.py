@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from alembic import context
 
-from airflow_training.state import account_models  # noqa: F401 - its tables belong to the metadata
+from airflow_training.state import (  # noqa: F401 - their tables belong to the metadata
+    account_models,
+    network_models,
+)
 from airflow_training.state.models import Base
 
 context.configure(

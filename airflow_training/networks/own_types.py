@@ -1,0 +1,132 @@
+"""Types of layers that a user adds: YAML files of a folder, or of an installed package. Each is checked before it counts."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from airflow_training.documents.loading import load_documents, read_file
+from airflow_training.documents.problems import problems_of, with_lines
+from airflow_training.errors import InputError, Problem
+from airflow_training.networks.formulas import forbidden_in
+from airflow_training.networks.layer_type import LayerType
+from airflow_training.settings import layer_types_folder
+
+__all__ = ["ENTRY_POINT_GROUP", "own_types", "read_types"]
+
+ENTRY_POINT_GROUP = "airflow_training.layer_types"
+"""An entry point leads to the path of a YAML file (text or Path), or to a function that returns one."""
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+def own_types(shipped: Mapping[str, LayerType]) -> dict[str, LayerType]:
+    """Return the types of packages and of the user's folder, by name.
+
+    Raises InputError with the mistakes of a file, or for a name that is taken.
+    """
+    types = dict(shipped)
+    for path in _files():
+        types |= read_types(path, taken=types)
+    return {name: kind for name, kind in types.items() if name not in shipped}
+
+
+def read_types(path: Path, *, taken: Mapping[str, LayerType]) -> dict[str, LayerType]:
+    """Return the types of a file, in the form of `catalogue.yaml`; raises InputError with every mistake."""
+    documents = load_documents(read_file(path), str(path))
+    if len(documents) != 1 or (
+        documents[0].data is not None and not isinstance(documents[0].data, dict)
+    ):
+        message = "must be one mapping: name of a type to what it is"
+        raise InputError.of(code="wrong_type", field="", message=message, path=str(path))
+    (document,) = documents
+    problems, types = [*document.problems], {}
+    for name, entry in (document.data or {}).items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            problems.append(
+                Problem(
+                    code="bad_name", field=str(name), value=name, message="is no name of a class"
+                )
+            )
+            continue
+        if name in taken:
+            problems.append(
+                Problem(
+                    code="duplicate", field=name, value=name, message="there is such a type already"
+                )
+            )
+            continue
+        try:
+            kind = LayerType.__pydantic_validator__.validate_python(entry)
+        except ValidationError as error:
+            problems += problems_of(error, model=LayerType, prefix=(name,))
+            continue
+        problems += _mistakes(name, kind, taken)
+        types[name] = kind
+    if problems:
+        raise InputError(problems=with_lines(problems, document.lines), path=str(path))
+    return types
+
+
+def _files() -> Iterator[Path]:
+    from importlib.metadata import entry_points
+
+    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda each: each.name):
+        found: Any = point.load()
+        yield Path(found() if callable(found) else found)
+    folder = layer_types_folder()
+    if folder.is_dir():
+        yield from sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+
+
+def _mistakes(name: str, kind: LayerType, taken: Mapping[str, LayerType]) -> Iterator[Problem]:
+    """Yield what is wrong with a well-formed entry."""
+    formulas = {"output": kind.output, "flops": kind.flops}
+    formulas |= {f"weights.{key}": formula for key, formula in kind.weights.items()}
+    formulas |= {f"needs[{place}].that": need.that for place, need in enumerate(kind.needs)}
+    for key, param in kind.params.items():
+        given = {"infer": param.infer, "fill": param.fill, "omit": param.omit}
+        formulas |= {f"params.{key}.{part}": text for part, text in given.items() if text}
+    for field, formula in formulas.items():
+        if reason := forbidden_in(formula):
+            yield Problem(
+                code="not_allowed", field=f"{name}.{field}", value=formula, message=reason
+            )
+    known = [*kind.params]
+    for place, need in enumerate(kind.needs):
+        if need.param not in (*known, "inputs"):
+            yield Problem(
+                code="bad_reference", field=f"{name}.needs[{place}].param", value=need.param,
+                message="is no parameter of it", allowed=[*known, "inputs"],
+            )  # fmt: skip
+    for flag in kind.call_if:
+        if flag not in known:
+            yield Problem(
+                code="bad_reference", field=f"{name}.call_if", value=flag,
+                message="is no parameter of it", allowed=known,
+            )  # fmt: skip
+    yield from _mistakes_of_code(name, kind, taken)
+
+
+def _mistakes_of_code(
+    name: str, kind: LayerType, taken: Mapping[str, LayerType]
+) -> Iterator[Problem]:
+    where = f"{name}.code"
+    try:
+        body = ast.parse(kind.code).body
+    except SyntaxError as error:
+        yield Problem(code="syntax", field=where, message=f"is no Python: {error.msg}")
+        return
+    others = "\n".join(each.code for each in taken.values())
+    for node in body:
+        if not isinstance(node, (ast.FunctionDef, ast.ClassDef)) or not node.name.startswith("_"):
+            message = "holds functions and classes whose names begin with _, and nothing else"
+            yield Problem(code="not_allowed", field=where, message=message)
+        elif re.search(rf"^(def|class) {node.name}\b", others, re.MULTILINE):
+            message = "another type has a function of this name"
+            yield Problem(code="duplicate", field=where, value=node.name, message=message)

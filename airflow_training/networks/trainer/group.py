@@ -1,0 +1,69 @@
+"""The processes of a training: which one this is, and what they tell each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["TrainerGroup", "form_group"]
+
+
+@dataclass(frozen=True)
+class TrainerGroup:
+    """This process among all of a training."""
+
+    rank: int
+    world: int
+    device: Any
+    """A torch.device."""
+    first_of_instance: bool
+    """Whether it reports and writes for its instance."""
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return what every rank gave, in their order; all of them call it."""
+        import torch.distributed as dist
+
+        if self.world == 1:
+            return [value]
+        found: list[Any] = [None] * self.world
+        dist.all_gather_object(found, value)
+        return found
+
+    def sum(self, *values: float) -> list[float]:
+        """Return the sums over all ranks; all of them call it."""
+        import torch
+        import torch.distributed as dist
+
+        if self.world == 1:
+            return [*values]
+        told = torch.tensor(values, dtype=torch.float64)
+        if self.device.type == "cuda":
+            told = told.to(self.device)
+        dist.all_reduce(told)
+        return [float(each) for each in told.cpu()]
+
+    def leave(self) -> None:
+        """End the group, once all have come here."""
+        import torch.distributed as dist
+
+        if self.world > 1:
+            dist.barrier()
+            dist.destroy_process_group()
+
+
+def form_group(environment: Mapping[str, str] = os.environ) -> TrainerGroup:
+    """Return this process's place, with `torch.distributed` set up where there are others."""
+    import torch
+    import torch.distributed as dist
+
+    rank, world = int(environment.get("RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
+    local = int(environment.get("LOCAL_RANK", "0"))
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", local % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    if world > 1:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return TrainerGroup(rank, world, device, first_of_instance=local == 0)

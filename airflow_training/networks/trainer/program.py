@@ -1,0 +1,237 @@
+"""The program that a job with `spec.trainer` starts on every rank."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from airflow_training.networks.trainer.addresses import DataFile, find_files
+from airflow_training.networks.trainer.group import TrainerGroup, form_group
+from airflow_training.networks.trainer.loop import NetworkTraining, blank
+from airflow_training.networks.trainer.mistakes import TrainerError
+from airflow_training.networks.trainer.nets import (
+    batch_of,
+    load_nets,
+    load_weights,
+    unused_parameters,
+)
+from airflow_training.networks.trainer.reading import SUFFIXES, ShareReader, digest_of
+from airflow_training.networks.trainer.results import ModelFacts, write_model
+from airflow_training.networks.trainer.sample_data import SCHEME, write_sample
+from airflow_training.networks.trainer.samples import Samples
+from airflow_training.networks.trainer.session import open_checkpoint, section
+from airflow_training.networks.trainer.settings import TrainerSettings, read_settings
+from airflow_training.networks.trainer.shares import ShareOrder
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["main", "train_network"]
+
+_MISTAKE = 2
+"""Exit code: the same start ends the same way."""
+_LOST = 75
+"""Exit code, EX_TEMPFAIL: a peer went away, or something that another start may not meet."""
+
+
+def main(settings: TrainerSettings | None = None) -> None:
+    """Train, as `TRAINER_FILE` says without settings; end with 2 for a mistake of the user, and 75 where a peer was lost."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    try:
+        train_network(settings or read_settings())
+    except TrainerError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.flush()
+        os._exit(
+            _MISTAKE
+        )  # peers may still wait in a collective, whose threads would hold this process
+    except Exception:  # noqa: BLE001 - whatever it is, its peers cannot go on without it
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(_LOST if world > 1 else 1)
+
+
+def train_network(settings: TrainerSettings, environment: Mapping[str, str] = os.environ) -> None:
+    """Train on all ranks from the newest checkpoint on, and write the model.
+
+    Raises:
+        TrainerError: data, settings or starting model are wrong; on all ranks the same.
+    """
+    import torch
+
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    for seed in (random.seed, numpy.random.seed, torch.manual_seed):
+        seed(settings.seed)
+    group = form_group(environment)
+    with tempfile.TemporaryDirectory() as scratch:
+        with section("init"):
+            training, start = _prepare(settings, group, environment, scratch)
+        training.run(start)
+    _write(training, environment)
+    group.leave()
+
+
+def _prepare(
+    settings: TrainerSettings, group: TrainerGroup, environment: Mapping[str, str], scratch: str
+) -> tuple[NetworkTraining, int]:
+    import torch
+
+    if environment.get("TRAINING_DATA_URI", "").startswith(SCHEME):
+        _raise_first(group, _make_sample(environment["TRAINING_DATA_URI"], scratch))
+        files, tests = _files(
+            settings, environment, scratch
+        )  # each rank has its own, of equal bytes
+    else:
+        files, tests = _agree(group, lambda: _files(settings, environment, scratch))
+    reader = ShareReader(files, settings)
+    settings = reader.settings
+    samples, held = _read(group, reader, ShareReader(tests, settings) if tests else None)
+    counts = [int(each) for each in group.gather(len(samples))]
+    if not sum(counts):
+        raise TrainerError(files[0].name, "holds no sample", "see trainer.data and data.files")
+    net, test_net = load_nets(settings)
+    net.to(group.device)
+    net.train()
+    unused = any(
+        group.gather(
+            unused_parameters(
+                net, batch_of(blank(settings), settings.train_inputs, settings, group.device)
+            )
+        )
+    )
+    model: torch.nn.Module = net
+    if group.world > 1:
+        model = torch.nn.parallel.DistributedDataParallel(net, find_unused_parameters=unused)
+    torch.manual_seed(settings.seed + 1 + group.rank)  # one dropout for each rank
+    optimizer = _optimizer(settings, net)
+    order = ShareOrder(
+        rank=group.rank,
+        batch_size=settings.batch_size,
+        seed=settings.seed,
+        shuffle=settings.shuffle,
+        files=digest_of(files),
+    )
+    checkpoint = open_checkpoint(model, optimizer, order)
+    try:
+        start = checkpoint.restore()
+    except ValueError as error:
+        raise TrainerError("the checkpoint", str(error)) from None
+    initial = environment.get("TRAINING_INITIAL_MODEL_URI", "")
+    if initial and start == 0:
+        misfits = load_weights(net, initial)
+        if misfits and group.rank == 0:
+            told = ", ".join(misfits[:8])
+            sys.stderr.write(f"{initial} has nothing for {told}: these begin at random\n")
+    training = NetworkTraining(
+        settings=settings,
+        group=group,
+        reader=reader,
+        net=net,
+        model=model,
+        test_net=test_net,
+        optimizer=optimizer,
+        order=order,
+        checkpoint=checkpoint,
+        samples=samples,
+        counts=counts,
+        tests=held,
+    )
+    return training, start
+
+
+def _files(
+    settings: TrainerSettings, environment: Mapping[str, str], scratch: str
+) -> tuple[list[DataFile], list[DataFile]]:
+    root = environment.get("TRAINING_DATA_URI", "")
+    names = json.loads(environment.get("TRAINING_DATA_FILES", "[]"))
+    if root.startswith(SCHEME):
+        root = f"{scratch}/sample"
+    suffixes = SUFFIXES[settings.data.format]
+    tests = find_files(root, settings.data.test, suffixes) if settings.data.test else []
+    known = {each.address for each in tests}
+    if not (root or names):
+        raise TrainerError(
+            "data", "says no files", "name them in spec.data.uri and spec.data.files"
+        )
+    found = find_files(root, names, suffixes)
+    return (found if names else [each for each in found if each.address not in known]), tests
+
+
+def _read(
+    group: TrainerGroup, reader: ShareReader, tests: ShareReader | None
+) -> tuple[Samples, Samples | None]:
+    """Return this rank's samples; a mistake in one rank's part ends all of them, with its words."""
+    samples: Samples | None = None
+    held: Samples | None = None
+    mistake: TrainerError | None = None
+    try:
+        samples = reader.read(group.rank, group.world)
+        held = tests.read(group.rank, group.world) if tests else None
+    except TrainerError as error:
+        mistake = error
+    _raise_first(group, mistake)
+    assert samples is not None  # noqa: S101 - tells mypy
+    return samples, held
+
+
+def _make_sample(root: str, scratch: str) -> TrainerError | None:
+    """Write the sample that an address asks for; return what keeps it from that."""
+    try:
+        write_sample(root.removeprefix(SCHEME), Path(scratch) / "sample")
+    except TrainerError as error:
+        return error
+    return None
+
+
+def _agree(group: TrainerGroup, ask: Any) -> Any:
+    """Return what rank 0 finds, so that all ranks go by the same."""
+    answer, mistake = None, None
+    if group.rank == 0:
+        try:
+            answer = ask()
+        except TrainerError as error:
+            mistake = error
+    _raise_first(group, mistake)
+    return group.gather(answer)[0]
+
+
+def _raise_first(group: TrainerGroup, mistake: TrainerError | None) -> None:
+    for told in group.gather(mistake):
+        if told is not None:
+            raise told
+
+
+def _optimizer(settings: TrainerSettings, net: torch.nn.Module) -> torch.optim.Optimizer:
+    import torch
+
+    kind = getattr(torch.optim, settings.optimizer)
+    made: torch.optim.Optimizer = kind(net.parameters(), **settings.optimizer_options)
+    return made
+
+
+def _write(training: NetworkTraining, environment: Mapping[str, str]) -> None:
+    folder = environment.get("TRAINING_OUTPUT_DIR")
+    if not folder or not training.group.first_of_instance:
+        return
+    facts = ModelFacts(
+        parameters=sum(each.numel() for each in training.net.parameters()),
+        epochs=training.settings.epochs,
+        steps=training.step,
+        ranks=training.group.world,
+        samples=sum(training.counts),
+        tested=training.tested,
+        metrics=training.metrics,
+        files=[each.name for each in training.reader.files],
+        initial_model=environment.get("TRAINING_INITIAL_MODEL_URI", ""),
+    )
+    write_model(Path(folder), training.net, training.settings, facts)

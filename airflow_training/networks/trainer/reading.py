@@ -1,0 +1,90 @@
+"""From a list of files to the samples that one rank holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy
+
+from airflow_training.networks.trainer import arrays, tables
+from airflow_training.networks.trainer.addresses import DataFile
+from airflow_training.networks.trainer.mistakes import TrainerError
+from airflow_training.networks.trainer.samples import Samples, joined
+from airflow_training.networks.trainer.settings import TrainerSettings
+from airflow_training.networks.trainer.shares import FilePart, cut
+
+__all__ = ["SUFFIXES", "ShareReader", "digest_of"]
+
+SUFFIXES: Mapping[str, Sequence[str]] = {
+    "csv": (".csv", ".tsv"),
+    "parquet": (".parquet",),
+    "libsvm": (".libsvm", ".svm", ".txt"),
+    "images": (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"),
+    "npz": (".npz",),
+    "text": (".txt", ".md", ".py"),
+}
+"""Of a format: how the names of files end that a folder stands for."""
+
+_READERS = {
+    "csv": tables.read_csv,
+    "parquet": arrays.read_parquet,
+    "libsvm": tables.read_libsvm,
+    "npz": arrays.read_npz,
+    "text": arrays.read_text,
+}
+
+
+def digest_of(files: Sequence[DataFile]) -> str:
+    """Return what a list of files is told by: their names and sizes."""
+    told = json.dumps([[each.name, each.size] for each in files])
+    return f"sha256:{hashlib.sha256(told.encode()).hexdigest()}"
+
+
+class ShareReader:
+    """Reads the shares of a list of files: each is the same for whoever asks."""
+
+    def __init__(self, files: Sequence[DataFile], settings: TrainerSettings) -> None:
+        """Take the files; of image folders the classes are found in their names."""
+        self.files = files
+        self.settings = settings
+        if settings.data.format == "images":
+            classes = arrays.class_names(files, settings)
+            self.settings = replace(settings, data=replace(settings.data, classes=classes))
+
+    def parts(self, world: int) -> list[list[FilePart]]:
+        """Return what each of `world` ranks reads."""
+        splittable = self.settings.data.format != "images"
+        return cut([each.size for each in self.files], world, splittable=splittable)
+
+    def read(self, rank: int, world: int) -> Samples:
+        """Return the samples of a rank's share; raises TrainerError with file, row and column."""
+        parts = self.parts(world)[rank]
+        settings = self.settings
+        if not parts:
+            return joined([], settings)
+        try:
+            if settings.data.format == "images":
+                return arrays.read_images(
+                    self.files, parts, settings, threads=settings.threads or 4
+                )
+            read = _READERS[settings.data.format]
+            return joined([read(self.files[part.file], part, settings) for part in parts], settings)
+        except OSError as error:
+            names = ", ".join(self.files[part.file].name for part in parts[:3])
+            raise TrainerError(names, f"cannot be read: {error}", "see data.uri") from None
+
+    def read_rows(self, wanted: numpy.ndarray[Any, Any], world: int) -> Samples:
+        """Return samples of the shares of `world` ranks by `(share, sample)`, in that order."""
+        shares = sorted({int(share) for share, _ in wanted})
+        starts, held = {}, []
+        for share in shares:
+            starts[share] = sum(map(len, held))
+            held.append(self.read(share, world))
+        numbers = numpy.array(
+            [starts[int(share)] + sample for share, sample in wanted], numpy.int64
+        )
+        return joined(held, self.settings).take(numbers)

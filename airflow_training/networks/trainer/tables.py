@@ -1,0 +1,288 @@
+"""CSV and LIBSVM: lines of text become rows of numbers, and a mistake has its row and column."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO, NoReturn
+
+import numpy
+
+from airflow_training.networks.trainer.addresses import DataFile, open_file
+from airflow_training.networks.trainer.lines import Line, header_of, lines_in, row_at
+from airflow_training.networks.trainer.mistakes import TrainerError
+from airflow_training.networks.trainer.samples import Samples, lists_of, shaped
+from airflow_training.networks.trainer.settings import NetworkInput, TrainerSettings
+from airflow_training.networks.trainer.shares import FilePart
+
+__all__ = ["columns_of", "read_csv", "read_libsvm", "rows_to_samples", "to_numbers"]
+
+Array = numpy.ndarray[Any, Any]
+
+
+def columns_of(
+    names: Sequence[str], settings: TrainerSettings, *, place: str
+) -> dict[str, list[int]]:
+    """Return for each input the numbers of its columns; raises TrainerError for one that is not there."""
+    data = settings.data
+    at = {name: number for number, name in enumerate(names)}
+
+    def number(name: str, role: str) -> int:
+        if name not in at:
+            shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+            raise TrainerError(
+                place,
+                f"has no column '{name}', {role}",
+                f"its columns are {shown}: change the name in trainer.data, or in the file",
+            )
+        return at[name]
+
+    found: dict[str, list[int]] = {}
+    for each in settings.inputs:
+        if each.columns:
+            role = f"which the input '{each.name}' takes"
+            found[each.name] = [number(name, role) for name in each.columns]
+        elif each.is_label:
+            found[each.name] = [number(data.label, "the label")]
+    used = {place for places in found.values() for place in places}
+    used |= {number(data.query, "the query")} if data.query else set()
+    used |= {at[data.label]} if data.label in at else set()
+    left = [each for each in range(len(names)) if each not in used]
+    for each in settings.features:
+        found.setdefault(each.name, left)
+    for each in settings.inputs:
+        size = int(numpy.prod(_row_shape(each, settings), dtype=numpy.int64))
+        if len(found[each.name]) != size:
+            raise TrainerError(
+                place,
+                f"gives {len(found[each.name])} columns to the input '{each.name}', which takes {size}"
+                f" (shape {list(each.shape)})",
+                f"change its shape to [{len(found[each.name])}], or name its columns in trainer.data.inputs",
+            )
+    return found
+
+
+def read_csv(file: DataFile, part: FilePart, settings: TrainerSettings) -> Samples:
+    """Return the rows of a CSV file with a header that begin in a part of it; raises TrainerError, OSError."""
+    data = settings.data
+
+    def split(text: str) -> list[str]:
+        return next(csv.reader([text], delimiter=data.delimiter), [])
+
+    with open_file(file.address) as opened:
+        header, head = header_of(opened)
+        names = [each.strip() for each in split(header)]
+        columns = columns_of(names, settings, place=file.name)
+        query = _column_reader(split, names, data.query) if data.query else None
+        lines = lines_in(opened, part.start, part.stop, head=head, query=query)
+        rows = [*csv.reader((each.text for each in lines), delimiter=data.delimiter, strict=False)]
+        _same_width(rows, lines, names, file=file, opened=opened)
+
+        def refuse(index: int, column: int, text: str, message: str, fix: str) -> NoReturn:
+            row = row_at(opened, lines[index].start)
+            raise TrainerError(
+                f"{file.name}, row {row}, column '{names[column]}'", f"'{text[:40]}' {message}", fix
+            )
+
+        arrays = {
+            each.name: _numbers(rows, columns[each.name], each, settings, refuse=refuse)
+            for each in settings.inputs
+        }
+    place = names.index(data.query) if data.query else -1
+    queries = [row[place].strip() for row in rows] if data.query else []
+    return rows_to_samples(arrays, queries, settings=settings, file=file, number=part.file)
+
+
+def read_libsvm(file: DataFile, part: FilePart, settings: TrainerSettings) -> Samples:
+    """Return the rows of a LIBSVM file (`label qid:1 1:0.5 7:2`) that begin in a part of it."""
+    feature, label = settings.features[0], settings.labels[0]
+    size = int(numpy.prod(_row_shape(feature, settings), dtype=numpy.int64))
+    ranked = bool(settings.data.query)
+    with open_file(file.address) as opened:
+        lines = lines_in(opened, part.start, part.stop, query=_qid if ranked else None)
+        lines = [each for each in lines if not each.text.startswith("#")]
+        values = numpy.zeros((len(lines), size), numpy.float32)
+        labels = numpy.zeros(len(lines), numpy.float64)
+        for index, line in enumerate(lines):
+            word = ""
+            try:
+                words = line.text.partition("#")[0].split()
+                word = words[0]
+                labels[index] = float(word)
+                for word in words[1:]:
+                    if not word.startswith("qid:"):
+                        at, value = _pair(word, size)
+                        values[index, at - 1] = value
+            except _OutOfRange as error:
+                place = f"{file.name}, row {row_at(opened, line.start)}, column {error.number}"
+                fix = f"columns of LIBSVM count from 1: give '{feature.name}' the shape of the widest row"
+                raise TrainerError(
+                    place, f"the input '{feature.name}' has columns 1 to {size}", fix
+                ) from None
+            except (ValueError, IndexError):
+                place = f"{file.name}, row {row_at(opened, line.start)}"
+                fix = "a row is a number and pairs of column and number: 1 qid:3 1:0.5 4:2"
+                raise TrainerError(place, f"'{word[:40]}' is no number or pair", fix) from None
+            if ranked and not _qid(line.text):
+                place = f"{file.name}, row {row_at(opened, line.start)}"
+                fix = "write qid:1 after the label, or take query out of trainer.data"
+                raise TrainerError(place, "has no qid, and trainer.data.query asks for it", fix)
+    arrays = {feature.name: values, label.name: labels.astype(label.dtype)}
+    queries = [_qid(each.text) for each in lines] if ranked else []
+    return rows_to_samples(arrays, queries, settings=settings, file=file, number=part.file)
+
+
+def rows_to_samples(
+    arrays: Mapping[str, Array],
+    queries: Sequence[str],
+    *,
+    settings: TrainerSettings,
+    file: DataFile,
+    number: int,
+) -> Samples:
+    """Return rows as samples: each by itself, or as lists of documents where the data has queries."""
+    if settings.data.query:
+        inputs = {each.name: each for each in settings.inputs}
+        rows = {
+            name: each.reshape(len(each), *inputs[name].shape[1:]).astype(inputs[name].dtype)
+            for name, each in arrays.items()
+        }
+        return lists_of(rows, queries, settings=settings, file=number)
+    found = {
+        each.name: shaped(arrays[each.name], each, place=file.name) for each in settings.inputs
+    }
+    count = len(next(iter(found.values())))
+    return Samples(found, numpy.full(count, number))
+
+
+def to_numbers(
+    texts: Sequence[str], wanted: NetworkInput, classes: Sequence[str]
+) -> tuple[Array | None, int]:
+    """Return a column of text as numbers; or None, and the place of the first that is none."""
+    try:
+        values = numpy.array(texts, numpy.float64)
+    except ValueError:
+        values = numpy.zeros(0)
+    known = {name: number for number, name in enumerate(classes)}
+    if wanted.is_label and known:
+        for place, text in enumerate(texts):
+            if text not in known:
+                return None, place
+        return numpy.array([known[text] for text in texts], wanted.dtype), -1
+    if len(values) != len(texts):
+        return None, next(place for place, text in enumerate(texts) if not _is_number(text))
+    if not numpy.isfinite(values).all():
+        return None, int(numpy.flatnonzero(~numpy.isfinite(values))[0])
+    if wanted.dtype == "int64" and (values != numpy.floor(values)).any():
+        return None, int(numpy.flatnonzero(values != numpy.floor(values))[0])
+    return values.astype(wanted.dtype), -1
+
+
+def _row_shape(wanted: NetworkInput, settings: TrainerSettings) -> tuple[int, ...]:
+    """Return the shape of what one row brings: of lists, without the documents."""
+    return wanted.shape[1:] if settings.data.query else wanted.shape
+
+
+def _numbers(
+    rows: Sequence[Sequence[str]],
+    columns: Sequence[int],
+    wanted: NetworkInput,
+    settings: TrainerSettings,
+    *,
+    refuse: Callable[[int, int, str, str, str], NoReturn],
+) -> Array:
+    dtype = numpy.dtype(wanted.dtype)
+    found = numpy.zeros((len(rows), len(columns)), dtype)
+    classes = settings.data.classes
+    for place, column in enumerate(columns):
+        texts = [row[column].strip() for row in rows]
+        values, wrong = to_numbers(texts, wanted, classes)
+        if values is None:
+            message, fix = _mistake(texts[wrong], wanted, classes)
+            refuse(wrong, column, texts[wrong], message, fix)
+        found[:, place] = values
+    return found
+
+
+def _mistake(text: str, wanted: NetworkInput, classes: Sequence[str]) -> tuple[str, str]:
+    if wanted.is_label and classes:
+        return (
+            "is no class",
+            f"trainer.data.classes has {', '.join(classes[:20])}: add it, or mend the row",
+        )
+    if not text:
+        return "is empty, where a number is needed", "fill the cell, or take out the row"
+    if not _is_number(text):
+        fix = (
+            "write numbers, or name the classes in trainer.data.classes"
+            if wanted.is_label
+            else "write a number, or name only columns of numbers in trainer.data.inputs"
+        )
+        return "is no number", fix
+    if not numpy.isfinite(float(text)):
+        return "is not finite", "fill the cell, or take out the row"
+    return (
+        "is no whole number",
+        f"the input '{wanted.name}' has dtype int64: float32 takes fractions",
+    )
+
+
+def _same_width(
+    rows: Sequence[Sequence[str]],
+    lines: Sequence[Line],
+    names: Sequence[str],
+    *,
+    file: DataFile,
+    opened: BinaryIO,
+) -> None:
+    for index, row in enumerate(rows):
+        if len(row) != len(names):
+            at = row_at(opened, lines[min(index, len(lines) - 1)].start)
+            fix = f"a row is one line, with '{names[0]}' to '{names[-1]}'; text with commas stands in quotes"
+            raise TrainerError(
+                f"{file.name}, row {at}",
+                f"has {len(row)} columns, and the header {len(names)}",
+                fix,
+            )
+
+
+def _column_reader(
+    split: Callable[[str], list[str]], names: Sequence[str], column: str
+) -> Callable[[str], str]:
+    place = names.index(column)
+
+    def value(text: str) -> str:
+        cells = split(text)
+        return cells[place].strip() if place < len(cells) else ""
+
+    return value
+
+
+def _qid(text: str) -> str:
+    for word in text.partition("#")[0].split()[1:3]:
+        if word.startswith("qid:"):
+            return word[4:]
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _pair(word: str, size: int) -> tuple[int, float]:
+    """Return column and value of a pair; raises ValueError."""
+    key, _, value = word.partition(":")
+    at = int(key)
+    if not 1 <= at <= size:
+        raise _OutOfRange(at)
+    return at, float(value)
+
+
+class _OutOfRange(ValueError):
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(number)

@@ -1,0 +1,25 @@
+"""Each preset that trains a network, for real, to the accuracy that docs/no-code.md says: three instances, one killed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.trainer_runs import last_metrics, train_killed, write_preset
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "least"),
+    [
+        ("image-classification", "accuracy", 0.97),
+        ("tabular-classification", "accuracy", 0.85),
+        ("language-model", "accuracy", 0.85),
+    ],
+)
+def test_a_preset_reaches_its_accuracy_though_a_rank_is_killed(home, name, metric, least):
+    write_preset(name)
+    found = train_killed(home)
+    assert found["state"] == "Succeeded", found
+    assert sum(found["restarts"].values()) >= 1
+    assert last_metrics(home)[metric] > least

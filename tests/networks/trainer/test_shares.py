@@ -1,0 +1,103 @@
+"""Files are cut evenly, and each sample is trained once in an epoch, whatever is killed and however many ranks go on."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from airflow_training.networks.trainer.shares import ShareOrder, cut, left_over, loads
+
+
+def test_ten_thousand_files_over_sixteen_instances_are_within_five_per_cent():
+    sizes = [int(1000 * random.Random(n).paretovariate(1.3)) for n in range(10_000)]
+    shares = cut(sizes, 16, splittable=True)
+    mean = sum(sizes) / 16
+    assert max(abs(each - mean) for each in loads(shares)) <= 0.05 * mean
+    covered = Counter()
+    for share in shares:
+        for part in share:
+            covered[part.file] += part.stop - part.start
+    assert [covered[file] for file in range(10_000)] == sizes
+
+
+def test_files_stay_whole_where_that_is_even():
+    assert loads(cut([10, 20, 10, 20], 2, splittable=True)) == [30, 30]
+    assert all(part.start == 0 for share in cut([5] * 8, 4, splittable=True) for part in share)
+
+
+def test_one_large_file_is_cut_without_gaps():
+    parts = [part for share in cut([1001], 3, splittable=True) for part in share]
+    assert [(each.start, each.stop) for each in parts] == [(0, 333), (333, 667), (667, 1001)]
+
+
+def test_a_file_that_cannot_be_split_is_read_by_one():
+    assert loads(cut([1000, 1], 3, splittable=False)) == [1000, 1, 0]
+
+
+def order_of(rank: int, files: str = "f") -> ShareOrder:
+    return ShareOrder(rank=rank, batch_size=4, seed=7, shuffle=True, files=files)
+
+
+def one_stage(state, counts, world, stop, taken):
+    """Train as `world` ranks until `stop` steps or the end of the epoch; note what each took. Return the state."""
+    orders = [order_of(rank) for rank in range(world)]
+    samples = [[(rank, n) for n in range(count)] for rank, count in enumerate(counts[world])]
+    for order in orders:
+        if state is not None:
+            order.load_state_dict(state)
+    epoch = orders[0].epoch
+    for order in orders:
+        same = order.resume(world)
+        held = samples
+        sizes = counts[world]
+        if order.before:
+            base = len(order.before[0].counts)
+            wanted = left_over(order.before, world, seed=7, epoch=order.epoch, shuffle=True)
+            held = [[(base, *map(int, row)) for row in each] for each in wanted]
+            sizes = [len(each) for each in held]
+        else:
+            held = [[(world, *each) for each in share] for share in samples]
+        if not (same and order.done):
+            order.begin(sizes)
+        for done, (number, chosen) in enumerate(order.batches(), 1):
+            taken += [(epoch, held[order.rank][n]) for n in chosen]
+            order.advance(number)
+            if done == stop or order.epoch != epoch:
+                break
+    states = [order.state_dict() for order in orders]
+    assert all(each == states[0] for each in states)
+    return states[0]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_each_sample_is_trained_once_over_kills_and_other_numbers_of_ranks(seed):
+    draw = random.Random(seed)
+    total = draw.randint(1, 90)
+    counts = {}
+    for world in (1, 2, 3, 5):
+        cuts = sorted(draw.randint(0, total) for _ in range(world - 1))
+        counts[world] = [b - a for a, b in zip([0, *cuts], [*cuts, total], strict=True)]
+    state, taken = None, []
+    first = draw.choice([1, 2, 3, 5])
+    world = first
+    while state is None or state["epoch"] == 0:
+        state = one_stage(state, counts, world, draw.randint(1, 6), taken)
+        world = draw.choice([world, 1, 2, 3, 5])
+    mine = [each for epoch, each in taken if epoch == 0]
+    assert len(mine) == len(set(mine)) == total
+
+
+def test_all_ranks_make_the_same_steps_and_end_together():
+    order = order_of(0)
+    order.begin([10, 3, 0])
+    assert order.steps == 3
+    assert [sum(order.sizes(step)) for step in range(3)] == [4, 4, 5]
+
+
+def test_a_checkpoint_of_other_files_is_refused():
+    with pytest.raises(ValueError, match="another list of files"):
+        order_of(0, "other").load_state_dict(
+            {"epoch": 0, "stages": [], "seed": 7, "shuffle": True, "files": "f"}
+        )

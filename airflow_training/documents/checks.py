@@ -405,7 +405,6 @@ def _trainer_data(trainer: Trainer, spec: TrainingJobSpec) -> Iterator[Problem]:
     unused = {
         "libsvm": ("label", "inputs", "classes"),
         "images": ("label", "inputs", "query"),
-        "npz": ("classes",),
         "text": ("label", "inputs", "query", "classes"),
     }
     for key in unused.get(data.format, ()):

@@ -69,8 +69,8 @@ def test_a_saved_network_is_resolved_to_its_text(home, typed, tmp_path):
     Path("job.yaml").write_text(yaml.safe_dump(document))
     answer = typed("validate", "job.yaml")
     assert answer.code == 2
-    assert "spec.trainer.network.name" in answer.stderr
-    assert "ranker" in answer.stderr
+    assert "spec.trainer.network.name" in answer.stdout
+    assert "did you mean 'ranker'?" in answer.stdout
 
 
 def test_a_loss_that_is_no_number_ends_it_at_once_with_a_sentence(home, command):

@@ -86,7 +86,7 @@ def _patient(role: Role) -> Role:
 def admit_trainer(
     job: TrainingJob, *, base_dir: str
 ) -> tuple[AdmittedTrainer | None, list[Problem]]:
-    """Return what the instances of a job get, or None and every mistake in network and data."""
+    """Find a job's network and write down its training for the instances; None, and every mistake, where it is not good."""
     trainer = job.spec.trainer
     if trainer is None:
         return None, []
@@ -125,7 +125,7 @@ def missing_ranks(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
 
 
 def trainer_document(trainer: Trainer, found: FoundNetwork) -> dict[str, Any]:
-    """Return what a trainer reads, as `networks.trainer.settings` has it."""
+    """The file by which `networks.trainer.settings` knows network, data and settings."""
     network, data = found.network, trainer.data
     test = network.nets["test"]
     judged = _judged(network)

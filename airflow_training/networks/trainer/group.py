@@ -22,7 +22,7 @@ class TrainerGroup:
     """Whether it reports and writes for its instance."""
 
     def gather(self, value: Any) -> list[Any]:
-        """Return what every rank gave, in their order; all of them call it."""
+        """Exchange values: those of all ranks, in their order. All of them call it."""
         import torch.distributed as dist
 
         if self.world == 1:

@@ -102,7 +102,7 @@ class TrainerSettings:
 
     @classmethod
     def from_document(cls, found: Mapping[str, Any]) -> TrainerSettings:
-        """Return what `document` says; raises KeyError where it is of another version."""
+        """Read the file's document; raises KeyError where it is of another version."""
         optimizer: Mapping[str, Any] = found["optimizer"]
         data: Mapping[str, Any] = found["data"]
         return cls(
@@ -144,7 +144,7 @@ class TrainerSettings:
 
 
 def read_settings(environment: Mapping[str, str] = os.environ) -> TrainerSettings:
-    """Return what `TRAINER_FILE` names; raises TrainerError where that is not what the job was admitted with."""
+    """Read the file that `TRAINER_FILE` names; raises TrainerError where its digest is not that of the job."""
     path = environment.get("TRAINER_FILE", "")
     if not path:
         fix = "give a job `spec.trainer`, or name the file of a packed training"

@@ -151,6 +151,11 @@ class ResolvedRole:
     chief: bool = False
     """True for the role whose index 0 is rank 0 (deleted last, its output counts)."""
 
+    @property
+    def trains_network(self) -> bool:
+        """Return whether its instances run our trainer, which the agent brings."""
+        return "TRAINER_FILE" in self.env
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRule:

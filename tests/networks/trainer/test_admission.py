@@ -189,3 +189,18 @@ def test_a_job_without_a_trainer_cannot_be_packed():
     job["spec"] |= {"framework": "custom", "command": ["true"]}
     with pytest.raises(InputError, match="trains no network"):
         packed_files(answer_of(job).resolved)
+
+
+def test_a_pod_gets_the_program_that_brings_the_trainer():
+    from airflow_training.documents.resolved import RunRef
+    from airflow_training.runtimes.kubernetes.pods import PodOptions, needs_agent
+    from airflow_training.runtimes.rendering import expected_addresses, render_instance
+
+    job = copy.deepcopy(JOB)
+    job["spec"] |= {"runtime": {"name": "kubernetes"}, "image": "registry.example/torch:2"}
+    resolved = answer_of(job).resolved
+    run = RunRef(uid="", job="table", namespace="default", controller="")
+    addresses = expected_addresses(resolved, run.prefix)
+    spec = render_instance(resolved, run, addresses, role="worker", index=0)
+    assert needs_agent(spec, PodOptions())
+    assert json.loads(spec.files[spec.env["TRAINER_FILE"]])["epochs"] == 10

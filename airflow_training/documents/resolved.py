@@ -121,6 +121,8 @@ class FileTemplate:
     reads_addresses: bool = False
     """True where the content depends on *live* addresses (so `answer: Auto` means `List`)."""
     executable: bool = False
+    literal: bool = False
+    """True where the content is written as it is, and no template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,8 +26,6 @@ __all__ = ["AdmittedTrainer", "admit_trainer", "missing_ranks", "trainer_documen
 MODULE = "airflow_training.networks.trainer"
 _FILE = "trainer/trainer.json"
 _RANK_VARIABLES = ("RANK", "WORLD_SIZE")
-_TEMPLATE = re.compile(r"\{(?=[{%#])")
-"""What would begin an expression in a framework's file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +42,7 @@ class AdmittedTrainer:
         written = f"{files_dir}/{_FILE}" if files_dir else _FILE
         seen = f"{files_dir or '{{ instance_dir }}'}/{_FILE}"
         env = {"TRAINER_FILE": seen, "TRAINER_DIGEST": self.resolved.digest}
-        file = FileTemplate(path=written, content=self.text)
+        file = FileTemplate(path=written, content=self.text, literal=True)
 
         def equip(role: ResolvedRole) -> ResolvedRole:
             if role.rank_offset is None:
@@ -96,7 +93,7 @@ def admit_trainer(
     problems += fit_problems(trainer, found.network)
     if problems:
         return None, problems
-    text = _escaped(json.dumps(trainer_document(trainer, found), indent=1) + "\n")
+    text = json.dumps(trainer_document(trainer, found, files=_files(job)), indent=1) + "\n"
     settings = trainer.model_dump(mode="json", by_alias=True, exclude={"network"})
     resolved = ResolvedTrainer(
         network=found.source,
@@ -124,7 +121,9 @@ def missing_ranks(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     ]
 
 
-def trainer_document(trainer: Trainer, found: FoundNetwork) -> dict[str, Any]:
+def trainer_document(
+    trainer: Trainer, found: FoundNetwork, *, files: Sequence[str]
+) -> dict[str, Any]:
     """The file by which `networks.trainer.settings` knows network, data and settings."""
     network, data = found.network, trainer.data
     test = network.nets["test"]
@@ -156,6 +155,7 @@ def trainer_document(trainer: Trainer, found: FoundNetwork) -> dict[str, Any]:
             "query": data.query or "",
             "classes": list(data.classes),
             "delimiter": data.delimiter,
+            "files": list(files),
             "test": list(data.test),
         },
         "epochs": trainer.epochs,
@@ -166,6 +166,10 @@ def trainer_document(trainer: Trainer, found: FoundNetwork) -> dict[str, Any]:
         "seed": trainer.seed,
         "shuffle": trainer.shuffle,
     }
+
+
+def _files(job: TrainingJob) -> Sequence[str]:
+    return job.spec.data.files if job.spec.data else ()
 
 
 def _columns(given: str | Sequence[str]) -> list[str]:
@@ -200,8 +204,3 @@ def _options(choice: OptimizerChoice) -> dict[str, float]:
         "momentum": choice.momentum,
     }
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _escaped(text: str) -> str:
-    """Return JSON in which nothing looks like the beginning of an expression."""
-    return _TEMPLATE.sub(r"\\u007b", text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import sys
@@ -153,7 +152,7 @@ def _files(
     settings: TrainerSettings, environment: Mapping[str, str], scratch: str
 ) -> tuple[list[DataFile], list[DataFile]]:
     root = environment.get("TRAINING_DATA_URI", "")
-    names = json.loads(environment.get("TRAINING_DATA_FILES", "[]"))
+    names = settings.data.files
     if root.startswith(SCHEME):
         root = f"{scratch}/sample"
     suffixes = SUFFIXES[settings.data.format]

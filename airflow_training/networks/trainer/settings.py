@@ -55,8 +55,10 @@ class DataSettings:
     classes: tuple[str, ...]
     """Names of classes: their places are their numbers."""
     delimiter: str
+    files: tuple[str, ...]
+    """To train on, or folders of them; empty: all there are."""
     test: tuple[str, ...]
-    """Files, named as those of the training are."""
+    """To test on, named in the same way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +131,7 @@ class TrainerSettings:
                 query=data["query"],
                 classes=tuple(data["classes"]),
                 delimiter=data["delimiter"],
+                files=tuple(data["files"]),
                 test=tuple(data["test"]),
             ),
             epochs=found["epochs"],

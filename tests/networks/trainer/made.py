@@ -57,12 +57,12 @@ def network_document(layers: Any) -> dict[str, Any]:
     }
 
 
-def settings_of(layers: Any, data: Any, **more: Any) -> TrainerSettings:
+def settings_of(layers: Any, data: Any, *, files: Any = (), **more: Any) -> TrainerSettings:
     trainer = Trainer(network={"document": network_document(layers)}, data=data, **more)
     found, problems = find_network(trainer.network, base_dir="")
     assert problems == []
     assert isinstance(found, FoundNetwork)
-    return TrainerSettings.from_document(trainer_document(trainer, found))
+    return TrainerSettings.from_document(trainer_document(trainer, found, files=files))
 
 
 def reader_of(settings: TrainerSettings, folder: Path, *names: str) -> ShareReader:

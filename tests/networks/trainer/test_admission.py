@@ -160,6 +160,16 @@ def test_a_network_in_a_file_beside_the_job(tmp_path):
     assert "metadata" in told(job, str(tmp_path))["spec.trainer.network.file"]
 
 
+def test_ten_thousand_files_reach_the_instances():
+    job = copy.deepcopy(JOB)
+    job["spec"]["data"]["files"] = [f"part-{n:05}-of-10000.csv" for n in range(10_000)]
+    found = answer_of(job, run_uid="r")
+    assert found.problems == []
+    assert trainer_file(found.resolved, "worker")["data"]["files"][-1] == "part-09999-of-10000.csv"
+    job["spec"]["data"]["files"] = ["{{ run_id }}.csv"]
+    assert "spec.data.files[0]" in told(job)
+
+
 def test_explain_says_what_is_trained_and_which_values_are_defaults():
     found = explain(answer_of(JOB), now=None)
     assert found["trainer"]["network"] == "net"

@@ -36,7 +36,7 @@ def train(
 
     data = data or {"format": "csv", "label": "kind", "test": ["test.csv"]}
     initial = more.pop("initial", "")
-    settings = settings_of(layers, data, threads=1, **more)
+    settings = settings_of(layers, data, files=["train.csv"], threads=1, **more)
     out = folder / name
     out.mkdir()
     (out / "trainer.json").write_text(json.dumps(settings.document))
@@ -49,7 +49,6 @@ def train(
                 "PYTHONPATH": str(Path(__file__).parents[3]),
                 "TRAINER_FILE": str(out / "trainer.json"),
                 "TRAINING_DATA_URI": str(folder),
-                "TRAINING_DATA_FILES": json.dumps(["train.csv"]),
                 "TRAINING_OUTPUT_DIR": str(out / f"model-{rank}"),
                 "TRAINING_PROGRESS_FILE": str(out / f"progress-{rank}"),
                 "TRAINING_INITIAL_MODEL_URI": initial,
@@ -110,8 +109,10 @@ def test_metrics_of_lists_are_the_same_on_three_ranks(tmp_path):
     for name in ("train", "test"):
         lines = ["q,y,a,b"]
         for query in range(9):
-            for _ in range(draw.randint(1, 8)):
-                lines.append(f"{query},{draw.randint(3)},{draw.rand():.4f},{draw.rand():.4f}")
+            lines += [
+                f"{query},{draw.randint(3)},{draw.rand():.4f},{draw.rand():.4f}"
+                for _ in range(draw.randint(1, 8))
+            ]
         (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
     data = {"format": "csv", "label": "y", "query": "q", "test": ["test.csv"]}
     lists = {"layers": LISTS, "data": data, "batchSize": 50, **PLAIN}

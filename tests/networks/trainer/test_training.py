@@ -119,3 +119,15 @@ def test_metrics_of_lists_are_the_same_on_three_ranks(tmp_path):
     _, one = train(tmp_path, "one", **lists)
     _, three = train(tmp_path, "three", world=3, **lists)
     assert three["ndcg"] == pytest.approx(one["ndcg"], abs=1e-4)
+
+
+def test_running_statistics_are_the_same_on_all_ranks_and_stand_one_sample(tmp_path):
+    from safetensors.numpy import load_file
+
+    write_tables(tmp_path, 5)
+    layers = [*TABLE[:2], {"name": "norm", "type": "BatchNorm1d", "inputs": ["x"]}, *TABLE[2:]]
+    layers[3] = {**layers[3], "inputs": ["norm"]}
+    train(tmp_path, "norm", world=2, layers=layers, batchSize=1, **PLAIN)
+    first, second = (load_file(tmp_path / f"norm/model-{n}/model.safetensors") for n in range(2))
+    for name in first:
+        numpy.testing.assert_array_equal(first[name], second[name])

@@ -53,7 +53,7 @@ class TrainerGroup:
             return
         for dtype in dict.fromkeys(each.dtype for each in tensors):
             alike = [each for each in tensors if each.dtype == dtype]
-            flat = torch.cat([each.detach().reshape(-1) for each in alike])
+            flat: Any = torch.cat([each.detach().reshape(-1) for each in alike])
             dist.broadcast(flat, 0)
             parts = flat.split([each.numel() for each in alike])
             for tensor, values in zip(alike, parts, strict=True):

@@ -80,9 +80,10 @@ class ShareReader:
     def read_rows(self, wanted: numpy.ndarray[Any, Any], world: int) -> Samples:
         """Return samples of the shares of `world` ranks by `(share, sample)`, in that order."""
         shares = sorted({int(share) for share, _ in wanted})
-        starts, held = {}, []
+        starts: dict[int, int] = {}
+        held: list[Samples] = []
         for share in shares:
-            starts[share] = sum(map(len, held))
+            starts[share] = sum(len(each) for each in held)
             held.append(self.read(share, world))
         numbers = numpy.array(
             [starts[int(share)] + sample for share, sample in wanted], numpy.int64

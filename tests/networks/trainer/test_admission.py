@@ -170,6 +170,12 @@ def test_ten_thousand_files_reach_the_instances():
     assert "spec.data.files[0]" in told(job)
 
 
+def test_a_dag_file_is_read_without_the_store():
+    (found,) = check_text(yaml.safe_dump(changed(network={"name": "lenet"})), saved_networks=False)
+    assert found.problems == []
+    assert found.resolved.trainer is None
+
+
 def test_explain_says_what_is_trained_and_which_values_are_defaults():
     found = explain(answer_of(JOB), now=None)
     assert found["trainer"]["network"] == "net"

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_training.admission.trainer.job import trainer_document
 from airflow_training.admission.trainer.network import FoundNetwork, find_network
-from airflow_training.documents.trainer import Trainer
+from airflow_training.documents.trainer import NetworkSource, Trainer
 from airflow_training.networks.trainer.addresses import find_files
 from airflow_training.networks.trainer.reading import SUFFIXES, ShareReader
 from airflow_training.networks.trainer.settings import TrainerSettings
@@ -58,7 +58,7 @@ def network_document(layers: Any) -> dict[str, Any]:
 
 
 def settings_of(layers: Any, data: Any, *, files: Any = (), **more: Any) -> TrainerSettings:
-    trainer = Trainer(network={"document": network_document(layers)}, data=data, **more)
+    trainer = Trainer(network=NetworkSource(document=network_document(layers)), data=data, **more)
     found, problems = find_network(trainer.network, base_dir="")
     assert problems == []
     assert isinstance(found, FoundNetwork)

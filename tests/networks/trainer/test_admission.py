@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -177,7 +178,7 @@ def test_a_dag_file_is_read_without_the_store():
 
 
 def test_explain_says_what_is_trained_and_which_values_are_defaults():
-    found = explain(answer_of(JOB), now=None)
+    found = explain(answer_of(JOB), now=datetime(2026, 1, 1, tzinfo=timezone.utc))
     assert found["trainer"]["network"] == "net"
     defaults = {each["field"]: each for each in found["defaults"]}
     assert defaults["spec.trainer.epochs"] == {

@@ -66,7 +66,11 @@ def train(
     return load_file(out / "model-0" / "model.safetensors"), metrics[-1]
 
 
-PLAIN = {"shuffle": False, "epochs": 4, "optimizer": {"name": "SGD", "learningRate": 0.5}}
+PLAIN: dict[str, Any] = {
+    "shuffle": False,
+    "epochs": 4,
+    "optimizer": {"name": "SGD", "learningRate": 0.5},
+}
 
 
 def test_three_ranks_with_unequal_shares_train_what_one_process_trains(tmp_path):
@@ -115,7 +119,7 @@ def test_metrics_of_lists_are_the_same_on_three_ranks(tmp_path):
             ]
         (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
     data = {"format": "csv", "label": "y", "query": "q", "test": ["test.csv"]}
-    lists = {"layers": LISTS, "data": data, "batchSize": 50, **PLAIN}
+    lists: dict[str, Any] = {"layers": LISTS, "data": data, "batchSize": 50, **PLAIN}
     _, one = train(tmp_path, "one", **lists)
     _, three = train(tmp_path, "three", world=3, **lists)
     assert three["ndcg"] == pytest.approx(one["ndcg"], abs=1e-4)
@@ -125,7 +129,11 @@ def test_running_statistics_are_the_same_on_all_ranks_and_stand_one_sample(tmp_p
     from safetensors.numpy import load_file
 
     write_tables(tmp_path, 5)
-    layers = [*TABLE[:2], {"name": "norm", "type": "BatchNorm1d", "inputs": ["x"]}, *TABLE[2:]]
+    layers: list[Any] = [
+        *TABLE[:2],
+        {"name": "norm", "type": "BatchNorm1d", "inputs": ["x"]},
+        *TABLE[2:],
+    ]
     layers[3] = {**layers[3], "inputs": ["norm"]}
     train(tmp_path, "norm", world=2, layers=layers, batchSize=1, **PLAIN)
     first, second = (load_file(tmp_path / f"norm/model-{n}/model.safetensors") for n in range(2))

@@ -237,7 +237,7 @@ def _trainer(
     # the catalogue of layers: only where there is a network
     from airflow_training.admission.trainer.job import admit_trainer
 
-    return admit_trainer(job, base_dir=request.base_dir)
+    return admit_trainer(job, base_dir=request.base_dir, values=request.values_for(job)[0])
 
 
 def _no_runtime(name: str) -> Problem:

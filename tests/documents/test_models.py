@@ -254,6 +254,7 @@ FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
     ("spec.trainer.threads", [1, None], [TEXT], [0], []),
     ("spec.trainer.seed", [0, 7], [TEXT], [-1], []),
     ("spec.trainer.shuffle", [True, False], [TEXT, NUMBER], [], []),
+    ("spec.trainer.fromParams", [{"epochs": "n"}], [TEXT, LIST], [], []),
     ("spec.trainer.python", [["python3"]], [TEXT, [NUMBER]], [], []),
     ("spec.trainer.network", [{"name": "lenet"}, {"file": "a.yaml"}], [TEXT, None], [], []),
     ("spec.trainer.data.format", ["npz", "images"], [NUMBER, None], [], ["xlsx"]),

@@ -10,6 +10,7 @@ from typing import Any
 
 from airflow_training.admission.trainer.fitting import fit_problems, input_layers
 from airflow_training.admission.trainer.network import FoundNetwork, find_network
+from airflow_training.admission.trainer.parameters import with_parameters
 from airflow_training.documents.loading import dump_yaml
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.resolved import FileTemplate, ResolvedJob, ResolvedRole
@@ -81,13 +82,16 @@ def _patient(role: Role) -> Role:
 
 
 def admit_trainer(
-    job: TrainingJob, *, base_dir: str
+    job: TrainingJob, *, base_dir: str, values: Mapping[str, Any]
 ) -> tuple[AdmittedTrainer | None, list[Problem]]:
     """Find a job's network and write down its training for the instances; None, and every mistake, where it is not good."""
     trainer = job.spec.trainer
     if trainer is None:
         return None, []
+    declared = job.spec.dag.params if job.spec.dag else {}
+    trainer, mistakes = with_parameters(trainer, values, declared=declared)
     found, problems = find_network(trainer.network, base_dir=base_dir)
+    problems += mistakes
     if found is None:
         return None, problems
     problems += fit_problems(trainer, found.network)

@@ -171,6 +171,23 @@ def test_ten_thousand_files_reach_the_instances():
     assert "spec.data.files[0]" in told(job)
 
 
+def test_a_parameter_sets_a_field_for_a_sweep():
+    job = changed(fromParams={"optimizer.learningRate": "lr", "epochs": "n"})
+    job["spec"]["dag"] = {"params": {"lr": {"default": 0.25}, "n": {"type": "integer"}}}
+    found = trainer_file(answer_of(job, params={"n": 7}, run_uid="r").resolved, "worker")
+    assert (found["optimizer"]["options"]["lr"], found["epochs"]) == (0.25, 7)
+    assert [*told_of(job, n=0)] == ["spec.trainer.epochs"]
+    job["spec"]["trainer"]["fromParams"] = {"optimizer.learningrate": "lr", "epochs": "m"}
+    assert {*told_of(job, n=1)} == {
+        "spec.trainer.fromParams.optimizer.learningrate",
+        "spec.trainer.fromParams.epochs",
+    }
+
+
+def told_of(job: dict[str, Any], **params: Any) -> list[str]:
+    return [each.field for each in answer_of(job, params=params, run_uid="r").problems]
+
+
 def test_a_dag_file_is_read_without_the_store():
     (found,) = check_text(yaml.safe_dump(changed(network={"name": "lenet"})), saved_networks=False)
     assert found.problems == []

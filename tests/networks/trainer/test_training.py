@@ -101,7 +101,7 @@ def test_gradients_of_an_interval_are_those_of_one_batch(tmp_path):
 def test_a_hot_start_begins_with_the_weights_of_a_model(tmp_path):
     write_tables(tmp_path)
     first, _ = train(tmp_path, "first", batchSize=8, **PLAIN)
-    barely = {"epochs": 1, "optimizer": {"name": "SGD", "learningRate": 1e-9}}
+    barely: dict[str, Any] = {"epochs": 1, "optimizer": {"name": "SGD", "learningRate": 1e-9}}
     model = str(tmp_path / "first" / "model-0")
     again, _ = train(tmp_path, "again", initial=model, seed=5, **barely)
     for name in first:

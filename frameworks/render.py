@@ -98,7 +98,11 @@ class Rendering:
         for template in self.role.files:
             path = self._framework(template.path, context, "path of a file")
             target = live if template.reads_addresses else files
-            target[path] = self._framework(template.content, context, f"file {path}")
+            target[path] = (
+                template.content
+                if template.literal
+                else self._framework(template.content, context, f"file {path}")
+            )
             if template.executable:
                 executables.add(path)
         return RenderedFiles(files=files, live=live, executables=frozenset(executables))
@@ -128,7 +132,9 @@ class Rendering:
         data = job.data
         if data.uri:
             env["TRAINING_DATA_URI"] = self.user(data.uri, where="spec.data.uri")
-        if data.files:
+        if (
+            data.files and job.trainer is None
+        ):  # a trainer's are in its file, where 10,000 have room
             env["TRAINING_DATA_FILES"] = json.dumps(self.data_files())
         if data.initial_model:
             env["TRAINING_INITIAL_MODEL_URI"] = self.user(

@@ -72,6 +72,7 @@ class CheckOptions(TypedDict, total=False):
     run_uid: str
     user: str
     planner: Planner | None
+    saved_networks: bool
 
 
 def check_file(path: str | Path, **options: Unpack[CheckOptions]) -> Sequence[AdmissionResponse]:
@@ -100,6 +101,7 @@ def check_text(
     source: Source = "file",
     user: str = "",
     planner: Planner | None = None,
+    saved_networks: bool = True,
 ) -> Sequence[AdmissionResponse]:
     """Check every document of a text.
 
@@ -110,7 +112,8 @@ def check_text(
     a value for each parameter and a command or an image. `source="form"` is text from a trigger
     form: it names no files of the server and gets no rights over nodes. `user` is what the
     `job_policy` hook is told. `planner` plans the jobs that ask for it; without one, nothing is
-    planned. It may raise RuntimeUnavailable.
+    planned. It may raise RuntimeUnavailable. Without `saved_networks` no store is asked for a network that a job names: it is
+    looked up when the job starts.
     """
     try:
         settings = load_settings()
@@ -129,6 +132,7 @@ def check_text(
         user=user,
         settings=settings,
         planner=planner,
+        saved_networks=saved_networks,
     )
     return [
         _check(document, request)
@@ -230,10 +234,12 @@ def _trainer(
     """Return what instances get of a network that is trained without a script; None where there is none, or a mistake."""
     if job.spec.trainer is None:
         return None, []
+    if job.spec.trainer.network.name is not None and not request.saved_networks:
+        return None, []
     # the catalogue of layers: only where there is a network
     from airflow_training.admission.trainer.job import admit_trainer
 
-    return admit_trainer(job, base_dir=request.base_dir)
+    return admit_trainer(job, base_dir=request.base_dir, values=request.values_for(job)[0])
 
 
 def _no_runtime(name: str) -> Problem:

@@ -39,6 +39,8 @@ class AdmissionRequest:
     user: str
     settings: Settings
     planner: Planner | None
+    saved_networks: bool = True
+    """Whether a network that a job names is looked up in the store."""
 
     def runtime_of(self, job: TrainingJob) -> str:
         """Return the runtime that a job is laid out for; it may be a name that no runtime has."""

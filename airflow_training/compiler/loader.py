@@ -55,7 +55,7 @@ def _checked(text: str, *, path: Path) -> Sequence[TrainingJob]:
     """Return every job of a text; raises InputError with all that `validate` would say."""
     from airflow_training.admission.check import check_text
 
-    found = check_text(text, path=str(path), base_dir=str(path.parent))
+    found = check_text(text, path=str(path), base_dir=str(path.parent), saved_networks=False)
     problems = [problem for each in found for problem in each.problems]
     if problems:
         raise InputError(problems=problems, path=str(path))

@@ -399,13 +399,16 @@ def _trainer_data(trainer: Trainer, spec: TrainingJobSpec) -> Iterator[Problem]:
     elif spec.data.shard is not None:
         message = "trainer cuts the files itself, by bytes: leave shard out"
         yield _problem("conflict", ("data", "shard"), spec.data.shard, message)
+    for place, name in enumerate(spec.data.files if spec.data else ()):
+        if "{{" in name:
+            message = "has an expression, which trainer does not fill in here: data.uri takes them"
+            yield _problem("not_supported", ("data", "files", place), name, message)
     if data.format in ("csv", "parquet") and data.label is None and not data.inputs:
         message = f"is required: {data.format} does not say which column is the label"
         yield _problem("missing", ("trainer", "data", "label"), None, message)
     unused = {
         "libsvm": ("label", "inputs", "classes"),
         "images": ("label", "inputs", "query"),
-        "npz": ("classes",),
         "text": ("label", "inputs", "query", "classes"),
     }
     for key in unused.get(data.format, ()):

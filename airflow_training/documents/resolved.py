@@ -121,6 +121,8 @@ class FileTemplate:
     reads_addresses: bool = False
     """True where the content depends on *live* addresses (so `answer: Auto` means `List`)."""
     executable: bool = False
+    literal: bool = False
+    """True where the content is written as it is, and no template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +152,11 @@ class ResolvedRole:
     """Rank of index 0; None where the role takes no rank (a parameter server, a launcher)."""
     chief: bool = False
     """True for the role whose index 0 is rank 0 (deleted last, its output counts)."""
+
+    @property
+    def trains_network(self) -> bool:
+        """Return whether its instances run our trainer, which the agent brings."""
+        return "TRAINER_FILE" in self.env
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,7 +114,7 @@ class ResolvedNetworkSource:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ResolvedNetworkSource:
-        """Return what `to_document` gave."""
+        """Read it as the store keeps it."""
         return cls(
             digest=document["digest"],
             document=document["document"],
@@ -144,7 +144,7 @@ class ResolvedTrainer:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ResolvedTrainer:
-        """Return what `to_document` gave."""
+        """Read it as the store keeps it."""
         return cls(
             network=ResolvedNetworkSource.from_document(document["network"]),
             settings=document["settings"],

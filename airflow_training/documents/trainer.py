@@ -74,5 +74,7 @@ class Trainer(Model):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Of the weights and of the order of samples."""
     shuffle: bool = True
+    from_params: dict[str, str] = Field(default_factory=dict)
+    """Field of this block -> the parameter of `dag.params` that sets it: `optimizer.learningRate: lr`."""
     python: Annotated[Many[str], Field(min_length=1)] = Field(default_factory=lambda: ["python"])
     """Words that start Python."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy
@@ -14,6 +17,15 @@ from airflow_training.networks.trainer.metrics import ndcg_of_lists
 from airflow_training.networks.trainer.sample_data import write_sample
 from airflow_training.state.store import open_store
 from tests.cli.trainer_runs import PRESETS, last_metrics, train_killed, write_preset
+from tests.waiting import PATIENCE
+
+HIDDEN = """
+import runpy, sys
+sys.modules["airflow_training"] = None  # as if it were not installed
+sys.argv = sys.argv[1:]
+sys.path.insert(0, "packed")
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(540)]
 
@@ -69,8 +81,8 @@ def test_a_saved_network_is_resolved_to_its_text(home, typed, tmp_path):
     Path("job.yaml").write_text(yaml.safe_dump(document))
     answer = typed("validate", "job.yaml")
     assert answer.code == 2
-    assert "spec.trainer.network.name" in answer.stderr
-    assert "ranker" in answer.stderr
+    assert "spec.trainer.network.name" in answer.stdout
+    assert "did you mean 'ranker'?" in answer.stdout
 
 
 def test_a_loss_that_is_no_number_ends_it_at_once_with_a_sentence(home, command):
@@ -99,3 +111,29 @@ def test_a_mistake_in_one_file_ends_all_ranks_with_its_row(home, command):
         logs = command("logs", "show", "r", "--role", role, "--index", "0").stdout
         assert "train-1.csv, row 500, column 'income': 'x" in logs
         assert "fix: " in logs
+
+
+def test_a_packed_training_runs_without_this_package_and_goes_on(home, typed):
+    write_preset("tabular-classification")
+    assert typed("networks", "package", "job.yaml", "--to", "packed").code == 0
+    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+    def train(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", HIDDEN, "packed/train.py", *words],
+            env=clean,
+            capture_output=True,
+            text=True,
+            timeout=2 * PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "epoch 2 of 2: accuracy" in train("--epochs", "2")
+    assert "epoch 1 of 3" not in train("--epochs", "3")  # it goes on from its checkpoint
+    assert Path("packed/model/model.safetensors").is_file()
+    assert "trainer.json" in Path("packed/README.md").read_text()
+    Path("mine").mkdir()
+    Path("mine/file").touch()
+    assert typed("networks", "package", "job.yaml", "--to", "mine").code == 2

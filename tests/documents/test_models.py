@@ -247,6 +247,21 @@ FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
     ("spec.output", [{"uri": "s3://a"}, None], [TEXT], [], []),
     ("spec.output.uri", ["s3://a"], [NUMBER], [], []),
     ("spec.output.role", ["worker", None], [NUMBER], [], []),
+    ("spec.trainer", [None], [TEXT, LIST], [], []),
+    ("spec.trainer.epochs", [1, 300], [TEXT, 1.5], [0], []),
+    ("spec.trainer.batchSize", [1, 64], [TEXT, 1.5], [0], []),
+    ("spec.trainer.updateInterval", [1, 4], [TEXT], [0], []),
+    ("spec.trainer.threads", [1, None], [TEXT], [0], []),
+    ("spec.trainer.seed", [0, 7], [TEXT], [-1], []),
+    ("spec.trainer.shuffle", [True, False], [TEXT, NUMBER], [], []),
+    ("spec.trainer.fromParams", [{"epochs": "n"}], [TEXT, LIST], [], []),
+    ("spec.trainer.python", [["python3"]], [TEXT, [NUMBER]], [], []),
+    ("spec.trainer.network", [{"name": "lenet"}, {"file": "a.yaml"}], [TEXT, None], [], []),
+    ("spec.trainer.data.format", ["npz", "images"], [NUMBER, None], [], ["xlsx"]),
+    ("spec.trainer.data.classes", [["cat", "dog"]], [TEXT], [], []),
+    ("spec.trainer.data.test", [["a.csv"]], [TEXT], [], []),
+    ("spec.trainer.optimizer.name", ["SGD", "AdamW"], [NUMBER], [], ["Adm"]),
+    ("spec.trainer.optimizer.learningRate", [0.1, 1], [TEXT], [0, -1], []),
     ("spec.plan", [{}], [TEXT, None], [], []),
     ("spec.plan.model", [{"hidden": 64}, "model.yaml", "train:model"], [NUMBER], [], []),
     ("spec.plan.cluster", ["nodes", "request", "a.yaml", {"nodes": []}], [NUMBER, LIST], [], []),
@@ -315,6 +330,7 @@ FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
     ("spec.dag.owner", ["me", None], [NUMBER], [], []),
 ]
 
+TRAINER = {"network": {"name": "lenet"}, "data": {"format": "npz"}}
 PLAN = {"model": "model.yaml", "globalBatch": 8, "apply": ["env"]}
 
 # what has to be there before a field inside it can be set
@@ -346,6 +362,7 @@ SURROUNDINGS = {
     "spec.dag.params.lr.": ("spec.dag", {"params": {"lr": {}}}),
     "spec.plan.objective.": ("spec.plan", {**PLAN, "objective": {"tokens": 1, "budget": 1}}),
     "spec.plan.": ("spec.plan", PLAN),
+    "spec.trainer.": ("spec", {"data": {"uri": "a"}, "roles": [{"name": "a"}], "trainer": TRAINER}),
     "spec.volumeMounts": ("spec.volumes", [{"name": "a", "emptyDir": {}}]),
 }
 

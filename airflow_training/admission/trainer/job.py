@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_training.admission.trainer.fitting import fit_problems, input_layers
 from airflow_training.admission.trainer.network import FoundNetwork, find_network
+from airflow_training.admission.trainer.parameters import with_parameters
 from airflow_training.documents.loading import dump_yaml
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.resolved import FileTemplate, ResolvedJob, ResolvedRole
@@ -27,8 +27,6 @@ __all__ = ["AdmittedTrainer", "admit_trainer", "missing_ranks", "trainer_documen
 MODULE = "airflow_training.networks.trainer"
 _FILE = "trainer/trainer.json"
 _RANK_VARIABLES = ("RANK", "WORLD_SIZE")
-_TEMPLATE = re.compile(r"\{(?=[{%#])")
-"""What would begin an expression in a framework's file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +43,7 @@ class AdmittedTrainer:
         written = f"{files_dir}/{_FILE}" if files_dir else _FILE
         seen = f"{files_dir or '{{ instance_dir }}'}/{_FILE}"
         env = {"TRAINER_FILE": seen, "TRAINER_DIGEST": self.resolved.digest}
-        file = FileTemplate(path=written, content=self.text)
+        file = FileTemplate(path=written, content=self.text, literal=True)
 
         def equip(role: ResolvedRole) -> ResolvedRole:
             if role.rank_offset is None:
@@ -84,19 +82,22 @@ def _patient(role: Role) -> Role:
 
 
 def admit_trainer(
-    job: TrainingJob, *, base_dir: str
+    job: TrainingJob, *, base_dir: str, values: Mapping[str, Any]
 ) -> tuple[AdmittedTrainer | None, list[Problem]]:
-    """Return what the instances of a job get, or None and every mistake in network and data."""
+    """Find a job's network and write down its training for the instances; None, and every mistake, where it is not good."""
     trainer = job.spec.trainer
     if trainer is None:
         return None, []
+    declared = job.spec.dag.params if job.spec.dag else {}
+    trainer, mistakes = with_parameters(trainer, values, declared=declared)
     found, problems = find_network(trainer.network, base_dir=base_dir)
+    problems += mistakes
     if found is None:
         return None, problems
     problems += fit_problems(trainer, found.network)
     if problems:
         return None, problems
-    text = _escaped(json.dumps(trainer_document(trainer, found), indent=1) + "\n")
+    text = json.dumps(trainer_document(trainer, found, files=_files(job)), indent=1) + "\n"
     settings = trainer.model_dump(mode="json", by_alias=True, exclude={"network"})
     resolved = ResolvedTrainer(
         network=found.source,
@@ -124,8 +125,10 @@ def missing_ranks(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     ]
 
 
-def trainer_document(trainer: Trainer, found: FoundNetwork) -> dict[str, Any]:
-    """Return what a trainer reads, as `networks.trainer.settings` has it."""
+def trainer_document(
+    trainer: Trainer, found: FoundNetwork, *, files: Sequence[str]
+) -> dict[str, Any]:
+    """The file by which `networks.trainer.settings` knows network, data and settings."""
     network, data = found.network, trainer.data
     test = network.nets["test"]
     judged = _judged(network)
@@ -156,6 +159,7 @@ def trainer_document(trainer: Trainer, found: FoundNetwork) -> dict[str, Any]:
             "query": data.query or "",
             "classes": list(data.classes),
             "delimiter": data.delimiter,
+            "files": list(files),
             "test": list(data.test),
         },
         "epochs": trainer.epochs,
@@ -166,6 +170,10 @@ def trainer_document(trainer: Trainer, found: FoundNetwork) -> dict[str, Any]:
         "seed": trainer.seed,
         "shuffle": trainer.shuffle,
     }
+
+
+def _files(job: TrainingJob) -> Sequence[str]:
+    return job.spec.data.files if job.spec.data else ()
 
 
 def _columns(given: str | Sequence[str]) -> list[str]:
@@ -200,8 +208,3 @@ def _options(choice: OptimizerChoice) -> dict[str, float]:
         "momentum": choice.momentum,
     }
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _escaped(text: str) -> str:
-    """Return JSON in which nothing looks like the beginning of an expression."""
-    return _TEMPLATE.sub(r"\\u007b", text)

@@ -20,18 +20,16 @@ _SCRIPT = '''\
 """Train the network of this folder on this machine: python train.py --help"""
 
 import argparse
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 DATA = {data}
-FILES = {files}
 
 parser = argparse.ArgumentParser(description="Train the network of net.py; go on where it was stopped.")
-parser.add_argument("--data", default=DATA, required=not (DATA or FILES), help="folder or address of the files")
-parser.add_argument("--files", nargs="+", default=FILES, help="their names; none: all in the folder")
+parser.add_argument("--data", default=DATA, required=not DATA, help="folder or address of the files")
+parser.add_argument("--files", nargs="+", help="their names, instead of those of the job")
 parser.add_argument("--initial-model", default="", help="weights to start from")
 parser.add_argument("--epochs", type=int)
 parser.add_argument("--batch-size", type=int)
@@ -42,7 +40,6 @@ os.environ.update(
     TRAINER_ALONE="1",
     TRAINER_FILE=str(HERE / "trainer.json"),
     TRAINING_DATA_URI=str(Path(given.data).resolve()) if given.data and "://" not in given.data else given.data,
-    TRAINING_DATA_FILES=json.dumps(given.files),
     TRAINING_INITIAL_MODEL_URI=given.initial_model,
     TRAINING_OUTPUT_DIR=str(Path(given.to).resolve()),
 )
@@ -58,6 +55,7 @@ main(
         settings,
         epochs=given.epochs or settings.epochs,
         batch_size=given.batch_size or settings.batch_size,
+        data=replace(settings.data, files=tuple(given.files or settings.data.files)),
     )
 )
 '''
@@ -110,7 +108,7 @@ def packed_files(job: ResolvedJob) -> Mapping[str, str]:
         "net.py": settings["module"],
         "network.yaml": settings["networkText"],
         "requirements.txt": "".join(f"{each}\n" for each in _requirements(settings, data)),
-        "train.py": _SCRIPT.format(data=repr(data), files=repr(list(job.data.files))),
+        "train.py": _SCRIPT.format(data=repr(data)),
         "trainer.json": json.dumps(settings, indent=1) + "\n",
         **dict(_sources()),
     }

@@ -137,7 +137,8 @@ def _storage(address: str) -> Any:
     except ImportError:
         fix = "add fsspec and the driver of this storage to the environment"
         raise TrainerError(address, "fsspec is needed to read it", fix) from None
+    core: Any = fsspec.core  # without types
     try:
-        return fsspec.core.url_to_fs(address)[0]
+        return core.url_to_fs(address)[0]
     except (ImportError, ValueError) as error:
         raise TrainerError(address, str(error), "add its driver to the environment") from None

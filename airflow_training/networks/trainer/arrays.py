@@ -163,7 +163,8 @@ def _rows(count: int, file: DataFile, part: FilePart, queries: Sequence[str]) ->
 
 def _row_groups(metadata: Any, low: int, high: int) -> tuple[list[int], int]:
     """Return the row groups that hold some rows, and the first row of the first group."""
-    groups, first, start = [], 0, 0
+    groups: list[int] = []
+    first, start = 0, 0
     for number in range(metadata.num_row_groups):
         stop = start + metadata.row_group(number).num_rows
         if start < high and low < stop:

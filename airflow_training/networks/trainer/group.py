@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ class TrainerGroup:
     """Whether it reports and writes for its instance."""
 
     def gather(self, value: Any) -> list[Any]:
-        """Return what every rank gave, in their order; all of them call it."""
+        """Exchange values: those of all ranks, in their order. All of them call it."""
         import torch.distributed as dist
 
         if self.world == 1:
@@ -43,6 +43,21 @@ class TrainerGroup:
             told = told.to(self.device)
         dist.all_reduce(told)
         return [float(each) for each in told.cpu()]
+
+    def spread(self, tensors: Sequence[Any]) -> None:
+        """Give all ranks the values of rank 0, one message for each dtype; all of them call it."""
+        import torch
+        import torch.distributed as dist
+
+        if self.world == 1:
+            return
+        for dtype in dict.fromkeys(each.dtype for each in tensors):
+            alike = [each for each in tensors if each.dtype == dtype]
+            flat: Any = torch.cat([each.detach().reshape(-1) for each in alike])
+            dist.broadcast(flat, 0)
+            parts = flat.split([each.numel() for each in alike])
+            for tensor, values in zip(alike, parts, strict=True):
+                tensor.copy_(values.view_as(tensor))
 
     def leave(self) -> None:
         """End the group, once all have come here."""

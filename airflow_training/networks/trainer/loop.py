@@ -69,6 +69,8 @@ class NetworkTraining:
         self.step = 0
         self.metrics: Mapping[str, float] = {}
         self.tested = 0
+        self._statistics = [*net.buffers()]
+        """Of normalisation: those of rank 0 count, so that any number of ranks can go on from a checkpoint."""
         self._said = 0.0
         self._taken = 0
         """Samples of this rank since it began."""
@@ -154,6 +156,9 @@ class NetworkTraining:
 
         `share`: its samples, of all that all ranks take for the update. Ranks are averaged, so their number comes in.
         """
+        self.net.train(len(batch) > 0)  # what is no sample changes no running statistics
+        if len(batch) == 1 and self._statistics:
+            batch = batch.take(numpy.zeros(2, numpy.int64))  # one sample has no variance
         if len(batch):
             inputs = batch_of(batch, self.settings.train_inputs, self.settings, self.group.device)
         else:  # takes part in the sum, with nothing
@@ -174,6 +179,7 @@ class NetworkTraining:
             )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        self.group.spread(self._statistics)
         return mean
 
     @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import inspect
 import os
 import random
 import sys
@@ -111,7 +111,7 @@ def _prepare(
     )
     model: torch.nn.Module = net
     if group.world > 1:
-        model = torch.nn.parallel.DistributedDataParallel(net, find_unused_parameters=unused)
+        model = _distributed(net, unused=unused)
     torch.manual_seed(settings.seed + 1 + group.rank)  # one dropout for each rank
     optimizer = _optimizer(settings, net)
     order = ShareOrder(
@@ -149,11 +149,21 @@ def _prepare(
     return training, start
 
 
+def _distributed(net: torch.nn.Module, *, unused: bool) -> torch.nn.Module:
+    """Return the net with its peers; its buffers are spread by the loop, once for an update."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    known = inspect.signature(DistributedDataParallel).parameters
+    key = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    options: Mapping[str, Any] = {key: False, "find_unused_parameters": unused}
+    return DistributedDataParallel(net, **options)
+
+
 def _files(
     settings: TrainerSettings, environment: Mapping[str, str], scratch: str
 ) -> tuple[list[DataFile], list[DataFile]]:
     root = environment.get("TRAINING_DATA_URI", "")
-    names = json.loads(environment.get("TRAINING_DATA_FILES", "[]"))
+    names = settings.data.files
     if root.startswith(SCHEME):
         root = f"{scratch}/sample"
     suffixes = SUFFIXES[settings.data.format]

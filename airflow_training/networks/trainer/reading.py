@@ -39,7 +39,7 @@ _READERS = {
 
 
 def digest_of(files: Sequence[DataFile]) -> str:
-    """Return what a list of files is told by: their names and sizes."""
+    """Return the digest of a list of files, by their names and sizes: `sha256:...`."""
     told = json.dumps([[each.name, each.size] for each in files])
     return f"sha256:{hashlib.sha256(told.encode()).hexdigest()}"
 
@@ -56,7 +56,7 @@ class ShareReader:
             self.settings = replace(settings, data=replace(settings.data, classes=classes))
 
     def parts(self, world: int) -> list[list[FilePart]]:
-        """Return what each of `world` ranks reads."""
+        """Return the share of each of `world` ranks."""
         splittable = self.settings.data.format != "images"
         return cut([each.size for each in self.files], world, splittable=splittable)
 
@@ -80,9 +80,10 @@ class ShareReader:
     def read_rows(self, wanted: numpy.ndarray[Any, Any], world: int) -> Samples:
         """Return samples of the shares of `world` ranks by `(share, sample)`, in that order."""
         shares = sorted({int(share) for share, _ in wanted})
-        starts, held = {}, []
+        starts: dict[int, int] = {}
+        held: list[Samples] = []
         for share in shares:
-            starts[share] = sum(map(len, held))
+            starts[share] = sum(len(each) for each in held)
             held.append(self.read(share, world))
         numbers = numpy.array(
             [starts[int(share)] + sample for share, sample in wanted], numpy.int64

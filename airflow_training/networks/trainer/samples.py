@@ -106,7 +106,10 @@ def lists_of(
         file: number of the file.
     """
     length = settings.features[0].shape[0]
-    taken, lengths, numbers, names = [], [], [], []
+    taken: list[Array] = []
+    lengths: list[int] = []
+    numbers: list[int] = []
+    names: list[str] = []
     start = 0
     while start < len(queries):
         stop = start + 1

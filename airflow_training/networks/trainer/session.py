@@ -57,7 +57,7 @@ def section(name: str) -> Iterator[None]:
 
 
 def open_checkpoint(model: Any, optimizer: Any, order: ShareOrder) -> Any:
-    """Return what saves and restores a training: `restore`, `step` and `close` of `Checkpointer`."""
+    """Return the `Checkpointer` of the job, or a file with the same `restore`, `step` and `close`."""
     if is_alone():
         return FileCheckpoint(Path("checkpoint.pt"), model, optimizer, order)
     from airflow_training.checkpoints import Checkpointer

@@ -55,8 +55,10 @@ class DataSettings:
     classes: tuple[str, ...]
     """Names of classes: their places are their numbers."""
     delimiter: str
+    files: tuple[str, ...]
+    """To train on, or folders of them; empty: all there are."""
     test: tuple[str, ...]
-    """Files, named as those of the training are."""
+    """To test on, named in the same way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +104,7 @@ class TrainerSettings:
 
     @classmethod
     def from_document(cls, found: Mapping[str, Any]) -> TrainerSettings:
-        """Return what `document` says; raises KeyError where it is of another version."""
+        """Read the file's document; raises KeyError where it is of another version."""
         optimizer: Mapping[str, Any] = found["optimizer"]
         data: Mapping[str, Any] = found["data"]
         return cls(
@@ -129,6 +131,7 @@ class TrainerSettings:
                 query=data["query"],
                 classes=tuple(data["classes"]),
                 delimiter=data["delimiter"],
+                files=tuple(data["files"]),
                 test=tuple(data["test"]),
             ),
             epochs=found["epochs"],
@@ -144,7 +147,7 @@ class TrainerSettings:
 
 
 def read_settings(environment: Mapping[str, str] = os.environ) -> TrainerSettings:
-    """Return what `TRAINER_FILE` names; raises TrainerError where that is not what the job was admitted with."""
+    """Read the file that `TRAINER_FILE` names; raises TrainerError where its digest is not that of the job."""
     path = environment.get("TRAINER_FILE", "")
     if not path:
         fix = "give a job `spec.trainer`, or name the file of a packed training"

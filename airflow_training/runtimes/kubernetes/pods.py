@@ -117,9 +117,10 @@ def needs_agent(spec: InstanceSpec, options: PodOptions) -> bool:
 def _is_wrapped(spec: InstanceSpec, options: PodOptions) -> bool:
     """Return whether the agent is the command's parent.
 
-    For the code, the output, to report progress, and for checkpoints: to bring the library and to find hangs.
+    For the code, the output, to report progress, and for checkpoints: to bring the library and to find hangs. A
+    training without a script is in the agent's program itself.
     """
-    if spec.output_uri or spec.code:
+    if spec.output_uri or spec.code or spec.resolved.trains_network:
         return True
     annotations = (spec.resolved.template.get("metadata") or {}).get("annotations") or {}
     return (

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_training.admission.trainer.job import trainer_document
 from airflow_training.admission.trainer.network import FoundNetwork, find_network
-from airflow_training.documents.trainer import Trainer
+from airflow_training.documents.trainer import NetworkSource, Trainer
 from airflow_training.networks.trainer.addresses import find_files
 from airflow_training.networks.trainer.reading import SUFFIXES, ShareReader
 from airflow_training.networks.trainer.settings import TrainerSettings
@@ -57,12 +57,12 @@ def network_document(layers: Any) -> dict[str, Any]:
     }
 
 
-def settings_of(layers: Any, data: Any, **more: Any) -> TrainerSettings:
-    trainer = Trainer(network={"document": network_document(layers)}, data=data, **more)
+def settings_of(layers: Any, data: Any, *, files: Any = (), **more: Any) -> TrainerSettings:
+    trainer = Trainer(network=NetworkSource(document=network_document(layers)), data=data, **more)
     found, problems = find_network(trainer.network, base_dir="")
     assert problems == []
     assert isinstance(found, FoundNetwork)
-    return TrainerSettings.from_document(trainer_document(trainer, found))
+    return TrainerSettings.from_document(trainer_document(trainer, found, files=files))
 
 
 def reader_of(settings: TrainerSettings, folder: Path, *names: str) -> ShareReader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -160,8 +161,41 @@ def test_a_network_in_a_file_beside_the_job(tmp_path):
     assert "metadata" in told(job, str(tmp_path))["spec.trainer.network.file"]
 
 
+def test_ten_thousand_files_reach_the_instances():
+    job = copy.deepcopy(JOB)
+    job["spec"]["data"]["files"] = [f"part-{n:05}-of-10000.csv" for n in range(10_000)]
+    found = answer_of(job, run_uid="r")
+    assert found.problems == []
+    assert trainer_file(found.resolved, "worker")["data"]["files"][-1] == "part-09999-of-10000.csv"
+    job["spec"]["data"]["files"] = ["{{ run_id }}.csv"]
+    assert "spec.data.files[0]" in told(job)
+
+
+def test_a_parameter_sets_a_field_for_a_sweep():
+    job = changed(fromParams={"optimizer.learningRate": "lr", "epochs": "n"})
+    job["spec"]["dag"] = {"params": {"lr": {"default": 0.25}, "n": {"type": "integer"}}}
+    found = trainer_file(answer_of(job, params={"n": 7}, run_uid="r").resolved, "worker")
+    assert (found["optimizer"]["options"]["lr"], found["epochs"]) == (0.25, 7)
+    assert [*told_of(job, n=0)] == ["spec.trainer.epochs"]
+    job["spec"]["trainer"]["fromParams"] = {"optimizer.learningrate": "lr", "epochs": "m"}
+    assert {*told_of(job, n=1)} == {
+        "spec.trainer.fromParams.optimizer.learningrate",
+        "spec.trainer.fromParams.epochs",
+    }
+
+
+def told_of(job: dict[str, Any], **params: Any) -> list[str]:
+    return [each.field for each in answer_of(job, params=params, run_uid="r").problems]
+
+
+def test_a_dag_file_is_read_without_the_store():
+    (found,) = check_text(yaml.safe_dump(changed(network={"name": "lenet"})), saved_networks=False)
+    assert found.problems == []
+    assert found.resolved.trainer is None
+
+
 def test_explain_says_what_is_trained_and_which_values_are_defaults():
-    found = explain(answer_of(JOB), now=None)
+    found = explain(answer_of(JOB), now=datetime(2026, 1, 1, tzinfo=timezone.utc))
     assert found["trainer"]["network"] == "net"
     defaults = {each["field"]: each for each in found["defaults"]}
     assert defaults["spec.trainer.epochs"] == {
@@ -189,3 +223,18 @@ def test_a_job_without_a_trainer_cannot_be_packed():
     job["spec"] |= {"framework": "custom", "command": ["true"]}
     with pytest.raises(InputError, match="trains no network"):
         packed_files(answer_of(job).resolved)
+
+
+def test_a_pod_gets_the_program_that_brings_the_trainer():
+    from airflow_training.documents.resolved import RunRef
+    from airflow_training.runtimes.kubernetes.pods import PodOptions, needs_agent
+    from airflow_training.runtimes.rendering import expected_addresses, render_instance
+
+    job = copy.deepcopy(JOB)
+    job["spec"] |= {"runtime": {"name": "kubernetes"}, "image": "registry.example/torch:2"}
+    resolved = answer_of(job).resolved
+    run = RunRef(uid="", job="table", namespace="default", controller="")
+    addresses = expected_addresses(resolved, run.prefix)
+    spec = render_instance(resolved, run, addresses, role="worker", index=0)
+    assert needs_agent(spec, PodOptions())
+    assert json.loads(spec.files[spec.env["TRAINER_FILE"]])["epochs"] == 10

@@ -15,7 +15,7 @@ def test_ten_thousand_files_over_sixteen_instances_are_within_five_per_cent():
     shares = cut(sizes, 16, splittable=True)
     mean = sum(sizes) / 16
     assert max(abs(each - mean) for each in loads(shares)) <= 0.05 * mean
-    covered = Counter()
+    covered: Counter[int] = Counter()
     for share in shares:
         for part in share:
             covered[part.file] += part.stop - part.start
@@ -43,22 +43,20 @@ def order_of(rank: int, files: str = "f") -> ShareOrder:
 def one_stage(state, counts, world, stop, taken):
     """Train as `world` ranks until `stop` steps or the end of the epoch; note what each took. Return the state."""
     orders = [order_of(rank) for rank in range(world)]
-    samples = [[(rank, n) for n in range(count)] for rank, count in enumerate(counts[world])]
     for order in orders:
         if state is not None:
             order.load_state_dict(state)
     epoch = orders[0].epoch
     for order in orders:
         same = order.resume(world)
-        held = samples
         sizes = counts[world]
         if order.before:
             base = len(order.before[0].counts)
             wanted = left_over(order.before, world, seed=7, epoch=order.epoch, shuffle=True)
-            held = [[(base, *map(int, row)) for row in each] for each in wanted]
+            held = [[(base, int(share), int(n)) for share, n in each] for each in wanted]
             sizes = [len(each) for each in held]
         else:
-            held = [[(world, *each) for each in share] for share in samples]
+            held = [[(world, rank, n) for n in range(size)] for rank, size in enumerate(sizes)]
         if not (same and order.done):
             order.begin(sizes)
         for done, (number, chosen) in enumerate(order.batches(), 1):
@@ -79,7 +77,8 @@ def test_each_sample_is_trained_once_over_kills_and_other_numbers_of_ranks(seed)
     for world in (1, 2, 3, 5):
         cuts = sorted(draw.randint(0, total) for _ in range(world - 1))
         counts[world] = [b - a for a, b in zip([0, *cuts], [*cuts, total], strict=True)]
-    state, taken = None, []
+    state = None
+    taken: list[tuple[int, tuple[int, int, int]]] = []
     first = draw.choice([1, 2, 3, 5])
     world = first
     while state is None or state["epoch"] == 0:

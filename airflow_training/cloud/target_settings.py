@@ -42,6 +42,8 @@ class TargetSettings(Model):
     """Whether packages that an image lacks are installed."""
     resources: dict[str, Any] = Field(default_factory=dict)
     """Of each replica, where a submission says nothing."""
+    address: Annotated[str, Field(pattern=r"^(https?://[^/].*)?$")] = ""
+    """URL of the service as its instances reach it, for data on demand; empty: they leave requests in the storage."""
     template: dict[str, Any] = Field(default_factory=dict)
     """PodTemplateSpec: volumes, secrets, node selectors ..."""
 

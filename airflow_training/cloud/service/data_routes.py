@@ -23,6 +23,8 @@ __all__ = ["data_routes", "keep_chunks"]
 
 _LONGEST_WAIT_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
+_LOOK_AFAR_SECONDS = 0.5
+"""A storage that others reach too may charge for each look."""
 _REVIVE_SECONDS = 2.0
 _BODY_BYTES = 16 << 20
 _MOST_REQUESTS = 512
@@ -55,7 +57,7 @@ def data_routes(data_of: DataOf, is_over: Callable[[str], bool]) -> Sequence[Rou
             names = [] if over else await run_in_threadpool(data.letters.requests)
             if names or over or now > end or await request.is_disconnected():
                 return JSONResponse({"over": over, "requests": names[:_MOST_REQUESTS]})
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_LOOK_SECONDS if data.place.is_here else _LOOK_AFAR_SECONDS)
 
     async def missing(request: Request) -> Response:
         """Which of the chunks have not come yet, or are damaged."""

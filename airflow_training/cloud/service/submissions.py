@@ -30,7 +30,6 @@ from airflow_training.cloud.service.places import FolderPlace, RunPlace
 from airflow_training.cloud.service.run_data import (
     RunData,
     read_manifest,
-    storage_of,
     with_variables,
 )
 from airflow_training.control.model import Event
@@ -127,7 +126,6 @@ class Submissions:
             reservation=None if grant is None else grant.reservation,
             estimate="" if grant is None else grant.estimate,
             environment="" if environment is None else environment.description,
-            reads_data=self.place.reads_data,
         )
 
     def writer(self, account: str, submission: str) -> PackWriter:
@@ -164,8 +162,9 @@ class Submissions:
                 self.place.lay_out(manifest, known.run_id, shared=self._shared(account, request))
             ready = self.place.prepare(found)
             self._admission.attach(account, submission, self.launcher.key(known.run_id).uid)
-            job = self.place.job(request, known.run_id, found=found, ready=ready)
             shared = self._shared(account, request)
+            tree = self.place.tree(manifest, shared).digest
+            job = self.place.job(request, known.run_id, found=found, ready=ready, tree=tree)
             if shared is not None:
                 data = self._data(known)
                 variables = data.start(shared, wait_hours=request.data_wait)
@@ -211,9 +210,7 @@ class Submissions:
             known = self._read(json.loads(index.read_text())["submission"])
         if known is None or account not in (None, known.account):
             return None
-        if not known.request.data or not self.place.reads_data:
-            return None
-        return self._data(known)
+        return self._data(known) if known.request.data else None
 
     def _data(self, known: _KnownSubmission) -> RunData:
         return RunData(
@@ -221,7 +218,7 @@ class Submissions:
             uid=self.launcher.key(known.run_id).uid,
             folder=self._run_folder(known.run_id),
             state=self._state_folder(known.id) / "data",
-            storage=storage_of(self._folder, known.account),
+            place=self.place.data_place(known.account),
         )
 
     def run_ids(self, account: str) -> Sequence[str]:
@@ -288,7 +285,7 @@ class Submissions:
 
     def _shared(self, account: str, request: SubmissionRequest) -> DataManifest | None:
         """What stays and is read on demand; None where that is nothing, or its list has not come."""
-        if not request.data or not self.place.reads_data:
+        if not request.data:
             return None
         document = self._document(account, request.data)
         manifest = self._manifest(account, request)

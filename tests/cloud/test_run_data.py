@@ -8,7 +8,12 @@ import pytest
 
 from airflow_training.capture.model import Tree, TreeEntry
 from airflow_training.cloud.protocol import CloudRunState
-from airflow_training.cloud.service.run_data import DataPlace, RunData, read_manifest, with_variables
+from airflow_training.cloud.service.run_data import (
+    DataPlace,
+    RunData,
+    read_manifest,
+    with_variables,
+)
 from airflow_training.errors import InputError
 from airflow_training.remote_data.manifest import DataFile, DataManifest, DataRoot
 

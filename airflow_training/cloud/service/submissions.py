@@ -22,7 +22,7 @@ from airflow_training.cloud.protocol import (
     run_id_of,
     submission_id_of,
 )
-from airflow_training.cloud.service.admission import Admission, Caller
+from airflow_training.cloud.service.admission import Admission, Caller, QuotaRefused
 from airflow_training.cloud.service.content import ContentFolder, PackWriter, digest_of
 from airflow_training.cloud.service.launching import RunLauncher
 from airflow_training.cloud.service.layout import check_tree
@@ -32,14 +32,18 @@ from airflow_training.cloud.service.run_data import (
     read_manifest,
     with_variables,
 )
+from airflow_training.cloud.service.unneeded import FolderGuard, GarbageTimer, trim_chunks
 from airflow_training.control.model import Event
 from airflow_training.environments import Match, PreparedEnvironment
 from airflow_training.errors import InputError
 from airflow_training.remote_data.manifest import DataManifest
+from airflow_training.settings import load_settings
+from airflow_training.state.store import open_store
 
 __all__ = ["Submissions"]
 
 _MANIFEST_BYTES = 64 << 20
+_GB = 10**9
 _SUBMISSION = re.compile(r"[0-9a-f]{32}")
 _RUN = re.compile(r"[-a-z0-9]{1,60}")
 
@@ -80,6 +84,10 @@ class Submissions:
         )
         self.place: RunPlace = here if place is None else place(self.content)
         self._manifests: dict[str, TreeManifest] = {}
+        settings = load_settings()
+        self._guard = FolderGuard(folder)
+        self._garbage = GarbageTimer(folder, most_bytes=settings.cloud_most_gb * _GB)
+        self._account_bytes = settings.cloud_account_gb * _GB
 
     def submit(self, account: str, request: SubmissionRequest) -> SubmissionAnswer:
         """Let a submission in, or say how it stands; raises InputError before anything of it is kept."""
@@ -108,6 +116,7 @@ class Submissions:
         try:
             environment = self._environment(account, request)
             missing = () if started else self._missing(account, submission, request)
+            self._check_room(account, request, missing)
         except InputError:
             self._admission.release(account, submission)
             raise
@@ -146,7 +155,7 @@ class Submissions:
         request = known.request
         folder = self._run_folder(known.run_id)
         state_folder = self._state_folder(submission)
-        with _locked(state_folder / "lock"):
+        with self._guard.shared(), _locked(state_folder / "lock"):
             manifest = self._manifest(account, request)
             found = self._environment(account, request)
             if manifest is None or found is None or self._missing(account, submission, request):
@@ -187,6 +196,7 @@ class Submissions:
                 )
             )
             self.content.end_submission(submission)
+        self._garbage.look(open_store())
         return known.run_id
 
     def of_run(self, caller: Caller, run_id: str) -> SubmissionRequest:
@@ -242,6 +252,31 @@ class Submissions:
                     value=known.run_id,
                     hint="the same command again gets another run",
                 )
+
+    def _check_room(
+        self, account: str, request: SubmissionRequest, missing: Sequence[MissingContent]
+    ) -> None:
+        """Raise QuotaRefused where what is missing would not fit the account's part of the disk; nothing of it has come."""
+        most = self._account_bytes
+        if not most or not missing:
+            return
+        manifest = self._manifest(account, request)
+        sizes = {} if manifest is None else manifest.tree.blobs
+        # before the list is here, what was announced has to fit alone
+        wanted = sum(sizes.get(each.sha256, 0) for each in missing) if sizes else request.size
+        place = self.place.data_place(account)
+        kept = self.content.account_bytes(account) if sizes else 0
+        if place.is_here and sizes:
+            trim_chunks(Path(place.storage), most_bytes=max(0, most - kept - wanted))
+        if kept + wanted > most:
+            raise QuotaRefused.of(
+                code="quota",
+                field="[training] cloud_account_gb",
+                value=kept + wanted,
+                allowed=[most],
+                message=f"the service keeps {kept:,} bytes of {account}, and {wanted:,} more would come",
+                hint="where the service runs: airflow-training cloud gc --unused-days 0",
+            )
 
     def _verify(self, request: SubmissionRequest, manifest: TreeManifest) -> None:
         if manifest.tree.digest != request.tree_digest:

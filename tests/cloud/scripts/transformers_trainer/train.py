@@ -2,7 +2,13 @@
 
 import torch
 from torch.utils.data import Dataset
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    PrinterCallback,
+    Trainer,
+    TrainingArguments,
+)
 
 
 class Tokens(Dataset):
@@ -32,6 +38,7 @@ if __name__ == "__main__":
         disable_tqdm=True,
     )
     trainer = Trainer(model=GPT2LMHeadModel(config), args=arguments, train_dataset=Tokens())
+    trainer.remove_callback(PrinterCallback)  # it tells how long it took
     trainer.train()
     for row in trainer.state.log_history:
         if "loss" in row:

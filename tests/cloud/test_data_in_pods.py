@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,13 +40,19 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def laptop(cluster: Cluster, tmp_path: Path) -> Laptop:
+def laptop(cluster: Cluster, tmp_path: Path) -> Iterator[Laptop]:
     laptop = Laptop(tmp_path / "laptop", cluster)
     settings = str(laptop.settings())
     assert (
         laptop.types("cloud", "login", "mine", "kubernetes:/default", "--config", settings)[0] == 0
     )
-    return laptop
+    yield laptop
+    for lock in [
+        *laptop.folder.glob("training-cloud/client/data/*.lock"),
+        *laptop.folder.glob("training-cloud/direct/*/submissions/*/data/host.lock"),
+    ]:
+        with contextlib.suppress(ValueError, ProcessLookupError):  # of a run that did not end
+            os.kill(int(lock.read_text()), signal.SIGKILL)
 
 
 @pytest.fixture
@@ -92,6 +102,11 @@ def test_two_pods_read_what_stays_and_each_byte_travels_once(laptop, project):
     assert story["DataFetched"].data["source_bytes"] >= size
     assert not [*(laptop.storage / "data").glob("*/mailboxes/*")]
 
+
+@pytest.mark.soak
+def test_a_later_run_takes_nothing_from_the_laptop(laptop, project):
+    words = ["cloud", "run", "train.py", "../outside/words.txt"]
+    assert laptop.types(*words, cwd=project)[0] == 0
     (project / "model.pt").unlink()
     code, _, said = laptop.types(*words, cwd=project)
     assert code == 0, said
@@ -141,8 +156,6 @@ def test_a_file_that_changes_fails_the_run_by_its_name(laptop, project, tmp_path
 
 
 def _free_port() -> int:
-    import socket
-
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]

@@ -117,7 +117,8 @@ class DataHost:
             record = store.run(self._data.uid)
             if record is not None and record.state in TERMINAL_JOB_STATES:
                 break
-            if record is None and time.time() - self._began > _NO_RUN_SECONDS:
+            is_late = time.time() - self._began > _NO_RUN_SECONDS
+            if record is None and (is_late or self._data.is_abandoned):
                 if fetcher is not None:
                     fetcher.finish()  # who starts the run later starts this again
                 return

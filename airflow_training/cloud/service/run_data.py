@@ -161,6 +161,7 @@ class RunData:
         Returns the variables of the run's processes. Raises InputError where data could not be guarded.
         """
         self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (self.state / "abandoned").unlink(missing_ok=True)
         config = self.state / "config.json"
         if not config.exists():
             document = {
@@ -187,9 +188,18 @@ class RunData:
         told = {"run": self.run_id, "source": source, "cache": place.storage}
         return {VARIABLE: literal(json.dumps(told))}
 
+    def abandon(self) -> None:
+        """Let the process that fetches end: there will be no run, unless `start` is called again."""
+        (self.state / "abandoned").touch()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether `abandon` was called since the last `start`."""
+        return (self.state / "abandoned").exists()
+
     def revive(self) -> None:
         """Start the process that fetches again, should it have been killed."""
-        is_begun = (self.state / "config.json").exists()
+        is_begun = (self.state / "config.json").exists() and not self.is_abandoned
         if is_begun and not self.is_hosted() and not self.status().get("ended"):
             self._host()
 

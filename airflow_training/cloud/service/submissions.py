@@ -174,18 +174,23 @@ class Submissions:
             shared = self._shared(account, request)
             tree = self.place.tree(manifest, shared).digest
             job = self.place.job(request, known.run_id, found=found, ready=ready, tree=tree)
-            if shared is not None:
-                data = self._data(known)
+            data = None if shared is None else self._data(known)
+            if shared is not None and data is not None:
                 variables = data.start(shared, wait_hours=request.data_wait)
                 job = with_variables(job, variables)
-            self.launcher.begin(
-                job,
-                run_id=known.run_id,
-                folder=folder,
-                state_folder=state_folder,
-                by=account,
-                events=_events(known, found, ready, shared),
-            )
+            try:
+                self.launcher.begin(
+                    job,
+                    run_id=known.run_id,
+                    folder=folder,
+                    state_folder=state_folder,
+                    by=account,
+                    events=_events(known, found, ready, shared),
+                )
+            except InputError:
+                if data is not None:
+                    data.abandon()
+                raise
             self._write(
                 _KnownSubmission(
                     id=submission,

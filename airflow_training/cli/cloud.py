@@ -504,7 +504,7 @@ def gc(
         )
     ]
     if output is OutputFormat.json:
-        print_json(rows)
+        print_json({"removed": rows})
         return
     runs = [
         [row["name"], bytes_text(row["bytes"]), row["folder"]]

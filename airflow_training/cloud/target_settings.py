@@ -139,4 +139,12 @@ def settings_at(address: str, given: Mapping[str, Any]) -> TargetSettings:
             message="code and output lie in a storage that this machine and the instances reach",
             hint="--storage s3://bucket/training, or file:///PATH of a shared volume",
         )
+    if given.get("address"):
+        raise InputError.of(
+            code="conflict",
+            field="address",
+            value=given["address"],
+            message="is that of a service, and this target has none: it ends with each command",
+            hint="leave it out: instances leave what they ask for in the storage",
+        )
     return TargetSettings.from_json({**given, "runtime": runtime, "namespace": namespace}, field="")

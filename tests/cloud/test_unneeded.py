@@ -142,6 +142,6 @@ def test_the_command_says_what_would_go(service, project):
     process = cloud(*words[1:], "--dry-run", cwd=service.folder)
     code, out, said = done(process)
     assert code == 0, said
-    rows = json.loads(out)
+    rows = json.loads(out)["removed"]
     assert [row["name"] for row in rows if row["kind"] == "run"] == [run]
     assert (service.folder / "runs" / run).exists()

@@ -496,29 +496,28 @@ def gc(
     if folder is not None and not (folder / "submissions").is_dir():
         raise fail("--folder", "is no folder of a service", value=str(folder))
     before, store = time.time() - unused_days * 86400, open_store()
-    rows = [
-        {"folder": str(each), "kind": item.kind, "name": item.name, "bytes": item.bytes}
+    found = [
+        (each, item)
         for each in ([folder] if folder else service_folders())
         for item in collect_garbage(
             each, store, before=before, most_bytes=int(most_gb * 10**9), is_dry=dry_run
         )
     ]
     if output is OutputFormat.json:
+        rows = [
+            {"folder": str(each), "kind": item.kind, "name": item.name, "bytes": item.bytes}
+            for each, item in found
+        ]
         print_json({"removed": rows})
         return
-    runs = [
-        [row["name"], bytes_text(row["bytes"]), row["folder"]]
-        for row in rows
-        if row["kind"] == "run"
-    ]
+    runs = [[item.name, bytes_text(item.bytes), each] for each, item in found if item.kind == "run"]
     if runs:
-        print_table(["RUN", "SIZE", "SERVICE"], runs)
+        print_table(["run", "size", "service"], runs)
     for kind in ("content", "chunk"):
-        sizes = [row["bytes"] for row in rows if row["kind"] == kind]
+        sizes = [item.bytes for _, item in found if item.kind == kind]
         note(f"{len(sizes):,} {kind}s, {bytes_text(sum(sizes))}")
-    note(
-        f"{'would remove' if dry_run else 'removed'} {bytes_text(sum(row['bytes'] for row in rows))}"
-    )
+    total = bytes_text(sum(item.bytes for _, item in found))
+    note(f"{'would remove' if dry_run else 'removed'} {total}")
 
 
 def _client(target: str, *, run: str = "") -> CloudClient:

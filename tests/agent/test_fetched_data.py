@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,15 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture
-def loop():
-    """A loop that writes down signals."""
-    heard: list[int] = []
+def heard() -> list[int]:
+    """Signals that the loop was given."""
+    return []
+
+
+@pytest.fixture
+def loop(heard: list[int]) -> Iterator[Loop]:
     handlers = {each: signal.getsignal(each) for each in (signal.SIGCHLD, signal.SIGUSR1)}
     loop = Loop((signal.SIGUSR1,), signalled=heard.append)
-    loop.heard = heard
     yield loop
     loop.close()
     for number, handler in handlers.items():
@@ -58,7 +62,7 @@ def listening(path: Path, answer: dict[str, str] | None) -> socket.socket:
     ],
 )
 def test_it_hears_what_was_not_there(loop, tmp_path, answer, found):
-    told = []
+    told: list[object] = []
     with listening(tmp_path / "s", answer):
         ask_data_failure(loop, {"TRAINING_DATA_SOCKET": str(tmp_path / "s")}, then=told.append)
         assert told == [], "it goes on meanwhile"
@@ -68,17 +72,17 @@ def test_it_hears_what_was_not_there(loop, tmp_path, answer, found):
 
 
 def test_a_command_without_data_asks_nobody(loop):
-    told = []
+    told: list[object] = []
     ask_data_failure(loop, {}, then=told.append)
     assert told == [None]
 
 
-def test_signals_count_while_nobody_answers(loop, tmp_path):
-    told = []
+def test_signals_count_while_nobody_answers(loop, heard, tmp_path):
+    told: list[object] = []
     with listening(tmp_path / "s", None):
         ask_data_failure(loop, {"TRAINING_DATA_SOCKET": str(tmp_path / "s")}, then=told.append)
         os.kill(os.getpid(), signal.SIGUSR1)
-        while not loop.heard:
+        while not heard:
             loop.turn()
         assert told == [], "it was heard before who fetches has said anything"
     while not told:

@@ -122,7 +122,9 @@ class DataHost:
                 if fetcher is not None:
                     fetcher.finish()  # who starts the run later starts this again
                 return
-            failure = self._failure = self._failure or (fetcher and fetcher.failure())
+            if self._failure is None and fetcher is not None:
+                self._failure = fetcher.failure()
+            failure = self._failure
             facts = DataFacts(
                 now=time.time(),
                 seen_at=self._data.seen_at() or self._began,

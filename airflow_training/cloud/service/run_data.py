@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +140,8 @@ class RunData:
     @property
     def manifest(self) -> DataManifest:
         """What was shown, with this run as its source."""
-        config = json.loads((self.state / "config.json").read_text(encoding="utf-8"))
-        return DataManifest.from_json(config["manifest"])
+        path = self.state / "config.json"
+        return _manifest_of(path, path.stat().st_mtime_ns)
 
     @property
     def node_token(self) -> str:
@@ -302,6 +303,15 @@ def _failed(state: CloudRunState, message: str) -> CloudRunState:
     if state.over and state.state == "Succeeded":
         return replace(state, state="Failed", exit_code=1, message=message)
     return replace(state, message=message)
+
+
+@lru_cache(maxsize=8)
+def _manifest_of(config: Path, mtime_ns: int) -> DataManifest:
+    del (
+        mtime_ns
+    )  # part of the cache's key: each chunk that a node asks for would read a list of many files
+    document = json.loads(config.read_text(encoding="utf-8"))
+    return DataManifest.from_json(document["manifest"])
 
 
 def account_folder(account: str) -> str:

@@ -122,7 +122,7 @@ def test_a_submission_beyond_an_accounts_part_of_the_disk_moves_nothing(
     sent(service, project)
     whole = service.folder / "content" / "whole"
     before = {*whole.glob("*/*")}
-    large = next(each for each in before if each.stat().st_size > 10_000)
+    large = next(each for each in before if each.stat().st_size == 256 * 200)
     os.truncate(large, 10**9)  # as if much had been sent before
     (project / "more.py").write_text("width = 4\n" * 2000)
     with pytest.raises(InputError) as refused:

@@ -99,7 +99,8 @@ def test_two_pods_read_what_stays_and_each_byte_travels_once(laptop, project):
     store = Store(f"sqlite:///{laptop.folder}/airflow_training.db")
     [record] = store.runs()
     story = {each.event.reason: each.event for each in store.events(record.uid)}
-    assert story["DataFetched"].data["source_bytes"] >= size
+    fetched = story["DataFetched"].data
+    assert (fetched["files"], fetched["bytes"]) == (2 * 22, 2 * size), "of both pods"
     assert not [*(laptop.storage / "data").glob("*/mailboxes/*")]
 
 

@@ -160,6 +160,18 @@ OPTIONS: Mapping[str, Option] = {
         " after its last one; 0: it ends with the command.",
         type="integer",
     ),
+    "cloud_most_gb": Option(
+        default="0",
+        description="What a service of `airflow-training cloud` may keep in its folder, in 10^9 bytes: beyond it chunks"
+        " and contents that no run needs are removed, then folders of runs that are over, the oldest first; 0: any.",
+        type="integer",
+    ),
+    "cloud_account_gb": Option(
+        default="0",
+        description="What a service of `airflow-training cloud` may keep of one account's contents and chunks, in 10^9"
+        " bytes: a submission beyond it is refused before it is sent; 0: any.",
+        type="integer",
+    ),
     "cloud_folder": Option(
         default="",
         description="Folder for what `airflow-training cloud run` sends to this Airflow: one that API servers,"
@@ -210,6 +222,8 @@ class Settings:
     planner_constants: str
     act_on: str
     cloud_idle_seconds: int
+    cloud_most_gb: int
+    cloud_account_gb: int
     cloud_folder: Path
     job_policy: str
 

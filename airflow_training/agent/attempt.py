@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from airflow_training.agent import proc
-from airflow_training.agent.fetched_data import data_failure
+from airflow_training.agent.fetched_data import ask_data_failure
 from airflow_training.agent.loop import Loop
 from airflow_training.agent.preparing import Preparation
 from airflow_training.agent.progress_tail import NewestProgress
@@ -68,6 +68,8 @@ class Attempt(abc.ABC):
         self._stop_reason = ""
         self._message = limit.warning
         self._output: dict[str, Any] | None = None
+        self._is_data_wrong = False
+        """Something was read before it was there, or did not come."""
         self._finished = False
         self._waiting = False
         """The command has failed, and the next attempt may begin in our place."""
@@ -133,6 +135,8 @@ class Attempt(abc.ABC):
         except BaseException:  # whatever it is: nothing of the tree may outlive us
             self._kill_tree()
             raise
+        if self._preparation.data is not None:
+            self._preparation.data.close()
         self._preparation.ports.release()
         self._limit.close()
         self._loop.close()
@@ -269,6 +273,10 @@ class Attempt(abc.ABC):
             installed = [str(each) for each in packages_dirs(Path(self._order.code_dir))]
             paths = [*installed, found.get("PYTHONPATH", "")]
             found["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        if self._preparation.data is not None:
+            variables = self._preparation.data.variables
+            paths = [variables.get("PYTHONPATH", ""), found.get("PYTHONPATH", "")]
+            found.update({**variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))})
         return found
 
     # hangs ---------------------------------------------------------------------------------------
@@ -324,7 +332,8 @@ class Attempt(abc.ABC):
             start = proc.start_time(pid)
             if start is not None:
                 tree.setdefault(pid, start)
-        for pid in self._spared:
+        data = self._preparation.data
+        for pid in self._spared if data is None else {*self._spared, *data.processes()}:
             tree.pop(pid, None)
         for pid, start in self._preparation.abandoned.items():
             if tree.get(pid) == start:
@@ -354,13 +363,28 @@ class Attempt(abc.ABC):
     def _conclude_output(self) -> None:
         if self._stop_reason:
             return
-        succeeded = self._status == 0 and self._start_error is None and not self._passed_on
-        failure = data_failure(self._environment) if succeeded else None
-        if failure is not None:  # what it computed may be of bytes that nobody sent
+        data = self._preparation.data
+        if data is not None:
+            data.end(self._conclude_data)
+        elif self._has_succeeded:
+            ask_data_failure(self._loop, self._environment, then=self._conclude_data)
+        else:
+            self._finish()
+
+    @property
+    def _has_succeeded(self) -> bool:
+        return self._status == 0 and self._start_error is None and not self._passed_on
+
+    def _conclude_data(self, failure: tuple[str, str] | None) -> None:
+        if self._stop_reason:
+            return
+        if failure is not None and not self._passed_on:
+            # what it computed may be of bytes that nobody sent
             self._stop_reason, self._message = failure
+            self._is_data_wrong = True
             self._say(": ".join(failure))
             self._finish()
-        elif succeeded and self._order.output_uri:
+        elif self._has_succeeded and self._order.output_uri:
             self._begin_upload(self._order.output_uri)
         else:
             self._finish()

@@ -11,7 +11,14 @@ import subprocess
 import time
 from pathlib import Path
 
-from airflow_training.agent.code_tree import TreeError, changed_files, lay_out_code, remove_folder
+from airflow_training.agent.code_tree import (
+    TreeError,
+    add_known_files,
+    changed_files,
+    lay_out_code,
+    remove_folder,
+)
+from airflow_training.agent.data_fetcher import listed_files
 from airflow_training.agent.upload import may_pass
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
@@ -90,6 +97,7 @@ class CodeSetup:
     def _lay_out(self) -> None:
         uri, digest = self._code["uri"], self._code["digest"]
         self._try(lambda: lay_out_code(uri, digest, self._folder), waits=_WAITS_SECONDS)
+        add_known_files(self._folder, listed_files(self._folder))
 
     def _try(self, work: Callable[[], object], *, waits: Sequence[float]) -> None:
         """Do it, again where what it needs may only be away for a moment."""

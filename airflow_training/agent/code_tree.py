@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PACKED_BYTES",
     "TreeError",
+    "add_known_files",
     "blob_key",
     "changed_files",
     "lay_out_code",
@@ -127,8 +128,17 @@ def changed_files(folder: Path) -> dict[str, Path]:
         for name, info in sorted(_files(folder), key=lambda found: found[0])
         if stat.S_ISREG(info.st_mode)
         and "__pycache__" not in name.split("/")
+        and info.st_atime_ns  # else it is data of which only a part has come
         and before.get(name) != _mark(info)
     }
+
+
+def add_known_files(folder: Path, files: Mapping[str, tuple[int, int]]) -> None:
+    """Take files that will come into a laid out folder for its own: size and time in nanoseconds by name."""
+    if files:
+        state = json.loads(_state_of(folder).read_text(encoding="utf-8"))
+        state.update({name: list(mark) for name, mark in files.items()})
+        _state_of(folder).write_text(json.dumps(state), encoding="utf-8")
 
 
 def _state_of(folder: Path) -> Path:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["data_failure"]
+    from airflow_training.agent.loop import Loop
+
+__all__ = ["ask_data_failure", "data_failure"]
 
 _VARIABLE = "TRAINING_DATA_SOCKET"
 """As `interception.protocol` has it, which is not packed with the agent."""
 _PATIENCE_SECONDS = 10.0
 """Who was killed is started again meanwhile."""
 _PAUSE_SECONDS = 0.2
+_LONGEST = 2000
 
 
 def data_failure(
@@ -41,6 +45,29 @@ def data_failure(
             return str(answer["error"]), str(answer.get("message", ""))
         return None
     return None
+
+
+def ask_data_failure(
+    loop: Loop, environment: Mapping[str, str], *, then: Callable[[tuple[str, str] | None], None]
+) -> None:
+    """Have a child ask, so that orders and signals still count meanwhile, and go on with what it was told."""
+    if not environment.get(_VARIABLE):
+        then(None)
+        return
+    read, write = os.pipe()
+
+    def ask() -> None:
+        # nobody reads before we have ended: a pipe has to hold all of it
+        found = [each[:_LONGEST] for each in data_failure(environment) or ()]
+        os.write(write, json.dumps(found).encode())
+
+    def answered(_: int) -> None:
+        with os.fdopen(read, "rb") as pipe:
+            told = json.loads(pipe.read() or b"[]")
+        then((told[0], told[1]) if told else None)
+
+    loop.fork(ask, ended=answered)
+    os.close(write)
 
 
 def _ask(address: str, *, seconds: float) -> Mapping[str, object]:

@@ -201,8 +201,8 @@ class PodAttempt(Attempt):
         if self._start_error is not None:
             reason = "CommandNotFound" if self._code == _NOT_FOUND else "StartError"
             self._publish_result({"reason": reason, "message": result["message"]})
-        elif result["reason"] == "OutputFailed":
-            self._publish_result({"reason": "OutputFailed", "message": result["message"]})
+        elif result["reason"] == "OutputFailed" or self._is_data_wrong:
+            self._publish_result({"reason": result["reason"], "message": result["message"]})
         elif result["output"] is not None:
             self._publish_result({"output": result["output"], "message": result["message"]})
         self._end_reporter(result)

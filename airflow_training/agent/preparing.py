@@ -1,4 +1,4 @@
-"""Before a command starts: the look at what it needs, its code laid out, its folder put back, its ports free.
+"""Before a command starts: the look at what it needs, its code and data laid out, its folder put back, its ports free.
 
 Python 3.8 and newer: it runs inside pods too.
 """
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from airflow_training.agent.code_setup import CodeSetup
+    from airflow_training.agent.data_fetcher import DataFetcher
     from airflow_training.agent.loop import Loop
     from airflow_training.agent.order import Order
     from airflow_training.agent.preflight import Preflight
@@ -64,6 +65,22 @@ class Preparation:
 
             self._setup = CodeSetup(
                 order.code, Path(order.code_dir), loop=loop, environment=environment, log=log
+            )
+        self.data: DataFetcher | None = None
+        if order.code is not None and environment.get("TRAINING_DATA_ON_DEMAND"):
+            from airflow_training.agent.data_fetcher import DataFetcher
+
+            folder = Path(order.code_dir)
+            # attempts in one place have states of their own: what fetched for one may just be ending
+            number = f"{order.epoch}.{order.job_attempt}.{order.attempt}.{time.time():.0f}"
+            self.data = DataFetcher(
+                folder,
+                python=order.code.get("python") or "",
+                state=folder.with_name(f"{folder.name}-data") / number,
+                loop=loop,
+                environment=environment,
+                log=log,
+                say=say,
             )
         self.companion: Companion | None = None
         if order.watch:
@@ -136,6 +153,17 @@ class Preparation:
             return
         if problem:
             self._say(problem)
+            self._failed(reason, problem)
+        elif self.data is not None:
+            self.data.start(self._data_laid_out)
+        else:
+            self._restore()
+
+    def _data_laid_out(self, reason: str, problem: str) -> None:
+        if self._given_up:
+            return
+        if problem:
+            self._say(f"no data can be read on demand: {problem}")
             self._failed(reason, problem)
         else:
             self._restore()

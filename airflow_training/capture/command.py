@@ -72,9 +72,10 @@ def capture_command(
     for index, text in enumerate(args):
         value = path_value(text)
         path = Path(os.path.normpath(working_dir / value))
-        if not value or len(value) > 1000 or "\0" in value or not os.path.lexists(path):
+        if not value or len(value) > 1000 or "\0" in value:
             continue
-        paths[index] = str(path)
+        if os.path.lexists(path):
+            paths[index] = str(path)
         if value.startswith(os.sep) and tree_path(path, root) is not None:
             inside = os.path.relpath(path, here)
             args[index] = text.removesuffix(value) + inside

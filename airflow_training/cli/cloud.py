@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from airflow_training.cli.cloud_room import gc
 from airflow_training.cli.documents import CsvOption, OutputOption
 from airflow_training.cli.output import (
     OutputFormat,
@@ -30,6 +31,8 @@ __all__ = ["app"]
 app = command_group(
     "cloud", "Run a local script elsewhere: its code, arguments and environment travel with it."
 )
+
+app.command()(gc)
 
 TargetOption = Annotated[
     str, typer.Option(help="Where, of `cloud targets`; by default the newest login, else here.")

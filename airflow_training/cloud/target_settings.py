@@ -42,6 +42,8 @@ class TargetSettings(Model):
     """Whether packages that an image lacks are installed."""
     resources: dict[str, Any] = Field(default_factory=dict)
     """Of each replica, where a submission says nothing."""
+    address: Annotated[str, Field(pattern=r"^(https?://[^/].*)?$")] = ""
+    """URL of the service as its instances reach it, for data on demand; empty: they leave requests in the storage."""
     template: dict[str, Any] = Field(default_factory=dict)
     """PodTemplateSpec: volumes, secrets, node selectors ..."""
 
@@ -136,5 +138,13 @@ def settings_at(address: str, given: Mapping[str, Any]) -> TargetSettings:
             field="--storage",
             message="code and output lie in a storage that this machine and the instances reach",
             hint="--storage s3://bucket/training, or file:///PATH of a shared volume",
+        )
+    if given.get("address"):
+        raise InputError.of(
+            code="conflict",
+            field="address",
+            value=given["address"],
+            message="is that of a service, and this target has none: it ends with each command",
+            hint="leave it out: instances leave what they ask for in the storage",
         )
     return TargetSettings.from_json({**given, "runtime": runtime, "namespace": namespace}, field="")

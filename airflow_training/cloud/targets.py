@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError
-from airflow_training.settings import airflow_home
+from airflow_training.settings import airflow_home, load_settings
 
 __all__ = [
     "HERE_NAME",
@@ -26,6 +26,7 @@ __all__ = [
     "is_unencrypted",
     "list_targets",
     "save_target",
+    "service_folders",
 ]
 
 HERE_NAME = "here"
@@ -52,6 +53,14 @@ class Target:
 def cloud_folder() -> Path:
     """What client and service of this machine keep: `$AIRFLOW_HOME/training-cloud`."""
     return airflow_home() / "training-cloud"
+
+
+def service_folders() -> Sequence[Path]:
+    """What each service of this machine keeps: of this machine, of others, of namespaces, of Airflow."""
+    folder = cloud_folder()
+    found = [folder / "service", folder / "served", *sorted((folder / "direct").glob("*"))]
+    found.append(load_settings().cloud_folder)
+    return [each for each in dict.fromkeys(found) if (each / "submissions").is_dir()]
 
 
 def list_targets() -> Sequence[Target]:

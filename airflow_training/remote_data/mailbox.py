@@ -2,6 +2,7 @@
 
     requests/<key>.<try>.json     a node asks for a file of the manifest
     answers/<key>.<try>.json      its digests, all chunks being in the cache by then; or an error
+    counts/<any>.json             what a node has fetched, left at its end
 
 All nodes ask under the same key, so a file travels once. Objects are only ever created and deleted.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -53,6 +55,19 @@ class LetterBox:
         with contextlib.suppress(KeyExists):
             self._store.create(f"{self._folder}/answers/{name}", json.dumps(document).encode())
         self._store.delete(f"{self._folder}/requests/{name}")
+
+    def keep_counts(self, counts: Mapping[str, Any]) -> None:
+        """Leave what one node has fetched."""
+        name = f"{self._folder}/counts/{secrets.token_hex(8)}.json"
+        self._store.create(name, json.dumps(counts).encode())
+
+    def counts(self) -> Mapping[str, float]:
+        """What all nodes have left, added up."""
+        total: dict[str, float] = {}
+        for name, _ in self._store.list(f"{self._folder}/counts/"):
+            for kind, number in json.loads(self._store.read(name)).items():
+                total[kind] = total.get(kind, 0) + number
+        return total
 
     def clear(self) -> None:
         """Remove everything, once nobody asks any more."""

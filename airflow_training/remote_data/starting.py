@@ -7,7 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
-import socket
+import socket as sockets
 import subprocess
 import sys
 import tempfile
@@ -63,7 +63,7 @@ class RunningFetcher:
 
     def ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the last answer to a question of the protocol."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as connection:
             connection.connect(self.socket)
             connection.sendall(json.dumps(question).encode() + b"\n")
             with connection.makefile("rb") as lines:
@@ -125,6 +125,7 @@ def start_fetcher(
     patience_seconds: float = 3600.0,
     guard: Guard | None = None,
     break_seconds: float | None = None,
+    socket: str = "",
 ) -> RunningFetcher:
     """Lay out what is shared and start the process that fills it; nothing is fetched before somebody reads.
 
@@ -138,6 +139,7 @@ def start_fetcher(
         patience_seconds: how long the sharing machine may be away.
         guard: what keeps early readers away, tried out where it is not given.
         break_seconds: how long the kernel lets somebody wait who cannot ask; as the kernel says where not given.
+        socket: path at which it answers, 107 bytes at most; in the folder of temporary files where not given.
 
     Raises:
         DataError: the process could not be started, or its data not be had.
@@ -145,7 +147,7 @@ def start_fetcher(
     """
     state = state.absolute()
     state.mkdir(parents=True, exist_ok=True)
-    address = _socket_of(state)
+    address = socket or _socket_of(state)
     laid_out = {name: os.path.realpath(each) for name, each in places.items()}
     found = guard or _weakest(manifest, laid_out)
     lock = _lock(state / "lock", address, patience_seconds=patience_seconds)
@@ -233,7 +235,7 @@ def _lock(path: Path, address: str, *, patience_seconds: float) -> TextIO | None
 
 
 def _answers(address: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as connection:
         try:
             connection.connect(address)
             connection.sendall(b'{"counts": true}\n')

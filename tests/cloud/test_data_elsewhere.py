@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_training.cloud.service.run_data import RunData
+from airflow_training.cloud.service.run_data import DataPlace, RunData
 from airflow_training.remote_data.errors import DataNotShared, SourceAway
 from airflow_training.remote_data.manifest import DataManifest
 from airflow_training.remote_data.server import HttpSource
@@ -391,7 +391,7 @@ def test_a_node_that_sees_nothing_of_the_service_fetches_with_the_token_of_its_r
         uid="",
         folder=index.with_suffix(""),
         state=service.data_state(run),
-        storage=service.home,
+        place=DataPlace(storage=str(service.home)),
     )
     source = HttpSource(url, data.node_token)
 

@@ -43,7 +43,17 @@ def staying(airflow_home, monkeypatch):
     monkeypatch.setenv("AIRFLOW__TRAINING__CLOUD_IDLE_SECONDS", "600")
     yield
     for each in records():
-        os.kill(json.loads(each.read_text())["pid"], signal.SIGTERM)
+        pid = json.loads(each.read_text())["pid"]
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        wait_until(lambda pid=pid: not _runs(pid), "it has ended")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return "zombie" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
 
 
 def test_the_next_client_uses_the_service_of_the_one_before(staying):

@@ -8,7 +8,12 @@ import pytest
 
 from airflow_training.capture.model import Tree, TreeEntry
 from airflow_training.cloud.protocol import CloudRunState
-from airflow_training.cloud.service.run_data import RunData, read_manifest, with_variables
+from airflow_training.cloud.service.run_data import (
+    DataPlace,
+    RunData,
+    read_manifest,
+    with_variables,
+)
 from airflow_training.errors import InputError
 from airflow_training.remote_data.manifest import DataFile, DataManifest, DataRoot
 
@@ -125,7 +130,11 @@ EARLY = {"reason": "UnfetchedDataRead", "message": "/data/a: it was read too ear
 )
 def test_a_run_says_how_its_data_is(tmp_path, status, state, shown):
     data = RunData(
-        run_id="r", uid="u", folder=tmp_path / "run", state=tmp_path, storage=tmp_path / "chunks"
+        run_id="r",
+        uid="u",
+        folder=tmp_path / "run",
+        state=tmp_path,
+        place=DataPlace(storage=str(tmp_path / "chunks")),
     )
     data.tell_status(status)
     found = data.described(state)

@@ -255,3 +255,15 @@ def test_a_stop_condition_brings_no_model_back(tmp_path, project):
     assert (problem.field, problem.allowed) == ("returns", ["none"])
     run = submit(service.client(), captured(project, until="loss < 0.1", returns="none"), target="office")  # fmt: skip
     assert "output" not in service.runs.begun[run.run_id]["spec"]
+
+
+@pytest.mark.parametrize("of", ["packs", "blobs", "trees"])
+def test_an_object_that_is_damaged_at_its_size_is_written_anew(tmp_path, project, of):
+    (project / "large.py").write_text("width = 3  # a comment\n" * 20_000)
+    service = StorageService(tmp_path / "service")
+    submit(service.client(), captured(project), target="office")
+    [path] = Path(service.storage, of).iterdir()
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    submit(service.client(), captured(project), target="office")
+    assert path.read_bytes() == good

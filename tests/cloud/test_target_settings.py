@@ -36,6 +36,7 @@ def test_a_file_of_a_service(tmp_path: Path):
         ("name: kubernetes", "name: mesos", "spec.runtime.name", ""),
         ("  images: catalogue.yaml\n", "", "spec.image", "one of image and images"),
         ("images:", "image: x\n  images:", "spec.image", "one of image and images"),
+        ("images:", "address: office:80\n  images:", "spec.address", ""),
         ("kind: CloudService", "kind: TrainingJob", "kind", ""),
     ],
 )
@@ -82,3 +83,13 @@ def test_what_a_login_lacks_is_named(address, given, field):
     with pytest.raises(InputError) as refused:
         settings_at(address, given)
     assert [each.field for each in refused.value.problems] == [field]
+
+
+def test_a_target_without_a_service_has_no_address_that_instances_could_ask():
+    given = {
+        "storage": "s3://bucket/t",
+        "image": "torch:1",
+        "address": "https://office.example.com",
+    }
+    with pytest.raises(InputError, match="this target has none"):
+        settings_at("kubernetes:prod/training", given)

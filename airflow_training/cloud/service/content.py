@@ -6,6 +6,7 @@ is no secret: whoever reads it in a log or a manifest is not given the bytes.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -75,6 +76,26 @@ class ContentFolder:
         proof = self._proof(account, sha256)
         proof.parent.mkdir(parents=True, exist_ok=True)
         proof.touch()
+
+    def all(self) -> Sequence[Path]:
+        """Where each content lies that has arrived whole."""
+        return [*(self._folder / "whole").glob("*/*")]
+
+    def proofs(self, sha256: str) -> Sequence[Path]:
+        """The files that say which accounts have sent a content."""
+        return [*(self._folder / "accounts").glob(f"*/{sha256[:2]}/{sha256}")]
+
+    def parts(self, submission: str) -> Path:
+        """Where contents of a submission are that have begun to arrive."""
+        return self._folder / "parts" / submission
+
+    def account_bytes(self, account: str) -> int:
+        """Bytes of all contents that an account has sent, also of those that others have sent too."""
+        total = 0
+        for proof in self._proof(account, "--").parents[1].glob("*/*"):
+            with contextlib.suppress(FileNotFoundError):
+                total += self.path(proof.name).stat().st_size
+        return total
 
     def forget(self, sha256: str) -> None:
         """Remove a content that was found damaged: it is asked for again."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from airflow_training.cloud.locks import take_lock
 from airflow_training.cloud.service.data_waits import DataFacts, DataWait, judge_data_wait
-from airflow_training.cloud.service.run_data import RunData
+from airflow_training.cloud.service.run_data import DataPlace, RunData
 from airflow_training.control.model import TERMINAL_JOB_STATES, Event
 from airflow_training.errors import InputError
 from airflow_training.interception.protocol import hook_environment
@@ -34,6 +34,8 @@ from airflow_training.state.store import Store, open_store
 __all__ = ["main"]
 
 _LOOK_SECONDS = 0.5
+_LOOK_AFAR_SECONDS = 2.0
+"""A storage that others reach too may charge for each look."""
 _NO_RUN_SECONDS = 300.0
 """A run that does not begin within this time was refused."""
 _FOREVER = 1e9
@@ -55,8 +57,14 @@ class DataHost:
         self._failure = _failure_of(status)
         """The first: what came later does not undo what was read before."""
 
-    def start(self) -> RunningFetcher:
-        """Lay it out and let it be fetched. Raises InputError where nothing would tell of an early read."""
+    def start(self) -> RunningFetcher | None:
+        """Lay it out and let it be fetched; None where instances do that themselves.
+
+        Raises InputError where nothing would tell of an early read.
+        """
+        return self._start_fetcher() if self._data.place.is_here else None
+
+    def _start_fetcher(self) -> RunningFetcher:
         files = sum(len(root.files) for root in self._manifest.roots)
         guard = self._guard(files)
         if not guard.is_any:
@@ -69,8 +77,8 @@ class DataHost:
             self._manifest,
             places=self._places,
             state=self._data.state / "fetcher",
-            source=mailbox_address(str(self._data.storage)),
-            cache=str(self._data.storage),
+            source=mailbox_address(self._data.place.storage),
+            cache=self._data.place.storage,
             patience_seconds=_FOREVER,
             guard=guard,
         )
@@ -94,42 +102,54 @@ class DataHost:
             times=all(each.times for each in found),
         )
 
-    def follow(self, fetcher: RunningFetcher) -> None:
+    def follow(self, fetcher: RunningFetcher | None) -> None:
         """Tell and ask what is to be told and asked until the run is over."""
         store = open_store()
         counts: Mapping[str, Any] = {}
         while True:
             try:
-                answer = fetcher.ask({"counts": True})
-            except (OSError, ValueError):  # it was killed, and nobody is held back meanwhile
-                fetcher = self._start_again(fetcher)
-                continue
-            counts = answer["counts"]
+                counts, is_wanted = self._look(fetcher)
+            except (OSError, ValueError):
+                if fetcher is not None:  # it was killed, and nobody is held back meanwhile
+                    fetcher = self._start_again(fetcher)
+                    continue
+                is_wanted = False  # the storage is away, and so it is for who asks there
             record = store.run(self._data.uid)
             if record is not None and record.state in TERMINAL_JOB_STATES:
                 break
-            if record is None and time.time() - self._began > _NO_RUN_SECONDS:
-                fetcher.finish()  # who starts the run later starts this again
+            is_late = time.time() - self._began > _NO_RUN_SECONDS
+            if record is None and (is_late or self._data.is_abandoned):
+                if fetcher is not None:
+                    fetcher.finish()  # who starts the run later starts this again
                 return
-            failure = self._failure = self._failure or fetcher.failure()
+            if self._failure is None and fetcher is not None:
+                self._failure = fetcher.failure()
+            failure = self._failure
             facts = DataFacts(
                 now=time.time(),
                 seen_at=self._data.seen_at() or self._began,
-                is_wanted=bool(answer["waiting_for"]),
+                is_wanted=is_wanted,
                 run_state="" if record is None else record.state,
                 failure=None if failure is None else (failure.reason, str(failure)),
             )
             if record is not None:
                 self._judge(store, facts)
             self._tell(counts=counts, failure=failure)
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS if fetcher is not None else _LOOK_AFAR_SECONDS)
         self._finish(store, fetcher, counts)
+
+    def _look(self, fetcher: RunningFetcher | None) -> tuple[Mapping[str, Any], bool]:
+        """What was fetched so far, as far as that is known here, and whether something is waited for."""
+        if fetcher is None:
+            return {}, bool(self._data.letters.requests())
+        answer = fetcher.ask({"counts": True})
+        return answer["counts"], bool(answer["waiting_for"])
 
     def _start_again(self, fetcher: RunningFetcher) -> RunningFetcher:
         """Have it look for what was read without it, and go on."""
         with contextlib.suppress(DataError):
             fetcher.finish()
-        return self.start()
+        return self._start_fetcher()
 
     def _judge(self, store: Store, facts: DataFacts) -> None:
         before = self._wait
@@ -167,12 +187,18 @@ class DataHost:
         if status != self._data.status():
             self._data.tell_status(status)
 
-    def _finish(self, store: Store, fetcher: RunningFetcher, counts: Mapping[str, Any]) -> None:
+    def _finish(
+        self, store: Store, fetcher: RunningFetcher | None, counts: Mapping[str, Any]
+    ) -> None:
         failure = self._failure
-        try:
-            counts = fetcher.finish()
-        except DataError as error:
-            failure = failure or error
+        if fetcher is None:
+            with contextlib.suppress(OSError):
+                counts = self._data.letters.counts()
+        else:
+            try:
+                counts = fetcher.finish()
+            except DataError as error:
+                failure = failure or error
         told = Event(
             at=time.time(),
             reason="DataFetched",
@@ -186,7 +212,8 @@ class DataHost:
         finally:  # how it ended counts more than its story
             self._wait = DataWait(failed_at=self._wait.failed_at)
             self._tell(counts=counts, failure=failure, ended=True)
-        self._data.letters.clear()
+        with contextlib.suppress(OSError):  # a storage that is away: what is left there asks nobody
+            self._data.letters.clear()
 
 
 def _failure_of(status: Mapping[str, Any]) -> DataError | None:
@@ -209,7 +236,7 @@ def main(state: str) -> int:
             uid=config["uid"],
             folder=Path(config["folder"]),
             state=folder,
-            storage=Path(config["storage"]),
+            place=DataPlace(**config["place"]),
         )
         host = DataHost(data, config)
         try:

@@ -6,7 +6,9 @@ import asyncio
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -16,19 +18,25 @@ from starlette.routing import Route
 
 from airflow_training.cloud.packing import PackHeader, PackReader
 from airflow_training.cloud.service.run_data import RunData
+from airflow_training.cloud.service.unneeded import trim_chunks
 from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.remote_data.chunks import CHUNK_BYTES, ChunkCache, digest_of_chunk
+from airflow_training.settings import load_settings
 
 __all__ = ["data_routes", "keep_chunks"]
 
 _LONGEST_WAIT_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
+_LOOK_AFAR_SECONDS = 0.5
+"""A storage that others reach too may charge for each look."""
 _REVIVE_SECONDS = 2.0
 _BODY_BYTES = 16 << 20
 _MOST_REQUESTS = 512
 _LETTER = re.compile(r"[0-9a-f]{64}\.[0-9]{1,9}\.json")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
+_TRIMMED_PART = 20
+"""A storage is looked through each time that so small a part of its limit has come."""
 DataOf = Callable[[Request], Awaitable[RunData]]
 
 
@@ -55,7 +63,7 @@ def data_routes(data_of: DataOf, is_over: Callable[[str], bool]) -> Sequence[Rou
             names = [] if over else await run_in_threadpool(data.letters.requests)
             if names or over or now > end or await request.is_disconnected():
                 return JSONResponse({"over": over, "requests": names[:_MOST_REQUESTS]})
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_LOOK_SECONDS if data.place.is_here else _LOOK_AFAR_SECONDS)
 
     async def missing(request: Request) -> Response:
         """Which of the chunks have not come yet, or are damaged."""
@@ -78,6 +86,8 @@ def data_routes(data_of: DataOf, is_over: Callable[[str], bool]) -> Sequence[Rou
         except ClientDisconnect:
             return Response(status_code=400)
         received, damaged = await run_in_threadpool(keep_chunks, data.chunks, body)
+        if data.place.is_here:
+            await run_in_threadpool(_ROOM.keep, data.place.storage, received)
         return JSONResponse({"received": received, "damaged": damaged})
 
     async def answers(request: Request) -> Response:
@@ -109,6 +119,24 @@ def data_routes(data_of: DataOf, is_over: Callable[[str], bool]) -> Sequence[Rou
         Route(f"{base}/chunks", chunks, methods=["POST"]),
         Route(f"{base}/answers", answers, methods=["POST"]),
     ]
+
+
+class _ChunkRoom:
+    """Keeps chunks of an account below its part of the disk while they come."""
+
+    def __init__(self) -> None:
+        self._received: Counter[str] = Counter()
+
+    def keep(self, storage: str, received: int) -> None:
+        """Note what has come, and let the longest unread give way where that was much."""
+        most = load_settings().cloud_account_gb * 10**9
+        self._received[storage] += received
+        if most and self._received[storage] > most // _TRIMMED_PART:
+            self._received[storage] = 0
+            trim_chunks(Path(storage), most_bytes=most)
+
+
+_ROOM = _ChunkRoom()
 
 
 def keep_chunks(cache: ChunkCache, body: bytes) -> tuple[int, Sequence[str]]:

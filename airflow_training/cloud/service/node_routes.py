@@ -35,7 +35,7 @@ class _Node:
         manifest = data.manifest
         # a node that waits holds no thread of the service: it asks again
         self.source = MailboxSource(
-            manifest, open_chunk_store(str(data.storage)), answer_seconds=0.0
+            manifest, open_chunk_store(data.place.storage), answer_seconds=0.0
         )
         asked = request.query_params
         found = [

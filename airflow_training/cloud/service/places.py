@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_training.builtin_runtimes import HERE
+from airflow_training.capture.model import Tree
 from airflow_training.cloud.environment import match_environment, prepare_environment
 from airflow_training.cloud.protocol import SubmissionRequest, TreeManifest
 from airflow_training.cloud.service.content import ContentFolder
 from airflow_training.cloud.service.jobs import job_document
 from airflow_training.cloud.service.layout import lay_out
+from airflow_training.cloud.service.run_data import DataPlace, account_folder
 from airflow_training.cloud.service.runs import output_file, run_result
 from airflow_training.environments import Match, PreparedEnvironment
 from airflow_training.remote_data.manifest import DataManifest
@@ -33,9 +35,6 @@ class OutputStream:
 class RunPlace(Protocol):
     """Knows where runs of a service find their code and leave their output. All methods block."""
 
-    reads_data: bool
-    """Whether runs there read data that stays where they were sent from."""
-
     def check(self, request: SubmissionRequest) -> None:
         """Raise InputError with what the place refuses; nothing of the submission is here yet."""
 
@@ -50,6 +49,12 @@ class RunPlace(Protocol):
         `shared`: data that comes on demand, where runs read such.
         """
 
+    def tree(self, manifest: TreeManifest, shared: DataManifest | None) -> Tree:
+        """What `lay_out` brings there."""
+
+    def data_place(self, account: str) -> DataPlace:
+        """Where data of an account that comes on demand is kept, and who lays it out."""
+
     def prepare(self, found: Match) -> PreparedEnvironment:
         """Build what a match lacks; raises InputError where a package cannot be installed."""
 
@@ -60,8 +65,12 @@ class RunPlace(Protocol):
         *,
         found: Match | None = None,
         ready: PreparedEnvironment | None = None,
+        tree: str = "",
     ) -> Mapping[str, Any]:
-        """The job; `found` and `ready` are not known yet where it is only to be checked. Raises InputError."""
+        """The job; `found`, `ready` and the digest of its `tree` are not known where it is only to be checked.
+
+        Raises InputError.
+        """
 
     def result(self, request: SubmissionRequest, run_id: str) -> Mapping[str, Any]:
         """What a run wrote; see `runs.run_result`."""
@@ -72,8 +81,6 @@ class RunPlace(Protocol):
 
 class FolderPlace:
     """Folders of this machine, one for each run, and the environments of its cache."""
-
-    reads_data = True
 
     def __init__(
         self,
@@ -108,6 +115,14 @@ class FolderPlace:
             shared=shared,
         )
 
+    def tree(self, manifest: TreeManifest, shared: DataManifest | None) -> Tree:  # noqa: ARG002 - the protocol's
+        """See `RunPlace`."""
+        return manifest.tree
+
+    def data_place(self, account: str) -> DataPlace:
+        """See `RunPlace`."""
+        return DataPlace(storage=str(self._folder.parent / "data" / account_folder(account)))
+
     def prepare(self, found: Match) -> PreparedEnvironment:
         """See `RunPlace`."""
         return prepare_environment(found, self._environments)
@@ -119,6 +134,7 @@ class FolderPlace:
         *,
         found: Match | None = None,  # noqa: ARG002 - the protocol's
         ready: PreparedEnvironment | None = None,
+        tree: str = "",  # noqa: ARG002 - the protocol's
     ) -> Mapping[str, Any]:
         """See `RunPlace`."""
         interpreter = "python" if ready is None else str(ready.python)

@@ -13,19 +13,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from airflow_training.capture.model import Tree
 from airflow_training.cloud.locks import is_locked
-from airflow_training.cloud.protocol import CloudRunState
+from airflow_training.cloud.protocol import PREFIX, CloudRunState
+from airflow_training.cloud.service.jobs import literal
 from airflow_training.errors import InputError, RuntimeUnavailable, TrainingError
+from airflow_training.remote_data.beside_command import VARIABLE
 from airflow_training.remote_data.chunks import ChunkCache, open_chunk_store
 from airflow_training.remote_data.mailbox import LetterBox
 from airflow_training.remote_data.manifest import DataManifest
+from airflow_training.remote_data.source_address import http_address, mailbox_address
 
-__all__ = ["RunData", "read_manifest", "storage_of", "with_variables"]
+__all__ = ["DataPlace", "RunData", "account_folder", "read_manifest", "with_variables"]
 
 _PLACE = re.compile(r"project|(?:project|imports|data)(?:/(?!\.\.?(?:/|$))[^/\0]+)+")
 _MOST_FILES = 200_000
@@ -100,6 +104,18 @@ def with_variables(document: Mapping[str, Any], variables: Mapping[str, str]) ->
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DataPlace:
+    """Where data that comes on demand is kept for an account, and who lays it out."""
+
+    storage: str
+    """Address of its mailboxes and chunks: nobody gets another's bytes by their digest."""
+    is_here: bool = True
+    """Whether a process of this machine lays it out and fetches; else each instance does."""
+    address: str = ""
+    """URL of the service as instances reach it; empty: they leave their requests in the storage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunData:
     """One run's data on the service's side. Several processes of the service may use it at once."""
 
@@ -109,24 +125,23 @@ class RunData:
     """Of the run: `project`, `imports`, `data`."""
     state: Path
     """What is kept of its data."""
-    storage: Path
-    """Mailboxes and chunks of the account: nobody gets another's bytes by their digest."""
+    place: DataPlace
 
     @property
     def letters(self) -> LetterBox:
         """What the run asks for."""
-        return LetterBox(open_chunk_store(str(self.storage)), self.run_id)
+        return LetterBox(open_chunk_store(self.place.storage), self.run_id)
 
     @property
     def chunks(self) -> ChunkCache:
         """What has come, of all runs of the account."""
-        return ChunkCache(open_chunk_store(str(self.storage)))
+        return ChunkCache(open_chunk_store(self.place.storage))
 
     @property
     def manifest(self) -> DataManifest:
         """What was shown, with this run as its source."""
-        config = json.loads((self.state / "config.json").read_text(encoding="utf-8"))
-        return DataManifest.from_json(config["manifest"])
+        path = self.state / "config.json"
+        return _manifest_of(path, path.stat().st_mtime_ns)
 
     @property
     def node_token(self) -> str:
@@ -147,13 +162,14 @@ class RunData:
         Returns the variables of the run's processes. Raises InputError where data could not be guarded.
         """
         self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (self.state / "abandoned").unlink(missing_ok=True)
         config = self.state / "config.json"
         if not config.exists():
             document = {
                 "run_id": self.run_id,
                 "uid": self.uid,
                 "folder": str(self.folder),
-                "storage": str(self.storage),
+                "place": asdict(self.place),
                 "wait_seconds": wait_hours * 3600,
                 "manifest": replace(manifest, source=self.run_id).to_json(),
             }
@@ -161,11 +177,30 @@ class RunData:
             draft.write_text(json.dumps(document), encoding="utf-8")
             draft.replace(config)
         self.revive()
-        return self._variables()
+        return self._variables() if self.place.is_here else self._instance_variables()
+
+    def _instance_variables(self) -> Mapping[str, str]:
+        """What agents need that fetch beside their commands; see `remote_data.beside_command`."""
+        place = self.place
+        source = mailbox_address(place.storage)
+        if place.address:
+            url = f"{place.address}{PREFIX}/runs/{self.run_id}/data"
+            source = http_address(url, self.node_token)
+        told = {"run": self.run_id, "source": source, "cache": place.storage}
+        return {VARIABLE: literal(json.dumps(told))}
+
+    def abandon(self) -> None:
+        """Let the process that fetches end: there will be no run, unless `start` is called again."""
+        (self.state / "abandoned").touch()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether `abandon` was called since the last `start`."""
+        return (self.state / "abandoned").exists()
 
     def revive(self) -> None:
         """Start the process that fetches again, should it have been killed."""
-        is_begun = (self.state / "config.json").exists()
+        is_begun = (self.state / "config.json").exists() and not self.is_abandoned
         if is_begun and not self.is_hosted() and not self.status().get("ended"):
             self._host()
 
@@ -270,6 +305,15 @@ def _failed(state: CloudRunState, message: str) -> CloudRunState:
     return replace(state, message=message)
 
 
-def storage_of(folder: Path, account: str) -> Path:
-    """Where the chunks of an account lie in a service's folder."""
-    return folder / "data" / hashlib.sha256(account.encode()).hexdigest()[:16]
+@lru_cache(maxsize=8)
+def _manifest_of(config: Path, mtime_ns: int) -> DataManifest:
+    del (
+        mtime_ns
+    )  # part of the cache's key: each chunk that a node asks for would read a list of many files
+    document = json.loads(config.read_text(encoding="utf-8"))
+    return DataManifest.from_json(document["manifest"])
+
+
+def account_folder(account: str) -> str:
+    """What the folder is called that has an account's mailboxes and chunks."""
+    return hashlib.sha256(account.encode()).hexdigest()[:16]

@@ -10,11 +10,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from airflow_training.agent.code_setup import CHANGES_FILE, CHANGES_FOLDER
+from airflow_training.capture.model import Tree
 from airflow_training.cloud.environment import read_record
 from airflow_training.cloud.protocol import SubmissionRequest, TreeManifest
 from airflow_training.cloud.service.content import ContentFolder, digest_of
+from airflow_training.cloud.service.data_tree import data_contents, tree_with_data
 from airflow_training.cloud.service.jobs import job_document
 from airflow_training.cloud.service.places import OutputStream
+from airflow_training.cloud.service.run_data import DataPlace, account_folder
 from airflow_training.cloud.service.runs import chosen_files
 from airflow_training.cloud.service.tree_storage import TreeStorage
 from airflow_training.cloud.target_settings import TargetSettings
@@ -35,8 +38,6 @@ _LIST_BYTES = 64 << 20
 
 class StoragePlace:
     """See `places.RunPlace`."""
-
-    reads_data = False
 
     def __init__(
         self, settings: TargetSettings, catalogue: EnvironmentCatalogue, content: ContentFolder
@@ -86,10 +87,27 @@ class StoragePlace:
         manifest: TreeManifest,
         run_id: str,  # noqa: ARG002 - the protocol's
         *,
-        shared: DataManifest | None = None,  # noqa: ARG002 - the protocol's
+        shared: DataManifest | None = None,
     ) -> None:
         """See `RunPlace`: agents lay it out, and compare it again."""
-        self._storage.put(manifest.tree, self._verified)
+        added = {} if shared is None else data_contents(shared)
+
+        def content(sha256: str) -> bytes | Path:
+            return added[sha256] if sha256 in added else self._verified(sha256)
+
+        self._storage.put(self.tree(manifest, shared), content)
+
+    def tree(self, manifest: TreeManifest, shared: DataManifest | None) -> Tree:
+        """See `RunPlace`."""
+        return manifest.tree if shared is None else tree_with_data(manifest.tree, shared)
+
+    def data_place(self, account: str) -> DataPlace:
+        """See `RunPlace`: instances lay it out, and find chunks in the storage."""
+        return DataPlace(
+            storage=f"{self._storage.uri}/data/{account_folder(account)}",
+            is_here=False,
+            address=self._settings.address.rstrip("/"),
+        )
 
     def prepare(self, found: Match) -> PreparedEnvironment:
         """See `RunPlace`: what is missing in the image is installed by each agent."""
@@ -104,6 +122,7 @@ class StoragePlace:
         *,
         found: Match | None = None,
         ready: PreparedEnvironment | None = None,  # noqa: ARG002 - the protocol's
+        tree: str = "",
     ) -> Mapping[str, Any]:
         """See `RunPlace`."""
         settings = self._settings
@@ -117,7 +136,7 @@ class StoragePlace:
         spec["image"] = image.name
         spec["code"] = {
             "uri": settings.storage,
-            "digest": f"sha256:{request.tree_digest}",
+            "digest": f"sha256:{tree or request.tree_digest}",
             "packages": [*found.requirements] if found else [],
             "python": image.python,
         }
@@ -174,7 +193,7 @@ class StoragePlace:
                 hint="what the run wrote lies beside it",
             ) from None
 
-    def _verified(self, sha256: str) -> bytes:
+    def _verified(self, sha256: str) -> Path:
         path = self._content.path(sha256)
         if digest_of(path) != sha256:
             self._content.forget(sha256)
@@ -185,7 +204,7 @@ class StoragePlace:
                 message="what the service keeps of it is damaged; nothing was executed",
                 hint="the same command again sends it",
             )
-        return path.read_bytes()
+        return path
 
     def _check_drivers(self, found: Match) -> None:
         """Raise InputError where the image lacks what reads the storage: nothing can be installed before."""

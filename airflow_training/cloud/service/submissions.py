@@ -22,7 +22,7 @@ from airflow_training.cloud.protocol import (
     run_id_of,
     submission_id_of,
 )
-from airflow_training.cloud.service.admission import Admission, Caller
+from airflow_training.cloud.service.admission import Admission, Caller, QuotaRefused
 from airflow_training.cloud.service.content import ContentFolder, PackWriter, digest_of
 from airflow_training.cloud.service.launching import RunLauncher
 from airflow_training.cloud.service.layout import check_tree
@@ -30,17 +30,20 @@ from airflow_training.cloud.service.places import FolderPlace, RunPlace
 from airflow_training.cloud.service.run_data import (
     RunData,
     read_manifest,
-    storage_of,
     with_variables,
 )
+from airflow_training.cloud.service.unneeded import FolderGuard, GarbageTimer, trim_chunks
 from airflow_training.control.model import Event
 from airflow_training.environments import Match, PreparedEnvironment
 from airflow_training.errors import InputError
 from airflow_training.remote_data.manifest import DataManifest
+from airflow_training.settings import load_settings
+from airflow_training.state.store import open_store
 
 __all__ = ["Submissions"]
 
 _MANIFEST_BYTES = 64 << 20
+_GB = 10**9
 _SUBMISSION = re.compile(r"[0-9a-f]{32}")
 _RUN = re.compile(r"[-a-z0-9]{1,60}")
 
@@ -81,6 +84,10 @@ class Submissions:
         )
         self.place: RunPlace = here if place is None else place(self.content)
         self._manifests: dict[str, TreeManifest] = {}
+        settings = load_settings()
+        self._guard = FolderGuard(folder)
+        self._garbage = GarbageTimer(folder, most_bytes=settings.cloud_most_gb * _GB)
+        self._account_bytes = settings.cloud_account_gb * _GB
 
     def submit(self, account: str, request: SubmissionRequest) -> SubmissionAnswer:
         """Let a submission in, or say how it stands; raises InputError before anything of it is kept."""
@@ -109,6 +116,7 @@ class Submissions:
         try:
             environment = self._environment(account, request)
             missing = () if started else self._missing(account, submission, request)
+            self._check_room(account, request, missing)
         except InputError:
             self._admission.release(account, submission)
             raise
@@ -127,7 +135,6 @@ class Submissions:
             reservation=None if grant is None else grant.reservation,
             estimate="" if grant is None else grant.estimate,
             environment="" if environment is None else environment.description,
-            reads_data=self.place.reads_data,
         )
 
     def writer(self, account: str, submission: str) -> PackWriter:
@@ -148,7 +155,7 @@ class Submissions:
         request = known.request
         folder = self._run_folder(known.run_id)
         state_folder = self._state_folder(submission)
-        with _locked(state_folder / "lock"):
+        with self._guard.shared(), _locked(state_folder / "lock"):
             manifest = self._manifest(account, request)
             found = self._environment(account, request)
             if manifest is None or found is None or self._missing(account, submission, request):
@@ -164,20 +171,26 @@ class Submissions:
                 self.place.lay_out(manifest, known.run_id, shared=self._shared(account, request))
             ready = self.place.prepare(found)
             self._admission.attach(account, submission, self.launcher.key(known.run_id).uid)
-            job = self.place.job(request, known.run_id, found=found, ready=ready)
             shared = self._shared(account, request)
-            if shared is not None:
-                data = self._data(known)
+            tree = self.place.tree(manifest, shared).digest
+            job = self.place.job(request, known.run_id, found=found, ready=ready, tree=tree)
+            data = None if shared is None else self._data(known)
+            if shared is not None and data is not None:
                 variables = data.start(shared, wait_hours=request.data_wait)
                 job = with_variables(job, variables)
-            self.launcher.begin(
-                job,
-                run_id=known.run_id,
-                folder=folder,
-                state_folder=state_folder,
-                by=account,
-                events=_events(known, found, ready, shared),
-            )
+            try:
+                self.launcher.begin(
+                    job,
+                    run_id=known.run_id,
+                    folder=folder,
+                    state_folder=state_folder,
+                    by=account,
+                    events=_events(known, found, ready, shared),
+                )
+            except InputError:
+                if data is not None:
+                    data.abandon()
+                raise
             self._write(
                 _KnownSubmission(
                     id=submission,
@@ -188,6 +201,7 @@ class Submissions:
                 )
             )
             self.content.end_submission(submission)
+        self._garbage.look(open_store())
         return known.run_id
 
     def of_run(self, caller: Caller, run_id: str) -> SubmissionRequest:
@@ -211,9 +225,7 @@ class Submissions:
             known = self._read(json.loads(index.read_text())["submission"])
         if known is None or account not in (None, known.account):
             return None
-        if not known.request.data or not self.place.reads_data:
-            return None
-        return self._data(known)
+        return self._data(known) if known.request.data else None
 
     def _data(self, known: _KnownSubmission) -> RunData:
         return RunData(
@@ -221,7 +233,7 @@ class Submissions:
             uid=self.launcher.key(known.run_id).uid,
             folder=self._run_folder(known.run_id),
             state=self._state_folder(known.id) / "data",
-            storage=storage_of(self._folder, known.account),
+            place=self.place.data_place(known.account),
         )
 
     def run_ids(self, account: str) -> Sequence[str]:
@@ -245,6 +257,31 @@ class Submissions:
                     value=known.run_id,
                     hint="the same command again gets another run",
                 )
+
+    def _check_room(
+        self, account: str, request: SubmissionRequest, missing: Sequence[MissingContent]
+    ) -> None:
+        """Raise QuotaRefused where what is missing would not fit the account's part of the disk; nothing of it has come."""
+        most = self._account_bytes
+        if not most or not missing:
+            return
+        manifest = self._manifest(account, request)
+        sizes = {} if manifest is None else manifest.tree.blobs
+        # before the list is here, what was announced has to fit alone
+        wanted = sum(sizes.get(each.sha256, 0) for each in missing) if sizes else request.size
+        place = self.place.data_place(account)
+        kept = self.content.account_bytes(account) if sizes else 0
+        if place.is_here and sizes:
+            trim_chunks(Path(place.storage), most_bytes=max(0, most - kept - wanted))
+        if kept + wanted > most:
+            raise QuotaRefused.of(
+                code="quota",
+                field="[training] cloud_account_gb",
+                value=kept + wanted,
+                allowed=[most],
+                message=f"the service keeps {kept:,} bytes of {account}, and {wanted:,} more would come",
+                hint="where the service runs: airflow-training cloud gc --unused-days 0",
+            )
 
     def _verify(self, request: SubmissionRequest, manifest: TreeManifest) -> None:
         if manifest.tree.digest != request.tree_digest:
@@ -288,7 +325,7 @@ class Submissions:
 
     def _shared(self, account: str, request: SubmissionRequest) -> DataManifest | None:
         """What stays and is read on demand; None where that is nothing, or its list has not come."""
-        if not request.data or not self.place.reads_data:
+        if not request.data:
             return None
         document = self._document(account, request.data)
         manifest = self._manifest(account, request)

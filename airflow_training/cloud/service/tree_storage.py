@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
+import mmap
 import os
 import secrets
+import shutil
 import stat
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import BinaryIO
 
 from airflow_training.agent.code_tree import blob_key, pack_key, packed_contents, tree_key
@@ -44,19 +49,34 @@ class TreeStorage:
         """Whether all of a tree lies here; instances verify every byte of it."""
         return not any(self._size(key) != size for key, size in _objects(tree).items())
 
-    def put(self, tree: Tree, content: Callable[[str], bytes]) -> None:
-        """Write what is missing of a tree, its rows last. `content`: the bytes of a digest."""
-        if self.has(tree):
-            return
+    def put(self, tree: Tree, content: Callable[[str], bytes | Path]) -> None:
+        """Write what is missing or damaged of a tree, its rows last.
+
+        `content`: the bytes of a digest, or the file that has them. No content is held in memory as a whole.
+        """
+        rows = tree_key(tree.digest)
         for key, size in _objects(tree).items():
-            if key == tree_key(tree.digest) or self._size(key) == size:
+            if key == rows or self._is_whole(key, size, _parts(key, tree)):
                 continue
-            if key == pack_key(tree.digest):
-                data = b"".join(content(each) for each in packed_contents(tree.blobs))
-            else:
-                data = content(key.rpartition("/")[2])
-            self._replace(key, data)
-        self._replace(tree_key(tree.digest), rows_of(tree))
+            with tempfile.TemporaryFile() as draft:
+                for sha256, _ in _parts(key, tree):
+                    _append(draft, content(sha256))
+                self._replace(key, draft)
+        self._replace_rows(rows, rows_of(tree))
+
+    def _is_whole(self, key: str, size: int, parts: Sequence[tuple[str, int]]) -> bool:
+        """Whether an object is there and holds these contents, each with its bytes, one after the other."""
+        if self._size(key) != size:
+            return False
+        start = 0
+        for sha256, length in parts:
+            found = hashlib.sha256()
+            for piece in self.stream(key, start=start, size=length):
+                found.update(piece)
+            if found.hexdigest() != sha256:
+                return False
+            start += length
+        return True
 
     def read(self, key: str, *, most: int) -> bytes | None:
         """At most so many bytes of an object that an instance wrote; None for none."""
@@ -117,14 +137,27 @@ class TreeStorage:
             except FileNotFoundError:
                 return -1
 
-    def _replace(self, key: str, data: bytes) -> None:
+    def _replace(self, key: str, draft: BinaryIO) -> None:
+        """Write an object in the place of one that is damaged, or is not there."""
+        draft.flush()
+        if not os.fstat(draft.fileno()).st_size:  # nothing that could be mapped
+            self._create(key, b"")
+            return
+        with (
+            mmap.mmap(draft.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+            memoryview(mapped) as data,
+        ):
+            self._create(key, data)
+
+    def _replace_rows(self, key: str, rows: bytes) -> None:
+        if self.read(key, most=len(rows) + 1) != rows:
+            self._create(key, rows)
+
+    def _create(self, key: str, data: bytes | memoryview) -> None:
         with self._told():
-            try:
+            self._store.delete(key)
+            with contextlib.suppress(KeyExists):  # others were faster, with the same bytes
                 self._store.create(key, data)
-            except KeyExists:  # others were faster, or what lies there has another size
-                if self._store.read(key) != data:
-                    self._store.delete(key)
-                    self._store.create(key, data)
 
     @property
     def _store(self) -> ObjectStore:
@@ -156,6 +189,23 @@ def rows_of(tree: Tree) -> bytes:
         for each in sorted(tree.entries)
     ]
     return json.dumps(rows, separators=(",", ":")).encode()
+
+
+def _parts(key: str, tree: Tree) -> Sequence[tuple[str, int]]:
+    """SHA-256 and bytes of each content of an object."""
+    sizes = tree.blobs
+    if key == pack_key(tree.digest):
+        return [(each, sizes[each]) for each in packed_contents(sizes)]
+    sha256 = key.rpartition("/")[2]
+    return [(sha256, sizes[sha256])]
+
+
+def _append(draft: BinaryIO, content: bytes | Path) -> None:
+    if isinstance(content, bytes):
+        draft.write(content)
+        return
+    with content.open("rb") as file:
+        shutil.copyfileobj(file, draft, _READ_BYTES)
 
 
 def _objects(tree: Tree) -> dict[str, int]:

@@ -1,0 +1,1 @@
+"""Started as a module."""

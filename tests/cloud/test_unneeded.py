@@ -1,0 +1,147 @@
+"""What a service keeps and no run needs: which of it goes, by age and by size; an account's part of the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_training.cloud.service.unneeded import (
+    UnneededItem,
+    choose_unneeded,
+    collect_garbage,
+    find_unneeded,
+    trim_chunks,
+)
+from airflow_training.cloud.submit import submit
+from airflow_training.errors import InputError
+from airflow_training.remote_data.chunks import ChunkCache, digest_of_chunk, open_chunk_store
+from airflow_training.state.store import open_store
+from tests.cloud.conftest import LoopbackService, captured
+from tests.cloud.elsewhere import cloud, done
+
+pytestmark = pytest.mark.e2e
+
+
+def item(kind, name, since, size=10):
+    return UnneededItem(kind=kind, name=name, bytes=size, since=since, paths=[])
+
+
+OLD_RUN, RUN, CHUNK, CONTENT = (
+    item("run", "old", 1.0),
+    item("run", "new", 50.0),
+    item("chunk", "c", 90.0),
+    item("content", "d", 95.0),
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "too_many", "gone"),
+    [
+        (0.0, 0, ""),
+        (10.0, 0, "old"),
+        (10.0, 10, "old"),
+        (10.0, 11, "old c"),
+        (0.0, 15, "c d"),
+        (0.0, 25, "c d old"),
+        (0.0, 1000, "c d old new"),
+        (100.0, 0, "c d old new"),
+    ],
+)
+def test_what_can_be_had_again_goes_first_and_runs_by_age(before, too_many, gone):
+    chosen = choose_unneeded([RUN, CONTENT, OLD_RUN, CHUNK], before=before, too_many_bytes=too_many)
+    assert [each.name for each in chosen] == gone.split()
+
+
+def sent(service: LoopbackService, project: Path, **options) -> str:
+    result = submit(service.client(), captured(project, **options), target="here")
+    return result.run_id
+
+
+def aged(service: LoopbackService, days: float) -> None:
+    """Let everything of the service be so old."""
+    at = time.time() - days * 86400
+    for each in service.folder.rglob("*"):
+        os.utime(each, (at, at), follow_symlinks=False)
+
+
+def test_what_a_run_of_the_store_needs_stays_and_the_rest_goes(service, project):
+    run = sent(service, project)
+    store = open_store()
+    assert not collect_garbage(service.folder, store, before=time.time() + 60)
+    aged(service, 40)  # the store has no such run any more
+    folder = service.folder / "runs" / run
+    assert (folder / "project" / "train.py").exists()
+    would = collect_garbage(service.folder, store, before=time.time() - 30 * 86400, is_dry=True)
+    assert (folder / "project" / "train.py").exists()
+    gone = collect_garbage(service.folder, store, before=time.time() - 30 * 86400)
+    assert {each.name for each in gone} == {each.name for each in would}
+    assert {each.kind for each in gone} == {"run", "content"}
+    assert not folder.exists()
+    assert not [*(service.folder / "content" / "whole").glob("*/*")]
+    assert not [*(service.folder / "content" / "accounts").glob("*/*/*")]
+    with pytest.raises(InputError):
+        service.client().run(run)
+    sent(service, project)  # the same again is simply sent again
+
+
+def test_a_submission_that_is_just_being_sent_keeps_its_content(service, project):
+    client = service.client()
+    prepared = captured(project)
+    request = replace(prepared.request, key="0" * 64)
+    client.submit(request)
+    found = find_unneeded(service.folder, open_store(), now=time.time())
+    assert not [each for each in found if each.kind == "run"]
+    later = find_unneeded(service.folder, open_store(), now=time.time() + 2 * 86400)
+    assert [each.kind for each in later if each.kind == "run"] == ["run"]
+
+
+def test_chunks_go_the_longest_unread_first(tmp_path):
+    cache = ChunkCache(open_chunk_store(str(tmp_path)))
+    names = []
+    for number in range(5):
+        data = bytes([number]) * 100
+        names.append(digest_of_chunk(data))
+        cache.put(names[-1], data)
+        path = tmp_path / "chunks" / names[-1][:2] / names[-1]
+        os.utime(path, (1000 + number, 1000 + number))
+    assert trim_chunks(tmp_path, most_bytes=250) == 300
+    assert [cache.has(each) for each in names] == [False, False, False, True, True]
+    assert trim_chunks(tmp_path, most_bytes=250) == 0
+
+
+def test_a_submission_beyond_an_accounts_part_of_the_disk_moves_nothing(
+    tmp_path, airflow_home, project, monkeypatch
+):
+    monkeypatch.setenv("AIRFLOW__TRAINING__CLOUD_ACCOUNT_GB", "1")
+    service = LoopbackService(tmp_path / "service")
+    sent(service, project)
+    whole = service.folder / "content" / "whole"
+    before = {*whole.glob("*/*")}
+    large = next(each for each in before if each.stat().st_size == 256 * 200)
+    os.truncate(large, 10**9)  # as if much had been sent before
+    (project / "more.py").write_text("width = 4\n" * 2000)
+    with pytest.raises(InputError) as refused:
+        sent(service, project)
+    [problem] = refused.value.problems
+    assert problem.code == "quota"
+    assert "bytes of ada" in problem.message
+    assert "cloud gc" in problem.hint
+    came = {*whole.glob("*/*")} - before  # what describes it, and nothing of it
+    assert all(each.stat().st_size < 20_000 for each in came)
+
+
+def test_the_command_says_what_would_go(service, project):
+    run = sent(service, project)
+    aged(service, 40)
+    words = ["cloud", "gc", "--folder", str(service.folder), "-o", "json"]
+    process = cloud(*words[1:], "--dry-run", cwd=service.folder)
+    code, out, said = done(process)
+    assert code == 0, said
+    rows = json.loads(out)["removed"]
+    assert [row["name"] for row in rows if row["kind"] == "run"] == [run]
+    assert (service.folder / "runs" / run).exists()

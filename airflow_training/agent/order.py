@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, TypedDict
 
     class AgentCommand(TypedDict, total=False):
-        """What belongs to a word to an agent: `stop`, `await`, `stay`, `restart` or `leave`."""
+        """What belongs to a word to an agent: `stop`, `finish`, `await`, `stay`, `restart` or `leave`."""
 
         grace_seconds: float
         dump_stacks: bool

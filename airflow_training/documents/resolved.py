@@ -271,6 +271,8 @@ class ResolvedJob:
     """A condition under which it has done enough; empty: none."""
     stop_over: Over = "rank 0"
     """Whose values count where the condition does not say."""
+    finishes: bool = False
+    """The instance with the output is told to finish then, before all others are ended."""
     ttl_seconds_after_finished: float | None = None
     clean_pod_policy: Literal["Running", "All", "None"] = "Running"
     reconcile_seconds: float = 10.0

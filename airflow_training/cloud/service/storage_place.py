@@ -46,17 +46,8 @@ class StoragePlace:
         self._content = content
         self._storage = TreeStorage(settings.storage)
 
-    def check(self, request: SubmissionRequest) -> None:
+    def check(self, request: SubmissionRequest) -> None:  # noqa: ARG002 - the protocol's
         """See `RunPlace`."""
-        if request.until and request.returns not in ("none", "address"):
-            raise InputError.of(
-                code="conflict",
-                field="returns",
-                value=request.returns,
-                message="an instance that a stop condition ends uploads nothing, so that no model could come back",
-                allowed=["none"],
-                hint="--returns none, and let the script save to a storage",
-            )
         self._storage.check()
 
     def match(self, record: bytes) -> Match:
@@ -121,8 +112,7 @@ class StoragePlace:
             "packages": [*found.requirements] if found else [],
             "python": image.python,
         }
-        if not request.until:
-            spec["output"] = {"uri": f"{self._storage.uri}/{_output_key(run_id)}"}
+        spec["output"] = {"uri": f"{self._storage.uri}/{_output_key(run_id)}"}
         if settings.resources and "resources" not in spec:
             limits = {key: str(each) for key, each in settings.resources.items()}
             spec["resources"] = {"limits": limits}

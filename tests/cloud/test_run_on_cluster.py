@@ -209,6 +209,40 @@ def test_a_quota_that_others_have_used_is_told_before_anything_moves(laptop, pro
     assert not (there.storage / "trees").exists()
 
 
+UNTIL = """
+import json, os, pathlib, sys, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+for step in range(1, 100_000):
+    dist.barrier()
+    if rank == 0:
+        pathlib.Path("model.pt").write_bytes(b"step %d" % step)
+    with open(os.environ["TRAINING_PROGRESS_FILE"], "a") as file:
+        line = {"step": step, "metrics": {"loss": 1 / step}, "time": time.time()}
+        file.write(json.dumps(line) + chr(10))
+    time.sleep(0.2)
+"""
+
+
+@pytest.mark.e2e
+def test_a_condition_ends_a_gang_and_the_model_comes_back(laptop, project, cluster):
+    (project / "train.py").write_text(UNTIL)
+    words = ["cloud", "run", "--replicas", "2", "--until", "loss < 0.2", "train.py"]
+    code, _, said = laptop.types(*words, cwd=project)
+    assert code == 0, said
+    model = (project / "model.pt").read_text()
+    assert int(model.removeprefix("step ")) > 5
+    run = said.partition("run ")[2].split()[0]
+    code, out, said = laptop.types("status", run, "-o", "json")
+    told = json.loads(out)
+    assert (told["state"], told["reason"]) == ("Succeeded", "StopConditionMet"), said
+    assert told["message"].startswith("stop.until holds: loss 0.")
+    code, out, _ = laptop.types("cloud", "bill", run, "-o", "json")
+    assert json.loads(out)["final"] is True
+    wait_until(lambda: not _living(cluster, "default"), "no pod is left")
+
+
 def _living(cluster: Cluster, namespace: str) -> list[str]:
     return [
         pod["metadata"]["name"]

@@ -260,7 +260,7 @@ class Attempt(abc.ABC):
             newest = NewestProgress(Path(self._order.progress_file))
             self._stall = StallWatch(newest, self._order.stall)
             self._loop.after(self._stall.every_seconds, "stall", self._check_progress)
-        self._publisher.follow()
+        self._publisher.begin()
         self._command_started()
 
     # hangs ---------------------------------------------------------------------------------------

@@ -127,6 +127,8 @@ class Order:
     grace_seconds: float = 0.0
     output_dir: str = ""
     output_uri: str = ""
+    output_continuous: bool = False
+    """Bring away what is whole of it while the command runs."""
     termination_log: str = TERMINATION_LOG
     in_place_seconds: float = 0.0
     """How long to wait for another attempt in its place."""

@@ -73,7 +73,10 @@ def run_script(
         typer.Option(metavar="K=V", help="Of each replica, as cpu=4 or nvidia.com/gpu=1."),
     ] = None,
     returns: Annotated[
-        str, typer.Option(metavar="none|address|model[=PATH]", help="What comes back.")
+        str,
+        typer.Option(
+            metavar="none|address|model[=PATH]|checkpoints[=PATH]", help="What comes back."
+        ),
     ] = "model",
     until: Annotated[
         str, typer.Option(metavar="CONDITION", help="End it where this holds: 'loss < 0.1'.")

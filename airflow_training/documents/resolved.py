@@ -288,6 +288,7 @@ class ResolvedJob:
     """None: the job keeps none."""
     output_uri: str = ""
     output_role: str = ""
+    output_continuous: bool = False
     role_variable: str = "TRAINING_ROLE"
     """Name of the variable that tells an instance its role."""
     log_patterns: tuple[ResolvedLogPattern, ...] = ()

@@ -138,6 +138,8 @@ class InstanceSpec:
     output_uri: str = ""
     """Not empty: upload `TRAINING_OUTPUT_DIR`, and what was written below its code, there after exit 0, before it
     counts as succeeded."""
+    output_continuous: bool = False
+    """What is whole of it is uploaded while the command runs."""
 
     @property
     def container(self) -> str:

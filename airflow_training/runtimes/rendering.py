@@ -155,6 +155,7 @@ def render_instance(
         predictions_uri=_predictions_uri(job, rendering, run, f"{role}-{index}"),
         finishes=job.finishes and has_output,
         output_uri=rendering.output_uri() if uploads else "",
+        output_continuous=uploads and job.output_continuous,
     )
 
 

@@ -111,7 +111,11 @@ def _living() -> list[str]:
     found = []
     for each in os.listdir("/proc"):
         try:
-            if each.isdigit() and os.readlink(f"/proc/{each}/cwd") == mine and int(each) != os.getpid():
+            if (
+                each.isdigit()
+                and os.readlink(f"/proc/{each}/cwd") == mine
+                and int(each) != os.getpid()
+            ):
                 found.append(each)
         except OSError:
             continue

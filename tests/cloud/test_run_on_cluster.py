@@ -243,6 +243,37 @@ def test_a_condition_ends_a_gang_and_the_model_comes_back(laptop, project, clust
     wait_until(lambda: not _living(cluster, "default"), "no pod is left")
 
 
+EARLY = """
+import os, pathlib, time
+for number in range(2):
+    with open("model.pt", "wb") as file:
+        for _ in range(30):
+            file.write(b"%d" % number * 1000)
+            file.flush()
+            time.sleep(0.1)
+    while number < 1 and not os.path.exists(os.environ["GO"]):
+        time.sleep(0.05)
+"""
+
+
+@pytest.mark.e2e
+def test_models_come_back_while_pods_train(laptop, project, tmp_path):
+    (project / "train.py").write_text(EARLY)
+    go, model = tmp_path / "go", project / "model.pt"
+    words = ["cloud", "run", "--returns", "checkpoints", "--env", f"GO={go}", "train.py"]
+    process = laptop.starts(*words, cwd=project)
+    wait_until(
+        lambda: model.exists() and model.read_bytes() == b"0" * 30_000,
+        alive=lambda: process.poll() is None,
+    )
+    go.touch()
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, said
+    assert model.read_bytes() == b"1" * 30_000
+    storage = laptop.storage / "runs" / said.partition("run ")[2].split()[0]
+    assert not list(storage.rglob(".*.part"))
+
+
 def _living(cluster: Cluster, namespace: str) -> list[str]:
     return [
         pod["metadata"]["name"]

@@ -20,7 +20,7 @@ from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.journal import SubmittedRun, keep_run, known_run
 from airflow_training.cloud.packing import plan_packs
 from airflow_training.cloud.protocol import SubmissionRequest, key_of
-from airflow_training.cloud.returning import bring_back
+from airflow_training.cloud.returning import ModelReturn
 from airflow_training.cloud.service.admission import (
     Caller,
     Grant,
@@ -265,7 +265,7 @@ def test_a_model_of_an_odd_name_comes_back(service, project, monkeypatch):
     (service.folder / "runs" / run / "project" / name).write_text("trained")
     known = known_run(run)
     assert known is not None
-    bring_back(client, known, told=lambda _: None)
+    ModelReturn(known).bring_back(client, told=lambda _: None)
     assert (project / name).read_text() == "trained"
 
 
@@ -279,7 +279,7 @@ def test_a_model_is_put_beside_a_file_that_was_changed_here(service, project, mo
     (project / "model.pt").write_text("mine")
     known = known_run(run)
     assert known is not None
-    bring_back(client, known, told=said.append)
+    ModelReturn(known).bring_back(client, told=said.append)
     assert (project / "model.pt").read_text() == "mine"
     assert (project / f"model.pt.cloud-{run}").read_text() == "trained"
     assert "was changed while the run went on" in said[0]
@@ -302,7 +302,7 @@ def test_a_model_that_cannot_be_written_here_is_told_with_its_place(service, pro
     known = known_run(run)
     assert known is not None
     with pytest.raises(TrainingError, match=f"it is at {written}; .* cloud logs {run}"):
-        bring_back(client, known, told=lambda _: None)
+        ModelReturn(known).bring_back(client, told=lambda _: None)
 
 
 # killed ---------------------------------------------------------------------------------------

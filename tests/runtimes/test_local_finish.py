@@ -116,9 +116,7 @@ async def test_what_does_not_end_is_killed_after_its_grace_and_that_is_told(harn
 
 
 async def test_an_output_that_cannot_be_uploaded_fails_it(harness, tmp_path):
-    found = await finished(
-        harness, tmp_path, PLAIN, state="failed", output_uri="/proc/nowhere"
-    )
+    found = await finished(harness, tmp_path, PLAIN, state="failed", output_uri="/proc/nowhere")
     assert found.reason == "OutputFailed"
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from airflow_training.agent.code_setup import CHANGES_FILE, CHANGES_FOLDER
 from airflow_training.cloud.environment import read_record
-from airflow_training.cloud.protocol import SubmissionRequest, TreeManifest
+from airflow_training.cloud.protocol import SubmissionRequest, TreeManifest, returns_early
 from airflow_training.cloud.service.content import ContentFolder, digest_of
 from airflow_training.cloud.service.jobs import job_document
 from airflow_training.cloud.service.places import OutputStream
@@ -112,7 +112,10 @@ class StoragePlace:
             "packages": [*found.requirements] if found else [],
             "python": image.python,
         }
-        spec["output"] = {"uri": f"{self._storage.uri}/{_output_key(run_id)}"}
+        spec["output"] = {
+            "uri": f"{self._storage.uri}/{_output_key(run_id)}",
+            "continuous": returns_early(request.returns),
+        }
         if settings.resources and "resources" not in spec:
             limits = {key: str(each) for key, each in settings.resources.items()}
             spec["resources"] = {"limits": limits}
@@ -135,7 +138,7 @@ class StoragePlace:
             "others": sorted(rows.keys() - {*chosen})[:_MOST_NAMES],
         }
 
-    def output(self, run_id: str, path: str, *, start: int) -> Path | OutputStream:
+    def output(self, run_id: str, path: str, *, start: int) -> OutputStream:
         """See `RunPlace`."""
         row = self._changes(run_id).get(f"project/{path}")
         if row is None:

@@ -353,6 +353,7 @@ class _PodBuilder:
             orders_file=inject.ORDERS_FILE if self._takes_orders else "",
             output_dir=OUTPUT_DIR_IN_POD if instance.output_uri else "",
             output_uri=instance.output_uri,
+            output_continuous=instance.output_continuous,
             termination_log=str(made.get("terminationMessagePath") or TERMINATION_LOG),
             in_place_seconds=instance.in_place_seconds if self._stays else 0.0,
             **self._own_deadline(),

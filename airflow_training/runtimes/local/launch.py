@@ -239,6 +239,7 @@ class Launcher:
             grace_seconds=spec.grace_seconds,
             output_dir=str(folder.output),
             output_uri=_output_uri(spec.output_uri, base),
+            output_continuous=spec.output_continuous,
             in_place_seconds=spec.in_place_seconds,
         )
         write_json(folder.spec, order.document())

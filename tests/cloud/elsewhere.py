@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 class Elsewhere:
     """The service: killed and started again at the same address."""
 
+    options: Sequence[str] = ("--token", "secret")
+
     def __init__(self, home: Path) -> None:
         self.home = home
         self.store = Store(f"sqlite:///{home}/airflow_training.db")
@@ -27,7 +29,7 @@ class Elsewhere:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> str:
-        words = ["serve", "--port", str(self.port), "--token", "secret"]
+        words = ["serve", "--port", str(self.port), *self.options]
         self.process = cloud(*words, cwd=self.home, home=self.home)
         assert self.process.stdout is not None
         url = self.process.stdout.readline().strip()

@@ -148,7 +148,9 @@ def _pairs(rows: list[str]) -> Mapping[str, str]:
     for row in rows:
         name, equals, value = row.partition("=")
         if not equals or not name or not value:
-            raise fail("--resources", "is no NAME=VALUE", value=row, hint="--resources cpu=4")
+            raise fail(
+                "--resources", f"{row!r} is no NAME=VALUE", value=row, hint="--resources cpu=4"
+            )
         pairs[name] = value
     return pairs
 

@@ -55,9 +55,7 @@ def returning_early(
             thread.join(_END_SECONDS)
 
 
-def _problem_of_look(
-    client: CloudClient, model: ModelReturn, told: Callable[[str], None]
-) -> str:
+def _problem_of_look(client: CloudClient, model: ModelReturn, told: Callable[[str], None]) -> str:
     try:
         model.bring_new(client, told=told)
     except (TrainingError, OSError) as error:

@@ -12,10 +12,11 @@ from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.journal import SubmittedRun, keep_run
 from airflow_training.cloud.outputs import model_files
 from airflow_training.cloud.protocol import returned_path, returns_early
-from airflow_training.errors import RuntimeUnavailable
+from airflow_training.errors import InputError, RuntimeUnavailable
 
 __all__ = ["ModelReturn", "ReturnedFile", "put_in_place"]
 
+_NAMED = 5
 _PLACED = 20
 """Of each path, the newest digests that are remembered."""
 
@@ -37,6 +38,8 @@ class ModelReturn:
         self._there: dict[str, str] = {}
         """Path -> digest of what has come to it."""
         self._conflicts: set[Path] = set()
+        self._place = ""
+        """Where the file goes that is on its way."""
 
     def bring_new(self, client: CloudClient, *, told: Callable[[str], None]) -> None:
         """Bring what is whole by now, while the run goes on; what changes on its way comes with the next call."""
@@ -61,6 +64,15 @@ class ModelReturn:
             if result["files"]:
                 names = ", ".join(each["path"] for each in result["files"])
                 told(f"the model is at {where}: {names}")
+            elif path := returned_path(run.returns):
+                found = ", ".join(result["others"][:_NAMED]) or "nothing"
+                raise InputError.of(
+                    code="not_found",
+                    field="--returns",
+                    value=run.returns,
+                    message=f"{run.run_id} has succeeded, and has not written {path!r}; it wrote {found}, below {where}",
+                    hint=f"airflow-training cloud logs {run.run_id} shows what it printed",
+                )
             elif result["others"]:
                 told(f"no model among what it wrote; all of it is at {where}")
             return []
@@ -69,7 +81,7 @@ class ModelReturn:
             found = [self._bring(client, each, tries=3) for each in result["files"]]
         except OSError as error:
             raise RuntimeUnavailable(
-                f"the model of {run.run_id} cannot be written to {error.filename or run.root}:"
+                f"the model of {run.run_id} cannot be written to {self._place or error.filename}:"
                 f" {error.strerror}; it is at {result['address']}; when there is room for it:"
                 f" airflow-training cloud logs {run.run_id}"
             ) from None
@@ -95,6 +107,7 @@ class ModelReturn:
         place = root / relative
         if not (root / os.path.normpath(relative)).resolve().is_relative_to(root.resolve()):
             raise RuntimeUnavailable(f"{client.url} answers with a file outside of the project")
+        self._place = str(place)
         place.parent.mkdir(parents=True, exist_ok=True)
         part = place.with_name(f".{place.name}.cloud-{run.run_id}.part")
         for _ in range(tries):

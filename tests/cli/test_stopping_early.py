@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 import yaml
 
 from airflow_training.state.store import open_store
-from tests.cli.conftest import COMMAND
+from tests.cli.conftest import COMMAND, alive
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -67,9 +66,9 @@ def test_ranks_save_together_and_rank_0_leaves_its_output(command, home):
     document["spec"]["output"] = {"uri": "there"}
     Path("job.yaml").write_text(yaml.safe_dump(document))
     words = ["run", "job.yaml", "--run-id", "d", "-p", "epochs=500", "-o", "json"]
-    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=250)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    done = command(*words)
+    assert done.code == 0, done.stderr
+    told = done.json
     assert (told["state"], told["reason"]) == ("Succeeded", "StopConditionMet")
     assert told["message"].startswith("stop.until holds: step ")
     shown = command("checkpoints", "show", "d", "-o", "json").json
@@ -103,20 +102,4 @@ def test_whoever_drives_it_is_killed_between_order_and_end(home):
     assert events.count("StopConditionMet") == 1
     assert not store.ledger(uid).job.restarts
     store.close()
-    assert not _living()
-
-
-def _living() -> list[str]:
-    mine = str(Path.cwd())
-    found = []
-    for each in os.listdir("/proc"):
-        try:
-            if (
-                each.isdigit()
-                and os.readlink(f"/proc/{each}/cwd") == mine
-                and int(each) != os.getpid()
-            ):
-                found.append(each)
-        except OSError:
-            continue
-    return found
+    assert not alive(str(Path.cwd()))

@@ -21,6 +21,7 @@ class Elsewhere:
     """The service: killed and started again at the same address."""
 
     options: Sequence[str] = ("--token", "secret")
+    before: Sequence[str] = ()
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -30,7 +31,7 @@ class Elsewhere:
 
     def start(self) -> str:
         words = ["serve", "--port", str(self.port), *self.options]
-        self.process = cloud(*words, cwd=self.home, home=self.home)
+        self.process = cloud(*words, cwd=self.home, home=self.home, before=self.before)
         assert self.process.stdout is not None
         url = self.process.stdout.readline().strip()
         wait_until(lambda: _answers(url), alive=lambda: self.process.poll() is None)

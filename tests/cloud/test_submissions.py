@@ -311,10 +311,11 @@ def test_what_this_run_has_brought_before_is_replaced_and_nothing_else(
         assert known is not None
         ModelReturn(known).bring_new(client, told=said.append)
         assert here.read_text() == text
-    with there.open("ab") as file:
-        file.write(b", half")
+    with there.open("wb") as file:
+        file.write(b"half")
         file.flush()
         ModelReturn(known).bring_new(client, told=said.append)
+        assert here.read_text() == "second"
     here.write_text("mine")
     there.write_text("third")
     model = ModelReturn(known_run(run) or known)

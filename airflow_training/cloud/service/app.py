@@ -140,29 +140,33 @@ async def submit(request: Request) -> Response:
 
 async def take_pack(request: Request) -> Response:
     """Contents, several in a body; what has arrived stays, should the rest not come."""
-    return await _take_contents(request, begin=b"")
+    return await _take_contents(request, begin=lambda: b"")
 
 
 async def take_blob(request: Request) -> Response:
     """One content, from `offset` on; `size` is that of all of it."""
-    header = PackHeader(
-        sha256=request.path_params["sha256"],
-        size=_number(request, "size", least=0),
-        offset=_number(request, "offset", 0),
-    )
-    return await _take_contents(request, begin=header_line(header))
+
+    def begin() -> bytes:
+        header = PackHeader(
+            sha256=request.path_params["sha256"],
+            size=_number(request, "size", least=0),
+            offset=_number(request, "offset", 0),
+        )
+        return header_line(header)
+
+    return await _take_contents(request, begin=begin)
 
 
-async def _take_contents(request: Request, *, begin: bytes) -> Response:
-    """Write a body to the store as it comes. `begin`: what of the pack's lines the path has said already."""
+async def _take_contents(request: Request, *, begin: Callable[[], bytes]) -> Response:
+    """Write a body to the store as it comes. `begin`: what the path says of a pack, read once somebody is known."""
     caller = await _caller(request, "submit")
     writer = await _in_thread(
         request, _submissions(request).writer, caller.account, request.path_params["id"]
     )
-    received = 0
+    received, head = 0, begin()
     try:
-        if begin:
-            await _in_thread(request, writer.write, begin)
+        if head:
+            await _in_thread(request, writer.write, head)
         async for data in request.stream():
             received += len(data)
             if received > _SENDING_BYTES:

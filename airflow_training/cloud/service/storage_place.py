@@ -112,10 +112,10 @@ class StoragePlace:
             "packages": [*found.requirements] if found else [],
             "python": image.python,
         }
-        spec["output"] = {
-            "uri": f"{self._storage.uri}/{_output_key(run_id)}",
-            "continuous": returns_early(request.returns),
-        }
+        output: dict[str, Any] = {"uri": f"{self._storage.uri}/{_output_key(run_id)}"}
+        if returns_early(request.returns):
+            output["continuous"] = True
+        spec["output"] = output
         if settings.resources and "resources" not in spec:
             limits = {key: str(each) for key, each in settings.resources.items()}
             spec["resources"] = {"limits": limits}

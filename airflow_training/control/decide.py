@@ -27,6 +27,7 @@ from airflow_training.control.diagnosed import apply_late_diagnoses
 from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import exclude_unreachable, review_joining, wake_at_deadline
 from airflow_training.control.ending import delete_marked, drain, finish
+from airflow_training.control.failures import Failure
 from airflow_training.control.in_place import advance_in_place, release_waiting
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
@@ -159,7 +160,7 @@ def decide(
     )
     record_checkpoints(draft, committed)
     record_rejected(draft, rejected)
-    failures = []
+    failures: Sequence[Failure] = ()
     if observations is not None:
         skip_outage(draft, observations)
         failures = apply_observations(draft, observations)

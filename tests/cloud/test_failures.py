@@ -314,7 +314,7 @@ def test_a_full_disk_of_the_service_is_named_as_its_own(tmp_path, sqlite_templat
     with serving(tmp_path / "office", sqlite_template, before=limit) as office:
         bench = Bench(tmp_path / "laptop", office, office.url)
         bench.target()
-        bench.write("notes.txt", "word " * 1_200_000)
+        bench.write("words.py", "# a word\n" * 700_000)
         code, said = bench.types("run", "train.py")
         assert code == 1, said
         assert "the service's own machine: File too large" in said

@@ -65,12 +65,12 @@ class ModelReturn:
                 names = ", ".join(each["path"] for each in result["files"])
                 told(f"the model is at {where}: {names}")
             elif path := returned_path(run.returns):
-                found = ", ".join(result["others"][:_NAMED]) or "nothing"
+                others = ", ".join(result["others"][:_NAMED]) or "nothing"
                 raise InputError.of(
                     code="not_found",
                     field="--returns",
                     value=run.returns,
-                    message=f"{run.run_id} has succeeded, and has not written {path!r}; it wrote {found}, below {where}",
+                    message=f"{run.run_id} has succeeded, and has not written {path!r}; it wrote {others}, below {where}",
                     hint=f"airflow-training cloud logs {run.run_id} shows what it printed",
                 )
             elif result["others"]:

@@ -80,6 +80,7 @@ def _entries(job: TrainingJob, resolved: ResolvedJob, framework: FrameworkSpec) 
         yield "spec.output.role", resolved.output_role, "framework"
     else:
         yield _theirs("spec.output.role", spec.output, "role", resolved.output_role)
+        yield _ours("spec.output.continuous", spec.output, "continuous", spec.output.continuous)
     dag = spec.dag
     if dag is not None:
         schedule = dag.schedule

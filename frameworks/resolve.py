@@ -217,6 +217,7 @@ def _assemble(
         if spec.checkpoint
         else None,
         output_uri=spec.output.uri if spec.output else "",
+        output_continuous=bool(spec.output and spec.output.continuous),
         output_role=(spec.output.role if spec.output else None) or output_role or facts.chief,
         role_variable=framework.role_variable,
         variables=dict(variables),

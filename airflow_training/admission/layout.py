@@ -67,7 +67,12 @@ def make_layout(
         base_dir=request.base_dir,
         document=document.raw,
     )
-    problems += [*_options_problems(adapter, asked), *_code_problems(adapter, asked)]
+    asked = replace(asked, finishes=bool(asked.stop_until) and adapter.capabilities.finishes)
+    problems += [
+        *_options_problems(adapter, asked),
+        *_code_problems(adapter, asked),
+        *_stop_problems(adapter, asked),
+    ]
     goes_to = request.selected_runtime(job)
     if adapter.name == goes_to:
         problems += adapter.refused_names(asked)
@@ -127,6 +132,24 @@ def _code_problems(adapter: Adapter, resolved: ResolvedJob) -> list[Problem]:
         return []
     message = f"the runtime {adapter.name} lays out no code"
     return [Problem(code="not_supported", field="spec.code", message=message)]
+
+
+def _stop_problems(adapter: Adapter, resolved: ResolvedJob) -> list[Problem]:
+    """Return what would end the job as succeeded without the output that it declares."""
+    if not (resolved.stop_until and resolved.output_uri) or resolved.finishes:
+        return []
+    message = (
+        f"the runtime {adapter.name} cannot tell an instance to finish, so that the output would not be uploaded;"
+        " leave out spec.output, or save by spec.checkpoint"
+    )
+    return [
+        Problem(
+            code="conflict",
+            field="spec.stop.until",
+            value=resolved.stop_until,
+            message=message,
+        )
+    ]
 
 
 def _prove(

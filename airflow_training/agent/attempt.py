@@ -15,7 +15,9 @@ import time
 from pathlib import Path
 
 from airflow_training.agent import proc
+from airflow_training.agent.command_start import become_command
 from airflow_training.agent.fetched_data import ask_data_failure
+from airflow_training.agent.finishing import EarlyEnd
 from airflow_training.agent.loop import Loop
 from airflow_training.agent.preparing import Preparation
 from airflow_training.agent.progress_tail import NewestProgress
@@ -36,7 +38,6 @@ FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signa
 """Besides SIGTERM: what the command is passed on, as it would get it without us."""
 _HANG_GRACE_SECONDS = 2.0
 """What hangs saves nothing."""
-_NOT_FOUND, _NOT_EXECUTABLE, _NOT_SET_UP = 127, 126, 125
 _LEAVES_A_HEALTHY_PLACE = frozenset({"Error", "Hang", "Stopped"})
 """Reasons after which nothing but the process has to be made anew."""
 
@@ -71,12 +72,20 @@ class Attempt(abc.ABC):
         self._is_data_wrong = False
         """Something was read before it was there, or did not come."""
         self._finished = False
+        self._ended = False
+        """The command has, with all that it started."""
         self._waiting = False
         """The command has failed, and the next attempt may begin in our place."""
         self._staying = False
         """While it waits: for people who look inside, and for no attempt any more."""
         self._loop = Loop((signal.SIGTERM, *FORWARDED), signalled=self._signalled)
         self._publisher = Publisher(order, loop=self._loop, environment=environment, say=self._say)
+        self._early = EarlyEnd(
+            [order.output_dir, order.code_dir, order.working_dir],
+            loop=self._loop,
+            tree=self._tree,
+            kill=self._kill_rest,
+        )
         self._preparation = Preparation(
             order,
             loop=self._loop,
@@ -142,7 +151,9 @@ class Attempt(abc.ABC):
         self._loop.close()
 
     def _settle(self) -> None:
-        """Finish what was stopped, once nothing of it lives."""
+        """Finish what was stopped, once nothing of it lives, and go on with what was told to finish."""
+        if self._early.told and self._status is not None and not self._ended:
+            self._command_over()
         if not self._stop_reason or self._is_reported or self._tree():
             return
         self._loop.reap()  # else nobody may have heard yet how the command ended
@@ -179,6 +190,9 @@ class Attempt(abc.ABC):
         if order.get("do") == "stop" and not self._waiting:
             grace = float(order["grace_seconds"])
             self._dump_first(order, lambda: self._stop("Stopped", "", grace_seconds=grace))
+        elif order.get("do") == "finish" and self._is_running:
+            self._loop.cancel("stall")
+            self._early.begin(float(order["grace_seconds"]))
         elif order.get("do") == "leave" and self._waiting:
             self._leave()
         elif order.get("do") == "stay" and self._waiting and not self._staying:
@@ -188,6 +202,12 @@ class Attempt(abc.ABC):
         elif order.get("do") == "await" and self._stall is not None:
             seconds = float(order["seconds"])
             self._stall.excuse(int(order["number"]), seconds=seconds, now=time.monotonic())
+
+    @property
+    def _is_running(self) -> bool:
+        """Whether the command runs, and nobody ends it."""
+        ended = self._status is not None or self._start_error is not None
+        return self._child is not None and not (ended or self._stop_reason or self._dumping)
 
     # prepare -------------------------------------------------------------------------------------
     def _prepare(self) -> None:
@@ -219,7 +239,15 @@ class Attempt(abc.ABC):
         agent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._become_command(write, agent)
+            become_command(
+                self._order,
+                environment=self._environment,
+                data=self._preparation.data.variables if self._preparation.data is not None else {},
+                steps=self._steps_before_command(),
+                leave=self._loop.leave,
+                agent=agent,
+                failures=write,
+            )
         os.close(write)
         with os.fdopen(read, "rb") as pipe:
             failure = pipe.read()  # ends when exec closes the other side
@@ -237,47 +265,8 @@ class Attempt(abc.ABC):
             newest = NewestProgress(Path(self._order.progress_file))
             self._stall = StallWatch(newest, self._order.stall)
             self._loop.after(self._stall.every_seconds, "stall", self._check_progress)
-        self._publisher.follow()
+        self._publisher.begin()
         self._command_started()
-
-    def _become_command(self, failures: int, agent: int) -> None:
-        """Turn the forked child into the command; never returns."""
-        command = list(self._order.command)
-        code, what = _NOT_SET_UP, "cannot set up the process"
-        try:
-            self._loop.leave()
-            for each, step in self._steps_before_command():
-                what = each
-                step()
-            if os.getppid() != agent:  # died before the kernel was told
-                os._exit(255)
-            code, what = _NOT_EXECUTABLE, ""
-            os.execvpe(command[0], command, self._command_environment())  # noqa: S606  # what we are for
-        except BaseException as error:  # noqa: BLE001  # a child must never run on as a second agent
-            if isinstance(error, FileNotFoundError):
-                code = _NOT_FOUND
-            reason = error.strerror if isinstance(error, OSError) else repr(error)
-            text = f"{what}: {reason}"
-            if not what and isinstance(error, OSError):
-                text = proc.cannot_run(command[0], error)
-            os.write(failures, json.dumps({"code": code, "message": text}).encode())
-        finally:
-            os._exit(255)
-
-    def _command_environment(self) -> dict[str, str]:
-        """Return the environment of the command: packages that were installed for it go before those of its image."""
-        found = dict(self._environment)
-        if self._order.code is not None and self._order.code.get("packages"):
-            from airflow_training.agent.code_setup import packages_dirs
-
-            installed = [str(each) for each in packages_dirs(Path(self._order.code_dir))]
-            paths = [*installed, found.get("PYTHONPATH", "")]
-            found["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        if self._preparation.data is not None:
-            variables = self._preparation.data.variables
-            paths = [variables.get("PYTHONPATH", ""), found.get("PYTHONPATH", "")]
-            found.update({**variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))})
-        return found
 
     # hangs ---------------------------------------------------------------------------------------
     def _check_progress(self) -> None:
@@ -345,11 +334,21 @@ class Attempt(abc.ABC):
         self._status = wait_status
         self._loop.cancel("probe", "stall")
         self._publisher.end()
+        if not self._early.told:
+            self._command_over()
+
+    def _command_over(self) -> None:
+        """Go on after the command; what was told to finish has its grace first, with all that it has started."""
         companion = self._preparation.companion
+        if self._early.told and not self._stop_reason and self._tree_of_command():
+            return
+        self._ended = True
+        if not self._stop_reason:
+            self._early.over()
         if not (self._stop_reason or self._dumping):  # else the others still have their grace
-            self._kill_tree(besides=companion.pid if companion is not None else None)
+            self._kill_rest()
         if companion is not None:
-            companion.end(wait_status, self._conclude)
+            companion.end(self._status or 0, self._conclude)
         else:
             self._conclude()
 
@@ -373,7 +372,8 @@ class Attempt(abc.ABC):
 
     @property
     def _has_succeeded(self) -> bool:
-        return self._status == 0 and self._start_error is None and not self._passed_on
+        ended_well = self._status == 0 or self._early.told
+        return ended_well and self._start_error is None and not self._passed_on
 
     def _conclude_data(self, failure: tuple[str, str] | None) -> None:
         if self._stop_reason:
@@ -408,7 +408,7 @@ class Attempt(abc.ABC):
             self._loop.sooner(grace_seconds, "kill")
             return
         self._stop_reason, self._message = reason, message or self._message
-        self._loop.cancel("deadline")
+        self._loop.cancel("deadline", "finish")
         self._publisher.end()
         self._loop.after(grace_seconds, "kill", self._kill_tree)
         self._preparation.give_up()
@@ -423,14 +423,19 @@ class Attempt(abc.ABC):
         if not tree:  # nothing was started yet: no event would come
             self._loop.after(0, "kill", self._kill_tree)
 
-    def _kill_tree(self, *, besides: int | None = None) -> None:
+    def _tree_of_command(self) -> dict[int, int]:
+        """Return the same without what watches beside it."""
+        tree, companion = self._tree(), self._preparation.companion
+        tree.pop((companion and companion.pid) or 0, None)
+        return tree
+
+    def _kill_rest(self) -> None:
+        self._kill_tree(of=self._tree_of_command)
+
+    def _kill_tree(self, *, of: Callable[[], dict[int, int]] | None = None) -> None:
         """Return when nothing lives below: a process that forks meanwhile is found again."""
         pause = 0.001
-        while True:
-            tree = self._tree()
-            tree.pop(besides or 0, None)
-            if not tree:
-                return
+        while tree := (of or self._tree)():
             for pid, start in tree.items():
                 proc.kill_exactly(pid, start, signal.SIGKILL)
             time.sleep(pause)  # no event says that a grandchild is gone
@@ -465,7 +470,10 @@ class Attempt(abc.ABC):
             exit_code = proc.exit_code(self._status)
             if os.WIFSIGNALED(self._status):
                 number = os.WTERMSIG(self._status)
-            if not reason:
+            if self._early.told and not reason:
+                reason, message = "Completed", self._early.message(exit_code)
+                exit_code, number = 0, None
+            elif not reason:
                 reason = "Completed" if exit_code == 0 else "Error"
                 if self._limit.killed_it(exit_code, log=self._log):
                     reason, message = "OOMKilled", "the kernel ended it for want of memory"

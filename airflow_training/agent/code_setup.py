@@ -177,14 +177,21 @@ def packages_dirs(folder: Path) -> Sequence[Path]:
 def changes_to_upload(folder: Path) -> dict[str, Path]:
     """What a run wrote below its code, by its name in the job's output, with the list of it."""
     changed = changed_files(folder)
-    rows = [
-        {"path": name, "size": path.stat().st_size, "sha256": _digest(path)}
-        for name, path in changed.items()
-    ]
+    rows = [change_row(name, path) for name, path in changed.items()]
     told = folder.with_name(f"{folder.name}.changes.json")
-    told.write_text(json.dumps({"files": rows}), encoding="utf-8")
+    told.write_text(changes_text(rows), encoding="utf-8")
     found = {f"{CHANGES_FOLDER}/{name}": path for name, path in changed.items()}
     return {CHANGES_FILE: told, **found}
+
+
+def change_row(name: str, path: Path) -> dict[str, Any]:
+    """The row of a file in the list of what a run wrote below its code."""
+    return {"path": name, "size": path.stat().st_size, "sha256": _digest(path)}
+
+
+def changes_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The list of what a run wrote below its code, as `CHANGES_FILE` has it."""
+    return json.dumps({"files": [*rows]})
 
 
 def _digest(path: Path) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, TypedDict
 
     class AgentCommand(TypedDict, total=False):
-        """What belongs to a word to an agent: `stop`, `await`, `stay`, `restart` or `leave`."""
+        """What belongs to a word to an agent: `stop`, `finish`, `await`, `stay`, `restart` or `leave`."""
 
         grace_seconds: float
         dump_stacks: bool
@@ -127,6 +127,8 @@ class Order:
     grace_seconds: float = 0.0
     output_dir: str = ""
     output_uri: str = ""
+    output_continuous: bool = False
+    """Bring away what is whole of it while the command runs."""
     termination_log: str = TERMINATION_LOG
     in_place_seconds: float = 0.0
     """How long to wait for another attempt in its place."""

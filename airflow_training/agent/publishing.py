@@ -11,6 +11,7 @@ import os
 import signal
 from pathlib import Path
 
+from airflow_training.agent.early_output import EarlyOutput
 from airflow_training.agent.predictions import NewPredictions
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
@@ -49,6 +50,7 @@ class Publisher:
         self._child: int | None = None
         """It brings predictions away."""
         self._has_complained = False
+        self._early = EarlyOutput(order, loop=loop, environment=environment, say=say)
 
     def prepare(self) -> None:
         """Make the folder in which predictions are looked for, where there are to be any."""
@@ -56,6 +58,11 @@ class Publisher:
             with contextlib.suppress(OSError):  # then there is nothing to publish
                 Path(self._order.predictions_dir).mkdir(parents=True, exist_ok=True)
             self._predictions = NewPredictions(self._order.predictions_dir, say=self._say)
+
+    def begin(self) -> None:
+        """Bring away what is complete from now on, until `end`."""
+        self._early.begin()
+        self.follow()
 
     def follow(self) -> None:
         """Bring away what is complete, one child at a time, now and until `end`."""
@@ -68,6 +75,7 @@ class Publisher:
 
     def end(self) -> None:
         """Look for no more predictions; those that are on their way go on."""
+        self._early.end()
         self._loop.cancel("predictions")
 
     def publish_rest(self, *, then: Callable[[], None]) -> None:
@@ -125,6 +133,7 @@ class Publisher:
                 from airflow_training.agent.upload import fetch_output, upload_patiently
 
                 fetch_output()
+                self._early.clean()
                 changes = {}
                 if self._order.code is not None:
                     from airflow_training.agent.code_setup import changes_to_upload

@@ -21,8 +21,11 @@ __all__ = [
     "fetch_output",
     "local_target",
     "may_pass",
+    "output_files",
     "put",
+    "put_file",
     "remote_storage",
+    "remove_parts",
     "upload",
     "upload_patiently",
 ]
@@ -78,7 +81,7 @@ def local_target(uri: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
-def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+def output_files(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield (relative name, path) of every file, by name; no link that leads out of the folder."""
     inside = _place(folder)
     for name, path in _found(folder):
@@ -88,7 +91,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def _all_files(folder: Path, beside: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
     """Yield (name, path) of what is uploaded, by name."""
-    yield from sorted({**dict(_files(folder)), **beside}.items())
+    yield from sorted({**dict(output_files(folder)), **beside}.items())
 
 
 def _links_out(folder: Path) -> list[str]:
@@ -146,12 +149,33 @@ def upload(
     else:
         target.mkdir(parents=True, exist_ok=True)
         for name, path in _all_files(folder, beside):
-            destination = target / name
-            destination.parent.mkdir(parents=True, exist_ok=True)
-            partial = destination.with_name(f".{destination.name}.{os.getpid()}.part")
-            shutil.copy2(path, partial)
-            partial.replace(destination)
+            _copy(path, target / name)
     return {"uri": uri, **described}
+
+
+def _copy(path: Path, destination: Path) -> None:
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    partial = destination.with_name(f".{destination.name}.{os.getpid()}.part")
+    shutil.copy2(path, partial)
+    partial.replace(destination)
+
+
+def remove_parts(uri: str, pid: int) -> None:
+    """Remove what a process that was ended has left half copied, where `uri` is a folder."""
+    target = local_target(uri)
+    for left in target.rglob(f".*.{pid}.part") if target is not None else ():
+        left.unlink()
+
+
+def put_file(path: Path, uri: str) -> None:
+    """Copy one file to `uri`; raises whatever the target raises."""
+    target = local_target(uri)
+    if target is None:
+        filesystem, destination = remote_storage(uri)
+        filesystem.makedirs(destination.rsplit("/", 1)[0], exist_ok=True)
+        filesystem.put_file(str(path), destination)
+        return
+    _copy(path, target)
 
 
 def upload_patiently(

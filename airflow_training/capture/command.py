@@ -100,7 +100,7 @@ def _script(text: str, root: Path, working_dir: Path) -> str:
         raise InputError.of(
             code="not-found",
             field="SCRIPT",
-            message="there is no such script",
+            message=f"{text!r} is no file here",
             value=text,
             hint=hint,
         )

@@ -76,7 +76,10 @@ def run_script(
         typer.Option(metavar="K=V", help="Of each replica, as cpu=4 or nvidia.com/gpu=1."),
     ] = None,
     returns: Annotated[
-        str, typer.Option(metavar="none|address|model[=PATH]", help="What comes back.")
+        str,
+        typer.Option(
+            metavar="none|address|model[=PATH]|checkpoints[=PATH]", help="What comes back."
+        ),
     ] = "model",
     until: Annotated[
         str, typer.Option(metavar="CONDITION", help="End it where this holds: 'loss < 0.1'.")
@@ -148,7 +151,9 @@ def _pairs(rows: list[str]) -> Mapping[str, str]:
     for row in rows:
         name, equals, value = row.partition("=")
         if not equals or not name or not value:
-            raise fail("--resources", "is no NAME=VALUE", value=row, hint="--resources cpu=4")
+            raise fail(
+                "--resources", f"{row!r} is no NAME=VALUE", value=row, hint="--resources cpu=4"
+            )
         pairs[name] = value
     return pairs
 

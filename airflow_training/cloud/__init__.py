@@ -55,8 +55,8 @@ def run(
 ) -> None:
     """Run this program in the cloud and end this process as it ended there; elsewhere, do nothing.
 
-    `resources`: of each replica, as in a job (`{"nvidia.com/gpu": 8}`). `returns`: `none`, `address`, `model`
-    or `model=PATH`. `hours`: how long it may run. `data`: files and folders of this machine
+    `resources`: of each replica, as in a job (`{"nvidia.com/gpu": 8}`). `returns`: `none`, `address`, `model`,
+    `model=PATH`, or `checkpoints` and `checkpoints=PATH`, which bring it while it trains, too. `hours`: how long it may run. `data`: files and folders of this machine
     that the run may read beside those of the project and of arguments. `data_wait`: hours for which it waits for them before it is paused. `team`: who pays, where accounts are kept. `env`: variables that travel, NAME or NAME=VALUE. `root`, `allow_secrets`,
     `allow_missing`: as the options of `cloud run`. `target`: see `airflow-training cloud targets`.
     `detach`: print the run and end with 0. Mistakes are printed, and end the process with 2.

@@ -30,6 +30,12 @@ __all__ = ["CloudClient", "PrintedBytes", "connect", "start_local"]
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _BUILDING = {"timeout": httpx.Timeout(1800.0, connect=10.0).as_dict()}
 _READ_BYTES = 1 << 18
+_NOT_OURS = (
+    httpx.codes.NOT_FOUND,
+    httpx.codes.METHOD_NOT_ALLOWED,
+    httpx.codes.NOT_IMPLEMENTED,
+)
+"""What a server says that knows nothing of the protocol."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +227,7 @@ class CloudClient:
                 code="not_supported",
                 field="--target",
                 value=self.url,
-                message="answers, and is no service of this protocol",
+                message=f"{self.url} answers, and is no service of this protocol",
                 hint="airflow-training cloud targets",
             ) from None
         return document
@@ -246,17 +252,20 @@ class CloudClient:
             problems = problems_from_json(answer.json())
         except ValueError:
             problems = ()
-        if not problems and answer.status_code == httpx.codes.NOT_FOUND:
+        if not problems and answer.status_code in _NOT_OURS:
             raise InputError.of(
                 code="not_supported",
                 field="--target",
                 value=self.url,
-                message="answers, and has no service of this protocol",
+                message=f"{self.url} answers, and has no service of this protocol",
                 hint="is that the address, and is airflow-training installed there?",
             )
         if not problems or answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
             said = "; ".join(each.message for each in problems) or answer.reason_phrase
-            raise RuntimeUnavailable(f"{self.url} answers {answer.status_code}: {said}")
+            raise RuntimeUnavailable(
+                f"{self.url} answers {answer.status_code}: {said}\n"
+                "next: the same command again goes on where this one ended"
+            )
         raise InputError(problems=problems)
 
 

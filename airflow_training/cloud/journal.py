@@ -6,8 +6,8 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ __all__ = [
     "end_submission",
     "keep_run",
     "known_run",
+    "returning_lock",
 ]
 
 _RETRY_SECONDS = 3600.0
@@ -50,6 +51,8 @@ class SubmittedRun:
     digests: Mapping[str, str]
     """SHA-256 of what travelled, by path below the root."""
     returned: bool = False
+    placed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """SHA-256 of what this run has brought to a path before: that may be replaced by what is newer."""
 
 
 def begin_submission(content: str, *, target: str) -> SubmissionAttempt:
@@ -89,6 +92,11 @@ def known_run(run_id: str) -> SubmittedRun | None:
         return SubmittedRun(**json.loads(_run_path(run_id).read_text()))
     except (OSError, ValueError, TypeError):
         return None
+
+
+def returning_lock(run_id: str) -> Path:
+    """Locked by the process that brings a run's models back while it goes on."""
+    return _run_path(run_id).with_suffix(".lock")
 
 
 def _attempt_path(content: str, target: str) -> Path:

@@ -12,10 +12,11 @@ from typing import Any
 
 from airflow_training.cloud.client import CloudClient, connect, start_local
 from airflow_training.cloud.data_sharing import start_sharing
+from airflow_training.cloud.early_returns import returning_early
 from airflow_training.cloud.following import DetachError, ask_person, follow
 from airflow_training.cloud.journal import known_run
 from airflow_training.cloud.protocol import CloudRunState
-from airflow_training.cloud.returning import bring_back
+from airflow_training.cloud.returning import ModelReturn
 from airflow_training.cloud.shared_data import SharedData, describe_shared
 from airflow_training.cloud.submit import RunOptions, prepare, submit
 from airflow_training.cloud.targets import HERE_NAME, find_target, list_targets
@@ -25,6 +26,7 @@ __all__ = ["chosen_variables", "follow_to_end", "main_program", "run_program", "
 
 _EXIT_FAILED = 1
 _EXIT_BAD_INPUT = 2
+_CONDITION = "stop.until holds"
 
 
 def run_program(
@@ -117,9 +119,16 @@ def _say_shared(shared: SharedData, *, target: str) -> None:
 
 def follow_to_end(client: CloudClient, run_id: str, *, ranks: Sequence[int]) -> int:
     """Show a run until it is over, and bring its model to where it was submitted from; returns its exit code."""
+    known = known_run(run_id)
+    model = None if known is None else ModelReturn(known)
     asks = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     try:
-        state = follow(client, run_id, ranks=ranks, told=say, asked=ask_person if asks else None)
+        with (
+            contextlib.nullcontext() if model is None else returning_early(client, model, told=say)
+        ):
+            state = follow(
+                client, run_id, ranks=ranks, told=say, asked=ask_person if asks else None
+            )
     except InputError as error:
         if error.problems[0].code == "expired":
             say(f"run {run_id} goes on; airflow-training cloud logs {run_id} follows it")
@@ -127,10 +136,11 @@ def follow_to_end(client: CloudClient, run_id: str, *, ranks: Sequence[int]) -> 
     except DetachError:
         say(f"run {run_id} goes on; airflow-training cloud logs {run_id} follows it")
         return 0
-    known = known_run(run_id)
     if state.state == "Succeeded":
-        if known is not None:
-            bring_back(client, known, told=say)
+        if state.message.startswith(_CONDITION):
+            say(state.message)
+        if model is not None:
+            model.bring_back(client, told=say)
             return 0
     else:
         say(_end_text(state, elsewhere=known is not None and _has_service(known.target)))

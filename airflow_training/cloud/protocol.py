@@ -25,6 +25,8 @@ __all__ = [
     "key_of",
     "problems_from_json",
     "problems_to_json",
+    "returned_path",
+    "returns_early",
     "run_id_of",
     "submission_id_of",
 ]
@@ -33,7 +35,8 @@ VERSION = 1
 PREFIX = "/training/cloud/v1"
 CLIENT_PATH = "/training/client"
 """Where the client itself can be had."""
-RETURNS = ("none", "address", "model", "model=PATH")
+RETURNS = ("none", "address", "model", "checkpoints", "model=PATH", "checkpoints=PATH")
+_NAMING = ("model=", "checkpoints=")
 MOST_FILES = 200_000
 MOST_BYTES = 16 << 30
 MOST_REPLICAS = 10_000
@@ -209,6 +212,16 @@ class CloudRunState:
         return asdict(self)
 
 
+def returned_path(returns: str) -> str:
+    """The file or folder that is to come back; empty: what known savers write."""
+    return returns.partition("=")[2] if returns.startswith(_NAMING) else ""
+
+
+def returns_early(returns: str) -> bool:
+    """Whether models come back while the run goes on, each as soon as it is whole."""
+    return returns.partition("=")[0] == "checkpoints"
+
+
 def key_of(content: str, nonce: str) -> str:
     """The key of a submission: the same for the same content and number."""
     return hashlib.sha256(f"{content}\n{nonce}".encode()).hexdigest()
@@ -267,7 +280,7 @@ def _mistakes(request: SubmissionRequest) -> Iterator[Problem]:
             yield _problem(name, hours, f"has to be a number from 0 to {MOST_HOURS}")
     returns = values["returns"]
     if not _is_text(returns) or not (
-        returns in RETURNS[:3] or (returns.startswith("model=") and len(returns) > len("model="))
+        returns in RETURNS[:4] or (returns.startswith(_NAMING) and returned_path(returns))
     ):
         yield _problem(
             "returns",

@@ -159,7 +159,7 @@ def _refusal(path: str, root: Path) -> str:
     if is_shared_folder(place) or place in root.parents:
         return "it holds far more than one data set"
     if not place.is_dir() and not place.is_file():
-        return "it is no file and no folder"
+        return f"{place} is no file and no folder"
     return ""
 
 

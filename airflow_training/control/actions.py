@@ -38,6 +38,15 @@ class StopProcess(InstanceRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Finish(InstanceRecord):
+    """End what runs inside an instance as if it had done all: its output is brought away, and it succeeds."""
+
+    key: InstanceKey
+    uid: str
+    grace_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestartProcess(AttemptRecord):
     """Begin an attempt inside the instance `uid`, whose own attempt is over."""
 
@@ -82,4 +91,6 @@ class AwaitPeers(InstanceRecord):
     """Of the order: the same one is followed once, however often it is given."""
 
 
-Action = AwaitPeers | Create | Delete | Dismiss | Keep | Release | RestartProcess | StopProcess
+Action = (
+    AwaitPeers | Create | Delete | Dismiss | Finish | Keep | Release | RestartProcess | StopProcess
+)

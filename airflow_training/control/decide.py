@@ -15,6 +15,7 @@ from airflow_training.control.actions import (
     Create,
     Delete,
     Dismiss,
+    Finish,
     Keep,
     Release,
     RestartProcess,
@@ -26,6 +27,7 @@ from airflow_training.control.diagnosed import apply_late_diagnoses
 from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import exclude_unreachable, review_joining, wake_at_deadline
 from airflow_training.control.ending import delete_marked, drain, finish
+from airflow_training.control.failures import Failure
 from airflow_training.control.in_place import advance_in_place, release_waiting
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
@@ -54,7 +56,11 @@ from airflow_training.control.running_time import (
     record_lifetimes,
 )
 from airflow_training.control.statuses import update_statuses
-from airflow_training.control.stop_condition import check_stop_condition
+from airflow_training.control.stop_condition import (
+    await_finish,
+    check_stop_condition,
+    order_finish,
+)
 from airflow_training.control.unfit_nodes import leave_unfit_nodes
 from airflow_training.control.waits import tell_waits
 from airflow_training.documents.instances import InstanceKey
@@ -154,7 +160,7 @@ def decide(
     )
     record_checkpoints(draft, committed)
     record_rejected(draft, rejected)
-    failures = []
+    failures: Sequence[Failure] = ()
     if observations is not None:
         skip_outage(draft, observations)
         failures = apply_observations(draft, observations)
@@ -165,19 +171,21 @@ def decide(
         apply_late_diagnoses(draft)
     if unprepared and _continues(draft) and not has_begun(draft.instances):
         _end_unprepared(draft, unprepared)
+    if _continues(draft) and draft.job.stop is not None:
+        failures = await_finish(draft, failures)
     if _continues(draft):
         apply_failures(draft, review_joining(draft, observations, failures))
-    if _continues(draft):
+    if _goes_on(draft):
         exclude_unreachable(draft, observations)
-    if _continues(draft) and (moves := leave_unfit_nodes(draft)):
+    if _goes_on(draft) and (moves := leave_unfit_nodes(draft)):
         apply_failures(draft, moves)
-    if _continues(draft) and observations is not None:
+    if _goes_on(draft) and observations is not None:
         check_stop_condition(draft, observations)
     if _continues(draft):
         check_deadline(draft)
-    if _continues(draft) and observations is not None and observations.reachable:
+    if _goes_on(draft) and observations is not None and observations.reachable:
         release_held_places(draft)
-    if _continues(draft):
+    if _goes_on(draft):
         advance_in_place(draft)
         start_missing(draft, observations)
         if observations is not None and observations.reachable:
@@ -185,6 +193,8 @@ def decide(
             tell_waits(draft)
             await_peers(draft)
         wake_at_deadline(draft)
+    if _continues(draft) and draft.job.stop is not None:
+        order_finish(draft)
     if not _continues(draft):
         draft.actions.clear()
         drain(draft, observations)
@@ -218,12 +228,27 @@ def _continues(draft: Draft) -> bool:
     return draft.job.state not in TERMINAL_JOB_STATES
 
 
+def _goes_on(draft: Draft) -> bool:
+    """Return whether the job is still to train: from when it is to finish, nothing of it is made or moved."""
+    return _continues(draft) and draft.job.stop is None
+
+
 def _in_order(draft: Draft) -> tuple[Action, ...]:
     """Return what is to be done: first what ends, then what was held, what begins, and who waits for it, by rank."""
     if len(draft.actions) < 2:
         return tuple(draft.actions)
     order = {role.name: number for number, role in enumerate(draft.spec.roles)}
-    kinds = (Delete, StopProcess, Dismiss, Keep, Release, RestartProcess, Create, AwaitPeers)
+    kinds = (
+        Delete,
+        StopProcess,
+        Finish,
+        Dismiss,
+        Keep,
+        Release,
+        RestartProcess,
+        Create,
+        AwaitPeers,
+    )
 
     def place(action: Action) -> tuple[int, int, int, str]:
         kind = kinds.index(type(action))

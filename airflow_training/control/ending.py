@@ -58,6 +58,7 @@ def finish(
         restart_at=None,
         root_cause=root_cause if state == "Failed" else None,
         kept=choose_kept(draft, root_cause) if state == "Failed" else None,
+        stop=None,
     )
     role_state, role_reason, instance_reason = _WHY[state]
     for name, role in draft.roles.items():

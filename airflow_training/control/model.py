@@ -370,6 +370,17 @@ class KeptInstance(AttemptRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StopVerdict(AttemptRecord):
+    """That the job's stop condition holds, so that the instance with its output is told to finish."""
+
+    condition: str
+    """What holds, with the values."""
+    at: float = 0.0
+    attempt_id: AttemptId = field(default=FIRST_ATTEMPT, metadata=INLINE)
+    """Of the instance that is told: a later one has its own progress, and is judged by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobEntry:
     state: JobState = "Pending"
     condition: str = "Received"
@@ -412,6 +423,8 @@ class JobEntry:
     recovery: Recovery = field(default_factory=Recovery)
     kept: KeptInstance | None = None
     """Of a job that failed with `keepFailedSeconds`."""
+    stop: StopVerdict | None = None
+    """Set from when a stop condition holds until the output is away, and the job ends."""
 
     @property
     def is_over(self) -> bool:

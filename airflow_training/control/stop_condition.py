@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from airflow_training.control import reasons
+from airflow_training.control.actions import Finish
 from airflow_training.control.draft import Draft
 from airflow_training.control.ending import finish
+from airflow_training.control.failures import Failure
+from airflow_training.control.model import StopVerdict
 from airflow_training.control.observations import Observations
+from airflow_training.control.recovery import save_grace
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.stop_conditions import (
     Over,
     StopComparison,
@@ -18,7 +24,7 @@ from airflow_training.documents.stop_conditions import (
     parse_condition,
 )
 
-__all__ = ["check_stop_condition", "condition_holds"]
+__all__ = ["await_finish", "check_stop_condition", "condition_holds", "order_finish"]
 
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -37,7 +43,10 @@ _OVER: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 def check_stop_condition(draft: Draft, observations: Observations) -> None:
-    """End a job as succeeded whose condition holds; its instances get their grace, in which they may save."""
+    """End a job as succeeded whose condition holds; its instances get their grace, in which they may save.
+
+    Where its agents can be told, the instance with its output finishes first: `await_finish` ends the job then.
+    """
     stop = draft.spec.stop_until
     if not stop or draft.job.state != "Running":
         return
@@ -48,13 +57,62 @@ def check_stop_condition(draft: Draft, observations: Observations) -> None:
         over=draft.spec.stop_over,
         ranks=sum(role.replicas for role in draft.spec.roles if role.rank_offset is not None),
     )
-    if met:
-        finish(
-            draft,
-            "Succeeded",
-            reason=reasons.STOP_CONDITION_MET,
-            message=f"stop.until holds: {met}",
-        )
+    if not met:
+        return
+    entry = draft.instances.get(_with_output(draft)) if draft.spec.finishes else None
+    if entry is None or entry.state == "succeeded":
+        _end(draft, met)
+        return
+    seen = draft.objects.get(entry.uid)
+    if not entry.desired or seen is None or seen.state == "failed":
+        return  # what becomes of it is decided first
+    draft.job = replace(
+        draft.job,
+        stop=StopVerdict(condition=met, at=draft.now, attempt_id=entry.attempt_id),
+    )
+    text = f"stop.until holds: {met}; {entry.key} is told to finish"
+    draft.record_event(reasons.STOP_CONDITION_MET, text)
+
+
+def await_finish(draft: Draft, failures: Sequence[Failure]) -> Sequence[Failure]:
+    """End a job that was to finish, once the instance with its output has; returns the failures that are to be judged.
+
+    Others may fail meanwhile, as they lose their rank 0: nothing is started again for them. Where that instance
+    fails itself, or begins anew, the job goes on as if the condition had not held: it is looked at again.
+    """
+    stop, key = draft.job.stop, _with_output(draft)
+    entry = draft.instances.get(key)
+    if stop is None:
+        return failures
+    if entry is not None and entry.attempt_id == stop.attempt_id:
+        if entry.state == "succeeded":
+            _end(draft, stop.condition)
+            return failures
+        if entry.desired and all(each.key != key for each in failures):
+            return ()
+    draft.job = replace(draft.job, stop=None)
+    return failures
+
+
+def order_finish(draft: Draft) -> None:
+    """Tell the instance with the output to finish: TERM, in which a script with checkpoints saves, and its grace."""
+    entry = draft.instances[_with_output(draft)]
+    if entry.uid and entry.state == "running":
+        grace = save_grace(draft.spec, draft.job, entry.role)
+        draft.actions.append(Finish(key=entry.key, uid=entry.uid, grace_seconds=grace))
+
+
+def _end(draft: Draft, condition: str) -> None:
+    finish(
+        draft,
+        "Succeeded",
+        reason=reasons.STOP_CONDITION_MET,
+        message=f"stop.until holds: {condition}",
+    )
+
+
+def _with_output(draft: Draft) -> InstanceKey:
+    return InstanceKey(draft.spec.output_role, 0)
 
 
 def condition_holds(

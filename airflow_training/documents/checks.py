@@ -55,7 +55,6 @@ def check(
         *_gang(spec),
         *_checkpoint(spec),
         *_data(spec),
-        *_stop(spec),
         *_dag(spec),
         *_plan(spec),
         *_framework(spec),
@@ -262,17 +261,6 @@ def _data(spec: TrainingJobSpec) -> Iterator[Problem]:
     if spec.data is not None and spec.data.shard is not None and not spec.data.files:
         message = "data.shard shares out data.files, and there are none"
         yield _problem("missing", ("data", "files"), None, message)
-
-
-def _stop(spec: TrainingJobSpec) -> Iterator[Problem]:
-    """An instance that is ended does not upload: the job would succeed without the output it declares."""
-    if spec.stop is not None and spec.output is not None:
-        loc = ("stop", "until")
-        message = (
-            "spec.output is uploaded by an instance that ends by itself, and this ends it before;"
-            " leave out one of both, or save by spec.checkpoint"
-        )
-        yield _problem("conflict", loc, spec.stop.until, message)
 
 
 def _dag(spec: TrainingJobSpec) -> Iterator[Problem]:

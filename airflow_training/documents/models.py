@@ -244,6 +244,8 @@ class Output(Model):
     uri: str
     role: str | None = None
     """None: the role of rank 0."""
+    continuous: bool = False
+    """Each file is uploaded as soon as it is whole, not only at the end."""
 
 
 class TrainingJobSpec(Shorthand):

@@ -279,6 +279,8 @@ class ResolvedJob:
     """A condition under which it has done enough; empty: none."""
     stop_over: Over = "rank 0"
     """Whose values count where the condition does not say."""
+    finishes: bool = False
+    """The instance with the output is told to finish then, before all others are ended."""
     ttl_seconds_after_finished: float | None = None
     clean_pod_policy: Literal["Running", "All", "None"] = "Running"
     reconcile_seconds: float = 10.0
@@ -294,6 +296,7 @@ class ResolvedJob:
     """None: the job keeps none."""
     output_uri: str = ""
     output_role: str = ""
+    output_continuous: bool = False
     role_variable: str = "TRAINING_ROLE"
     """Name of the variable that tells an instance its role."""
     log_patterns: tuple[ResolvedLogPattern, ...] = ()

@@ -63,6 +63,7 @@ class MemoryRuntime(Simulation):
     capabilities = Capabilities(
         hold=True,
         restart_in_place=True,
+        finishes=True,
         runs_here=True,
         reasons=every_reason(),  # it plays whichever there is
         place="this process",
@@ -127,6 +128,14 @@ class MemoryRuntime(Simulation):
         for run_uid, found in self._existing(instances):
             if found.in_place and found.state in ("pending", "running"):
                 self._stop(run_uid, found, grace_seconds=grace_seconds)
+
+    async def finish_early(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
+        """Let instances that run end well after their `stop_seconds` (at most the grace)."""
+        for run_uid, found in self._existing(instances):
+            if found.state == "running" and not found.finishing:
+                found.finishing = True
+                stop = min(self.script.behaviour(found.key.role).stop_seconds, grace_seconds)
+                self._later(stop, run_uid, found, partial(self._end, run_uid, exit_code=0))
 
     async def await_peers(
         self, instances: Sequence[InstanceRef], *, seconds: float, number: int

@@ -36,6 +36,8 @@ class Capabilities:
     memory_limits: bool = False
     leaves_objects: bool = False
     """A run that is over has objects besides its ended instances, which `remove` takes away."""
+    finishes: bool = False
+    """Agents can be told to finish (`SupportsFinish`)."""
     runs_here: bool = False
     """Instances are processes of this machine, and see its files."""
     code: bool = False
@@ -131,9 +133,13 @@ class InstanceSpec:
     """Folder whose content is committed as checkpoints, and put back before the command starts."""
     predictions_uri: str = ""
     """Where complete files of `TRAINING_PREDICTIONS_DIR` are brought; "": where the runtime keeps things itself."""
+    finishes: bool = False
+    """It may be told to finish (`SupportsFinish`)."""
     output_uri: str = ""
     """Not empty: upload `TRAINING_OUTPUT_DIR`, and what was written below its code, there after exit 0, before it
     counts as succeeded."""
+    output_continuous: bool = False
+    """What is whole of it is uploaded while the command runs."""
 
     @property
     def container(self) -> str:
@@ -391,6 +397,18 @@ class ExcusesWaits(Protocol):
         """Let the silence of instances count as no hang for so long; the same `number` counts once.
 
         For those that were observed with `in_place`; for any other, nothing happens.
+        """
+
+
+@runtime_checkable
+class SupportsFinish(Protocol):
+    """A runtime whose agents can end a command early as one that has done all."""
+
+    async def finish_early(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
+        """End what runs inside instances (TERM, grace, KILL), and bring their output away: they then have succeeded.
+
+        However the command ends after that. For those created with `finishes`; of one that has not begun or is
+        over, nothing changes.
         """
 
 

@@ -123,7 +123,8 @@ def render_instance(
     files = written.files if held else {**written.files, **written.live}
     own = addresses[role][index]
     resources = requested_amounts(container)
-    uploads = bool(job.output_uri) and role == job.output_role and index == 0
+    has_output = role == job.output_role and index == 0
+    uploads = bool(job.output_uri) and has_output
     return InstanceSpec(
         ref=InstanceRef(
             run=run,
@@ -152,7 +153,9 @@ def render_instance(
         stall=stall,
         watch=job.checkpoint.watch if job.checkpoint else "",
         predictions_uri=_predictions_uri(job, rendering, run, f"{role}-{index}"),
+        finishes=job.finishes and has_output,
         output_uri=rendering.output_uri() if uploads else "",
+        output_continuous=uploads and job.output_continuous,
     )
 
 

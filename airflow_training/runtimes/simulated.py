@@ -33,7 +33,7 @@ class SimulatedInstance:
     """One instance object and its simulated life."""
 
     __slots__ = (
-        "address", "disrupted", "excuse", "excused_until", "exit_code", "finished_at", "in_place", "kept", "key", "limited", "message", "placed", "progress", "ready",
+        "address", "disrupted", "excuse", "excused_until", "exit_code", "finished_at", "finishing", "in_place", "kept", "key", "limited", "message", "placed", "progress", "ready",
         "reason", "signal", "since", "spec", "started_at", "state", "uid",
     )  # fmt: skip
 
@@ -54,6 +54,8 @@ class SimulatedInstance:
         self.ready = False
         self.in_place = spec.in_place_seconds > 0
         self.excuse = -1
+        self.finishing = False
+        """It was told to finish."""
         self.excused_until = 0.0
         """Until when it may be silent."""
         self.kept = False

@@ -16,6 +16,7 @@ from airflow_training.control.actions import (
     Create,
     Delete,
     Dismiss,
+    Finish,
     Keep,
     Release,
     RestartProcess,
@@ -41,6 +42,7 @@ from airflow_training.runtimes.port import (
     Outcome,
     ReleaseAnswer,
     Runtime,
+    SupportsFinish,
 )
 from airflow_training.runtimes.rendering import render_instance
 from airflow_training.supervise.lease_keeper import LeaseKeeper
@@ -51,7 +53,7 @@ log = logging.getLogger(__name__)
 
 _FAILED = {"error": reasons.CREATE_FAILED, "impossible": reasons.CANNOT_BE_CREATED}
 """Result of a create that failed -> reason."""
-_ENDS = (Delete, StopProcess, Dismiss, Keep)
+_ENDS = (Delete, StopProcess, Dismiss, Finish, Keep)
 """Actions by which nothing begins."""
 _REPEAT_SECONDS = 2.0
 _TELL_AGAIN_SECONDS = 30.0
@@ -105,7 +107,7 @@ class Effects:
         seen: Collection[Observation],
         now: float,
     ) -> ActionResult:
-        """Delete, stop, dismiss, keep, create, release, excuse who waits, in this order.
+        """Delete, stop, finish, dismiss, keep, create, release, excuse who waits, in this order.
 
         Raises LeaseLost and RuntimeUnavailable.
 
@@ -138,6 +140,9 @@ class Effects:
                     dismissed.append(self._ref(action, ledger, seen))
                 case AwaitPeers():
                     waits[action.seconds, action.number].append(self._ref(action, ledger, seen))
+                case Finish():
+                    await self.keeper.confirm()
+                    await self._finish(action, ledger, seen)
                 case Keep():
                     await self.keeper.confirm()
                     await self._keep(action, ledger, seen, now=now)
@@ -220,6 +225,12 @@ class Effects:
                 log.warning("agents of run %s do not hear of their wait: %s", self.run.uid, error)
                 return False
         return True
+
+    async def _finish(self, action: Finish, ledger: Ledger, seen: Collection[Observation]) -> None:
+        # a job `finishes` only on a runtime whose capabilities say so
+        if isinstance(self.runtime, SupportsFinish):
+            ref = self._ref(action, ledger, seen)
+            await self.runtime.finish_early([ref], grace_seconds=action.grace_seconds)
 
     async def _keep(
         self, action: Keep, ledger: Ledger, seen: Collection[Observation], *, now: float

@@ -20,6 +20,9 @@ ROOT = Path(__file__).parents[2]
 class Elsewhere:
     """The service: killed and started again at the same address."""
 
+    options: Sequence[str] = ("--token", "secret")
+    before: Sequence[str] = ()
+
     def __init__(self, home: Path) -> None:
         self.home = home
         self.store = Store(f"sqlite:///{home}/airflow_training.db")
@@ -27,8 +30,8 @@ class Elsewhere:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> str:
-        words = ["serve", "--port", str(self.port), "--token", "secret"]
-        self.process = cloud(*words, cwd=self.home, home=self.home)
+        words = ["serve", "--port", str(self.port), *self.options]
+        self.process = cloud(*words, cwd=self.home, home=self.home, before=self.before)
         assert self.process.stdout is not None
         url = self.process.stdout.readline().strip()
         wait_until(lambda: _answers(url), alive=lambda: self.process.poll() is None)

@@ -70,6 +70,12 @@ def test_a_key_that_may_read_submits_nothing(served, store, project):
         submit(client, captured(project), target="office")
 
 
+def test_a_key_that_may_read_does_not_count_as_the_machine_that_shares(served, store):
+    client = served.client(key=add_key(store, "ada", scope="read")[0])
+    with pytest.raises(InputError, match="may only read"):
+        client.data_requests("train-0", wait_seconds=0)
+
+
 def test_a_refusal_for_another_reason_holds_nothing(served, store, project):
     admission = served.admission
     request = captured(project, hours=1).request

@@ -16,7 +16,7 @@ from starlette.routing import Mount, Route
 from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.journal import SubmittedRun
 from airflow_training.cloud.protocol import SubmissionRequest, key_of
-from airflow_training.cloud.returning import bring_back
+from airflow_training.cloud.returning import ModelReturn
 from airflow_training.cloud.service.app import cloud_app
 from airflow_training.cloud.submit import submit
 from airflow_training.errors import TrainingError
@@ -151,4 +151,4 @@ def test_a_service_cannot_replace_programs_of_this_machine(service, project, pat
         run_id=path, target="x", root=str(project), returns=returns, at_ns=0, digests={}
     )
     with pytest.raises(TrainingError, match="which is no model"):
-        bring_back(_OddClient(service.http()), run, told=lambda _: None)
+        ModelReturn(run).bring_back(_OddClient(service.http()), told=lambda _: None)

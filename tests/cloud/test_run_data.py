@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 
 import pytest
@@ -139,3 +141,17 @@ def test_a_run_says_how_its_data_is(tmp_path, status, state, shown):
     data.tell_status(status)
     found = data.described(state)
     assert (found.state, found.exit_code, found.message) == shown
+
+
+def test_what_the_service_cannot_keep_is_told_to_who_follows(tmp_path):
+    data = RunData(
+        run_id="r", uid="u", folder=tmp_path / "run", state=tmp_path, storage=tmp_path / "chunks"
+    )
+    data.tell_status({"ended": True})
+    data.note_trouble(errno.ENOSPC)
+    assert data.described(RUNNING).message == (
+        "WaitingForData: the service cannot keep what is sent: No space left on device; make room there"
+    )
+    assert data.described(ENDED) == ENDED
+    os.utime(tmp_path / f"trouble-{errno.ENOSPC}", (1, 1))
+    assert data.described(RUNNING) == RUNNING

@@ -172,12 +172,57 @@ def test_a_condition_ends_a_run_and_its_model_comes_back(here):
         "        file.write(json.dumps(line) + chr(10))\n"
         "    time.sleep(0.2)\n"
     )
-    code, _, said = done(typed("run", "--until", "loss < 0.3 and step >= 5", "train.py", cwd=here))
+    until = "loss < 0.3 and step >= 5"
+    code, _, said = done(typed("run", "--replicas", "2", "--until", until, "train.py", cwd=here))
     assert code == 0, said
+    assert "stop.until holds: loss 0." in said
     assert (here / "model.pt").read_text() == "early"
     [record] = open_store().runs()
     assert record.state == "Succeeded"
     assert open_store().ledger(record.uid).job.reason == "StopConditionMet"
+
+
+EARLY = """
+import os, pathlib, time
+for number in range(3):
+    with open("model.pt", "wb") as file:
+        for _ in range(4):
+            file.write(b"%d" % number * 1000)
+            file.flush()
+            time.sleep(0.1)
+    pathlib.Path("log.txt").write_text("no model")
+    print("saved", number, flush=True)
+    while not os.path.exists(os.path.join(os.environ["GO"], str(number))):
+        time.sleep(0.05)
+"""
+
+
+def test_models_come_back_while_it_trains_and_nothing_that_was_changed_here_is_lost(here, tmp_path):
+    (here / "train.py").write_text(EARLY)
+    go = tmp_path / "go"
+    go.mkdir()
+    words = ["run", "--returns", "checkpoints", "--env", f"GO={go}", "train.py"]
+    process = typed(*words, cwd=here)
+    model = here / "model.pt"
+
+    def lives() -> bool:
+        return process.poll() is None
+
+    wait_until(lambda: model.exists() and model.read_bytes() == b"0" * 4000, alive=lives)
+    (go / "0").touch()
+    wait_until(lambda: model.read_bytes() == b"1" * 4000, alive=lives)
+    model.write_text("mine")
+    (go / "1").touch()
+    [record] = open_store().runs()
+    beside = here / f"model.pt.cloud-{record.key.run_id}"
+    wait_until(lambda: beside.exists() and beside.read_bytes() == b"2" * 4000, alive=lives)
+    (go / "2").touch()
+    code, out, said = done(process)
+    assert (code, out) == (0, "saved 0\nsaved 1\nsaved 2\n"), said
+    assert model.read_text() == "mine"
+    assert said.count("was changed while the run went on") == 1
+    assert not (here / "log.txt").exists()
+    assert not list(here.glob(".*.part"))
 
 
 def test_a_condition_that_is_none_is_refused_before_anything_runs(here):

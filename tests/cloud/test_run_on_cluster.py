@@ -209,6 +209,71 @@ def test_a_quota_that_others_have_used_is_told_before_anything_moves(laptop, pro
     assert not (there.storage / "trees").exists()
 
 
+UNTIL = """
+import json, os, pathlib, sys, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+for step in range(1, 100_000):
+    dist.barrier()
+    if rank == 0:
+        pathlib.Path("model.pt").write_bytes(b"step %d" % step)
+    with open(os.environ["TRAINING_PROGRESS_FILE"], "a") as file:
+        line = {"step": step, "metrics": {"loss": 1 / step}, "time": time.time()}
+        file.write(json.dumps(line) + chr(10))
+    time.sleep(0.2)
+"""
+
+
+@pytest.mark.e2e
+def test_a_condition_ends_a_gang_and_the_model_comes_back(laptop, project, cluster):
+    (project / "train.py").write_text(UNTIL)
+    words = ["cloud", "run", "--replicas", "2", "--until", "loss < 0.2", "train.py"]
+    code, _, said = laptop.types(*words, cwd=project)
+    assert code == 0, said
+    model = (project / "model.pt").read_text()
+    assert int(model.removeprefix("step ")) > 5
+    run = said.partition("run ")[2].split()[0]
+    code, out, said = laptop.types("status", run, "-o", "json")
+    told = json.loads(out)
+    assert (told["state"], told["reason"]) == ("Succeeded", "StopConditionMet"), said
+    assert told["message"].startswith("stop.until holds: loss 0.")
+    code, out, _ = laptop.types("cloud", "bill", run, "-o", "json")
+    assert json.loads(out)["final"] is True
+    wait_until(lambda: not _living(cluster, "default"), "no pod is left")
+
+
+EARLY = """
+import os, pathlib, time
+for number in range(2):
+    with open("model.pt", "wb") as file:
+        for _ in range(30):
+            file.write(b"%d" % number * 1000)
+            file.flush()
+            time.sleep(0.1)
+    while number < 1 and not os.path.exists(os.environ["GO"]):
+        time.sleep(0.05)
+"""
+
+
+@pytest.mark.e2e
+def test_models_come_back_while_pods_train(laptop, project, tmp_path):
+    (project / "train.py").write_text(EARLY)
+    go, model = tmp_path / "go", project / "model.pt"
+    words = ["cloud", "run", "--returns", "checkpoints", "--env", f"GO={go}", "train.py"]
+    process = laptop.starts(*words, cwd=project)
+    wait_until(
+        lambda: model.exists() and model.read_bytes() == b"0" * 30_000,
+        alive=lambda: process.poll() is None,
+    )
+    go.touch()
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, said
+    assert model.read_bytes() == b"1" * 30_000
+    storage = laptop.storage / "runs" / said.partition("run ")[2].split()[0]
+    assert not list(storage.rglob(".*.part"))
+
+
 def _living(cluster: Cluster, namespace: str) -> list[str]:
     return [
         pod["metadata"]["name"]

@@ -249,12 +249,16 @@ def test_a_storage_that_cannot_be_written_is_refused_first(tmp_path, project):
     assert not (tmp_path / "service/content/whole").exists()
 
 
-def test_a_stop_condition_brings_no_model_back(tmp_path, project):
+def test_a_stop_condition_and_models_that_come_back_early_have_an_output(tmp_path, project):
     service = StorageService(tmp_path / "service")
-    problem = refusal(service.client(), captured(project, until="loss < 0.1"))
-    assert (problem.field, problem.allowed) == ("returns", ["none"])
-    run = submit(service.client(), captured(project, until="loss < 0.1", returns="none"), target="office")  # fmt: skip
-    assert "output" not in service.runs.begun[run.run_id]["spec"]
+    result = submit(
+        service.client(),
+        captured(project, until="loss < 0.1", returns="checkpoints"),
+        target="office",
+    )
+    spec = service.runs.begun[result.run_id]["spec"]
+    assert spec["stop"] == {"until": "loss < 0.1"}
+    assert spec["output"] == {"uri": f"{service.storage}/runs/{result.run_id}", "continuous": True}
 
 
 @pytest.mark.parametrize("of", ["packs", "blobs", "trees"])

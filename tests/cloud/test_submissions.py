@@ -20,7 +20,7 @@ from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.journal import SubmittedRun, keep_run, known_run
 from airflow_training.cloud.packing import plan_packs
 from airflow_training.cloud.protocol import SubmissionRequest, key_of
-from airflow_training.cloud.returning import bring_back
+from airflow_training.cloud.returning import ModelReturn
 from airflow_training.cloud.service.admission import (
     Caller,
     Grant,
@@ -265,8 +265,79 @@ def test_a_model_of_an_odd_name_comes_back(service, project, monkeypatch):
     (service.folder / "runs" / run / "project" / name).write_text("trained")
     known = known_run(run)
     assert known is not None
-    bring_back(client, known, told=lambda _: None)
+    ModelReturn(known).bring_back(client, told=lambda _: None)
     assert (project / name).read_text() == "trained"
+
+
+def test_a_file_that_changes_while_it_is_sent_is_named(service, project):
+    submission = captured(project)
+    (project / "pkg" / "words").write_bytes(b"other " * 10)
+    with pytest.raises(InputError, match=r"words(?s:.*)same command again"):
+        submit(service.client(), submission, target="here")
+    assert service.runs.begun == {}
+
+
+def test_a_link_that_takes_the_place_of_a_model_is_not_followed(service, project, tmp_path):
+    (tmp_path / "secret").write_text("not for you")
+    client = service.client()
+    run = submit(client, captured(project, returns="model=out"), target="here").run_id
+    folder = service.folder / "runs" / run / "project" / "out"
+    folder.mkdir()
+    (folder / "model.pt").write_text("trained")
+    assert [each["path"] for each in client.result(run)["files"]] == ["out/model.pt"]
+    shutil.rmtree(folder)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "model.pt").write_text("not for you")
+    for link, target in ((folder, tmp_path / "theirs"), (folder / "model.pt", tmp_path / "secret")):
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(target)
+        assert client.result(run)["files"] == []
+        with pytest.raises(InputError, match="knows no"):
+            client.download(run, "out/model.pt", to=tmp_path / "part")
+        link.unlink()
+
+
+def test_what_this_run_has_brought_before_is_replaced_and_nothing_else(
+    service, project, monkeypatch
+):
+    monkeypatch.chdir(project)
+    client = service.client()
+    said: list[str] = []
+    run = submit(client, captured(project, returns="checkpoints"), target="here").run_id
+    there, here = service.folder / "runs" / run / "project" / "model.pt", project / "model.pt"
+    for text in ("first", "second"):
+        there.write_text(text)
+        known = known_run(run)  # as another process reads it
+        assert known is not None
+        ModelReturn(known).bring_new(client, told=said.append)
+        assert here.read_text() == text
+    with there.open("wb") as file:
+        file.write(b"half")
+        file.flush()
+        ModelReturn(known).bring_new(client, told=said.append)
+        assert here.read_text() == "second"
+    here.write_text("mine")
+    there.write_text("third")
+    model = ModelReturn(known_run(run) or known)
+    for _ in range(2):
+        model.bring_new(client, told=said.append)
+    assert here.read_text() == "mine"
+    assert (project / f"model.pt.cloud-{run}").read_text() == "third"
+    assert [each.partition(":")[0] for each in said] == [
+        "model",
+        "model",
+        "the file here was changed while the run went on",
+    ]
+
+
+def test_a_named_model_that_was_not_written_is_told_with_what_was(service, project):
+    client = service.client()
+    run = submit(client, captured(project, returns="model=out"), target="here").run_id
+    (service.folder / "runs" / run / "project" / "other.pt").write_text("x")
+    known = known_run(run)
+    assert known is not None
+    with pytest.raises(InputError, match=r"has not written 'out'; it wrote other\.pt, below"):
+        ModelReturn(known).bring_back(client, told=print)
 
 
 def test_a_model_is_put_beside_a_file_that_was_changed_here(service, project, monkeypatch):
@@ -279,7 +350,7 @@ def test_a_model_is_put_beside_a_file_that_was_changed_here(service, project, mo
     (project / "model.pt").write_text("mine")
     known = known_run(run)
     assert known is not None
-    bring_back(client, known, told=said.append)
+    ModelReturn(known).bring_back(client, told=said.append)
     assert (project / "model.pt").read_text() == "mine"
     assert (project / f"model.pt.cloud-{run}").read_text() == "trained"
     assert "was changed while the run went on" in said[0]
@@ -302,7 +373,7 @@ def test_a_model_that_cannot_be_written_here_is_told_with_its_place(service, pro
     known = known_run(run)
     assert known is not None
     with pytest.raises(TrainingError, match=f"it is at {written}; .* cloud logs {run}"):
-        bring_back(client, known, told=lambda _: None)
+        ModelReturn(known).bring_back(client, told=lambda _: None)
 
 
 # killed ---------------------------------------------------------------------------------------

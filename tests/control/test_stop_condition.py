@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_training.control.model import JobEntry
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.stop_condition import condition_holds
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.stop_conditions import parse_condition
+from airflow_training.state.codec import from_json, to_json
 from tests.builders import Bench, job, role
 
 
@@ -63,6 +66,91 @@ def test_a_job_whose_condition_holds_has_succeeded_and_all_of_it_is_ended():
     assert (ended.state, ended.reason) == ("Succeeded", "StopConditionMet")
     assert ended.message == "stop.until holds: loss 0.05 < 0.1"
     assert bench.objects == {}
+
+
+def finishing(**fields: object) -> Bench:
+    """A job whose condition has just come to hold; its chief has the output."""
+    bench = running(finishes=True, output_role="chief", output_uri="s3://out", **fields)
+    report(bench, "chief", 0, loss=0.05)
+    bench.step()
+    return bench
+
+
+def ordered(bench: Bench) -> list[tuple[str, InstanceKey]]:
+    return [(type(each).__name__, each.key) for each in bench.last.actions]
+
+
+CHIEF, WORKER = InstanceKey("chief", 0), InstanceKey("worker", 0)
+
+
+def test_the_instance_with_the_output_is_told_to_finish_and_the_others_go_on_for_so_long():
+    bench = finishing()
+    assert ordered(bench) == [("Finish", CHIEF)]
+    assert bench.ledger.job.state == "Running"
+    bench.later(60).step()
+    assert ordered(bench) == [("Finish", CHIEF)]
+    told = [each.message for each in bench.events if each.reason == "StopConditionMet"]
+    assert told == ["stop.until holds: loss 0.05 < 0.1; chief-0 is told to finish"]
+
+
+def test_the_job_has_succeeded_once_the_output_is_away():
+    bench = finishing()
+    bench.end("chief", 0, exit_code=0).settle()
+    ended = bench.ledger.job
+    assert (ended.state, ended.reason) == ("Succeeded", "StopConditionMet")
+    assert ended.message == "stop.until holds: loss 0.05 < 0.1"
+    assert ended.stop is None
+
+
+def test_others_that_fail_as_rank_0_leaves_restart_nothing():
+    bench = finishing()
+    bench.end("worker", 0, exit_code=1)
+    bench.step()
+    assert ordered(bench) == [("Finish", CHIEF)]
+    assert bench.ledger.job.restarts == ()
+    bench.end("chief", 0, exit_code=0).settle()
+    assert bench.ledger.job.state == "Succeeded"
+
+
+def test_an_output_that_cannot_be_uploaded_fails_the_job():
+    bench = finishing()
+    bench.end("chief", 0, exit_code=1, reason="OutputFailed").settle()
+    assert (bench.ledger.job.state, bench.ledger.job.reason) == ("Failed", "OutputFailed")
+
+
+def test_where_that_instance_fails_instead_the_job_is_started_again_and_judged_again():
+    bench = finishing()
+    bench.end("chief", 0, exit_code=1).settle()
+    assert bench.ledger.job.stop is None
+    bench.later(3600).settle()
+    assert bench.ledger.instances[CHIEF].attempt == 1
+    assert bench.ledger.job.state == "Running"
+    report(bench, "chief", 0, loss=0.01)
+    bench.step()
+    assert ordered(bench) == [("Finish", CHIEF)]
+
+
+@pytest.mark.parametrize("kind", ["pause", "stop", "kill"])
+def test_people_are_heard_meanwhile(kind):
+    bench = finishing()
+    bench.request(kind).settle()
+    assert bench.ledger.job.state == {"pause": "Paused"}.get(kind, "Stopped")
+    assert bench.ledger.job.stop is None or kind == "pause"
+    if kind == "pause":
+        bench.request("resume").settle()
+        assert bench.ledger.job.state == "Running"
+        assert bench.ledger.job.stop is None
+
+
+def test_a_deadline_ends_what_takes_too_long_to_finish():
+    bench = finishing(active_deadline_seconds=100.0)
+    bench.later(200).settle()
+    assert (bench.ledger.job.state, bench.ledger.job.reason) == ("Failed", "DeadlineExceeded")
+
+
+def test_a_ledger_of_a_job_that_finishes_is_read_back():
+    ledger = finishing().ledger
+    assert from_json(JobEntry, to_json(ledger.job)) == ledger.job
 
 
 def test_other_ranks_do_not_end_it_unless_they_are_named():

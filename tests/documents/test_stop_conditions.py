@@ -71,21 +71,3 @@ def test_a_job_has_one():
 def test_a_mistake_in_a_job_names_its_field():
     with pytest.raises(InputError, match=r"spec\.stop\.until: 'loss' is no comparison"):
         job(until="loss")
-
-
-def test_an_output_that_would_never_be_uploaded_is_refused():
-    text = """
-apiVersion: airflow-training/v1
-kind: TrainingJob
-metadata: {name: a}
-spec:
-  framework: custom
-  command: ["true"]
-  roles: [{name: a}]
-  output: {uri: "s3://models/a"}
-  stop: {until: "loss < 0.1"}
-"""
-    with pytest.raises(
-        InputError, match=r"spec\.stop\.until: spec\.output is uploaded by an instance"
-    ):
-        TrainingJob.from_text(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 from airflow_training.accounts import operations
@@ -24,6 +25,9 @@ __all__ = ["AccountAdmission"]
 
 _HOURS = Decimal(24)
 """What is reserved where nobody says how long a run takes."""
+_LOGIN = (
+    "on the service's machine makes one; then `airflow-training cloud login NAME ADDRESS --key KEY`"
+)
 _WAIT_HOURS = Decimal(2)
 """For what is sent: then it has to be asked again."""
 
@@ -42,7 +46,8 @@ class AccountAdmission:
         try:
             return Caller(account=operations.authenticate(self._store, key, scope=scope).name)
         except AccountRefused as error:
-            raise LoginRefused(problems=error.problems) from None
+            problems = [replace(each, hint=f"{each.hint} {_LOGIN}") for each in error.problems]
+            raise LoginRefused(problems=problems) from None
 
     def reserve(self, account: str, submission: str, request: SubmissionRequest) -> Grant:
         """See `Admission`."""

@@ -8,14 +8,13 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
 from airflow_training import __version__
@@ -141,12 +140,33 @@ async def submit(request: Request) -> Response:
 
 async def take_pack(request: Request) -> Response:
     """Contents, several in a body; what has arrived stays, should the rest not come."""
+    return await _take_contents(request, begin=lambda: b"")
+
+
+async def take_blob(request: Request) -> Response:
+    """One content, from `offset` on; `size` is that of all of it."""
+
+    def begin() -> bytes:
+        header = PackHeader(
+            sha256=request.path_params["sha256"],
+            size=_number(request, "size", least=0),
+            offset=_number(request, "offset", 0),
+        )
+        return header_line(header)
+
+    return await _take_contents(request, begin=begin)
+
+
+async def _take_contents(request: Request, *, begin: Callable[[], bytes]) -> Response:
+    """Write a body to the store as it comes. `begin`: what the path says of a pack, read once somebody is known."""
     caller = await _caller(request, "submit")
     writer = await _in_thread(
         request, _submissions(request).writer, caller.account, request.path_params["id"]
     )
-    received = 0
+    received, head = 0, begin()
     try:
+        if head:
+            await _in_thread(request, writer.write, head)
         async for data in request.stream():
             received += len(data)
             if received > _SENDING_BYTES:
@@ -160,30 +180,6 @@ async def take_pack(request: Request) -> Response:
         writer.abandon()
         raise
     return JSONResponse({"received": received})
-
-
-async def take_blob(request: Request) -> Response:
-    """One content, from `offset` on; `size` is that of all of it."""
-    caller = await _caller(request, "submit")
-    writer = await _in_thread(
-        request, _submissions(request).writer, caller.account, request.path_params["id"]
-    )
-    size = _number(request, "size", least=0)
-    header = PackHeader(
-        sha256=request.path_params["sha256"], size=size, offset=_number(request, "offset", 0)
-    )
-    try:
-        await _in_thread(request, writer.write, header_line(header))
-        async for data in request.stream():
-            await _in_thread(request, writer.write, data)
-        writer.close()
-    except ClientDisconnect:
-        writer.abandon()
-        return Response(status_code=400)
-    except (InputError, OSError):
-        writer.abandon()
-        raise
-    return JSONResponse({"received": size - header.offset})
 
 
 async def start(request: Request) -> Response:
@@ -269,11 +265,11 @@ async def send_file(request: Request) -> Response:
         return submissions.place.output(run_id, request.path_params["path"], start=start)
 
     file = await _in_thread(request, found)
-    return FileResponse(file) if isinstance(file, Path) else _streamed(file)
+    return _streamed(file)
 
 
 def _streamed(file: OutputStream) -> Response:
-    """Answer with a file that lies in a storage, as `FileResponse` would."""
+    """Answer with a file; of one that was asked for from its end on there is nothing."""
     if file.start and file.start >= file.size:
         return Response(status_code=416, headers={"Content-Range": f"bytes */{file.size}"})
     headers = {"Content-Length": str(file.size - file.start), "Accept-Ranges": "bytes"}

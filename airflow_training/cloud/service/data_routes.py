@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import re
 import time
@@ -85,7 +86,11 @@ def data_routes(data_of: DataOf, is_over: Callable[[str], bool]) -> Sequence[Rou
             body = await _body(request)
         except ClientDisconnect:
             return Response(status_code=400)
-        received, damaged = await run_in_threadpool(keep_chunks, data.chunks, body)
+        try:
+            received, damaged = await run_in_threadpool(keep_chunks, data.chunks, body)
+        except OSError as error:  # a full disk: who follows the run is told, too
+            await run_in_threadpool(data.note_trouble, error.errno or errno.EIO)
+            raise
         if data.place.is_here:
             await run_in_threadpool(_ROOM.keep, data.place.storage, received)
         return JSONResponse({"received": received, "damaged": damaged})

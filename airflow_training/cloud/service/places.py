@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,10 @@ from airflow_training.cloud.environment import match_environment, prepare_enviro
 from airflow_training.cloud.protocol import SubmissionRequest, TreeManifest
 from airflow_training.cloud.service.content import ContentFolder
 from airflow_training.cloud.service.jobs import job_document
-from airflow_training.cloud.service.layout import lay_out
+from airflow_training.cloud.service.layout import changed_files, lay_out
 from airflow_training.cloud.service.run_data import DataPlace, account_folder
-from airflow_training.cloud.service.runs import output_file, run_result
+from airflow_training.cloud.service.run_files import RunFiles, open_below, pieces_of
+from airflow_training.cloud.service.runs import run_result
 from airflow_training.environments import Match, PreparedEnvironment
 from airflow_training.remote_data.manifest import DataManifest
 
@@ -75,7 +77,7 @@ class RunPlace(Protocol):
     def result(self, request: SubmissionRequest, run_id: str) -> Mapping[str, Any]:
         """What a run wrote; see `runs.run_result`."""
 
-    def output(self, run_id: str, path: str, *, start: int) -> Path | OutputStream:
+    def output(self, run_id: str, path: str, *, start: int) -> OutputStream:
         """A file that a run wrote; raises KeyError for anything else."""
 
 
@@ -95,6 +97,7 @@ class FolderPlace:
         self._folder = folder
         self._content = content
         self._same_machine = same_machine
+        self._files = RunFiles()
 
     def check(self, request: SubmissionRequest) -> None:
         """See `RunPlace`."""
@@ -143,8 +146,18 @@ class FolderPlace:
 
     def result(self, request: SubmissionRequest, run_id: str) -> Mapping[str, Any]:
         """See `RunPlace`."""
-        return run_result(request, self._folder / run_id)
+        return run_result(request, self._folder / run_id, self._files)
 
-    def output(self, run_id: str, path: str, *, start: int) -> Path | OutputStream:  # noqa: ARG002 - the protocol's
+    def output(self, run_id: str, path: str, *, start: int) -> OutputStream:
         """See `RunPlace`."""
-        return output_file(self._folder / run_id, path)
+        folder = self._folder / run_id
+        if f"project/{path}" not in changed_files(folder):
+            raise KeyError(path)
+        try:
+            file = open_below(folder / "project", path)
+        except FileNotFoundError:
+            raise KeyError(path) from None
+        size = os.fstat(file.fileno()).st_size
+        return OutputStream(
+            pieces=pieces_of(file, start=start, size=size - start), start=start, size=size
+        )

@@ -35,6 +35,9 @@ _PLACE = re.compile(r"project|(?:project|imports|data)(?:/(?!\.\.?(?:/|$))[^/\0]
 _MOST_FILES = 200_000
 _MOST_NUMBER = 1 << 63
 _SEEN_SECONDS = 1.0
+_TROUBLE = "trouble-"
+_TROUBLE_SECONDS = 20.0
+"""After so long without another, what could not be kept is over: it is sent again every two seconds."""
 _START_SECONDS = 600.0
 
 
@@ -262,6 +265,19 @@ class RunData:
         except FileNotFoundError:
             return 0.0
 
+    def note_trouble(self, number: int) -> None:
+        """Note that what was sent could not be kept; `number`: errno. An empty file has room on a full disk, too."""
+        with contextlib.suppress(OSError):
+            (self.state / f"{_TROUBLE}{number}").touch()
+
+    def trouble(self) -> str:
+        """What keeps this machine from keeping what is sent, in the system's words; empty: nothing, for a while."""
+        for path in self.state.glob(f"{_TROUBLE}*"):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime < _TROUBLE_SECONDS:
+                    return os.strerror(int(path.name[len(_TROUBLE) :]))
+        return ""
+
     def status(self) -> Mapping[str, Any]:
         """What the fetching process has told last: `waiting`, `failure`, `counts`, `ended`."""
         with contextlib.suppress(FileNotFoundError):
@@ -294,6 +310,11 @@ class RunData:
         failure = status.get("failure") or {}
         if failure:
             return _failed(state, f"{failure['reason']}: {failure['message']}")
+        if not state.over and (trouble := self.trouble()):
+            text = (
+                f"WaitingForData: the service cannot keep what is sent: {trouble}; make room there"
+            )
+            return replace(state, message=text)
         if status.get("waiting") and not state.over and state.state != "Paused":
             return replace(state, message=f"WaitingForData: {status['waiting']}")
         return state

@@ -10,10 +10,15 @@ from typing import Any
 from airflow_training.accounts.bills import Bill
 from airflow_training.accounts.operations import bill
 from airflow_training.cloud.outputs import model_files
-from airflow_training.cloud.protocol import CloudRunState, SubmissionRequest
-from airflow_training.cloud.service.content import digest_of
+from airflow_training.cloud.protocol import (
+    CloudRunState,
+    SubmissionRequest,
+    returned_path,
+    returns_early,
+)
 from airflow_training.cloud.service.launching import RunLauncher
 from airflow_training.cloud.service.layout import changed_files
+from airflow_training.cloud.service.run_files import RunFiles
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import InputError
@@ -25,7 +30,6 @@ __all__ = [
     "LogStretch",
     "chosen_files",
     "is_over",
-    "output_file",
     "read_log",
     "run_bill",
     "run_result",
@@ -157,32 +161,22 @@ def run_bill(launcher: RunLauncher, run_id: str) -> Bill:
 
 def chosen_files(request: SubmissionRequest, written: Sequence[str]) -> Sequence[str]:
     """Which of the files that a run wrote below its project come back."""
-    named = request.returns.removeprefix("model=") if request.returns.startswith("model=") else ""
+    named = returned_path(request.returns)
     below = request.command.working_dir.removeprefix("project").strip("/")
     return model_files(written, path=f"{below}/{named}" if named and below else named)
 
 
-def run_result(request: SubmissionRequest, folder: Path) -> Mapping[str, Any]:
+def run_result(request: SubmissionRequest, folder: Path, known: RunFiles) -> Mapping[str, Any]:
     """What a run wrote below its project: what comes back with size and digest, and the names of the rest."""
     written = [each.removeprefix("project/") for each in changed_files(folder)]
     chosen = chosen_files(request, written)
-    files = []
-    for each in chosen:
-        path = folder / "project" / each
-        files.append({"path": each, "size": path.stat().st_size, "sha256": digest_of(path)})
+    early = returns_early(request.returns)
     return {
         "returns": request.returns,
         "address": str(folder / "project"),
-        "files": files,
+        "files": known.rows(folder / "project", chosen, whole=early) if chosen else [],
         "others": [each for each in written if each not in {*chosen}][:1000],
     }
-
-
-def output_file(folder: Path, path: str) -> Path:
-    """A file that a run wrote; raises KeyError for anything else."""
-    if f"project/{path}" not in changed_files(folder):
-        raise KeyError(path)
-    return folder / "project" / path
 
 
 def _rank(job: ResolvedJob, role: str, index: int) -> int | None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from airflow_training.agent.code_setup import CHANGES_FILE, CHANGES_FOLDER
 from airflow_training.capture.model import Tree
 from airflow_training.cloud.environment import read_record
-from airflow_training.cloud.protocol import SubmissionRequest, TreeManifest
+from airflow_training.cloud.protocol import SubmissionRequest, TreeManifest, returns_early
 from airflow_training.cloud.service.content import ContentFolder, digest_of
 from airflow_training.cloud.service.data_tree import data_contents, tree_with_data
 from airflow_training.cloud.service.jobs import job_document
@@ -47,17 +47,8 @@ class StoragePlace:
         self._content = content
         self._storage = TreeStorage(settings.storage)
 
-    def check(self, request: SubmissionRequest) -> None:
+    def check(self, request: SubmissionRequest) -> None:  # noqa: ARG002 - the protocol's
         """See `RunPlace`."""
-        if request.until and request.returns not in ("none", "address"):
-            raise InputError.of(
-                code="conflict",
-                field="returns",
-                value=request.returns,
-                message="an instance that a stop condition ends uploads nothing, so that no model could come back",
-                allowed=["none"],
-                hint="--returns none, and let the script save to a storage",
-            )
         self._storage.check()
 
     def match(self, record: bytes) -> Match:
@@ -140,8 +131,10 @@ class StoragePlace:
             "packages": [*found.requirements] if found else [],
             "python": image.python,
         }
-        if not request.until:
-            spec["output"] = {"uri": f"{self._storage.uri}/{_output_key(run_id)}"}
+        output: dict[str, Any] = {"uri": f"{self._storage.uri}/{_output_key(run_id)}"}
+        if returns_early(request.returns):
+            output["continuous"] = True
+        spec["output"] = output
         if settings.resources and "resources" not in spec:
             limits = {key: str(each) for key, each in settings.resources.items()}
             spec["resources"] = {"limits": limits}
@@ -164,7 +157,7 @@ class StoragePlace:
             "others": sorted(rows.keys() - {*chosen})[:_MOST_NAMES],
         }
 
-    def output(self, run_id: str, path: str, *, start: int) -> Path | OutputStream:
+    def output(self, run_id: str, path: str, *, start: int) -> OutputStream:
         """See `RunPlace`."""
         row = self._changes(run_id).get(f"project/{path}")
         if row is None:

@@ -169,7 +169,11 @@ class Submissions:
                 self._check_unused(known)
                 self._verify(request, manifest)
                 self.place.lay_out(manifest, known.run_id, shared=self._shared(account, request))
-            ready = self.place.prepare(found)
+            try:
+                ready = self.place.prepare(found)
+            except InputError:  # what is sent again asks again
+                self._admission.release(account, submission)
+                raise
             self._admission.attach(account, submission, self.launcher.key(known.run_id).uid)
             shared = self._shared(account, request)
             tree = self.place.tree(manifest, shared).digest

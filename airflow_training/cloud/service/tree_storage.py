@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import mmap
 import os
 import secrets
 import shutil
-import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +19,7 @@ from airflow_training.agent.upload import local_target
 from airflow_training.capture.model import Tree
 from airflow_training.checkpoints.errors import CheckpointError, KeyExists
 from airflow_training.checkpoints.store import ObjectStore, open_store
+from airflow_training.cloud.service.run_files import open_below
 from airflow_training.errors import InputError
 
 __all__ = ["TreeStorage"]
@@ -105,29 +104,8 @@ class TreeStorage:
                 start, size = start + len(data), size - len(data)
 
     def _own_file(self, key: str) -> BinaryIO:
-        """A file of a storage that is a folder; raises FileNotFoundError for anything else under that name.
-
-        Instances write there: through a link of theirs they would read the files of this machine.
-        """
-        here = os.open(local_target(self.uri) or "", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        *folders, name = key.split("/")
-        safe = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            for each in folders:
-                below = os.open(each, safe | os.O_DIRECTORY, dir_fd=here)
-                os.close(here)
-                here = below
-            file = os.open(name, safe | os.O_NONBLOCK, dir_fd=here)  # a pipe would wait
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key) from error
-            raise
-        finally:
-            os.close(here)
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            os.close(file)
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
-        return os.fdopen(file, "rb")
+        """A file of a storage that is a folder, where instances write; raises FileNotFoundError."""
+        return open_below(local_target(self.uri) or Path(), key)
 
     def _size(self, key: str) -> int:
         """Bytes of an object; -1 for none."""

@@ -90,6 +90,7 @@ def make_order(
         grace_seconds=spec.grace_seconds,
         output_dir=str(folder.output),
         output_uri=_beside(spec.output_uri, base),
+        output_continuous=spec.output_continuous,
         in_place_seconds=spec.in_place_seconds,
     )
 

@@ -66,6 +66,10 @@ class FolderRuntime(ABC):
             self._order, instances, "stop", grace_seconds=grace_seconds, dump_stacks=dump_stacks
         )
 
+    async def finish_early(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
+        """Order agents to end their commands as ones that have done all."""
+        await asyncio.to_thread(self._order, instances, "finish", grace_seconds=grace_seconds)
+
     async def await_peers(
         self, instances: Sequence[InstanceRef], *, seconds: float, number: int
     ) -> None:

@@ -11,6 +11,7 @@ OUTPUT_DIR_IN_POD = "/training/output"
 CODE_DIR_IN_POD = "/training/code"
 CAPABILITIES = Capabilities(
     hold=True,
+    finishes=True,
     gangs=("none", "volcano", "coscheduling", "kueue"),
     fixed_size_gangs=("kueue",),
     memory_limits=True,

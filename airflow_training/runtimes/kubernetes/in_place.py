@@ -60,6 +60,22 @@ class InPlaceAttempts:
                 if turn is not None
             )
 
+    async def finish(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
+        """Order agents to finish; those of pods that do not stay have said nothing, and are in their first turn."""
+        for run in {ref.run for ref in instances}:
+            known = await self.by_uid(run)
+            meant = [known[ref.uid] for ref in instances if ref.run == run and ref.uid in known]
+            await gather_all(
+                self._instances.mark(run, pod, {"annotations": order})
+                for pod, turn in meant
+                for order in [
+                    turns.order_for(
+                        turn or turns.AgentReport(number=0), "finish", grace_seconds=grace_seconds
+                    )
+                ]
+                if any(pod.annotations.get(name) != text for name, text in order.items())
+            )
+
     async def keep(self, instance: InstanceRef, *, seconds: float) -> None:
         """Order the agent that waits to stay, and note in its pod until when."""
         pod, turn = (await self.by_uid(instance.run)).get(instance.uid, (None, None))

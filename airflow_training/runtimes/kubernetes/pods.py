@@ -117,10 +117,12 @@ def needs_agent(spec: InstanceSpec, options: PodOptions) -> bool:
 def _is_wrapped(spec: InstanceSpec, options: PodOptions) -> bool:
     """Return whether the agent is the command's parent.
 
-    For the code, the output, to report progress, and for checkpoints: to bring the library and to find hangs. A
-    training without a script is in the agent's program itself.
+    For the code, the output, to be told to finish, to report progress, and for checkpoints: to bring the library and to find
+    hangs. A training without a script is in the agent's program itself.
     """
     if spec.output_uri or spec.code or spec.resolved.trains_network:
+        return True
+    if spec.finishes and spec.command:
         return True
     annotations = (spec.resolved.template.get("metadata") or {}).get("annotations") or {}
     return (
@@ -186,6 +188,7 @@ class _PodBuilder:
         self.name = names.pod_name(spec.ref, numbered=facts.numbered)
         self._role = facts.roles.get(spec.ref.role)
         self._stays = waits_for(spec, facts, options)
+        self._takes_orders = bool(self._stays) or spec.finishes
         self._has_deadline = facts.deadline_seconds is not None
         self._ssh_path = str(self._template_annotations().get(names.SSH_KEYS, ""))
         self._main: dict[str, Any] = next(
@@ -297,7 +300,7 @@ class _PodBuilder:
                 env.append({"name": "TRAINING_PREDICTIONS_DIR", "value": order.predictions_dir})
             volume, mount = inject.agent_volume(self._options.agent_config_map)
             self._add(volume, mount)
-            if self._stays:
+            if self._takes_orders:
                 volume, mount = inject.order_volume()
                 self._add(volume, mount)
                 uid = {"fieldRef": {"fieldPath": "metadata.uid"}}
@@ -350,9 +353,10 @@ class _PodBuilder:
             stall=None if instance.stall is None else instance.stall.to_order(),
             predictions_dir=_PREDICTIONS_DIR if instance.predictions_uri else "",
             predictions_uri=instance.predictions_uri,
-            orders_file=inject.ORDERS_FILE if self._stays else "",
+            orders_file=inject.ORDERS_FILE if self._takes_orders else "",
             output_dir=OUTPUT_DIR_IN_POD if instance.output_uri else "",
             output_uri=instance.output_uri,
+            output_continuous=instance.output_continuous,
             termination_log=str(made.get("terminationMessagePath") or TERMINATION_LOG),
             in_place_seconds=instance.in_place_seconds if self._stays else 0.0,
             **self._own_deadline(),

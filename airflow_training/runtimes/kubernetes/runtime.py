@@ -275,6 +275,11 @@ class KubernetesRuntime:
         await self._in_place.order(instances, "stop", **how)
 
     @in_words_of_port
+    async def finish_early(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
+        """Order agents to end their commands as ones that have done all, through an annotation."""
+        await self._in_place.finish(instances, grace_seconds=grace_seconds)
+
+    @in_words_of_port
     async def await_peers(
         self, instances: Sequence[InstanceRef], *, seconds: float, number: int
     ) -> None:

@@ -10,6 +10,7 @@ __all__ = ["CAPABILITIES"]
 CAPABILITIES = Capabilities(
     hold=True,
     restart_in_place=True,
+    finishes=True,
     memory_limits=True,
     code=True,
     runs_here=True,

@@ -13,6 +13,7 @@ GANG = "slurm"
 CAPABILITIES = Capabilities(
     hold=True,
     restart_in_place=True,
+    finishes=True,
     gangs=("none", GANG),
     fixed_size_gangs=(GANG,),
     memory_limits=True,

@@ -25,7 +25,7 @@ from airflow_training.documents.text import counted
 from airflow_training.errors import JobFailed
 
 if TYPE_CHECKING:
-    from airflow_training.environments.building import PreparedEnvironment
+    from airflow_training.environments.preparing import PreparedEnvironment
     from airflow_training.environments.cache import CachedEnvironment
     from airflow_training.environments.storage import PackageStore
 

@@ -9,7 +9,14 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["damaged_files", "listed_digest", "other_files", "sha256_of"]
+__all__ = [
+    "changed_files",
+    "damaged_files",
+    "listed_digest",
+    "other_files",
+    "sha256_of",
+    "stat_digest",
+]
 
 _LEFT_OUT = ("environment.json", ".mark")
 
@@ -36,9 +43,38 @@ def damaged_files(place: Path, others: Mapping[str, str]) -> list[str]:
     """Return the files that are missing, changed, or were not there when it was built; by reading all bytes."""
     listed, records = _listed(place), {str(path.relative_to(place)) for path in _records(place)}
     new = {*_files(place)} - {*listed, *others, *records}
-    changed = {name for name, digest in listed.items() if not _is(place / name, digest)}
+    changed = {*changed_files(place)}
     changed |= {name for name, text in others.items() if not _is_other(place / name, text)}
     return sorted(new | changed)
+
+
+def changed_files(place: Path) -> list[str]:
+    """Return the files that are missing or whose bytes are not those that the RECORD of their package says."""
+    listed = _listed(place)
+    return sorted(name for name, digest in listed.items() if not _is(place / name, digest))
+
+
+def stat_digest(place: Path) -> str:
+    """SHA-256 over path, size and time of change of all files and links: equal where nobody has written meanwhile.
+
+    Ten thousand files take some 50 ms, where reading their bytes takes seconds.
+    """
+    lines: list[str] = []
+    _add_statuses(str(place), "", lines)
+    lines.sort()
+    return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()
+
+
+def _add_statuses(folder: str, below: str, lines: list[str]) -> None:
+    with os.scandir(folder) as entries:
+        for each in entries:
+            name = below + each.name
+            if each.is_dir(follow_symlinks=False):
+                if each.name != "__pycache__":
+                    _add_statuses(each.path, f"{name}/", lines)
+            elif not name.startswith(_LEFT_OUT):
+                status = each.stat(follow_symlinks=False)
+                lines.append(f"{name}\0{status.st_size}\0{status.st_mtime_ns}")
 
 
 def _files(place: Path) -> Iterator[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_training.environments.addresses import public_url
-from airflow_training.environments.building import PreparedEnvironment, prepare
+from airflow_training.environments.building import prepare
 from airflow_training.environments.catalogue import CatalogueImage
 from airflow_training.environments.contents import sha256_of
 from airflow_training.environments.differences import compare, is_needed
@@ -24,6 +24,7 @@ from airflow_training.environments.named import (
     is_package_key,
     split_name,
 )
+from airflow_training.environments.preparing import PreparedEnvironment
 from airflow_training.environments.programs import pip_hint
 from airflow_training.errors import InputError, Problem, TrainingError
 

@@ -73,6 +73,11 @@ OPTIONS: Mapping[str, Option] = {
         default="",
         description="Folder of your own framework files. Empty: $AIRFLOW_HOME/frameworks.",
     ),
+    "environments": Option(
+        default="",
+        description="Address of the storage of named environments (s3://..., file://..., a folder). Empty: none,"
+        " jobs may name builtin only.",
+    ),
     "causes_folder": Option(
         default="",
         description="Folder of your own causes of failure. Empty: $AIRFLOW_HOME/causes.",
@@ -186,6 +191,7 @@ class Settings:
     jobs_folder: Path
     templates_folder: Path
     frameworks_folder: Path
+    environments: str
     causes_folder: Path
     remote_framework_prefixes: tuple[str, ...]
     max_running_jobs: int

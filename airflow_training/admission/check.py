@@ -66,6 +66,7 @@ class CheckOptions(TypedDict, total=False):
     runtime: str | None
     shown_on: str
     fetch: bool
+    look_up: bool
     run_uid: str
     user: str
     planner: Planner | None
@@ -93,6 +94,7 @@ def check_text(
     runtime: str | None = None,
     shown_on: str = "",
     fetch: bool = False,
+    look_up: bool = True,
     run_uid: str = "",
     source: Source = "file",
     user: str = "",
@@ -103,7 +105,7 @@ def check_text(
     `overrides` are those of `--set path=value`. `params` are values for `dag.params`, checked
     against what the document declares; `variables` is what templates see besides (`run_id`,
     `logical_date`, ...); `runtime` goes before the document's, `shown_on` too, for who only looks: what of the names is
-    wrong only there does not stop a job that goes elsewhere. `run_uid` is not empty when the job is about to run: then it must be complete, with
+    wrong only there does not stop a job that goes elsewhere. `look_up`: whether the storage of environments may be asked. `run_uid` is not empty when the job is about to run: then it must be complete, with
     a value for each parameter and a command or an image. `source="form"` is text from a trigger
     form: it names no files of the server and gets no rights over nodes. `user` is what the
     `job_policy` hook is told. `planner` plans the jobs that ask for it; without one, nothing is
@@ -122,6 +124,7 @@ def check_text(
         shown_on=shown_on,
         fetch=fetch,
         starts=bool(run_uid),
+        looks_up=look_up,
         source=source,
         user=user,
         settings=settings,

@@ -35,6 +35,8 @@ class AdmissionRequest:
     """Whose objects are shown where the caller names no runtime; "": those of where the job goes."""
     fetch: bool
     starts: bool
+    looks_up: bool
+    """Whether what is kept elsewhere, such as environments, may be asked for."""
     source: Source
     user: str
     settings: Settings

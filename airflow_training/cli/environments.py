@@ -25,8 +25,8 @@ from airflow_training.documents.text import counted
 from airflow_training.errors import JobFailed
 
 if TYPE_CHECKING:
-    from airflow_training.environments.preparing import PreparedEnvironment
     from airflow_training.environments.cache import CachedEnvironment
+    from airflow_training.environments.preparing import PreparedEnvironment
     from airflow_training.environments.storage import PackageStore
 
 __all__ = ["app"]

@@ -29,20 +29,20 @@ from packaging.utils import canonicalize_name
 
 from airflow_training.environments.contents import changed_files, sha256_of
 from airflow_training.environments.interpreters import interpreter_identity
+from airflow_training.environments.orders import BuiltinSource
 from airflow_training.environments.preparing import (
     EnvironmentBuild,
     PreparedEnvironment,
     make_once,
 )
+from airflow_training.environments.ready import remember
 from airflow_training.errors import InputError, Problem
 
 __all__ = [
     "BUILTIN",
     "BuiltinEnvironment",
-    "BuiltinSource",
     "builtin_environment",
     "builtin_folder",
-    "builtin_source",
     "have_builtin",
 ]
 
@@ -58,18 +58,6 @@ _OWN_METADATA = ("METADATA", "entry_points.txt", "INSTALLER", "WHEEL", "top_leve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltinSource:
-    """What it is made of. It travels to who makes it."""
-
-    package: str
-    """Folder of this package."""
-    paths: Sequence[str]
-    """Folders in which distributions are installed."""
-    python: str
-    """The interpreter."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltinEnvironment:
     version: str
     digest: str
@@ -78,15 +66,6 @@ class BuiltinEnvironment:
     """`3.11.7`."""
     packages: Sequence[str]
     """`name==version`, sorted."""
-
-
-def builtin_source() -> BuiltinSource:
-    """What the running Python has: itself, and the folders of packages on its path."""
-    return BuiltinSource(
-        package=str(Path(__file__).parent.parent),
-        paths=[each for each in dict.fromkeys(sys.path) if each.endswith("-packages")],
-        python=sys.executable,
-    )
 
 
 def builtin_environment(source: BuiltinSource) -> BuiltinEnvironment:
@@ -113,6 +92,11 @@ def builtin_environment(source: BuiltinSource) -> BuiltinEnvironment:
     )
 
 
+def _version(source: BuiltinSource) -> str:
+    own = _find(source.paths, _PACKAGE)
+    return own.version if own else ""
+
+
 def builtin_folder(source: BuiltinSource, digest: str) -> str:
     """What the cache calls the environment of a digest that lies on the interpreter of a source."""
     return _text_digest(json.dumps([BUILTIN, digest, *interpreter_identity(source.python)]))
@@ -124,7 +108,11 @@ def have_builtin(source: BuiltinSource, digest: str, cache_dir: Path) -> Prepare
     Raises InputError where what is installed is not, or no longer, what the digest says.
     """
     build = partial(_build, source, digest)
-    return make_once(cache_dir.absolute(), builtin_folder(source, digest), build, name=BUILTIN)
+    folder = builtin_folder(source, digest)
+    name = f"{BUILTIN}@{_version(source)}"
+    found = make_once(cache_dir.absolute(), folder, build, name=name)
+    remember(cache_dir, digest, source.python, folder)
+    return found
 
 
 def _build(source: BuiltinSource, digest: str, build: EnvironmentBuild) -> Mapping[str, Any]:

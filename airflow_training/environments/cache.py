@@ -38,6 +38,7 @@ __all__ = [
     "default_folder",
     "find_cached",
     "find_whole",
+    "is_digest",
     "locked",
     "pin",
     "remove",
@@ -105,6 +106,11 @@ def default_folder() -> Path:
     """Return where this user keeps environments."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(home).expanduser() / "airflow-training" / "environments"
+
+
+def is_digest(text: str) -> bool:
+    """Say whether a text is what an environment's folder may be called."""
+    return _DIGEST.fullmatch(text) is not None
 
 
 def cached_digests(folder: Path) -> frozenset[str]:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
-
-from airflow_training.environments.programs import find_uv
-from airflow_training.errors import InputError
 
 __all__ = ["find_python", "interpreter_identity"]
 
@@ -27,6 +22,13 @@ def find_python(minor: str) -> str:
     """
     if not minor or minor == "{}.{}".format(*sys.version_info[:2]):
         return sys.executable
+    # not at the start of each instance
+    import shutil
+    import subprocess
+
+    from airflow_training.environments.programs import find_uv
+    from airflow_training.errors import InputError
+
     found, uv = shutil.which(f"python{minor}"), find_uv()
     if found is None and uv:
         done = subprocess.run(
@@ -54,6 +56,8 @@ def interpreter_identity(python: str) -> Sequence[str]:
     path = str(Path(python).absolute())
     if python == sys.executable:
         return [path, sys.version, sysconfig.get_platform(), *platform.libc_ver()]
+    import subprocess
+
     done = subprocess.run(
         [python, "-I", "-S", "-c", _IDENTITY],
         stdin=subprocess.DEVNULL,

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packaging.utils import canonicalize_name
-
 from airflow_training.environments.cache import (
     CachedEnvironment,
     EnvironmentInUse,
@@ -102,6 +100,8 @@ def make_once(
 
 def installed_in(place: Path) -> list[str]:
     """Return `name==version` of each distribution in the folder of an environment."""
+    from packaging.utils import canonicalize_name  # not at the start of each instance
+
     stems = [each.stem for each in place.glob("lib/python*/site-packages/*.dist-info")]
     pairs = [stem.rpartition("-") for stem in stems]
     return sorted(f"{canonicalize_name(name)}=={version}" for name, _, version in pairs)

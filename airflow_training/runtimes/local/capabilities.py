@@ -12,6 +12,7 @@ CAPABILITIES = Capabilities(
     restart_in_place=True,
     memory_limits=True,
     code=True,
+    environments=True,
     runs_here=True,
     shares_machine=True,
     reasons=REASONS,

@@ -21,6 +21,7 @@ from airflow_training.agent.order import VERSION, Order
 from airflow_training.agent.package import agent_program, remote_shell_script
 from airflow_training.control.reasons import WAITING_FOR_OLD_INSTANCE
 from airflow_training.frameworks.pods import training_container
+from airflow_training.runtimes.environment_orders import environment_order
 from airflow_training.runtimes.local.environment import (
     command_line,
     environment,
@@ -230,6 +231,7 @@ class Launcher:
             working_dir=str((folder.code if spec.code else Path(base)) / spec.working_dir),
             code=None if spec.code is None else spec.code.to_order(),
             code_dir=str(folder.code),
+            environment=environment_order(spec, self.cache, python=self.python),
             progress_file=str(folder.progress),
             readiness_probe=container.get("readinessProbe"),
             stall=None if spec.stall is None else spec.stall.to_order(),

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from airflow_training.admission.request import AdmissionRequest
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.documents.resolved_blocks import ResolvedEnvironment
+from airflow_training.environments.addresses import storage_address
 from airflow_training.errors import InputError, Problem, TrainingError
 from airflow_training.frameworks.pods import training_container
 from airflow_training.runtimes.adapter import Adapter
 
-__all__ = ["find_environments_storage", "with_environment"]
+__all__ = ["with_environment"]
 
 _FIELD = "spec.environment"
 _OLDEST = (3, 10)
@@ -42,7 +42,7 @@ def with_environment(
     if not request.looks_up:
         return resolved, problems, ()
     try:
-        found = _look_up(named, find_environments_storage(request.settings.environments))
+        found = _look_up(named, storage_address(request.settings.environments))
     except InputError as error:
         found_wrong = [replace(each, field=f"{_FIELD}.{each.field}") for each in error.problems]
         unknown = not request.starts and not request.settings.environments
@@ -61,13 +61,6 @@ def with_environment(
         else:  # only shown there
             warnings = wrong
     return resolved, problems, warnings
-
-
-def find_environments_storage(address: str) -> str:
-    """Return an address of the settings as all processes mean it: a plain path is one of this machine."""
-    return (
-        str(Path(address).expanduser().absolute()) if address and "://" not in address else address
-    )
 
 
 def _look_up(named: ResolvedEnvironment, storage: str) -> ResolvedEnvironment:

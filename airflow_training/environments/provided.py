@@ -51,6 +51,8 @@ class EnvironmentDescription:
     """`name==version`, sorted."""
     image: str
     """Empty: none was named."""
+    bytes: int | None = None
+    """Of its files; None: it is made of what is installed."""
 
     @property
     def title(self) -> str:
@@ -156,4 +158,5 @@ def _described(named: NamedEnvironment) -> EnvironmentDescription:
         python=named.record.python,
         packages=sorted(file.requirement.split()[0] for file in named.files),
         image=named.image,
+        bytes=sum(file.size for file in named.files),
     )

@@ -151,6 +151,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("building", "builtin"),
         ("storage",),
         ("provided",),
+        ("command",),
     ),
     "interception": (
         ("asking", "classification", "protocol", "wraps"),

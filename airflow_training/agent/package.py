@@ -1,7 +1,7 @@
 """Pack programs into one `.pyz` each, once per version and interpreter. Not part of any `.pyz` itself.
 
 The agent: training scripts import `airflow_training.checkpoints` from the same file. And the program that has a job's
-environment ready (`environments/__main__.py`), which needs Python 3.10, on any interpreter, with nothing installed.
+environment ready (`environments/command.py`), which needs Python 3.10, on any interpreter, with nothing installed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,19 @@ _SINGLE_FILES = ("errors.py", "cloud/__init__.py")
 _ENTRY = "agent/__main__.py"
 _ENVIRONMENT_PACKAGES = ("environments", "checkpoints")
 _ENVIRONMENT_FILES = ("errors.py", "documents/__init__.py", "documents/text.py")
-_ENVIRONMENT_ENTRY = b"import sys\nfrom airflow_training.environments.__main__ import main\nsys.exit(main(sys.argv[1]))\n"
+_ENVIRONMENT_ENTRY = b"""import sys
+
+from airflow_training.environments.command import main
+
+
+def open_storage(uri):
+    from airflow_training.checkpoints.store import open_store
+
+    return open_store(uri)
+
+
+sys.exit(main(sys.argv[1], open_storage))
+"""
 _VENDORED = "packaging"
 """What that program needs besides: pure Python, and not everywhere installed."""
 _LONG_AGO = (2000, 1, 1, 0, 0, 0)

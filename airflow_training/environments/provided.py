@@ -28,6 +28,7 @@ from airflow_training.errors import InputError
 
 __all__ = [
     "EnvironmentDescription",
+    "Opener",
     "cached_titles",
     "describe_all",
     "find_environment",

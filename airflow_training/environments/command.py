@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from airflow_training.environments.orders import EnvironmentOrder
     from airflow_training.environments.preparing import PreparedEnvironment
+    from airflow_training.environments.provided import Opener
+
+__all__ = ["main"]
 
 _PERMANENT, _MAY_PASS = 2, 75
 """75 is EX_TEMPFAIL of sysexits.h."""
 
 
-def main(text: str) -> int:
-    """Have it ready; returns the exit code."""
+def main(text: str, open_storage: Opener) -> int:
+    """Have it ready; returns the exit code. `open_storage` opens the storage at an address."""
     from airflow_training.environments.cache import EnvironmentInUse
     from airflow_training.environments.orders import EnvironmentOrder
     from airflow_training.errors import InputError, TrainingError
@@ -35,7 +38,7 @@ def main(text: str) -> int:
         if found is None:
             from airflow_training.environments.provided import have_environment
 
-            found = have_environment(order, _open_storage, cache)
+            found = have_environment(order, open_storage, cache)
         if link := document.get("link"):
             new = cache / f".{link}"
             new.unlink(missing_ok=True)
@@ -63,12 +66,6 @@ def _find(order: EnvironmentOrder, cache: Path) -> PreparedEnvironment | None:
     return find_ready(cache, order.digest, python)
 
 
-def _open_storage(uri: str):  # type: ignore[no-untyped-def]  # its type stands in a room that this one does not know
-    from airflow_training.checkpoints.store import open_store
-
-    return open_store(uri)
-
-
 def _say(answer: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
 
@@ -77,7 +74,3 @@ def _fail(problem: str, code: int) -> int:
     _say({"problem": problem})
     sys.stderr.write(f"airflow-training: {problem}\n")
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else sys.stdin.read()))

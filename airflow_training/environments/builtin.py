@@ -44,6 +44,7 @@ __all__ = [
     "builtin_environment",
     "builtin_folder",
     "have_builtin",
+    "script_for",
 ]
 
 BUILTIN = "builtin"
@@ -286,7 +287,7 @@ def _link(each: _Installed, packages: Path, place: Path) -> None:
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.parent == place / "bin":
-            text = _for_interpreter(source.read_bytes(), place / "bin" / "python")
+            text = script_for(place / "bin" / "python", source.read_bytes())
             target.write_bytes(text)
             target.chmod(0o755)
             continue  # its bytes are others than RECORD says
@@ -318,7 +319,7 @@ def _link_file(source: Path, target: Path) -> None:
 _SHEBANG = re.compile(rb"^#!(?:/bin/sh\n'''exec' [^\n]*\n' '''|[^\n]*python[^\n]*)\n")
 
 
-def _for_interpreter(script: bytes, python: Path) -> bytes:
-    """Return a script that an installer has made, for another interpreter, however long its path."""
+def script_for(python: Path, script: bytes) -> bytes:
+    """Return a script that an installer has made, for an interpreter, however long its path."""
     head = b"#!/bin/sh\n'''exec' \"" + os.fsencode(python) + b'" "$0" "$@"\n' + b"' '''\n"
     return _SHEBANG.sub(lambda _: head, script, count=1)

@@ -81,7 +81,7 @@ class CachedEnvironment:
     others: Mapping[str, str]
     """SHA-256 by path of each file that no RECORD has a digest of."""
     stat_sha256: str = ""
-    """Of sizes and times of all files, as they were when all bytes were compared last."""
+    """Of sizes and times of all files, as they were when all bytes were compared last; empty: they are compared."""
 
     @property
     def python(self) -> Path:
@@ -157,7 +157,7 @@ def find_whole(folder: Path, digest: str) -> CachedEnvironment | None:
     if found is None:
         return None
     now = stat_digest(found.folder)
-    if now == found.stat_sha256:
+    if now and now == found.stat_sha256:
         return found
     if find_cached(folder, digest) is None or verify(found):
         return None

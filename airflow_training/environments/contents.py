@@ -6,6 +6,7 @@ import base64
 import csv
 import hashlib
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +19,8 @@ __all__ = [
     "stat_digest",
 ]
 
+_TICK_NS = 50_000_000
+"""How far apart two writes have to be so that file systems give them other times."""
 _LEFT_OUT = ("environment.json", ".mark")
 
 
@@ -57,24 +60,30 @@ def changed_files(place: Path) -> list[str]:
 def stat_digest(place: Path) -> str:
     """SHA-256 over path, size and time of change of all files and links: equal where nobody has written meanwhile.
 
-    Ten thousand files take some 50 ms, where reading their bytes takes seconds.
+    Empty where one was written just now: another write in the same tick of the clock would not be seen. Ten thousand
+    files take some 50 ms, where reading their bytes takes seconds.
     """
     lines: list[str] = []
-    _add_statuses(str(place), "", lines)
+    if _add_statuses(str(place), "", lines) > time.time_ns() - _TICK_NS:
+        return ""
     lines.sort()
     return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()
 
 
-def _add_statuses(folder: str, below: str, lines: list[str]) -> None:
+def _add_statuses(folder: str, below: str, lines: list[str]) -> int:
+    """Add a line for each file; returns when the newest was written, in nanoseconds of the epoch."""
+    newest = 0
     with os.scandir(folder) as entries:
         for each in entries:
             name = below + each.name
             if each.is_dir(follow_symlinks=False):
                 if each.name != "__pycache__":
-                    _add_statuses(each.path, f"{name}/", lines)
+                    newest = max(newest, _add_statuses(each.path, f"{name}/", lines))
             elif not name.startswith(_LEFT_OUT):
                 status = each.stat(follow_symlinks=False)
+                newest = max(newest, status.st_mtime_ns)
                 lines.append(f"{name}\0{status.st_size}\0{status.st_mtime_ns}")
+    return newest
 
 
 def _files(place: Path) -> Iterator[str]:

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from airflow_training.checkpoints.store import LocalStore
+from airflow_training.documents.resolved import RunKey
 from airflow_training.environments import catalogue_here
 from airflow_training.environments.storage import add
 from tests.environments.conftest import look_only_in, write_wheels
@@ -95,7 +96,12 @@ class Machine:
         return process.returncode, out, said
 
     def log(self, run: str, index: int = 0) -> str:
-        return self.types("logs", "show", run, "--role", "worker", "--index", str(index))[1]
+        uid = RunKey(source="cli", run_id=run).uid
+        paths = (self.folder / "training" / uid / f"worker-{index}").glob("attempt-*/log")
+        found = "".join(path.read_text() for path in sorted(paths) if path.is_file())
+        return (
+            found or self.types("logs", "show", run, "--role", "worker", "--index", str(index))[1]
+        )
 
     def made(self) -> list[Path]:
         return sorted(self.cache.glob("*/environment.json"))

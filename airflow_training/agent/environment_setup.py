@@ -103,7 +103,7 @@ class EnvironmentSetup:
     def _ask(self) -> dict[str, Any]:
         each = self._environment
         document = {"environment": each["order"], "cache": each["cache"]}
-        command = [each["interpreter"], "-I", each["program"], json.dumps(document)]
+        command = [each["interpreter"], "-I", "-S", each["program"], json.dumps(document)]
         try:
             done = subprocess.run(
                 command,

@@ -12,8 +12,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -174,6 +172,8 @@ def write_mark(place: Path, body: Mapping[str, Any]) -> None:
 
 
 def _write_body(place: Path, body: Mapping[str, Any]) -> None:
+    import tempfile  # not at the start of each instance
+
     text = json.dumps({"environment": body, "sha256": _body_digest(body)}, indent=1)
     with tempfile.NamedTemporaryFile("w", dir=place, prefix=".mark", delete=False) as file:
         file.write(text)
@@ -288,6 +288,8 @@ def collect(folder: Path, *, before: float) -> Mapping[str, int]:
 
 def clear(place: Path) -> int:
     """Remove a folder, its mark first: a kill in between leaves nothing that counts. The caller holds its lock."""
+    import shutil
+
     (place / _MARK).unlink(missing_ok=True)  # first: from now on it does not count
     size = sum(path.lstat().st_size for path in place.rglob("*") if not path.is_dir())
     shutil.rmtree(place, ignore_errors=True)

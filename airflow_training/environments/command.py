@@ -1,4 +1,4 @@
-"""`environment.pyz ORDER`: has the environment of an order ready, on this machine or in a volume of a pod.
+"""`python3 -I -S environment.pyz ORDER`: has the environment of an order ready, on this machine or in a volume of a pod.
 
 ORDER is JSON: `environment` (see `provided.EnvironmentOrder`), `cache` (the folder to keep it in) and, for a volume,
 `link` (a name to give it there). Prints `{"python", "digest", "cached", "seconds"}`, or `{"problem"}` and exits with
@@ -8,6 +8,7 @@ ORDER is JSON: `environment` (see `provided.EnvironmentOrder`), `cache` (the fol
 from __future__ import annotations
 
 import json
+import site
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,7 @@ def main(text: str, open_storage: Opener) -> int:
     try:
         found = _find(order, cache)
         if found is None:
+            site.main()  # most starts need no installed package: the interpreter is started without
             from airflow_training.environments.provided import have_environment
 
             found = have_environment(order, open_storage, cache)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import csv
 import hashlib
 import os
 import time
@@ -102,6 +100,9 @@ def _records(place: Path) -> list[Path]:
 
 def _listed(place: Path) -> dict[str, bytes]:
     """Return the SHA-256 by path of all files of which a RECORD has one."""
+    import base64  # not at the start of each instance
+    import csv
+
     found: dict[str, bytes] = {}
     for record in _records(place):
         with record.open(newline="", encoding="utf-8") as file:

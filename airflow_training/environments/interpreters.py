@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import platform
+import os
 import sys
-import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
 __all__ = ["find_python", "interpreter_identity"]
 
-_IDENTITY = "import json,platform,sys,sysconfig; print(json.dumps([sys.version, sysconfig.get_platform(), *platform.libc_ver()]))"
+_IDENTITY = "import json,sys; print(json.dumps([sys.version]))"
 _PATIENCE_SECONDS = 60.0
 
 
@@ -52,10 +51,10 @@ def find_python(minor: str) -> str:
 
 
 def interpreter_identity(python: str) -> Sequence[str]:
-    """What an environment that lies on an interpreter depends on: its path, version, platform and libc."""
+    """What an environment that lies on an interpreter depends on: its path, version, machine and libc."""
     path = str(Path(python).absolute())
     if python == sys.executable:
-        return [path, sys.version, sysconfig.get_platform(), *platform.libc_ver()]
+        return [path, sys.version, os.uname().machine, _libc()]
     import subprocess
 
     done = subprocess.run(
@@ -66,4 +65,11 @@ def interpreter_identity(python: str) -> Sequence[str]:
         check=True,
         timeout=_PATIENCE_SECONDS,
     )
-    return [path, *json.loads(done.stdout)]
+    return [path, *json.loads(done.stdout), os.uname().machine, _libc()]
+
+
+def _libc() -> str:
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):  # musl has none
+        return ""

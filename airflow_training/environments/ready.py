@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from pathlib import Path
 
 from airflow_training.environments.cache import is_digest
@@ -31,6 +30,8 @@ def ready_folder(cache_dir: Path, digest: str, python: str) -> str:
 
 def remember(cache_dir: Path, digest: str, python: str, folder: str) -> None:
     """Note which folder of the cache has the environment of a digest for an interpreter."""
+    import tempfile  # not at the start of each instance
+
     path = _index_file(cache_dir, digest, python)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".new", delete=False) as file:

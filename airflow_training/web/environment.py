@@ -17,6 +17,7 @@ from airflow_training.documents.resolved_blocks import ResolvedEnvironment
 from airflow_training.state.records import EnvironmentRecord, RunState
 
 __all__ = [
+    "ChosenEnvironment",
     "EnvironmentAnswer",
     "EnvironmentDifference",
     "KnownEnvironment",

@@ -198,7 +198,7 @@ def _order(machine: Machine, path: str) -> list[str]:
     order = {key: found[key] for key in ("name", "version", "digest", "storage", "python")}
     document = {"environment": order, "cache": str(machine.cache)}
     program = environment_program(machine.folder / "programs")
-    return [sys.executable, "-I", str(program), json.dumps(document)]
+    return [sys.executable, "-I", "-S", str(program), json.dumps(document)]
 
 
 def test_a_version_that_was_put_in_its_place_is_refused(machine: Machine):

@@ -186,7 +186,7 @@ def wrapped_command(command: Sequence[str]) -> list[str]:
 
 def environment_command(order: str) -> list[str]:
     """Return the command line of the program that makes an environment; what reads its storage is in the image."""
-    return [_PYTHON[0], "-I", f"{AGENT_FOLDER}/program/{ENVIRONMENT_KEY}", order]
+    return [*_PYTHON, f"{AGENT_FOLDER}/program/{ENVIRONMENT_KEY}", order]
 
 
 def order_variable(order: Order) -> dict[str, Any]:

@@ -148,6 +148,6 @@ class EnvironmentSetup:
 
 
 def activated(variables: Mapping[str, str], folder: str) -> dict[str, str]:
-    """Return what differs in variables so that `python` and programs are those of an environment."""
+    """The variables that differ, so that `python` and programs are those of an environment."""
     path = variables.get("PATH") or os.defpath
     return {"PATH": f"{folder}/bin{os.pathsep}{path}", "VIRTUAL_ENV": folder}

@@ -154,7 +154,7 @@ def hold_container(
 
 
 def resources_within(container: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an init container asks for, so that its pod asks for nothing that it did not before.
+    """The resources of an init container, so that its pod asks for nothing that it did not before.
 
     An init container ends before the others begin: as much as one of them adds nothing to the pod, leaves
     its class (Guaranteed, BestEffort) as it is, and is what quotas and limit ranges let that one have.

@@ -92,13 +92,13 @@ class EnvironmentSetup:
 
     def _have(self) -> dict[str, Any]:
         """Return the answer of the program; asks again where what it needs may only be away for a moment."""
-        for wait in (*_WAITS_SECONDS, None):
+        for wait in _WAITS_SECONDS:
             answer = self._ask()
-            if answer.get("code") != _MAY_PASS or wait is None:
-                break
+            if answer.get("code") != _MAY_PASS:
+                return answer
             self._say(f"{answer['problem'][:_LONGEST_WORDS]}; next try in {wait:g} s")
             time.sleep(wait)
-        return answer
+        return self._ask()
 
     def _ask(self) -> dict[str, Any]:
         each = self._environment
@@ -115,7 +115,7 @@ class EnvironmentSetup:
         except OSError as error:
             return {"problem": f"{command[0]}: {error.strerror}", "code": _MAY_PASS}
         try:
-            answer = json.loads(done.stdout.splitlines()[-1])
+            answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         except (ValueError, IndexError):
             return {
                 "problem": f"the program for it exits with {done.returncode}",

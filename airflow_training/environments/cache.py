@@ -277,6 +277,10 @@ def collect(folder: Path, *, before: float) -> Mapping[str, int]:
             goes = found is None or (found.used_at < before and not found.pinned)
             if may_go and goes:
                 removed[place.name] = clear(place)
+    for path in (folder / "named").glob("*"):  # what `ready` finds them by
+        with suppress(OSError):
+            if not (folder / path.read_text("utf-8") / _MARK).exists():
+                path.unlink()
     for path in (folder / "files").glob("*/*"):  # wheels of named ones, for others that share them
         with suppress(
             FileNotFoundError

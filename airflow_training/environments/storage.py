@@ -65,7 +65,11 @@ def add(
     what has no files anywhere (installed from a folder), and for a version that is there with other content.
     """
     name, version = split_name(title)
-    rows = [each for each in record.distributions if each.installed and is_needed(each, record)]
+    rows = [
+        each
+        for each in record.distributions
+        if each.installed and (is_needed(each, record) or _is_our_tool(each))
+    ]
     problems = [
         Problem(
             code="not_allowed",
@@ -198,6 +202,11 @@ def delete_unused_files(store: PackageStore) -> Mapping[str, int]:
     for key in unused:
         store.delete(key)
     return unused
+
+
+def _is_our_tool(each: InstalledDistribution) -> bool:
+    """Whether it is this package, with the trainer that jobs use, and an index has it."""
+    return each.name == "airflow-training" and each.origin == "index"
 
 
 def _titles(store: PackageStore) -> list[str]:

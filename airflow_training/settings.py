@@ -74,6 +74,11 @@ OPTIONS: Mapping[str, Option] = {
         default="",
         description="Folder of your own framework files. Empty: $AIRFLOW_HOME/frameworks.",
     ),
+    "environments": Option(
+        default="",
+        description="Address of the storage of named environments (s3://..., file://..., a folder). Empty: none,"
+        " jobs may name builtin only.",
+    ),
     "causes_folder": Option(
         default="",
         description="Folder of your own causes of failure. Empty: $AIRFLOW_HOME/causes.",
@@ -203,6 +208,7 @@ class Settings:
     jobs_folder: Path
     templates_folder: Path
     frameworks_folder: Path
+    environments: str
     causes_folder: Path
     layer_types_folder: Path
     remote_framework_prefixes: tuple[str, ...]

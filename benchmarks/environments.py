@@ -8,6 +8,7 @@ at once are twenty processes.
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -20,8 +21,11 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from airflow_training.agent.package import environment_program
 from airflow_training.environments import PythonEnvironment, catalogue_here, match, prepare, record
+from airflow_training.environments.builtin import builtin_environment
 from airflow_training.environments.cache import find_cached, remove, verify
+from airflow_training.environments.orders import EnvironmentOrder, builtin_source
 from benchmarks.report import figure, heading, median
 
 AT_ONCE = 20
@@ -49,6 +53,36 @@ def main() -> None:
     figure("matched", median([*_seconds(10, lambda: match(found, here))]), "s")
     with tempfile.TemporaryDirectory() as folder:
         _measure_torch(found, Path(folder))
+    with tempfile.TemporaryDirectory(
+        dir=Path(sys.prefix).parent
+    ) as folder:  # where links can be made
+        _measure_builtin(Path(folder))
+
+
+def _measure_builtin(folder: Path) -> None:
+    """Measure what `spec.environment` costs: what an agent does before it starts a command."""
+    source = builtin_source()
+    described = median([*_seconds(5, lambda: builtin_environment(source))])
+    digest = builtin_environment(source).digest
+    figure("builtin looked up", described, "s")
+    order = EnvironmentOrder(name="builtin", version="", digest=digest, source=source)
+    document = {"environment": order.to_json(), "cache": str(folder / "cache")}
+    program = environment_program(folder)
+    words = [sys.executable, "-I", "-S", str(program), json.dumps(document)]
+    began = time.perf_counter()
+    subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
+    figure("builtin made, by hard links", time.perf_counter() - began, "s")
+    starts, cpu = [], []
+    for _ in range(15):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        starts += _seconds(1, lambda: subprocess.run(words, stdout=subprocess.DEVNULL, check=True))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    files = sum(1 for path in (folder / "cache").rglob("*") if path.is_file())
+    note = (
+        f"{files} files; processor {1000 * median(cpu):.0f} ms, fastest {1000 * min(starts):.0f} ms"
+    )
+    figure("added to each cached start", 1000 * median(starts), "ms", target="200 ms", note=note)
 
 
 def _measure_torch(found: PythonEnvironment, folder: Path) -> None:

@@ -30,6 +30,7 @@ from airflow_training.documents.resolved_blocks import (
     ResolvedCheckpoint,
     ResolvedCode,
     ResolvedData,
+    ResolvedEnvironment,
     ResolvedLogPattern,
 )
 from airflow_training.errors import Problem
@@ -212,6 +213,9 @@ def _assemble(
         suspend=spec.suspend,
         elastic=facts.elastic,
         code=ResolvedCode.from_document(_document(spec.code)) if spec.code else None,
+        environment=ResolvedEnvironment.from_document(_document(spec.environment))
+        if spec.environment
+        else None,
         data=ResolvedData.from_document(_document(spec.data)),
         checkpoint=ResolvedCheckpoint.from_document(_document(spec.checkpoint))
         if spec.checkpoint

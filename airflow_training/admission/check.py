@@ -69,10 +69,10 @@ class CheckOptions(TypedDict, total=False):
     runtime: str | None
     shown_on: str
     fetch: bool
+    look_up: bool
     run_uid: str
     user: str
     planner: Planner | None
-    saved_networks: bool
 
 
 def check_file(path: str | Path, **options: Unpack[CheckOptions]) -> Sequence[AdmissionResponse]:
@@ -97,23 +97,23 @@ def check_text(
     runtime: str | None = None,
     shown_on: str = "",
     fetch: bool = False,
+    look_up: bool = True,
     run_uid: str = "",
     source: Source = "file",
     user: str = "",
     planner: Planner | None = None,
-    saved_networks: bool = True,
 ) -> Sequence[AdmissionResponse]:
     """Check every document of a text.
 
     `overrides` are those of `--set path=value`. `params` are values for `dag.params`, checked
     against what the document declares; `variables` is what templates see besides (`run_id`,
     `logical_date`, ...); `runtime` goes before the document's, `shown_on` too, for who only looks: what of the names is
-    wrong only there does not stop a job that goes elsewhere. `run_uid` is not empty when the job is about to run: then it must be complete, with
-    a value for each parameter and a command or an image. `source="form"` is text from a trigger
+    wrong only there does not stop a job that goes elsewhere. `look_up`: whether what is kept elsewhere, environments in their
+    storage and saved networks in the store, may be asked for; what is not is looked up when the job starts. `run_uid` is not
+    empty when the job is about to run: then it must be complete, with a value for each parameter and a command or an image. `source="form"` is text from a trigger
     form: it names no files of the server and gets no rights over nodes. `user` is what the
     `job_policy` hook is told. `planner` plans the jobs that ask for it; without one, nothing is
-    planned. It may raise RuntimeUnavailable. Without `saved_networks` no store is asked for a network that a job names: it is
-    looked up when the job starts.
+    planned. It may raise RuntimeUnavailable.
     """
     try:
         settings = load_settings()
@@ -128,11 +128,11 @@ def check_text(
         shown_on=shown_on,
         fetch=fetch,
         starts=bool(run_uid),
+        looks_up=look_up,
         source=source,
         user=user,
         settings=settings,
         planner=planner,
-        saved_networks=saved_networks,
     )
     return [
         _check(document, request)
@@ -234,7 +234,7 @@ def _trainer(
     """Return what instances get of a network that is trained without a script; None where there is none, or a mistake."""
     if job.spec.trainer is None:
         return None, []
-    if job.spec.trainer.network.name is not None and not request.saved_networks:
+    if job.spec.trainer.network.name is not None and not request.looks_up:
         return None, []
     # the catalogue of layers: only where there is a network
     from airflow_training.admission.trainer.job import admit_trainer

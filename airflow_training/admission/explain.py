@@ -59,6 +59,7 @@ def explain(
     return {
         "job": job.name,
         "framework": job.framework,
+        "environment": None if job.environment is None else job.environment.to_document(),
         "schedule": _schedule(checked.job, now),
         "expectedStart": _expected_start(waits),
         "waves": waves(job),

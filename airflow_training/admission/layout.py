@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from airflow_training.admission.defaults import effective_defaults
+from airflow_training.admission.environment import with_environment
 from airflow_training.admission.log_patterns import check_framework
 from airflow_training.admission.request import AdmissionRequest
 from airflow_training.admission.trust import trust_problems
@@ -74,6 +75,8 @@ def make_layout(
         *_stop_problems(adapter, asked),
     ]
     goes_to = request.selected_runtime(job)
+    asked, wrong_environment, doubts = with_environment(asked, adapter, request, goes_to=goes_to)
+    problems += wrong_environment
     if adapter.name == goes_to:
         problems += adapter.refused_names(asked)
     resolved, startup = _with_gang(asked), None
@@ -84,6 +87,7 @@ def make_layout(
     shown = explained_adapter()
     elsewhere = () if goes_to == shown.name else shown.refused_names(resolved)
     warnings = [
+        *doubts,
         *adapter.warnings(resolved),
         *(each for each in elsewhere if each.field not in wrong),
     ]

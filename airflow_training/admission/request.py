@@ -35,12 +35,12 @@ class AdmissionRequest:
     """Whose objects are shown where the caller names no runtime; "": those of where the job goes."""
     fetch: bool
     starts: bool
+    looks_up: bool
+    """Whether what is kept elsewhere, such as environments and saved networks, may be asked for."""
     source: Source
     user: str
     settings: Settings
     planner: Planner | None
-    saved_networks: bool = True
-    """Whether a network that a job names is looked up in the store."""
 
     def runtime_of(self, job: TrainingJob) -> str:
         """Return the runtime that a job is laid out for; it may be a name that no runtime has."""

@@ -50,7 +50,7 @@ class Attempt(abc.ABC):
     ) -> None:
         """`environment`: of the command, and of all that is done for it. `log`: the instance's own."""
         self._order = order
-        self._environment = environment
+        self._environment = dict(environment)
         self._log = log
         self._limit = limit
         self._phase = "held" if order.held else "starting"
@@ -79,7 +79,9 @@ class Attempt(abc.ABC):
         self._staying = False
         """While it waits: for people who look inside, and for no attempt any more."""
         self._loop = Loop((signal.SIGTERM, *FORWARDED), signalled=self._signalled)
-        self._publisher = Publisher(order, loop=self._loop, environment=environment, say=self._say)
+        self._publisher = Publisher(
+            order, loop=self._loop, environment=self._environment, say=self._say
+        )
         self._early = EarlyEnd(
             [order.output_dir, order.code_dir, order.working_dir],
             loop=self._loop,
@@ -90,10 +92,11 @@ class Attempt(abc.ABC):
             order,
             loop=self._loop,
             cgroup=limit.folder,
-            environment=environment,
+            environment=self._environment,
             log=log,
             say=self._say,
             waits=self._waits_for,
+            activate=self._activate,
             fit=self._is_fit,
             ready=self._start_command,
             failed=self._not_ready,
@@ -147,6 +150,8 @@ class Attempt(abc.ABC):
         if self._preparation.data is not None:
             self._preparation.data.close()
         self._preparation.ports.release()
+        if self._preparation.environment is not None:
+            self._preparation.environment.close()
         self._limit.close()
         self._loop.close()
 
@@ -219,6 +224,12 @@ class Attempt(abc.ABC):
             self._say(what)
             self._message = what
         self._record("checking")
+
+    def _activate(self, folder: str) -> None:
+        """Have all that is started from now on be of the job's environment."""
+        from airflow_training.agent.environment_setup import activated
+
+        self._environment.update(activated(self._environment, folder))
 
     def _not_ready(self, reason: str, message: str) -> None:
         looked = self._preparation.looked

@@ -52,8 +52,9 @@ else:
 
 __all__ = ["ORDER_VARIABLE", "TERMINATION_LOG", "VERSION", "Order", "OrderError", "replace"]
 
-VERSION = 3
-"""Version 0 had no field `version`, versions before 2 none of predictions, before 3 none of code; the others mean the same."""
+VERSION = 4
+"""Version 0 had no field `version`, versions before 2 none of predictions, before 3 none of code, before 4 none of
+`environment`; the others mean the same."""
 ORDER_VARIABLE = "TRAINING_AGENT_ORDER"
 TERMINATION_LOG = "/dev/termination-log"
 _NONE: Mapping[str, Any] = {}
@@ -97,6 +98,9 @@ class Order:
     code: Mapping[str, Any] | None = None
     """Tree that is laid out in `code_dir`: `uri`, `digest`, the `packages` to install and the `python` that does; see `code_setup`."""
     code_dir: str = ""
+    environment: Mapping[str, Any] | None = None
+    """Whose Python runs the command: its `title` and the `folder` where it is, or `program`, `interpreter`, `cache` and
+    `order` to have it ready with; see `environment_setup`."""
     watch: str = ""
     """Folder whose content is put back, and then committed."""
     ports: Mapping[str, int] = _NONE

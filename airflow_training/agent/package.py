@@ -1,6 +1,8 @@
-"""Pack the agent into one `.pyz`, once per version and interpreter. Not part of the `.pyz` itself.
+"""Pack programs into one `.pyz` each, once per version and interpreter. Not part of any `.pyz` itself.
 
-Training scripts import `airflow_training.checkpoints` from the same file, and a job with `spec.trainer` runs what is in it.
+The agent: training scripts import `airflow_training.checkpoints` from the same file, and a job with `spec.trainer` runs
+what is in it. And the program that has a job's environment ready (`environments/command.py`), which needs Python 3.10, on
+any interpreter, with nothing installed.
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ import zipfile
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["agent_program", "portable_agent", "remote_shell_script"]
+__all__ = [
+    "agent_program",
+    "environment_program",
+    "portable_agent",
+    "portable_environment_program",
+    "remote_shell_script",
+]
 
 _NOT_PACKED = frozenset({"agent/package.py", "agent/front_door.py"})
 _FRONT_DOOR = "agent/front_door.py"
@@ -24,6 +32,23 @@ _PACKAGES = ("agent", "checkpoints", "networks/trainer")
 _SINGLE_FILES = ("errors.py", "cloud/__init__.py", "networks/__init__.py")
 """The line that sends a script away (`cloud`) stands in the script that arrives, where it does nothing."""
 _ENTRY = "agent/__main__.py"
+_ENVIRONMENT_PACKAGES = ("environments", "checkpoints")
+_ENVIRONMENT_FILES = ("errors.py", "documents/__init__.py", "documents/text.py")
+_ENVIRONMENT_ENTRY = b"""import sys
+
+from airflow_training.environments.command import main
+
+
+def open_storage(uri):
+    from airflow_training.checkpoints.store import open_store
+
+    return open_store(uri)
+
+
+sys.exit(main(sys.argv[1], open_storage))
+"""
+_VENDORED = "packaging"
+"""What that program needs besides: pure Python, and not everywhere installed."""
 _LONG_AGO = (2000, 1, 1, 0, 0, 0)
 
 
@@ -44,10 +69,37 @@ def _sources() -> tuple[str, list[tuple[str, bytes]]]:
         ("__main__.py", found[_ENTRY]),
         *sorted((f"airflow_training/{name}", content) for name, content in files.items()),
     ]
+    return _digest(sources), sources
+
+
+@lru_cache(maxsize=1)
+def _environment_sources() -> tuple[str, list[tuple[str, bytes]]]:
+    """Return the same of the program for environments."""
+    root = importlib.resources.files("airflow_training")
+    files = {
+        f"airflow_training/{package}/{each.name}": each.read_bytes()
+        for package in _ENVIRONMENT_PACKAGES
+        for each in root.joinpath(package).iterdir()
+        if each.name.endswith(".py")
+    }
+    files |= {
+        f"airflow_training/{name}": root.joinpath(name).read_bytes() for name in _ENVIRONMENT_FILES
+    }
+    files |= {
+        f"{_VENDORED}/{each.name}": each.read_bytes()
+        for each in importlib.resources.files(_VENDORED).iterdir()
+        if each.name.endswith(".py")
+    }
+    files["airflow_training/__init__.py"] = b""
+    sources = [("__main__.py", _ENVIRONMENT_ENTRY), *sorted(files.items())]
+    return _digest(sources), sources
+
+
+def _digest(sources: list[tuple[str, bytes]]) -> str:
     digest = hashlib.sha256(_interpreter().encode())
     for name, content in sources:
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()[:16], sources
+    return digest.hexdigest()[:16]
 
 
 def _interpreter() -> str:
@@ -56,8 +108,16 @@ def _interpreter() -> str:
 
 def agent_program(cache: Path) -> Path:
     """Return the packed agent in `cache`, making it where it is missing; its name is its content."""
-    digest, sources = _sources()
-    program = cache / f"agent-{_interpreter()}-{digest}.pyz"
+    return _program(cache, "agent", *_sources())
+
+
+def environment_program(cache: Path) -> Path:
+    """Return the packed program for environments in `cache`, as `agent_program` does."""
+    return _program(cache, "environment", *_environment_sources())
+
+
+def _program(cache: Path, name: str, digest: str, sources: list[tuple[str, bytes]]) -> Path:
+    program = cache / f"{name}-{_interpreter()}-{digest}.pyz"
     if not program.exists():
         _write(program, _pack(sources), mode=0o644)
     return program
@@ -66,7 +126,16 @@ def agent_program(cache: Path) -> Path:
 @lru_cache(maxsize=1)
 def portable_agent() -> bytes:
     """Return the packed agent for any Python from 3.8 on: sources only, the same bytes every time."""
-    _, sources = _sources()
+    return _pack_sources(_sources()[1])
+
+
+@lru_cache(maxsize=1)
+def portable_environment_program() -> bytes:
+    """Return the packed program for environments, as `portable_agent` does."""
+    return _pack_sources(_environment_sources()[1])
+
+
+def _pack_sources(sources: list[tuple[str, bytes]]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in sources:

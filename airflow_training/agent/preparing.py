@@ -1,4 +1,5 @@
-"""Before a command starts: the look at what it needs, its code and data laid out, its folder put back, its ports free.
+"""Before a command starts: the look at what it needs, its environment made ready, its code and data laid out, its folder put
+back, its ports free.
 
 Python 3.8 and newer: it runs inside pods too.
 """
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_training.agent.code_setup import CodeSetup
     from airflow_training.agent.data_fetcher import DataFetcher
+    from airflow_training.agent.environment_setup import EnvironmentSetup
     from airflow_training.agent.loop import Loop
     from airflow_training.agent.order import Order
     from airflow_training.agent.preflight import Preflight
@@ -38,12 +40,14 @@ class Preparation:
         log: int,
         say: Callable[[str], None],
         waits: Callable[[str], None],
+        activate: Callable[[str], None],
         fit: Callable[[], None],
         ready: Callable[[], None],
         failed: Callable[[str, str], None],
     ) -> None:
         """`waits` is told what the start waits for; "": for nothing any more, or not yet.
 
+        `activate` gets the folder of the job's environment, once that is ready.
         `fit`: all is there that the attempt needs. `failed` gets reason and message.
         """
         self._order = order
@@ -59,6 +63,14 @@ class Preparation:
         self._preflight: Preflight | None = None
         self.ports = HeldPorts(order.ports.values())
         self._ports_until: float | None = None
+        self.environment: EnvironmentSetup | None = None
+        if order.environment is not None:
+            from airflow_training.agent.environment_setup import EnvironmentSetup
+
+            self.environment = EnvironmentSetup(
+                order.environment, loop=loop, variables=environment, log=log, say=say
+            )
+        self._activate = activate
         self._setup: CodeSetup | None = None
         if order.code is not None:
             from airflow_training.agent.code_setup import CodeSetup
@@ -101,7 +113,7 @@ class Preparation:
     def begin(self) -> None:
         """Look at the surroundings first."""
         if self._order.readiness is None:
-            self._lay_out()
+            self._provide()
             return
         from airflow_training.agent.preflight import Preflight
 
@@ -118,7 +130,7 @@ class Preparation:
     def give_up(self) -> None:
         """Somebody else has ended the attempt."""
         self._given_up = True
-        self._loop.cancel("readiness", "ports")
+        self._loop.cancel("readiness", "ports", "environment setup")
         if self._preflight is not None:
             self._preflight.give_up()
 
@@ -137,9 +149,26 @@ class Preparation:
         self.looked = {"seconds": verdict.seconds, "checks": verdict.checks}
         self.devices = verdict.devices
         if verdict.ready:
-            self._lay_out()
+            self._provide()
         else:
             self._failed(verdict.reason, verdict.message)
+
+    def _provide(self) -> None:
+        if self.environment is None:
+            self._lay_out()
+            return
+        self._waits("")
+        self.environment.start(self._provided)
+
+    def _provided(self, reason: str, problem: str) -> None:
+        if self._given_up or self.environment is None:
+            return
+        if problem:
+            self._say(problem)
+            self._failed(reason, problem)
+        else:
+            self._activate(self.environment.folder)
+            self._lay_out()
 
     def _lay_out(self) -> None:
         if self._setup is None:

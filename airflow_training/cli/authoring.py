@@ -211,7 +211,11 @@ def schema() -> None:
 
 
 def _print_explained(answer: Mapping[str, Any]) -> None:
+    from airflow_training.cli.statuses import environment_line
+
     print(f"{answer['job']}: {answer['framework']}")
+    if (environment := answer["environment"]) is not None:
+        print(environment_line(environment))
     if (trainer := answer["trainer"]) is not None:
         print(
             f"trains {trainer['network']} ({trainer['digest'][:19]}) for {trainer['epochs']} epochs on {trainer['format']},"

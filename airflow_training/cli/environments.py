@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,8 +25,8 @@ from airflow_training.documents.text import counted
 from airflow_training.errors import JobFailed
 
 if TYPE_CHECKING:
-    from airflow_training.environments.building import PreparedEnvironment
     from airflow_training.environments.cache import CachedEnvironment
+    from airflow_training.environments.preparing import PreparedEnvironment
     from airflow_training.environments.storage import PackageStore
 
 __all__ = ["app"]
@@ -47,8 +47,7 @@ AtOption = Annotated[
     str,
     typer.Option(
         metavar="URI",
-        envvar="AIRFLOW_TRAINING_ENVIRONMENTS",
-        help="Where named environments are kept: s3://bucket/folder, ./folder.",
+        help="Where named environments are kept: s3://bucket/folder, ./folder. Empty: \\[training] environments.",
     ),
 ]
 DeleteAtOption = Annotated[
@@ -162,36 +161,44 @@ def build(
 
 @app.command("list")
 def list_all(at: AtOption = "", output: OutputOption = OutputFormat.table) -> None:
-    """List what this machine has made, and with `--at` the named environments there."""
+    """List the environments that jobs may name, and what this machine has made besides."""
+    from airflow_training.checkpoints.store import open_store
     from airflow_training.environments.cache import cached_environments, default_folder
+    from airflow_training.environments.provided import cached_titles, describe_all
 
     cached = cached_environments(default_folder())
-    named = []
-    if at:
-        from airflow_training.environments.storage import list_all as list_named
-
-        named = list_named(_store(at))
+    named = describe_all(storage=_address(at), open_storage=open_store)
+    here = cached_titles(named, default_folder())
     if output is OutputFormat.json:
         rows = [
             {
                 "name": each.name,
                 "version": each.version,
                 "digest": each.digest,
-                "python": each.record.python,
-                "bytes": sum(file.size for file in each.files),
-                "cached": each.title in {one.name for one in cached},
+                "python": each.python,
+                "packages": [*each.packages],
+                "image": each.image or None,
+                "bytes": each.bytes,
+                "cached": each.title in here,
+                "pinned": here.get(each.title, False),
             }
             for each in named
         ]
         print_json({"cached": [_cached_json(each) for each in cached], "named": rows})
         return
-    here = {each.name for each in cached}
+    titles = {each.title for each in named}
     print_table(
         ["name", "digest", "python", "packages", "here", "used"],
         [
-            [each.title, each.digest[:12], each.record.python, len(each.files), "no", ""]
+            [
+                each.title,
+                each.digest[:12],
+                each.python,
+                len(each.packages),
+                ("pinned" if here[each.title] else "yes") if each.title in here else "no",
+                _used(each.title, cached),
+            ]
             for each in named
-            if each.title not in here
         ]
         + [
             [
@@ -203,6 +210,7 @@ def list_all(at: AtOption = "", output: OutputOption = OutputFormat.table) -> No
                 time_text(each.used_at),
             ]
             for each in cached
+            if each.name not in titles
         ],
     )
 
@@ -212,7 +220,7 @@ def show(
     which: WhichArgument, at: AtOption = "", output: OutputOption = OutputFormat.table
 ) -> None:
     """Show what an environment has: one of this machine, or with `--at` a named one there."""
-    if at and "@" in which:
+    if "@" in which and _address(at) and not _is_builtin(which):
         from airflow_training.environments.storage import load
 
         named = load(_store(at), which)
@@ -221,7 +229,7 @@ def show(
             return
         print_table(["file", "size"], [[f.name, _size(f.size)] for f in named.files])
         note(f"{which}: Python {named.record.python}, {named.record.platform}; digest {named.digest}")  # fmt: skip
-        next_step("environments", "fetch", which, "--at", at)
+        next_step("environments", "fetch", which, *(("--at", at) if at else ()))
         return
     found = _cached(which)
     if output is OutputFormat.json:
@@ -232,7 +240,18 @@ def show(
 
 
 @app.command()
-def add(title: TitleArgument, at: AtOption = "", python: PythonOption = None) -> None:
+def add(
+    title: TitleArgument,
+    at: AtOption = "",
+    python: PythonOption = None,
+    image: Annotated[
+        str,
+        typer.Option(
+            metavar="IMAGE",
+            help="A container image that has the same: instances in a cluster are started from it.",
+        ),
+    ] = "",
+) -> None:
     """Put all that a Python has installed into a storage, under a name and a version that never changes.
 
     The packages come from where pip looks on this machine; fetching them needs no index.
@@ -240,10 +259,16 @@ def add(title: TitleArgument, at: AtOption = "", python: PythonOption = None) ->
     from airflow_training.environments.recording import record as record_python
     from airflow_training.environments.storage import add as add_named
 
-    named = add_named(_store(at), title, record_python(python), str(python or sys.executable))
+    if _is_builtin(title):
+        message = "is the name of the environment that is made of this Python"
+        raise fail("NAME@VERSION", message, value=title, hint="take another name")
+    record, path = record_python(python), str(python or sys.executable)
+    named = add_named(_store(at), title, record, path, image=image)
+    if image and "@sha256:" not in image:
+        note(f"warning: {image}: a tag may be moved; name the image by its digest: NAME@sha256:...")
     size = _size(sum(file.size for file in named.files))
     note(f"{title}: {counted(len(named.files), 'package')}, {size}; digest {named.digest}")
-    next_step("environments", "fetch", title, "--at", at)
+    next_step("environments", "fetch", title, *(("--at", at) if at else ()))
 
 
 @app.command()
@@ -253,11 +278,14 @@ def fetch(
     python: PythonOption = None,
     output: OutputOption = OutputFormat.table,
 ) -> None:
-    """Have a named environment on this machine; prints the path of its Python."""
+    """Have a named environment on this machine, or the built-in one; prints the path of its Python."""
     from airflow_training.environments.cache import default_folder
     from airflow_training.environments.catalogue import catalogue_here
     from airflow_training.environments.storage import fetch as fetch_named
 
+    if _is_builtin(title):
+        _print_prepared(_have_builtin(title), output)
+        return
     (image,) = catalogue_here(python).images
     _print_prepared(fetch_named(_store(at), title, image, default_folder()), output)
 
@@ -344,11 +372,40 @@ def _size(count: float) -> str:
     return bytes_text(count)
 
 
+def _is_builtin(title: str) -> bool:
+    return title.partition("@")[0] == "builtin"
+
+
+def _have_builtin(title: str) -> PreparedEnvironment:
+    from airflow_training.checkpoints.store import open_store
+    from airflow_training.environments.builtin import have_builtin
+    from airflow_training.environments.cache import default_folder
+    from airflow_training.environments.orders import builtin_source
+    from airflow_training.environments.provided import find_environment
+
+    name, _, version = title.partition("@")
+    found = find_environment(name, version, storage="", open_storage=open_store)
+    return have_builtin(builtin_source(), found.digest, default_folder())
+
+
+def _used(title: str, cached: Sequence[CachedEnvironment]) -> str:
+    """When an environment of this name was used last; of one that was made several times, the newest."""
+    return max((time_text(each.used_at) for each in cached if each.name == title), default="")
+
+
+def _address(at: str) -> str:
+    from airflow_training.environments.addresses import storage_address
+    from airflow_training.settings import load_settings
+
+    return storage_address(at or load_settings().environments)
+
+
 def _store(at: str) -> PackageStore:
     from airflow_training.checkpoints.store import open_store
 
+    at = _address(at)
     if not at:
-        hint = "--at s3://bucket/environments, or AIRFLOW_TRAINING_ENVIRONMENTS"
+        hint = "--at s3://bucket/environments, or [training] environments"
         raise fail("--at", "says where named environments are kept", code="missing", hint=hint)
     return open_store(at)
 

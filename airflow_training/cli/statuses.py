@@ -19,7 +19,7 @@ from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.quantities import bytes_text
 from airflow_training.documents.text import headline, printable
 
-__all__ = ["print_status", "progress_text"]
+__all__ = ["environment_line", "print_status", "progress_text"]
 
 
 def print_status(
@@ -100,6 +100,8 @@ def print_status(
         print(f"\nplan {document['plan']['id']}: {one_line(document['plan'])}")
         if document["plan"].get("measured"):
             print(f"  measured: {measured_text(document['plan'])}")
+    if document.get("environment"):
+        print(f"\n{environment_line(document['environment'])}")
     if document["checkpoint"]:
         print(
             f"\ncheckpoint: step {document['checkpoint']['step']} in {document['checkpoint']['uri']}"
@@ -110,6 +112,16 @@ def print_status(
         _print_hanging("damaged checkpoint: ", headline(each))
     if document["output"]:
         print(f"\noutput: {document['output']['uri']}")
+
+
+def environment_line(environment: Mapping[str, Any]) -> str:
+    """The environment that a run was admitted with, in a line."""
+    title = "@".join(filter(None, (environment["name"], environment["version"])))
+    digest = (
+        f", digest {environment['digest'][:12]}" if environment["digest"] else ", not looked up"
+    )
+    image = f", image {environment['image']}" if environment["image"] else ""
+    return f"environment: {title}{digest}{image}"
 
 
 def _print_cause(cause: Mapping[str, Any]) -> None:

@@ -55,7 +55,8 @@ def _checked(text: str, *, path: Path) -> Sequence[TrainingJob]:
     """Return every job of a text; raises InputError with all that `validate` would say."""
     from airflow_training.admission.check import check_text
 
-    found = check_text(text, path=str(path), base_dir=str(path.parent), saved_networks=False)
+    # parsed every minute, by processes that must not wait: environments and networks are looked up when a run starts
+    found = check_text(text, path=str(path), base_dir=str(path.parent), look_up=False)
     problems = [problem for each in found for problem in each.problems]
     if problems:
         raise InputError(problems=problems, path=str(path))

@@ -99,6 +99,7 @@ def rollup(
         "output": None if output is None else output.to_document(),
         "checkpoint": None if entry.checkpoint is None else entry.checkpoint.to_document(),
         "plan": None if job.plan is None else dict(job.plan.document),
+        "environment": None if job.environment is None else job.environment.to_document(),
         "usage": [_usage(each) for each in usage],
     }
 

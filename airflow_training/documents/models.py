@@ -34,6 +34,7 @@ __all__ = [
     "Checkpoint",
     "Code",
     "Data",
+    "EnvironmentReference",
     "FrameworkRef",
     "Metadata",
     "Output",
@@ -48,6 +49,7 @@ __all__ = [
 
 _STORAGE_PATTERN = r"^([a-zA-Z][a-zA-Z0-9+.-]*://|/)."
 _PACKAGE_PATTERN = r"^[^\s-][^\n\r]*$"
+_ENVIRONMENT_PATTERN = r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$"
 _DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 
 
@@ -66,6 +68,22 @@ def _storage(value: str) -> str:
             "is no storage: an absolute path, file:///PATH or s3://BUCKET/PATH and the like",
         )
     return value
+
+
+def _environment_part(value: str) -> str:
+    if not re.fullmatch(_ENVIRONMENT_PATTERN, value):
+        raise PydanticCustomError(
+            "not_allowed", "has other characters than small letters, digits, '.', '_' and '-'"
+        )
+    return value
+
+
+EnvironmentPart = Annotated[
+    str,
+    AfterValidator(_environment_part),
+    WithJsonSchema({"type": "string", "pattern": _ENVIRONMENT_PATTERN}),
+]
+"""A name or a version of a named environment, as `environments.named` has them."""
 
 
 def _package(value: str) -> str:
@@ -154,6 +172,15 @@ class Code(Model):
     """Lines of a requirements file, each a package with its version: what the image lacks."""
     python: Annotated[str, Field(min_length=1)] = "python3"
     """What installs them: the interpreter of the command."""
+
+
+class EnvironmentReference(Model):
+    """The Python that commands run on: one of those that `environments list` has."""
+
+    name: EnvironmentPart
+    """`builtin`: of the Python that this package is installed in."""
+    version: EnvironmentPart | None = None
+    """None: of `builtin` the version that is installed; every other environment needs one."""
 
 
 class Data(Model):
@@ -261,6 +288,8 @@ class TrainingJobSpec(Shorthand):
     runtime: RuntimeChoice = Field(default_factory=RuntimeChoice)
     code: Code | None = None
     """None: what runs is in the image, or on the machine."""
+    environment: EnvironmentReference | None = None
+    """None: commands run on the Python that the image or the machine has."""
     data: Data | None = None
     roles: Annotated[Many[Role], Field(min_length=1, max_length=1000)]
     success_policy: SuccessPolicy | None = None

@@ -17,6 +17,7 @@ from airflow_training.documents.resolved_blocks import (
     ResolvedCheckpoint,
     ResolvedCode,
     ResolvedData,
+    ResolvedEnvironment,
     ResolvedLogPattern,
     ResolvedPlan,
     ResolvedTrainer,
@@ -291,6 +292,8 @@ class ResolvedJob:
     """True where the framework re-forms when replicas change; False: restart with dense ranks."""
     code: ResolvedCode | None = None
     """None: what runs is in the image, or on the machine."""
+    environment: ResolvedEnvironment | None = None
+    """None: commands run on the Python that the image or the machine has."""
     data: ResolvedData = field(default_factory=ResolvedData)
     checkpoint: ResolvedCheckpoint | None = None
     """None: the job keeps none."""

@@ -18,6 +18,7 @@ __all__ = [
     "ResolvedCheckpoint",
     "ResolvedCode",
     "ResolvedData",
+    "ResolvedEnvironment",
     "ResolvedLogPattern",
     "ResolvedNetworkSource",
     "ResolvedPlan",
@@ -65,6 +66,44 @@ class ResolvedCode:
     def to_order(self) -> dict[str, Any]:
         """What an agent is told: the same, with the bare digest."""
         return {**self.to_document(), "digest": self.digest.removeprefix("sha256:")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedEnvironment:
+    """The Python that a run's commands run on; what is known of it from its admission on never changes."""
+
+    name: str
+    version: str = ""
+    """Empty: not looked up yet, and the document names none."""
+    digest: str = ""
+    """64 hexadecimal digits; empty: not looked up yet."""
+    storage: str = ""
+    """Address of the storage that has it; empty: the built-in one."""
+    python: str = ""
+    """The version of its Python, `3.11.7`."""
+    image: str = ""
+    """A container image that has all of it; empty: it is made where it is missing."""
+
+    @property
+    def title(self) -> str:
+        """`NAME@VERSION`, as people name it."""
+        return f"{self.name}@{self.version}" if self.version else self.name
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> ResolvedEnvironment:
+        """Return `spec.environment`, with what its admission has found."""
+        return cls(
+            name=document["name"],
+            version=document.get("version") or "",
+            digest=document.get("digest", ""),
+            storage=document.get("storage", ""),
+            python=document.get("python", ""),
+            image=document.get("image", ""),
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """Return `spec.environment`, with what its admission has found."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

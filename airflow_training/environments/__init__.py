@@ -9,10 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow_training.environments.building import PreparedEnvironment, prepare
+    from airflow_training.environments.building import prepare
     from airflow_training.environments.catalogue import EnvironmentCatalogue, catalogue_here
     from airflow_training.environments.matching import Match, match
     from airflow_training.environments.model import PythonEnvironment
+    from airflow_training.environments.preparing import PreparedEnvironment
     from airflow_training.environments.recording import project_python, record, scan_program
 
 __all__ = [
@@ -31,7 +32,7 @@ __all__ = [
 _HOMES = {
     "EnvironmentCatalogue": "catalogue",
     "Match": "matching",
-    "PreparedEnvironment": "building",
+    "PreparedEnvironment": "preparing",
     "PythonEnvironment": "model",
     "catalogue_here": "catalogue",
     "match": "matching",

@@ -11,27 +11,20 @@ import os
 import re
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from airflow_training.environments.addresses import public_url
-from airflow_training.environments.cache import (
-    CachedEnvironment,
-    clear,
-    find_cached,
-    locked,
-    touch,
-    unchanged,
-    verify,
-    write_mark,
-)
 from airflow_training.environments.matching import Match
+from airflow_training.environments.preparing import (
+    EnvironmentBuild,
+    PreparedEnvironment,
+    installed_in,
+    make_once,
+)
 from airflow_training.environments.programs import (
     find_uv,
     pip_config,
@@ -42,29 +35,6 @@ from airflow_training.environments.programs import (
 from airflow_training.errors import InputError, Problem
 
 __all__ = ["PreparedEnvironment", "prepare"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedEnvironment:
-    """An interpreter that has what the script needs."""
-
-    python: Path
-    installed: Sequence[str]
-    """`name==version` of what was put into its folder, on top of the image or alone; empty for an image."""
-    seconds: float
-    """How long it took to have it, waiting for others included."""
-    cached: bool
-    """Whether it was there already; true for an image."""
-    lock: Path | None = None
-    """A lock of PEP 751 of what was installed, where uv made it."""
-
-    def to_json(self) -> Mapping[str, Any]:
-        return {
-            "python": str(self.python),
-            "installed": [*self.installed],
-            "cached": self.cached,
-            "seconds": round(self.seconds, 3),
-        }
 
 
 def prepare(
@@ -80,70 +50,23 @@ def prepare(
     Where `fetch_packages` is given, the folder of wheels that it returns is the only place where packages are
     looked for; it is called once, by whoever builds.
 
-    An environment whose lists of files were changed is built again; with `check_files` each byte is compared before
-    it is used. What a killed build left is removed first. Raises InputError where a package cannot be installed.
+    How it is found and made once says `preparing.make_once`. Raises InputError where a package cannot be installed.
     """
-    began = time.monotonic()
     cache_dir = cache_dir.absolute()  # installers run in another folder
     if match.kind == "image":
         return PreparedEnvironment(
             python=Path(match.image.python), installed=(), seconds=0.0, cached=True
         )
-    cached = True
-    with unchanged(cache_dir, match.digest):
-        found = _usable(match, cache_dir, check_files=check_files)
-    if found is None:
-        with locked(cache_dir, match.digest) as lock:
-            found = _usable(match, cache_dir, check_files=check_files)
-            if found is None:
-                packages = fetch_packages() if fetch_packages else None
-                found, cached = _build(match, cache_dir, lock, packages, name), False
-                touch(found)
-    return PreparedEnvironment(
-        python=found.python,
-        installed=found.installed,
-        seconds=time.monotonic() - began,
-        cached=cached,
-        lock=found.lock if found.lock.exists() else None,
-    )
 
+    def build(each: EnvironmentBuild) -> Mapping[str, Any]:
+        packages = fetch_packages() if fetch_packages else None
+        # what an installer keeps has the same bytes as what was damaged, where files are links into it
+        _Builder(match, each.place, each.lock, packages).build(without_cache=each.damaged)
+        _check_pins(match, installed_in(each.place))
+        requirements = [*match.requirements]
+        return {"base": match.image.name, "kind": match.kind, "requirements": requirements}
 
-def _usable(match: Match, cache_dir: Path, *, check_files: bool) -> CachedEnvironment | None:
-    """Return what the cache has, used from now on; the caller holds its lock, so that nobody removes it meanwhile."""
-    found = find_cached(cache_dir, match.digest)
-    if found is None or (check_files and verify(found)):
-        return None
-    touch(found)
-    return found
-
-
-def _build(
-    match: Match, cache_dir: Path, lock: int, packages: Path | None, name: str
-) -> CachedEnvironment:
-    """Build the environment; the caller holds its lock."""
-    place = cache_dir / match.digest
-    # what it replaces was damaged: its files may be links into the installer's cache, which has the same bytes then
-    damaged = (place / "environment.json").exists()
-    clear(place)
-    began = time.monotonic()
-    _Builder(match, place, lock, packages).build(without_cache=damaged)
-    installed = _installed(place)
-    _check_pins(match, installed)
-    body = {
-        "digest": match.digest,
-        "name": name,
-        "base": match.image.name,
-        "kind": match.kind,
-        "requirements": [*match.requirements],
-        "installed": installed,
-        "built_at": time.time(),
-        "build_seconds": round(time.monotonic() - began, 3),
-    }
-    write_mark(place, body)
-    built = find_cached(cache_dir, match.digest)
-    if built is None:
-        raise OSError(f"{place}: changed while it was built")
-    return built
+    return make_once(cache_dir, match.digest, build, check_files=check_files, name=name)
 
 
 class _Builder:
@@ -182,7 +105,7 @@ class _Builder:
             installed = Path(folder) / "installed.txt"
             direct = [line for line in self.match.requirements if " @ " in line]
             names = {line.split(" @ ")[0] for line in direct}
-            rows = [row for row in _installed(self.place) if row.split("==")[0] not in names]
+            rows = [row for row in installed_in(self.place) if row.split("==")[0] not in names]
             rows += [re.sub(r" --hash=\S+", "", line) for line in direct]
             installed.write_text("".join(f"{row}\n" for row in rows), "utf-8")
             command = [
@@ -299,9 +222,3 @@ def _is_version(found: str, pin: str) -> bool:
         return Version(found) == Version(pin)
     except InvalidVersion:
         return found == pin.replace("-", "_")
-
-
-def _installed(place: Path) -> list[str]:
-    stems = [each.stem for each in place.glob("lib/python*/site-packages/*.dist-info")]
-    pairs = [stem.rpartition("-") for stem in stems]
-    return sorted(f"{canonicalize_name(name)}=={version}" for name, _, version in pairs)

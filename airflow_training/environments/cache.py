@@ -2,7 +2,8 @@
 
 An environment `<digest>/` counts from the moment its mark is there, which is written last and at once. Whoever
 builds, repairs or removes it holds `<digest>.lock`; the lock passes to the installer, so that one that outlives
-its parent is waited for.
+its parent is waited for. Whoever runs on it shares the lock of `<digest>.users` for so long: neither removed nor
+repaired is what somebody runs on.
 """
 
 from __future__ import annotations
@@ -11,36 +12,49 @@ import hashlib
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow_training.environments.contents import damaged_files, listed_digest, other_files
+from airflow_training.environments.contents import (
+    damaged_files,
+    listed_digest,
+    other_files,
+    stat_digest,
+)
+from airflow_training.errors import TrainingError
 
 __all__ = [
     "CachedEnvironment",
+    "EnvironmentInUse",
     "cached_digests",
     "cached_environments",
     "clear",
     "collect",
     "default_folder",
     "find_cached",
+    "find_whole",
+    "is_digest",
     "locked",
     "pin",
     "remove",
     "touch",
     "unchanged",
     "unpin",
+    "unused",
+    "users_file",
     "verify",
     "write_mark",
 ]
 
 _MARK = "environment.json"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class EnvironmentInUse(TrainingError):
+    """A process runs on an environment that is to be removed or repaired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +78,8 @@ class CachedEnvironment:
     """Of the RECORD files, which hold the digests of all files of the packages."""
     others: Mapping[str, str]
     """SHA-256 by path of each file that no RECORD has a digest of."""
+    stat_sha256: str = ""
+    """Of sizes and times of all files, as they were when all bytes were compared last; empty: they are compared."""
 
     @property
     def python(self) -> Path:
@@ -90,6 +106,11 @@ def default_folder() -> Path:
     return Path(home).expanduser() / "airflow-training" / "environments"
 
 
+def is_digest(text: str) -> bool:
+    """Say whether a text is what an environment's folder may be called."""
+    return _DIGEST.fullmatch(text) is not None
+
+
 def cached_digests(folder: Path) -> frozenset[str]:
     """Return the digests of what was built in a cache folder."""
     return frozenset(path.parent.name for path in folder.glob(f"*/{_MARK}"))
@@ -103,6 +124,15 @@ def cached_environments(folder: Path) -> list[CachedEnvironment]:
 
 def find_cached(folder: Path, digest: str) -> CachedEnvironment | None:
     """Return an environment whose mark and lists of files are whole; files themselves are not read: `verify`."""
+    found = _marked(folder, digest)
+    try:
+        same = found is not None and listed_digest(found.folder) == found.listed_sha256
+    except OSError:
+        return None
+    return found if same else None
+
+
+def _marked(folder: Path, digest: str) -> CachedEnvironment | None:
     place = folder / digest
     try:
         mark = json.loads((place / _MARK).read_bytes())
@@ -110,16 +140,40 @@ def find_cached(folder: Path, digest: str) -> CachedEnvironment | None:
         if mark["sha256"] != _body_digest(body) or body["digest"] != digest:
             return None
         found = CachedEnvironment(folder=place, **body)
-        if listed_digest(place) != found.listed_sha256 or not os.access(found.python, os.X_OK):
-            return None
     except (OSError, ValueError, TypeError, KeyError):
         return None
+    return found if os.access(found.python, os.X_OK) else None
+
+
+def find_whole(folder: Path, digest: str) -> CachedEnvironment | None:
+    """Return an environment none of whose bytes is another than what was installed.
+
+    They are only read where a file has another size or time than when they were compared last. The caller holds
+    its lock.
+    """
+    found = _marked(folder, digest)
+    if found is None:
+        return None
+    now = stat_digest(found.folder)
+    if now and now == found.stat_sha256:
+        return found
+    if find_cached(folder, digest) is None or verify(found):
+        return None
+    mark = json.loads((found.folder / _MARK).read_bytes())["environment"]
+    _write_body(found.folder, {**mark, "stat_sha256": now})
     return found
 
 
 def write_mark(place: Path, body: Mapping[str, Any]) -> None:
     """Say that the environment in a folder is whole, on disk before it counts."""
-    body = {**body, "listed_sha256": listed_digest(place), "others": other_files(place)}
+    listed, others = listed_digest(place), other_files(place)
+    stat = {"stat_sha256": stat_digest(place)}
+    _write_body(place, {**body, "listed_sha256": listed, "others": others, **stat})
+
+
+def _write_body(place: Path, body: Mapping[str, Any]) -> None:
+    import tempfile  # not at the start of each instance
+
     text = json.dumps({"environment": body, "sha256": _body_digest(body)}, indent=1)
     with tempfile.NamedTemporaryFile("w", dir=place, prefix=".mark", delete=False) as file:
         file.write(text)
@@ -172,28 +226,61 @@ def unpin(environment: CachedEnvironment) -> None:
     _pin_file(environment.folder.parent, environment.digest).unlink(missing_ok=True)
 
 
+@contextmanager
+def unused(folder: Path, digest: str) -> Iterator[bool]:
+    """Give whether no process runs on an environment, and let none begin to meanwhile.
+
+    Who begins shares the lock of `users_file`, and then looks for the mark again.
+    """
+    import fcntl
+
+    descriptor = os.open(users_file(folder, digest), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(descriptor)
+
+
+def users_file(folder: Path, digest: str) -> Path:
+    """The file whose lock everybody shares who runs on an environment; it stays when that is removed."""
+    return folder / f"{digest}.users"
+
+
 def remove(folder: Path, digest: str) -> int:
-    """Remove an environment, or what is left of one; returns the bytes that it took, hard links counted."""
+    """Remove an environment, or what is left of one; returns the bytes that it took, hard links counted.
+
+    Raises EnvironmentInUse while a process runs on it.
+    """
     if not _DIGEST.fullmatch(digest):
         raise ValueError(digest)
-    with locked(folder, digest):
+    with locked(folder, digest), unused(folder, digest) as may_go:
+        if not may_go:
+            raise EnvironmentInUse(f"a job runs on the environment {digest[:12]}")
         _pin_file(folder, digest).unlink(missing_ok=True)
         return clear(folder / digest)
 
 
 def collect(folder: Path, *, before: float) -> Mapping[str, int]:
-    """Remove what nobody has used since `before` (epoch seconds) and what killed builds left, but nothing pinned.
+    """Remove what nobody has used since `before` (epoch seconds) and what killed builds left.
 
-    Returns the bytes by digest. A build that goes on is waited for.
+    Nothing pinned goes, and nothing that a process runs on. Returns the bytes by digest. A build that goes on is waited for.
     """
     removed: dict[str, int] = {}
     for place in sorted(folder.iterdir() if folder.is_dir() else ()):
         if not _DIGEST.fullmatch(place.name) or not place.is_dir():
             continue
-        with locked(folder, place.name):
+        with locked(folder, place.name), unused(folder, place.name) as may_go:
             found = find_cached(folder, place.name)
-            if found is None or (found.used_at < before and not found.pinned):
+            goes = found is None or (found.used_at < before and not found.pinned)
+            if may_go and goes:
                 removed[place.name] = clear(place)
+    for path in (folder / "named").glob("*"):  # what `ready` finds them by
+        with suppress(OSError):
+            if not (folder / path.read_text("utf-8") / _MARK).exists():
+                path.unlink()
     for path in (folder / "files").glob("*/*"):  # wheels of named ones, for others that share them
         with suppress(
             FileNotFoundError
@@ -205,6 +292,8 @@ def collect(folder: Path, *, before: float) -> Mapping[str, int]:
 
 def clear(place: Path) -> int:
     """Remove a folder, its mark first: a kill in between leaves nothing that counts. The caller holds its lock."""
+    import shutil
+
     (place / _MARK).unlink(missing_ok=True)  # first: from now on it does not count
     size = sum(path.lstat().st_size for path in place.rglob("*") if not path.is_dir())
     shutil.rmtree(place, ignore_errors=True)

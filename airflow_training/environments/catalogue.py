@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow_training.documents.loading import load_documents, read_file
 from airflow_training.environments.model import PythonEnvironment
 from airflow_training.environments.recording import record
 from airflow_training.errors import InputError, Problem
@@ -69,6 +68,8 @@ def catalogue_here(python: str | Path | None = None) -> EnvironmentCatalogue:
 
 def read_catalogue(path: Path) -> EnvironmentCatalogue:
     """Read the file of a target; raises InputError with every mistake. Names of records count from its folder."""
+    from airflow_training.documents.loading import load_documents, read_file
+
     documents = load_documents(read_file(path), str(path))
     data = documents[0].data if len(documents) == 1 else None
     problems = [each for document in documents for each in document.problems]
@@ -104,6 +105,8 @@ def read_catalogue(path: Path) -> EnvironmentCatalogue:
 
 def read_record(path: Path) -> PythonEnvironment:
     """Read what `environments record --output json` has printed; raises InputError for anything else."""
+    from airflow_training.documents.loading import read_file
+
     try:
         return PythonEnvironment.from_json(json.loads(read_file(path)))
     except ValueError as error:

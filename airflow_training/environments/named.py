@@ -57,6 +57,8 @@ class NamedEnvironment:
     record: PythonEnvironment
     files: Sequence[PackageFile]
     """Sorted."""
+    image: str = ""
+    """A container image that has all of it; empty: none was named."""
 
     @property
     def title(self) -> str:
@@ -73,7 +75,8 @@ class NamedEnvironment:
 
     def _spec(self) -> Mapping[str, Any]:
         files = [asdict(each) for each in sorted(self.files)]
-        return {"record": self.record.to_json(), "files": files}
+        image = {"image": self.image} if self.image else {}
+        return {"record": self.record.to_json(), "files": files, **image}
 
     def to_json(self) -> Mapping[str, Any]:
         metadata = {"name": self.name, "version": self.version, "digest": self.digest}
@@ -95,6 +98,7 @@ class NamedEnvironment:
                 version=metadata["version"],
                 record=PythonEnvironment.from_json(spec["record"]),
                 files=[_file(row) for row in spec["files"]],
+                image=str(spec.get("image") or ""),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise _broken(f"lacks what a document of kind {_KIND} has: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_training.environments.addresses import public_url
 from airflow_training.environments.locks import Lock, LockedPackage, find_lock, read_lock
@@ -23,9 +24,12 @@ from airflow_training.environments.model import (
 from airflow_training.environments.scan import scan
 from airflow_training.errors import InputError
 
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable  # from 3.11 on; `importlib.abc` before
+
 __all__ = ["project_python", "record", "record_of", "scan_program", "with_lock"]
 
-_SCAN = Path(__file__).with_name("scan.py")
+_SCAN = "scan.py"
 _PATIENCE_SECONDS = 60.0
 
 
@@ -52,7 +56,7 @@ def record(python: str | Path | None = None, *, root: Path | None = None) -> Pyt
 
 def scan_program() -> str:
     """Return the program that any Python from 3.8 on runs to print what `record_of` reads."""
-    return _SCAN.read_text("utf-8")
+    return _scan_file().read_text("utf-8")
 
 
 def record_of(scanned: Mapping[str, Any]) -> PythonEnvironment:
@@ -102,15 +106,21 @@ def with_lock(found: PythonEnvironment, lock: Lock) -> PythonEnvironment:
     return replace(found, lock=lock.source, lock_deviations=deviations, distributions=rows)
 
 
+def _scan_file() -> Traversable:
+    return importlib.resources.files(__package__).joinpath(_SCAN)
+
+
 def _asked(python: Path) -> Mapping[str, Any]:
     try:
-        done = subprocess.run(
-            [str(python), str(_SCAN)],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=_PATIENCE_SECONDS,
-        )
+        # packed into one file with others, it is unpacked for the moment
+        with importlib.resources.as_file(_scan_file()) as program:
+            done = subprocess.run(
+                [str(python), str(program)],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=_PATIENCE_SECONDS,
+            )
         answer: Mapping[str, Any] = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_training.environments.addresses import public_url
-from airflow_training.environments.building import PreparedEnvironment, prepare
+from airflow_training.environments.building import prepare
 from airflow_training.environments.catalogue import CatalogueImage
 from airflow_training.environments.contents import sha256_of
 from airflow_training.environments.differences import compare, is_needed
@@ -24,7 +24,9 @@ from airflow_training.environments.named import (
     is_package_key,
     split_name,
 )
+from airflow_training.environments.preparing import PreparedEnvironment
 from airflow_training.environments.programs import pip_hint
+from airflow_training.environments.ready import remember
 from airflow_training.errors import InputError, Problem, TrainingError
 
 __all__ = [
@@ -54,15 +56,20 @@ class PackageStore(Protocol):
 
 
 def add(
-    store: PackageStore, title: str, record: PythonEnvironment, python: str
+    store: PackageStore, title: str, record: PythonEnvironment, python: str, *, image: str = ""
 ) -> NamedEnvironment:
     """Put a Python's distributions into a store, as wheels, under a name and a version that were free.
 
-    The wheels come from where pip looks on this machine; what is no wheel is built into one. Raises InputError for
+    The wheels come from where pip looks on this machine; what is no wheel is built into one. `image`: a container
+    image that has the same, for instances that are started from images. Raises InputError for
     what has no files anywhere (installed from a folder), and for a version that is there with other content.
     """
     name, version = split_name(title)
-    rows = [each for each in record.distributions if each.installed and is_needed(each, record)]
+    rows = [
+        each
+        for each in record.distributions
+        if each.installed and (is_needed(each, record) or _is_our_tool(each))
+    ]
     problems = [
         Problem(
             code="not_allowed",
@@ -82,7 +89,9 @@ def add(
             PackageFile(name=path.name, sha256=sha256_of(path).hex(), size=path.stat().st_size)
             for path in paths
         ]
-        named = NamedEnvironment(name=name, version=version, record=record, files=sorted(files))
+        named = NamedEnvironment(
+            name=name, version=version, record=record, files=sorted(files), image=image
+        )
         there = {key for key, _ in store.list("files")}
         for path, file in zip(paths, files, strict=True):
             if file.key not in there:
@@ -131,13 +140,28 @@ def list_all(store: PackageStore) -> list[NamedEnvironment]:
 
 
 def fetch(
-    store: PackageStore, title: str, image: CatalogueImage, cache_dir: Path
+    store: PackageStore,
+    title: str,
+    image: CatalogueImage,
+    cache_dir: Path,
+    *,
+    digest: str = "",
 ) -> PreparedEnvironment:
     """Have a named environment in a cache folder: its files are read once for however many ask, each checked.
 
-    Raises InputError where the Python there is not one that its files are for, and for damaged files.
+    Raises InputError where the Python there is not one that its files are for, for damaged files, and where it is
+    not the environment of `digest`.
     """
     named = load(store, title)
+    if digest and named.digest != digest:
+        raise InputError.of(
+            code="conflict",
+            field="spec.environment",
+            value=title,
+            message=f"has the digest {named.digest[:12]} now, the run was admitted with {digest[:12]}: it was removed,"
+            " and another one was added under its name",
+            hint="run it again",
+        )
     wrong = [
         each
         for each in compare(_bare(named.record), _bare(image.record))
@@ -160,7 +184,9 @@ def fetch(
     )
     with tempfile.TemporaryDirectory() as links:
         packages = partial(_downloaded, store, named, cache_dir / "files", Path(links))
-        return prepare(match, cache_dir, name=title, fetch_packages=packages)
+        found = prepare(match, cache_dir, name=title, fetch_packages=packages)
+    remember(cache_dir, named.digest, image.python, found.digest)
+    return found
 
 
 def remove_named(store: PackageStore, title: str) -> None:
@@ -176,6 +202,11 @@ def delete_unused_files(store: PackageStore) -> Mapping[str, int]:
     for key in unused:
         store.delete(key)
     return unused
+
+
+def _is_our_tool(each: InstalledDistribution) -> bool:
+    """Whether it is this package, with the trainer that jobs use, and an index has it."""
+    return each.name == "airflow-training" and each.origin == "index"
 
 
 def _titles(store: PackageStore) -> list[str]:

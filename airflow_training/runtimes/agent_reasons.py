@@ -13,6 +13,8 @@ AGENT_REASONS: Reasons = {
     "RestoreFailed": ReasonFacts("infrastructure", "container"),
     "CodeFailed": ReasonFacts("infrastructure", "container"),
     "CodeDamaged": ReasonFacts("user", "container", another_try="never"),
+    "EnvironmentFailed": ReasonFacts("infrastructure", "container"),
+    "EnvironmentRefused": ReasonFacts("user", "container", another_try="never"),
     "PackagesFailed": ReasonFacts("user", "container", another_try="never"),
     # somebody deleted it: how it took that says nothing about the script
     "Deleted": ReasonFacts("infrastructure", "pod", "instance-deleted"),

@@ -18,7 +18,7 @@ from airflow_training.control.reason_facts import Reasons
 from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunRef
-from airflow_training.documents.resolved_blocks import ResolvedCode, StallRules
+from airflow_training.documents.resolved_blocks import ResolvedCode, ResolvedEnvironment, StallRules
 from airflow_training.errors import Problem
 from airflow_training.runtimes.agent_reasons import AGENT_REASONS
 
@@ -42,6 +42,8 @@ class Capabilities:
     """Instances are processes of this machine, and see its files."""
     code: bool = False
     """What a job names as `spec.code` is laid out before its commands start."""
+    environments: bool = False
+    """The Python that a job names as `spec.environment` is made ready before its commands start."""
     shares_files: bool = False
     """Instances are elsewhere, and see the files of this machine at the same paths all the same."""
     shares_machine: bool = False
@@ -112,6 +114,8 @@ class InstanceSpec:
     """Below the code where there is `code`, and below the folder of the job file on this machine."""
     code: ResolvedCode | None = None
     """Laid out before the command starts; what is changed below it goes with the output."""
+    environment: ResolvedEnvironment | None = None
+    """Whose Python runs the command; None: that of the image or the machine."""
     ports: Mapping[str, int] = field(default_factory=dict)
     resources: Mapping[str, str] = field(default_factory=dict)
     """Limits where given, else requests, of the training container: Kubernetes quantities."""

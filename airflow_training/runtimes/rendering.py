@@ -142,6 +142,7 @@ def render_instance(
         live_files=written.live if held else {},
         working_dir=_working_dir(job, container),
         code=job.code,
+        environment=job.environment,
         ports=dict(own.ports),
         resources=resources,
         held=held,

@@ -13,11 +13,15 @@ from pydantic import BaseModel
 
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedRole
+from airflow_training.documents.resolved_blocks import ResolvedEnvironment
 from airflow_training.state.records import EnvironmentRecord, RunState
 
 __all__ = [
+    "ChosenEnvironment",
     "EnvironmentAnswer",
     "EnvironmentDifference",
+    "KnownEnvironment",
+    "KnownEnvironments",
     "environment",
     "environment_difference",
 ]
@@ -66,12 +70,46 @@ class NodeAnswer(BaseModel):
     instances: list[str]
 
 
+class ChosenEnvironment(BaseModel):
+    """The environment that the job names, as its admission has found it."""
+
+    name: str
+    version: str
+    digest: str
+    """Empty: it was not looked up."""
+    image: str | None
+
+
 class EnvironmentAnswer(BaseModel):
     framework: str
     """Of the job."""
     runtime: str
+    environment: ChosenEnvironment | None
+    """None: the job names none, and runs on the Python that is there."""
     nodes: list[NodeAnswer]
     groups: list[EnvironmentGroup]
+
+
+class KnownEnvironment(BaseModel):
+    """An environment that jobs may name."""
+
+    name: str
+    version: str
+    digest: str
+    python: str
+    packages: list[str]
+    """`name==version`."""
+    image: str | None
+    cached: bool
+    """On this machine, where instances of it run."""
+    pinned: bool
+
+
+class KnownEnvironments(BaseModel):
+    environments: list[KnownEnvironment]
+    """The built-in one first."""
+    problem: str | None
+    """Why those of the storage are missing; None: they are not."""
 
 
 class EnvironmentChange(BaseModel):
@@ -120,8 +158,20 @@ def environment(
     return EnvironmentAnswer(
         framework=state.job.framework,
         runtime=state.job.runtime,
+        environment=_chosen(state.job.environment),
         nodes=[NodeAnswer(node=node, instances=names) for node, names in nodes.items()],
         groups=[*groups.values()],
+    )
+
+
+def _chosen(found: ResolvedEnvironment | None) -> ChosenEnvironment | None:
+    if found is None:
+        return None
+    return ChosenEnvironment(
+        name=found.name,
+        version=found.version,
+        digest=found.digest,
+        image=found.image or None,
     )
 
 
@@ -197,6 +247,10 @@ def environment_difference(
     )
 
 
+def _environment_text(chosen: ChosenEnvironment | None) -> str:
+    return f"{chosen.name}@{chosen.version} {chosen.digest[:12]}" if chosen else "none"
+
+
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[EnvironmentChange]:
     names = [*before, *(name for name in after if name not in before)]
     return [
@@ -212,6 +266,7 @@ def _surroundings(found: EnvironmentAnswer) -> dict[str, str]:
     texts: dict[str, list[str | None]] = {
         "Framework": [found.framework],
         "Runtime": [found.runtime],
+        "Environment": [_environment_text(found.environment)],
         "Nodes": [each.node for each in found.nodes],
         "Image": [each.image or "none" for each in groups],
         "System": [each.system for each in groups],

@@ -36,6 +36,7 @@ TABLE: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/api/trainings"): OWN_LIST,
     ("GET", "/api/trainings/counts"): OWN_LIST,
     ("GET", "/api/trainings/losses"): OWN_LIST,
+    ("GET", "/api/environments"): OWN_LIST,
     ("GET", "/api/usage"): OWN_LIST,
     ("GET", "/api/usage.csv"): OWN_LIST,
     ("GET", "/api/networks"): OWN_LIST,

@@ -130,11 +130,12 @@ def test_named_environments_are_listed_and_gone_when_removed(typed: Any, record_
     assert (added.code, "tiny@1: 1 package" in added.stderr) == (0, True), added.stderr
     fetched = typed("environments", "fetch", "tiny@1", *at, "-o", "json").json
     assert fetched["installed"] == ["tinyone==1.0"]
-    (named,) = typed("environments", "list", *at, "-o", "json").json["named"]
+    builtin, named = typed("environments", "list", *at, "-o", "json").json["named"]
+    assert (builtin["name"], builtin["cached"]) == ("builtin", False)
     assert (named["name"], named["version"], named["cached"]) == ("tiny", "1", True)
     assert "tinyone-1.0-py3-none-any.whl" in typed("environments", "show", "tiny@1", *at).stdout
     with pytest.MonkeyPatch.context() as patch:  # the storage of a team, from which others fetch
-        patch.setenv("AIRFLOW_TRAINING_ENVIRONMENTS", "store")
+        patch.setenv("AIRFLOW__TRAINING__ENVIRONMENTS", "store")
         assert typed("environments", "remove", "tiny@1").code == 0
         assert typed("environments", "gc", "-o", "json").json["files"] == {}
         assert typed("environments", "fetch", "tiny@1").code == 0
@@ -147,4 +148,4 @@ def test_named_environments_are_listed_and_gone_when_removed(typed: Any, record_
 def test_where_named_ones_are_kept_is_asked_for(typed: Any, record_file: str):
     assert record_file
     asked = typed("environments", "fetch", "tiny@1")
-    assert (asked.code, "AIRFLOW_TRAINING_ENVIRONMENTS" in asked.stderr) == (2, True)
+    assert (asked.code, "[training] environments" in asked.stderr) == (2, True)

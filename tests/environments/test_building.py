@@ -23,6 +23,7 @@ from airflow_training.environments.cache import (
     cached_digests,
     collect,
     find_cached,
+    find_whole,
     pin,
     remove,
     unpin,
@@ -266,6 +267,9 @@ def _flipped_bits_found(environment: CachedEnvironment, times: int) -> int:
     for _ in range(times):
         path = draw.choice(files)
         undo = flip(path, draw)
+        if find_whole(environment.folder.parent, environment.digest) is not None:
+            undo()
+            continue
         again = find_cached(environment.folder.parent, environment.digest)
         found += again is None or verify(again) == [str(path.relative_to(environment.folder))]
         undo()
@@ -306,8 +310,7 @@ def test_a_damaged_environment_is_built_anew_from_sound_files(tmp_path: Path):
     (path,) = found.python.parents[1].glob("lib/python*/site-packages/tinyone/more.py")
     with path.open("r+") as file:
         file.write("X = 7")
-    assert environments.prepare(asked, cache).cached  # files are read when that is asked for
-    again = environments.prepare(asked, cache, check_files=True)
+    again = environments.prepare(asked, cache)
     assert (again.cached, path.read_text()) == (False, "X = 1\n")
     assert environments.prepare(asked, cache, check_files=True).cached
 

@@ -27,6 +27,7 @@ from airflow_training.environments.storage import (
 from airflow_training.errors import InputError
 from tests.environments.conftest import look_only_in, write_wheels
 from tests.environments.records import dist, with_dist
+from tests.environments.wheels import write_wheel
 
 (HERE,) = catalogue_here().images
 BARE = replace(HERE.record, distributions=[])
@@ -184,3 +185,16 @@ def test_a_document_of_another_name_is_refused(store: LocalStore):
     store.create("other/1.json", store.read("tiny/1.json"))
     with pytest.raises(InputError, match=r"its document is that of tiny@1"):
         load(store, "other@1")
+
+
+def test_this_package_is_in_it_where_an_index_has_it(
+    store: LocalStore, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    look_only_in(wheels, tmp_path / "uv", monkeypatch)
+    write_wheel(wheels, "airflow_training", "9.9")
+    with_tools = with_dist(TINY, dist("airflow-training", "9.9"))
+    added = add(store, "tools@1", with_tools, sys.executable)
+    assert "airflow_training-9.9-py3-none-any.whl" in [file.name for file in added.files]
+    place: dict[str, Any] = {"origin": "editable", "url": "file:///home/user/mine"}
+    sources = with_dist(TINY, dist("airflow-training", "9.9", **place))
+    assert len(add(store, "tools@2", sources, sys.executable).files) == 2

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_training.agent.order import ORDER_VARIABLE, Order
-from airflow_training.agent.package import portable_agent
+from airflow_training.agent.package import portable_agent, portable_environment_program
 from airflow_training.documents.resolved_blocks import ResolvedCheckpoint, StallRules
 from airflow_training.runtimes.kubernetes import inject, names
 from airflow_training.runtimes.kubernetes.facts import facts_of
@@ -210,13 +210,16 @@ def test_progress_goes_to_the_callback_with_a_token_that_is_a_secret():
     assert main_container(a_pod(silent, options=options))["command"] == ["python", "train.py"]
 
 
-def test_the_program_fits_into_a_config_map_and_brings_no_byte_code():
-    assert len(portable_agent()) <= 512 * 1024
-    assert b".pyc" not in portable_agent()
-    assert portable_agent() == portable_agent()
-    document = agent_document(RUN, portable_agent(), record_uid="u")
-    digest = hashlib.sha256(portable_agent()).hexdigest()[:8]
-    assert document["metadata"]["name"] == f"digits-01234-agent-{digest}"
+def test_the_programs_fit_into_a_config_map_and_bring_no_byte_code():
+    agent, environment = portable_agent(), portable_environment_program()
+    assert (len(agent) <= 384 * 1024, len(environment) <= 384 * 1024) == (True, True)
+    assert b".pyc" not in agent + environment
+    assert (portable_agent(), portable_environment_program()) == (agent, environment)
+    for programs in ({"agent.pyz": agent}, {"agent.pyz": agent, "environment.pyz": environment}):
+        document = agent_document(RUN, programs, record_uid="u")
+        digest = hashlib.sha256(b"".join(programs.values())).hexdigest()[:8]
+        assert document["metadata"]["name"] == f"digits-01234-agent-{digest}"
+        assert set(document["binaryData"]) == set(programs)
 
 
 def test_a_pod_of_a_job_with_a_checkpoint_is_checked_for_what_its_limits_say():

@@ -126,10 +126,10 @@ def a_run(
 ) -> RunRecord:
     """Add a run of a DAG with two workers to the store."""
     by = more.pop("submitted_by", "")
-    ledger = more.pop("ledger", None)
+    ledger, job = more.pop("ledger", None), more.pop("job", None)
     return open_store().create_run(
         RunKey(source=source, dag_id=dag, run_id=run_id, **more),
-        a_job(),
+        job or a_job(),
         ledger or a_ledger(worker(0), worker(1), state="Running", started_at=1.0),
         controller="here",
         queue=False,

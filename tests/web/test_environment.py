@@ -10,6 +10,7 @@ import pytest
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import open_store
 from airflow_training.web.environment import (
+    ChosenEnvironment,
     EnvironmentAnswer,
     EnvironmentChange,
     EnvironmentGroup,
@@ -150,10 +151,16 @@ def a_group(*instances: str, image: str | None = None, **packages: str) -> Envir
     )  # fmt: skip
 
 
-def an_environment(*groups: EnvironmentGroup, nodes: str = "") -> EnvironmentAnswer:
+TINY = ChosenEnvironment(name="tiny", version="1", digest="1" * 64, image=None)
+
+
+def an_environment(
+    *groups: EnvironmentGroup, nodes: str = "", chosen: ChosenEnvironment | None = None
+) -> EnvironmentAnswer:
     return EnvironmentAnswer(
         framework="pytorch",
         runtime="kubernetes",
+        environment=chosen,
         nodes=[NodeAnswer(node=each, instances=["worker-0"]) for each in nodes],
         groups=[*groups],
     )
@@ -168,6 +175,13 @@ def an_environment(*groups: EnvironmentGroup, nodes: str = "") -> EnvironmentAns
             [("Image", "a", "b")],
             [],
             id="order-of-nodes-is-no-change",
+        ),
+        pytest.param(
+            an_environment(a_group("worker-0")),
+            an_environment(a_group("worker-0"), chosen=TINY),
+            [("Environment", "none", f"tiny@1 {'1' * 12}")],
+            [],
+            id="an-environment-was-named",
         ),
         pytest.param(
             an_environment(a_group("worker-0", torch="1"), a_group("worker-1", torch="2")),

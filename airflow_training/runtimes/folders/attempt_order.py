@@ -11,6 +11,7 @@ from airflow_training.agent.files import AttemptFolder, read_json, write_json, w
 from airflow_training.agent.order import Order
 from airflow_training.agent.package import agent_program, remote_shell_script
 from airflow_training.frameworks.pods import training_container
+from airflow_training.runtimes.environment_orders import environment_order
 from airflow_training.runtimes.folders.environment import command_line, environment, memory_bytes
 from airflow_training.runtimes.folders.paths import RunFolder
 from airflow_training.runtimes.port import InstanceSpec
@@ -81,6 +82,7 @@ def make_order(
         working_dir=str((folder.code if spec.code else Path(base)) / spec.working_dir),
         code=None if spec.code is None else spec.code.to_order(),
         code_dir=str(folder.code),
+        environment=environment_order(spec, cache, python=python),
         progress_file=str(folder.progress),
         readiness_probe=container.get("readinessProbe"),
         stall=None if spec.stall is None else spec.stall.to_order(),

@@ -103,8 +103,9 @@ def command_line(spec: InstanceSpec, env: Mapping[str, str]) -> list[str]:
     words = [expand(word, env) for word in (*spec.command, *spec.args)]
     if not spec.command:
         raise ValueError("no command: on this runtime there is no image that brings one")
-    # a system Python is often only called python3
-    if words[0] == "python" and shutil.which("python", path=env.get("PATH")) is None:
+    # a system Python is often only called python3; one of an environment is there only later
+    is_ours = words[0] == "python" and spec.environment is None
+    if is_ours and shutil.which("python", path=env.get("PATH")) is None:
         words[0] = sys.executable
     return words
 

@@ -16,6 +16,7 @@ CAPABILITIES = Capabilities(
     fixed_size_gangs=("kueue",),
     memory_limits=True,
     code=True,
+    environments=True,
     leaves_objects=True,
     reasons=REASONS,
 )

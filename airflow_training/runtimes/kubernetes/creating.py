@@ -6,14 +6,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_training.agent.package import portable_agent
+from airflow_training.agent.package import portable_agent, portable_environment_program
 from airflow_training.control.reasons import WAITING_FOR_OLD_INSTANCE
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import InputError
-from airflow_training.runtimes.kubernetes import names, objects, pod_files, pods
+from airflow_training.runtimes.kubernetes import inject, names, objects, pod_files, pods
 from airflow_training.runtimes.kubernetes.adoption import judge
 from airflow_training.runtimes.kubernetes.api import Api
 from airflow_training.runtimes.kubernetes.api_errors import ApiError
+from airflow_training.runtimes.kubernetes.environment_volume import makes_environment
 from airflow_training.runtimes.kubernetes.facts import RunFacts
 from airflow_training.runtimes.kubernetes.instances import Instances, gather_all
 from airflow_training.runtimes.kubernetes.pod_view import PodView
@@ -70,10 +71,12 @@ class PodCreation:
         """Return the options, with the agent's ConfigMap made where an instance needs it."""
         if not any(pods.needs_agent(each, self._options) for each in instances):
             return self._options
-        program = portable_agent()
-        document = objects.agent_document(run, program, record_uid=record_uid)
+        programs = {inject.PROGRAM_KEY: portable_agent()}
+        if any(makes_environment(each) for each in instances):
+            programs[inject.ENVIRONMENT_KEY] = portable_environment_program()
+        document = objects.agent_document(run, programs, record_uid=record_uid)
         await self._objects.make_config_map(run, document)
-        return dataclasses.replace(self._options, agent_config_map=names.agent_name(run, program))
+        return dataclasses.replace(self._options, agent_config_map=document["metadata"]["name"])
 
     async def short_of(
         self, run: RunRef, facts: RunFacts, instances: Sequence[InstanceSpec]

@@ -14,22 +14,27 @@ from airflow_training.runtimes.kubernetes import names
 
 __all__ = [
     "AGENT_FOLDER",
+    "ENVIRONMENT_KEY",
     "ORDERS_FILE",
     "PROGRAM_KEY",
     "TOKEN_KEY",
     "TRAINING_FOLDER",
     "agent_volume",
+    "environment_command",
     "hold_container",
     "hold_volumes",
     "live_mount",
     "order_variable",
     "order_volume",
+    "resources_within",
     "wrapped_command",
 ]
 
 TRAINING_FOLDER = "/training"
 AGENT_FOLDER = "/.airflow-training"
 PROGRAM_KEY = "agent.pyz"
+ENVIRONMENT_KEY = "environment.pyz"
+"""The program that makes environments, beside the agent's."""
 TOKEN_KEY = "token"  # noqa: S105  # its name, not the token
 """Key of the callback token in its Secret."""
 
@@ -141,15 +146,15 @@ def hold_container(
             {"name": "TRAINING_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
             order_variable(order),
         ],
-        "resources": _resources_within(beside),
+        "resources": resources_within(beside),
         "securityContext": security,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [dict(mount) for mount in mounts],
     }
 
 
-def _resources_within(container: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an init container asks for, so that its pod asks for nothing that it did not before.
+def resources_within(container: Mapping[str, Any]) -> dict[str, Any]:
+    """The resources of an init container, so that its pod asks for nothing that it did not before.
 
     An init container ends before the others begin: as much as one of them adds nothing to the pod, leaves
     its class (Guaranteed, BestEffort) as it is, and is what quotas and limit ranges let that one have.
@@ -177,6 +182,11 @@ def live_mount(key: str, path: str) -> dict[str, Any]:
 def wrapped_command(command: Sequence[str]) -> list[str]:
     """Return the command line of the agent as the command's parent; it needs its `order_variable`."""
     return [*_PYTHON, _PROGRAM, "run", "--", *command]
+
+
+def environment_command(order: str) -> list[str]:
+    """Return the command line of the program that makes an environment; what reads its storage is in the image."""
+    return [*_PYTHON, f"{AGENT_FOLDER}/program/{ENVIRONMENT_KEY}", order]
 
 
 def order_variable(order: Order) -> dict[str, Any]:

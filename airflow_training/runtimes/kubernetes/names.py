@@ -23,6 +23,7 @@ __all__ = [
     "CONTAINER",
     "CONTROLLER",
     "COSCHEDULING_GROUP",
+    "ENVIRONMENT_CONTAINER",
     "EPOCH",
     "FILES_VOLUME",
     "GENERATION",
@@ -113,6 +114,7 @@ TURN = "airflow-training/turn"
 UNFIT_NODES = "airflow-training/unfit-nodes"
 """Annotation: which nodes its job says are to be left, as JSON, where it says so."""
 AGENT_CONTAINER = "airflow-training"
+ENVIRONMENT_CONTAINER = "airflow-training-environment"
 """The init container that holds an instance and writes its files."""
 
 FILES_VOLUME = "airflow-training-files"
@@ -179,7 +181,7 @@ def files_name(pod: str, data: Mapping[str, str]) -> str:
 
 
 def agent_name(run: RunRef, program: bytes) -> str:
-    """Return the name of the ConfigMap with the agent's program."""
+    """Return the name of the ConfigMap with the agent's program, and what else is in it."""
     return f"{run.prefix}-agent-{digest8(program)}"
 
 

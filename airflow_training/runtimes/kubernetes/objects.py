@@ -26,10 +26,13 @@ def files_document(
     return {**made, "immutable": True, "data": dict(data)}
 
 
-def agent_document(run: RunRef, program: bytes, *, record_uid: str) -> dict[str, Any]:
-    """Return the ConfigMap with the agent's program, which all instances of the run share."""
-    made = _object(run, "ConfigMap", names.agent_name(run, program), record_uid=record_uid)
-    content = {inject.PROGRAM_KEY: base64.b64encode(program).decode()}
+def agent_document(
+    run: RunRef, programs: Mapping[str, bytes], *, record_uid: str
+) -> dict[str, Any]:
+    """Return the ConfigMap with the agent's program and what else is started beside it, which all instances share."""
+    name = names.agent_name(run, b"".join(programs.values()))
+    made = _object(run, "ConfigMap", name, record_uid=record_uid)
+    content = {key: base64.b64encode(program).decode() for key, program in programs.items()}
     return {**made, "immutable": True, "binaryData": content}
 
 

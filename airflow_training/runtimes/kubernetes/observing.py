@@ -266,9 +266,18 @@ def _by_container(pod: PodView, end: ContainerEnd) -> _InstanceStatus:
     return _InstanceStatus("failed", reason, end.agent_message or end.message)
 
 
+_REFUSED = 2
+"""What the program that makes environments exits with where another try changes nothing."""
+
+
 def _init_failure(pod: PodView, name: str, end: ContainerEnd) -> _InstanceStatus:
-    if name == names.AGENT_CONTAINER and lacks_python(end.message):
+    ours = name in (names.AGENT_CONTAINER, names.ENVIRONMENT_CONTAINER)
+    if ours and lacks_python(end.message):
         return _InstanceStatus("failed", "AgentNeedsPython", python_advice(pod))
+    if name == names.ENVIRONMENT_CONTAINER:
+        refused = end.exit_code == _REFUSED
+        reason = "EnvironmentRefused" if refused else "EnvironmentFailed"
+        return _InstanceStatus("failed", reason, end.message or f"exit code {end.exit_code}")
     text = f"init container '{name}' ended with exit code {end.exit_code}"
     return _InstanceStatus(
         "failed", end.reason or "Error", f"{text}: {end.message}" if end.message else text

@@ -17,6 +17,12 @@ from airflow_training.errors import InputError
 from airflow_training.frameworks.naming import service_host
 from airflow_training.runtimes.kubernetes import inject, names
 from airflow_training.runtimes.kubernetes.capabilities import CODE_DIR_IN_POD, OUTPUT_DIR_IN_POD
+from airflow_training.runtimes.kubernetes.environment_volume import (
+    environment_container,
+    environment_in_pod,
+    environment_volume,
+    makes_environment,
+)
 from airflow_training.runtimes.kubernetes.facts import RunFacts
 from airflow_training.runtimes.kubernetes.gangs import marks_of
 from airflow_training.runtimes.kubernetes.observing import CANNOT_START_SECONDS
@@ -117,10 +123,10 @@ def needs_agent(spec: InstanceSpec, options: PodOptions) -> bool:
 def _is_wrapped(spec: InstanceSpec, options: PodOptions) -> bool:
     """Return whether the agent is the command's parent.
 
-    For the code, the output, to be told to finish, to report progress, and for checkpoints: to bring the library and to find
-    hangs. A training without a script is in the agent's program itself.
+    For the code, the output, an environment, to be told to finish, to report progress, and for checkpoints: to bring the library
+    and to find hangs. A training without a script is in the agent's program itself.
     """
-    if spec.output_uri or spec.code or spec.resolved.trains_network:
+    if spec.output_uri or spec.code or spec.resolved.trains_network or makes_environment(spec):
         return True
     if spec.finishes and spec.command:
         return True
@@ -226,6 +232,8 @@ class _PodBuilder:
         ref = instance.ref
         self._own_volumes()
         init = [dict(each) for each in written.get("initContainers") or ()]
+        if makes_environment(instance):
+            init.append(self._environment())
         if instance.held:
             init.append(self._hold())
         main = self._training_container()
@@ -344,6 +352,7 @@ class _PodBuilder:
         reports = progress_url or progress_uri or instance.readiness or instance.stall is not None
         order = Order(
             **_code_order(instance),
+            environment=environment_in_pod(instance),
             readiness=None if instance.readiness is None else instance.readiness.to_document(),
             watch=instance.watch,
             ports=dict(instance.ports) if self._stays else {},
@@ -395,6 +404,13 @@ class _PodBuilder:
                 {"name": "airflow-training-ssh", "secret": secret},
                 {"name": "airflow-training-ssh", "mountPath": self._ssh_path, "readOnly": True},
             )
+
+    def _environment(self) -> dict[str, Any]:
+        program, program_mount = inject.agent_volume(self._options.agent_config_map)
+        volume, mount = environment_volume()
+        self._add(program)
+        self._add(volume, mount)
+        return environment_container(self._instance, self._main, [program_mount, mount])
 
     def _hold(self) -> dict[str, Any]:
         live = live_modes(self._instance)

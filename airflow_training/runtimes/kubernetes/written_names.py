@@ -30,7 +30,13 @@ from airflow_training.runtimes.kubernetes.name_rules import (
     PORT_NAME,
     Rule,
 )
-from airflow_training.runtimes.kubernetes.names import AGENT, AGENT_CONTAINER, MARKS, SSH_KEYS
+from airflow_training.runtimes.kubernetes.names import (
+    AGENT,
+    AGENT_CONTAINER,
+    ENVIRONMENT_CONTAINER,
+    MARKS,
+    SSH_KEYS,
+)
 
 __all__ = ["OWN_VOLUMES", "name_warnings", "refused_names"]
 
@@ -50,7 +56,7 @@ def _if_given(rule: Rule) -> Rule:
 
 _RULES: Mapping[tuple[str, str], Rule] = {
     ("V1ConfigMapKeySelector", "key"): CONFIG_KEY,
-    ("V1Container", "name"): replace(DNS_LABEL, taken=(AGENT_CONTAINER,)),
+    ("V1Container", "name"): replace(DNS_LABEL, taken=(AGENT_CONTAINER, ENVIRONMENT_CONTAINER)),
     ("V1ContainerPort", "name"): _if_given(PORT_NAME),
     ("V1EnvVar", "name"): ENV_NAME,
     ("V1HostAlias", "hostnames"): DNS_SUBDOMAIN,

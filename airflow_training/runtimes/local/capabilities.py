@@ -13,6 +13,7 @@ CAPABILITIES = Capabilities(
     finishes=True,
     memory_limits=True,
     code=True,
+    environments=True,
     runs_here=True,
     shares_machine=True,
     reasons=REASONS,

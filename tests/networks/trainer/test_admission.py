@@ -189,7 +189,7 @@ def told_of(job: dict[str, Any], **params: Any) -> list[str]:
 
 
 def test_a_dag_file_is_read_without_the_store():
-    (found,) = check_text(yaml.safe_dump(changed(network={"name": "lenet"})), saved_networks=False)
+    (found,) = check_text(yaml.safe_dump(changed(network={"name": "lenet"})), look_up=False)
     assert found.problems == []
     assert found.resolved.trainer is None
 

@@ -28,7 +28,7 @@ export function Environment({ detail }: { detail: Detail }) {
       {data.groups.length === 0 && <Text color="fg.muted">No instance was created yet.</Text>}
       {data.groups.map((group) => (
         <Section key={group.instances[0]} title={data.groups.length === 1 ? "All instances" : namesOf(group.instances)}>
-          <OfGroup framework={data.framework} group={group} />
+          <OfGroup chosen={data.environment} framework={data.framework} group={group} />
         </Section>
       ))}
       {data.nodes.length > 0 && (
@@ -53,12 +53,17 @@ function namesOf(instances: readonly string[]): string {
   return more > 0 ? `${shown} and ${more} more` : shown;
 }
 
-function OfGroup({ framework, group }: { framework: string; group: Group }) {
+function OfGroup({ chosen, framework, group }: { chosen: EnvironmentAnswer["environment"]; framework: string; group: Group }) {
   const devices = group.devices.map((each) => `${each.count} × ${each.name}${each.bytes ? ` (${bytes(each.bytes)})` : ""}`);
   const { used, others } = frameworksOf(framework, Object.keys(group.frameworks));
   return (
     <Flex columnGap={8} flexWrap="wrap" rowGap={2}>
       <Fact name="Framework">{framework}</Fact>
+      {chosen && (
+        <Fact name="Environment">
+          {chosen.name}@{chosen.version} <Code>{chosen.digest.slice(0, 12)}</Code>
+        </Fact>
+      )}
       <Fact name="Image">{group.image ? <Code wordBreak="break-all">{group.image}</Code> : "none"}</Fact>
       <Fact name="Python">{group.python ?? UNTOLD}</Fact>
       {group.executable && (

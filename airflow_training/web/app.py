@@ -20,7 +20,9 @@ from airflow_training.web.api import (
     live,
     log_lines,
     logs,
+    new_trainings,
     predictions,
+    presets,
     rerun,
     runs,
     search,
@@ -64,6 +66,8 @@ def add_routes(
         search,
         actions,
         rerun,
+        new_trainings,
+        presets,
         usage,
     ):
         app.include_router(

@@ -141,13 +141,6 @@ def plan(request: Request, user: UserDep, asked: CheckRequest) -> PlanAnswer:
         from airflow_training.admission.plan.history import history_of
         from airflow_training.admission.plan.step import plan_job
 
-        if not rights_of(request).standalone and isinstance(job.spec.plan.model, str):
-            # tracing runs the code that it names: that is for the run's own process
-            raise InputError.of(
-                code="not_supported",
-                field="spec.plan.model",
-                message="a model that is traced is planned when the run starts",
-            )
         return plan_job(job, resolved, runtime=runtime_of, history=history_of(open_store()))
 
     try:

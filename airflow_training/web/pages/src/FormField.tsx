@@ -66,6 +66,8 @@ interface Given {
   suggestions?: readonly string[];
   placeholder?: string;
   required?: boolean;
+  /** One value is enough here, whatever else the field may hold. */
+  simple?: boolean;
 }
 
 /** A field by its path; nothing where this version has no such field. */
@@ -89,13 +91,17 @@ function SchemaField({ schema, ...given }: Given & { schema: Schema }) {
     case "map":
       return <NameMap {...given} help={help} value={value} values={shape.values} />;
     case "either":
+      if (given.simple && (typeof value !== "object" || value === null)) return <SchemaField {...given} help={help} schema={shape.other} />;
       return <Either {...given} group={shape.group} help={help} other={shape.other} value={value} />;
     case "any":
+      if (given.simple && (typeof value !== "object" || value === null)) return <Leaf {...given} help={help} schema={MIXED} shape={{ kind: "text", options: [] }} value={value} />;
       return <AnyValue {...given} help={help} value={value} />;
     default:
       return <Leaf {...given} help={help} schema={schema} shape={shape} value={value} />;
   }
 }
+
+const MIXED: Schema = { type: ["number", "string", "boolean"] };
 
 const last = (path: Path) => String(path[path.length - 1]);
 
@@ -281,10 +287,13 @@ function Group({ shape, ...given }: Given & { shape: Extract<Shape, { kind: "gro
   return <Fold {...given}>{() => <Fields path={given.path} shape={shape} />}</Fold>;
 }
 
-export function Fields({ path, shape }: { path: Path; shape: Extract<Shape, { kind: "group" }> }) {
+/** `without`: names that are somewhere else. */
+export function Fields({ path, shape, without = [] }: { path: Path; shape: Extract<Shape, { kind: "group" }>; without?: readonly string[] }) {
   return (
     <>
-      {Object.entries(shape.fields).map(([name, each]) => (
+      {Object.entries(shape.fields)
+        .filter(([name]) => !without.includes(name))
+        .map(([name, each]) => (
         <SchemaField key={name} path={[...path, name]} required={shape.required.includes(name)} schema={each} />
       ))}
     </>
@@ -437,6 +446,6 @@ function MapValue({ path, schema }: { path: Path; schema: Schema }) {
   const form = useForm();
   const value = valueAt(form.values, path);
   const isBlock = typeof value === "object" && value !== null;
-  if (shapeOf(form.schema, schema).kind === "any" && !isBlock) return <SchemaField path={path} schema={{ type: ["string", "number"] }} />;
+  if (shapeOf(form.schema, schema).kind === "any" && !isBlock) return <SchemaField path={path} schema={MIXED} />;
   return <SchemaField path={path} schema={schema} />;
 }

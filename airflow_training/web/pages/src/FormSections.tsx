@@ -13,6 +13,8 @@ import { bytes, quantity } from "./words.ts";
 import { valueAt, type Path } from "./yamlPatch.ts";
 
 const MOST_FOUND = 30;
+/** Fields of `spec` that a section shows with all that they can hold. */
+const SHOWN_WHOLE = ["command", "image", "workingDir"];
 
 /** Names of the sections, in their order; the fields of a mistake are found by these beginnings. */
 export const SECTIONS: readonly (readonly [id: string, title: string, fields: readonly string[]])[] = [
@@ -63,7 +65,7 @@ export function Sections({ offer }: { offer: NewTrainingOffer }) {
       <Part id="program" lead="What runs in each instance." title="Program">
         <Two>
           <FormField label="Name" path={["metadata", "name"]} />
-          <FormField help="How instances find each other: which variables they get." label="Framework" path={["spec", "framework"]} suggestions={offer.frameworks} />
+          <FormField help="How instances find each other: which variables they get." label="Framework" path={["spec", "framework"]} simple suggestions={offer.frameworks} />
         </Two>
         <FormField help="Each word in a line of its own." label="Command" path={["spec", "command"]} />
         <Two>
@@ -170,7 +172,7 @@ function ParallelSection({ offer }: { offer: NewTrainingOffer }) {
   return (
     <>
       <Two>
-        <FormField help={refused ? `not from here: ${refused}` : undefined} label="Target" path={["spec", "runtime", "name"]} placeholder={offer.default_runtime} />
+        <FormField help={refused ? `not from here: ${refused}` : "What starts the instances."} label="Target" path={["spec", "runtime", "name"]} placeholder={offer.default_runtime} />
         <FormField
           help="A connection of Airflow: where the cluster is, and as whom it is entered. Nothing secret is typed here."
           label="Cluster"
@@ -214,11 +216,11 @@ function ParallelSection({ offer }: { offer: NewTrainingOffer }) {
         {schemaAt(schema, ["spec", "trainer", "threads"]) ? (
           <FormField label="Threads of each instance" path={["spec", "trainer", "threads"]} />
         ) : (
-          <FormField label="Threads of each instance" path={["spec", "parameters", "threadsPerInstance"]} />
+          <FormField label="Threads of each instance" path={["spec", "parameters", "threadsPerInstance"]} simple />
         )}
         <FormField help="Batches whose gradients are added up before an update." label="Update interval" path={["spec", "trainer", "updateInterval"]} />
         <FormField help="A folder or an address; without one a broken training begins anew." label="Checkpoints" path={["spec", "checkpoint", "uri"]} />
-        <FormField help="latest, none, or a step; fields: of another run (hot start)." label="Start from" path={["spec", "checkpoint", "resume"]} />
+        <FormField help="latest, none, or a step; or fields: another run (hot start)." label="Start from" path={["spec", "checkpoint", "resume"]} />
       </Two>
       <PlanPart />
     </>
@@ -331,9 +333,44 @@ function EnvironmentSection() {
         </Flex>
       )}
       {has && !data && <FormField path={["spec", "environment"]} />}
-      <FormField label="Variables" path={["spec", "env"]} />
+      <Variables />
       <FormField label="Code" path={["spec", "code"]} />
     </>
+  );
+}
+
+/** Names and values in lines; what has its value from elsewhere is a field of its own. */
+function Variables() {
+  const { edit, values } = useForm();
+  const found = valueAt(values, ["spec", "env"]);
+  const list = Array.isArray(found) ? (found as ({ name?: unknown; valueFrom?: unknown } | null)[]) : [];
+  return (
+    <Box aria-label="Variables" as="fieldset" data-field="spec.env" mb={3}>
+      <Text as="legend" fontSize="sm" fontWeight="medium" mb={1}>
+        Variables
+      </Text>
+      {list.map((each, index) =>
+        each?.valueFrom ? (
+          <FormField key={index} label={`${String(each.name ?? "")} (from elsewhere)`} path={["spec", "env", index]} />
+        ) : (
+          <Flex align="start" gap={2} key={index}>
+            <Box flex={1} minW={0}>
+              <FormField help="" label={`Name ${index + 1}`} path={["spec", "env", index, "name"]} />
+            </Box>
+            <Box flex={2} minW={0}>
+              <FormField help="" label={`Value of ${String(each?.name || index + 1)}`} path={["spec", "env", index, "value"]} />
+            </Box>
+            <Button alignSelf="center" aria-label={`Remove ${String(each?.name || `variable ${index + 1}`)}`} onClick={() => edit(["spec", "env", index], undefined)} size="xs" variant="ghost">
+              ✕
+            </Button>
+          </Flex>
+        ),
+      )}
+      <Button onClick={() => edit(["spec", "env", list.length], { name: "", value: "" })} size="2xs" variant="outline">
+        Add a variable
+      </Button>
+      <Said path={["spec", "env"]} />
+    </Box>
   );
 }
 
@@ -349,7 +386,7 @@ function ResourcesSection() {
             <Flex gap={2}>
               {(["cpu", "memory", "nvidia.com/gpu"] as const).map((name) => (
                 <Box flex={1} key={name} minW={0}>
-                  <FormField label={name === "nvidia.com/gpu" ? "GPUs" : name === "cpu" ? "CPU" : "Memory"} path={["spec", "resources", kind, name]} />
+                  <FormField label={name === "nvidia.com/gpu" ? "GPUs" : name === "cpu" ? "CPU" : "Memory"} path={["spec", "resources", kind, name]} simple />
                 </Box>
               ))}
             </Flex>
@@ -390,7 +427,7 @@ function AdvancedSection() {
       {wanted === "" && shape?.kind === "group" && (
         <>
           <FormField path={["metadata"] as Path} />
-          <Fields path={["spec"]} shape={shape} />
+          <Fields path={["spec"]} shape={shape} without={SHOWN_WHOLE} />
         </>
       )}
     </>

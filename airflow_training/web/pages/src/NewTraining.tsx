@@ -148,7 +148,7 @@ function Choose({ children, to, title, words }: { children?: ReactNode; to: stri
             <Link to={to}>{title}</Link>
           </LinkOverlay>
         </Heading>
-        <Text color="fg.muted" fontSize="sm" lineClamp={4} overflowWrap="anywhere">
+        <Text color="fg.muted" fontSize="sm" lineClamp={6} overflowWrap="anywhere">
           {words}
         </Text>
         {children}
@@ -329,7 +329,7 @@ function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTraini
   for (const each of checked?.mistakes ?? []) wrong.set(sectionOf(each.field), (wrong.get(sectionOf(each.field)) ?? 0) + 1);
   return (
     <FormProvider value={state}>
-      <Box bg="bg" mb={3} mx={{ base: -2, md: -4 }} position="sticky" px={{ base: 2, md: 4 }} py={2} top={0} zIndex={2}>
+      <Box bg="bg" mb={3} mx={{ base: -2, md: -4 }} position={{ base: "static", lg: "sticky" }} px={{ base: 2, md: 4 }} py={2} top={0} zIndex={2}>
         <Flex align="center" flexWrap="wrap" gap={2}>
           <Box flex="1 1 12rem" minW={0}>
             <Heading as="h1" size="lg" truncate>
@@ -337,7 +337,7 @@ function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTraini
             </Heading>
             <Text color="fg.muted" fontSize="xs" truncate>
               From {draft.from}.{" "}
-              <StyledLink asChild textDecoration="underline">
+              <StyledLink asChild color="inherit" textDecoration="underline">
                 <Link to={newTrainingPage()}>Begin with something else</Link>
               </StyledLink>
             </Text>

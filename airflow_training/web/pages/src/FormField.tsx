@@ -39,7 +39,7 @@ export function Said({ below = false, path }: { below?: boolean; path: Path }) {
   return (
     <>
       {found.map(([each, isError], number) => (
-        <Text color={isError ? "fg.error" : "orange.fg"} fontSize="xs" key={number} mt={1} overflowWrap="anywhere" whiteSpace="pre-wrap">
+        <Text color={isError ? "red.fg" : "orange.fg"} fontSize="xs" key={number} mt={1} overflowWrap="anywhere" whiteSpace="pre-wrap">
           {[below && each.field !== name ? `${each.field}: ${each.message}` : each.message, each.allowed.length > 0 && `allowed: ${each.allowed.join(", ")}`, each.hint && `hint: ${each.hint}`]
             .filter(Boolean)
             .join("\n")}
@@ -263,7 +263,7 @@ function Fold({ children, count, help, label, path }: Given & { children: () => 
           </Text>
         )}
         {wrong > 0 && (
-          <Text color="fg.error" fontSize="xs">
+          <Text color="red.fg" fontSize="xs">
             {wrong} {wrong === 1 ? "mistake" : "mistakes"}
           </Text>
         )}

@@ -153,7 +153,7 @@ function Layers({ network }: { network: { name?: string; version?: number; docum
   return (
     <Box mb={3}>
       {data.problems.map((each, number) => (
-        <Text color="fg.error" fontSize="xs" key={number} overflowWrap="anywhere">
+        <Text color="red.fg" fontSize="xs" key={number} overflowWrap="anywhere">
           {each.field}: {each.message}
         </Text>
       ))}

@@ -342,7 +342,7 @@ function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTraini
               </StyledLink>
             </Text>
           </Box>
-          <Text aria-live="polite" color={checked && checked.mistakes.length > 0 ? "fg.error" : "fg.muted"} data-checked={checked ? "" : undefined} fontSize="sm">
+          <Text aria-live="polite" color={checked && checked.mistakes.length > 0 ? "red.fg" : "fg.muted"} data-checked={checked ? "" : undefined} fontSize="sm">
             {state_words}
           </Text>
           <Button aria-expanded={saving} disabled={!offer.possible} onClick={() => setSaving(!saving)} size="sm" variant="outline">
@@ -361,7 +361,7 @@ function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTraini
           {SECTIONS.filter(([id]) => hasSection(schema, id)).map(([id, title]) => (
             <Box
               as="button"
-              color={wrong.has(id) ? "fg.error" : "fg.muted"}
+              color={wrong.has(id) ? "red.fg" : "fg.muted"}
               key={id}
               onClick={() => {
                 const section = document.getElementById(`section-${id}`);

@@ -293,7 +293,7 @@ def test_every_field_of_the_spec_is_reached(served):
         assert wanted - reached == set()
         page.get_by_label("Find a field").fill("tolerations")
         page.get_by_role("region", name="Fields found").get_by_text("field").first.wait_for()
-        page.get_by_label("Find a field").fill("spec.restart.delay")
+        page.get_by_label("Find a field").fill("spec.restart.maxRestarts")
         page.get_by_role("region", name="Fields found").locator("input, select").first.wait_for()
 
 

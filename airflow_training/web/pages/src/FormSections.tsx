@@ -184,7 +184,7 @@ function ParallelSection({ offer }: { offer: NewTrainingOffer }) {
         <Text as="legend" fontSize="sm" fontWeight="medium" mb={1}>
           Roles{" "}
           <Text as="span" color="fg.muted" fontWeight="normal">
-            {quantity(count)} {count === 1 ? "instance" : "instances"}
+            {count > 0 && `${quantity(count)} ${count === 1 ? "instance" : "instances"}`}
           </Text>
         </Text>
         {(Array.isArray(roles) ? roles : []).map((each, index) => (

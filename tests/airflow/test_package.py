@@ -133,6 +133,7 @@ def test_pages_that_were_built_are_shown_where_airflow_has_a_place_for_them(
         ("Training", "dag_run"),
         ("Training", "task_instance"),
         ("Trainings", "nav"),
+        ("New training", "nav"),
         ("Training usage", "nav"),
         ("Trainings card", "dashboard"),
     }

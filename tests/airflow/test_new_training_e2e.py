@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ def test_a_new_training_is_a_run_of_the_generic_dag(airflow: Airflow):
         fill(page, airflow)
         check_page(page, "the form", within=OURS)
         page.get_by_role("button", name="Run", exact=True).click()
-        page.wait_for_url("**/dags/training_job/runs/new__*", wait_until="commit")
+        page.wait_for_url(re.compile("/dags/training_job/runs/new__"), wait_until="commit")
         run_id = page.url.partition("/runs/")[2].partition("/")[0]
         page.get_by_role("heading", name="from-a-form", exact=True).last.wait_for()
         airflow.wait_run("training_job", run_id)

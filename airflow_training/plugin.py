@@ -75,6 +75,7 @@ def _react_apps() -> list[dict[str, Any]]:
         ("Training", "dag_run", "training-run", {}),
         ("Training", "task_instance", "training-task", {}),
         ("Trainings", "nav", "trainings", {"nav_top_level": True}),  # else below *Plugins*
+        ("New training", "nav", "training-new", {"category": "browse"}),
         ("Training usage", "nav", "training-usage", {"category": "browse"}),
         ("Trainings card", "dashboard", "trainings-card", {}),
     )

@@ -1,5 +1,4 @@
-"""Before a command starts: the look at what it needs, its environment made ready, its code and data laid out, its folder put
-back, its ports free.
+"""Before a command starts: what it needs is there, its environment, code and data are ready, its folder is put back, its ports are free.
 
 Python 3.8 and newer: it runs inside pods too.
 """

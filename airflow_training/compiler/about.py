@@ -35,6 +35,8 @@ Mark the DAG run failed to stop the training.
 FORM = f"""\
 Runs the training job that its form names: a document, a template, or a file of the jobs folder.
 
+[New training](plugin/training-new) puts a document together with you, and says what is wrong with it while you type.
+
 {_HEAD}{_MAPPED_ROLES}{_END}"""
 """Of the DAG `training_job`."""
 

@@ -52,7 +52,8 @@ def form_params() -> dict[str, Param]:
             type=["null", "string"],
             format="multiline",
             title="Job",
-            description_md=f"A TrainingJob document (YAML or JSON), unless one is chosen below:\n```yaml\n{_EXAMPLE}```",
+            description_md=f"A TrainingJob document (YAML or JSON), unless one is chosen below:\n```yaml\n{_EXAMPLE}```\n"
+            "[New training](plugin/training-new) puts one together with you.",
         ),
         "template": Param(
             None,

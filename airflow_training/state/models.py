@@ -26,6 +26,7 @@ __all__ = [
     "MeasurementRow",
     "MetaRow",
     "MetricRow",
+    "PresetRow",
     "ProgressRow",
     "QueueRow",
     "RequestRow",
@@ -320,6 +321,19 @@ class LeaseRow(Base):
     """Empty: nobody."""
     generation: Mapped[int]
     expires_at: Mapped[Seconds]
+
+
+class PresetRow(Base):
+    """A document that a user keeps to begin trainings with. Rows are only ever added."""
+
+    __tablename__ = "training_presets"
+    user: Mapped[str] = mapped_column(String(250), primary_key=True)
+    name: Mapped[Name] = mapped_column(primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    description: Mapped[LongText]
+    created_at: Mapped[Seconds]
+    document: Mapped[Json]
+    """As it was typed: YAML, its comments too."""
 
 
 def table_of(row: type[Base]) -> Table:

@@ -5,7 +5,7 @@ So Airflow decides who may, checks the parameters, and writes its audit log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import quote
@@ -19,12 +19,16 @@ from airflow_training.compiler.about import GENERIC_DAG
 from airflow_training.compiler.resume import RESUME_KEY
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.records import RunRecord
-from airflow_training.web.new_runs import refuse_simulated
+from airflow_training.state.store import deployment_id
+from airflow_training.web.new_runs import ClusterConnection, refuse_simulated
 
 __all__ = ["AirflowRuns"]
 
 _PASSED_ON = ("authorization", "cookie", "referer")
 _SECONDS = 60.0
+_MOST_CONNECTIONS = 100
+_CLUSTERS = frozenset({"kubernetes"})
+"""Types of connections by which a runtime reaches its engine."""
 
 
 class AirflowRuns:
@@ -59,7 +63,8 @@ class AirflowRuns:
             conf = {**(_answer(old).get("conf") or {})}
             if resume is not None:
                 conf[RESUME_KEY] = {**resume}
-            await _trigger(airflow, run.key.dag_id, run_id, conf=conf, note="again", of=run)
+            note = f"again: {run.key.run_id}"
+            await _trigger(airflow, run.key.dag_id, run_id, conf=conf, note=note)
 
     def document_key(self, run: RunRecord, digest: str) -> RunKey:
         """Return the key of a run of the generic DAG."""
@@ -71,7 +76,38 @@ class AirflowRuns:
         """Trigger the generic DAG, as its form does."""
         async with _client(request) as airflow:
             conf = {"job": document}
-            await _trigger(airflow, GENERIC_DAG, run_id, conf=conf, note="edited", of=run)
+            note = f"edited: {run.key.run_id}"
+            await _trigger(airflow, GENERIC_DAG, run_id, conf=conf, note=note)
+
+    def new_key(self, job: str, digest: str) -> RunKey:  # noqa: ARG002 - Airflow's run has no name of the job
+        """Return the key of a run of the generic DAG."""
+        return RunKey(source=deployment_id(), dag_id=GENERIC_DAG, run_id=f"new__{digest}")
+
+    async def begin_new(
+        self,
+        request: Request,
+        run_id: str,
+        *,
+        document: str,
+        base_dir: str,  # noqa: ARG002 - a document of a form names no files of the server
+    ) -> None:
+        """Trigger the generic DAG, as its form does."""
+        async with _client(request) as airflow:
+            await _trigger(
+                airflow, GENERIC_DAG, run_id, conf={"job": document}, note="new training"
+            )
+
+    async def connections(self, request: Request) -> Sequence[ClusterConnection]:
+        """Return Airflow's connections to clusters that the user may see; none where they may see no connection."""
+        async with _client(request) as airflow:
+            answer = await airflow.get("/api/v2/connections", params={"limit": _MOST_CONNECTIONS})
+        if not answer.is_success:
+            return ()
+        return [
+            ClusterConnection(name=each["connection_id"], kind=each["conn_type"])
+            for each in answer.json().get("connections", ())
+            if each["conn_type"] in _CLUSTERS
+        ]
 
 
 def _client(request: Request) -> httpx.AsyncClient:
@@ -97,7 +133,6 @@ async def _trigger(
     *,
     conf: Mapping[str, Any],
     note: str,
-    of: RunRecord,
 ) -> None:
     made = await airflow.post(
         _runs_of(dag_id),
@@ -105,7 +140,7 @@ async def _trigger(
             "dag_run_id": run_id,
             "logical_date": datetime.now(timezone.utc).isoformat(),
             "conf": conf,
-            "note": f"{note}: {of.key.run_id}",
+            "note": note,
         },
     )
     if made.status_code != httpx.codes.CONFLICT:  # else the same request came before

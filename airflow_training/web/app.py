@@ -21,7 +21,9 @@ from airflow_training.web.api import (
     log_lines,
     logs,
     networks,
+    new_trainings,
     predictions,
+    presets,
     rerun,
     runs,
     search,
@@ -66,6 +68,8 @@ def add_routes(
         search,
         actions,
         rerun,
+        new_trainings,
+        presets,
         usage,
     ):
         app.include_router(

@@ -1,4 +1,4 @@
-"""Runs that are started again without Airflow: each by a process of `airflow-training run`, which drives it.
+"""Runs that are started from pages without Airflow: each by a process of `airflow-training run`, which drives it.
 
 It does not notice when the server of the pages ends.
 """
@@ -14,19 +14,22 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from fastapi import Request
+from fastapi import HTTPException, Request
 
 from airflow_training.admission.request import Source
 from airflow_training.control.model import Event
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.store import RunRecord, open_store
-from airflow_training.web.new_runs import refuse_simulated
+from airflow_training.web.new_runs import ClusterConnection, refuse_simulated
 
 __all__ = ["CommandRuns"]
 
 _NEVER_STARTED = 2
 """Exit code of the command line for what it refuses."""
 _LONGEST_MESSAGE = 2000
+_SECONDS_TO_BEGIN = 30.0
+"""A new run is in the store after two or three; a machine that is busy needs longer."""
+_LOOK_SECONDS = 0.1
 
 
 class CommandRuns:
@@ -78,11 +81,45 @@ class CommandRuns:
         words = ["/dev/stdin", "--base-dir", folder]
         await asyncio.to_thread(self._begin, run, run_id, words, document)
 
+    def new_key(self, job: str, digest: str) -> RunKey:
+        """Return the key of a run of the command line."""
+        return RunKey(source="cli", run_id=f"{job}-{digest[:8]}")
+
+    async def begin_new(
+        self,
+        request: Request,  # noqa: ARG002 - the protocol's
+        run_id: str,
+        *,
+        document: str,
+        base_dir: str,
+    ) -> None:
+        """Start the process, and wait until its run is there; raises HTTPException with what it says where it begins none."""
+        words = ["/dev/stdin", "--base-dir", base_dir]
+        await asyncio.to_thread(self._begin_and_see, run_id, words, document)
+
+    async def connections(self, request: Request) -> Sequence[ClusterConnection]:  # noqa: ARG002 - the protocol's
+        """Return none: they are Airflow's."""
+        return ()
+
+    def _begin_and_see(self, run_id: str, words: Sequence[str], document: str) -> None:
+        begun = self._start(run_id, words, document)
+        if begun is not None and (why := begun.refusal(_SECONDS_TO_BEGIN)):
+            with self._lock:
+                self._begun.discard(run_id)
+            raise HTTPException(422, why)
+
     def _begin(self, run: RunRecord, run_id: str, words: Sequence[str], document: str = "") -> None:
+        begun = self._start(run_id, words, document)
+        if begun is None:
+            return
+        threading.Thread(target=_tell_refusal, args=(run.uid, begun), daemon=True).start()
+
+    def _start(self, run_id: str, words: Sequence[str], document: str) -> _BegunProcess | None:
+        """Start the process; None: this id has one already."""
         store = open_store()
         with self._lock:
             if run_id in self._begun or store.run(RunKey(source="cli", run_id=run_id).uid):
-                return
+                return None
             self._begun.add(run_id)
         command = [sys.executable, "-m", "airflow_training.cli", "run", *words, "--run-id", run_id]
         said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by whoever waits for the process
@@ -96,19 +133,53 @@ class CommandRuns:
                 stderr=said,
                 start_new_session=True,  # Ctrl-C of the server is not for it
             )
-        waiting = threading.Thread(
-            target=_tell_refusal, args=(run.uid, run_id, process, said), daemon=True
-        )
-        waiting.start()
+        return _BegunProcess(run_id, process, said)
 
 
-def _tell_refusal(uid: str, run_id: str, process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
+class _BegunProcess:
+    """A process that is to drive a run, watched until it ends."""
+
+    def __init__(self, run_id: str, process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
+        self.run_id = run_id
+        self._process = process
+        self._said = said
+        self._over = threading.Event()
+        self._why = ""
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def _wait(self) -> None:
+        """Wait for its end, so that it leaves no zombie."""
+        with self._said:
+            code = self._process.wait()
+            if code == _NEVER_STARTED or (code != 0 and not self._has_run()):
+                self._said.seek(0)
+                said = self._said.read(_LONGEST_MESSAGE).decode(errors="replace").strip()
+                self._why = said or f"the process ended with exit code {code}"
+        self._over.set()
+
+    def _has_run(self) -> bool:
+        return open_store().run(RunKey(source="cli", run_id=self.run_id).uid) is not None
+
+    def refusal(self, seconds: float) -> str:
+        """Return why it begins no run, once that is known; empty: the run is there, or needs longer."""
+        for _ in range(max(1, round(seconds / _LOOK_SECONDS))):
+            if self._over.wait(_LOOK_SECONDS):
+                return self._why
+            if self._has_run():
+                break
+        return ""
+
+    def refusal_at_end(self) -> str:
+        """Wait for its end; return why it has begun no run, empty where it has."""
+        self._over.wait()
+        return self._why
+
+
+def _tell_refusal(uid: str, begun: _BegunProcess) -> None:
     """Wait for the process; where it has begun nothing, say why in the story of the old run."""
-    with said:
-        if process.wait() != _NEVER_STARTED:
-            return
-        said.seek(0)
-        why = said.read(_LONGEST_MESSAGE).decode(errors="replace").strip()
+    why, run_id = begun.refusal_at_end(), begun.run_id
+    if not why:
+        return
     store = open_store()
     event = Event(
         at=store.now(),

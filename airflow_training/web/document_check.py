@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from airflow_training.admission.check import check_text
-from airflow_training.admission.request import Source
+from airflow_training.admission.request import Planner, Source
+from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.text import value_text
 from airflow_training.errors import Problem
 from airflow_training.runtimes.registry import adapter_of
@@ -48,6 +49,8 @@ class CheckAnswer(BaseModel):
 class DocumentCheck:
     mistakes: Sequence[Problem]
     warnings: Sequence[Problem]
+    job: ResolvedJob | None = None
+    """None where there are mistakes."""
 
     def answer(self) -> CheckAnswer:
         """The check as a page gets it."""
@@ -58,14 +61,27 @@ class DocumentCheck:
 
 
 def check_document(
-    text: str, *, base_dir: str, run_uid: str, source: Source, user: str
+    text: str,
+    *,
+    base_dir: str,
+    run_uid: str,
+    source: Source,
+    user: str,
+    planner: Planner | None = None,
 ) -> DocumentCheck:
     """Return everything that is to be said about the one job of a text; may raise RuntimeUnavailable.
 
-    `run_uid`: of any run. With one, the job must be complete, as it begins as it is.
+    `planner`: as of `check_text`. `run_uid`: of any run. With one, the job must be complete, as it begins as it is.
     """
     found = check_text(
-        text, path="", base_dir=base_dir, run_uid=run_uid, source=source, user=user, params={}
+        text,
+        path="",
+        base_dir=base_dir,
+        run_uid=run_uid,
+        source=source,
+        user=user,
+        params={},
+        planner=planner,
     )
     mistakes = [each for checked in found for each in checked.problems]
     if len(found) > 1:
@@ -77,7 +93,9 @@ def check_document(
             refused = adapter_of(runtime).refused_in_airflow(settings)
             mistakes += [refused] if refused else []
     return DocumentCheck(
-        mistakes=mistakes, warnings=[each for checked in found for each in checked.warnings]
+        mistakes=mistakes,
+        warnings=[each for checked in found for each in checked.warnings],
+        job=found[0].resolved if found and not mistakes else None,
     )
 
 

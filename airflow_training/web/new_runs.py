@@ -1,8 +1,9 @@
-"""How a run's job is started again, by whom it takes: the port that `api.rerun` asks."""
+"""How runs are started, again or for the first time: the port that `api.rerun` and `api.new_trainings` ask."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fastapi import Request
@@ -12,7 +13,7 @@ from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.records import RunRecord
 
-__all__ = ["NewRuns", "refuse_simulated", "resume_of"]
+__all__ = ["ClusterConnection", "NewRuns", "refuse_simulated", "resume_of"]
 
 
 class NewRuns(Protocol):
@@ -42,6 +43,25 @@ class NewRuns(Protocol):
         self, request: Request, run: RunRecord, run_id: str, *, document: str
     ) -> None:
         """Begin a run of a document that was checked; else as `begin`."""
+
+    def new_key(self, job: str, digest: str) -> RunKey:
+        """Return the key of a run of a job that has none yet; the same digest gives the same."""
+
+    async def begin_new(
+        self, request: Request, run_id: str, *, document: str, base_dir: str
+    ) -> None:
+        """Begin a run of a document that was checked; else as `begin`. `base_dir`: where its files are."""
+
+    async def connections(self, request: Request) -> Sequence[ClusterConnection]:
+        """Return what a job may name as its cluster, of what the user may see."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConnection:
+    """How a cluster is reached; never with what is secret about it."""
+
+    name: str
+    kind: str
 
 
 def resume_of(run: RunRecord, step: int) -> Mapping[str, Any]:

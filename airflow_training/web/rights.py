@@ -31,6 +31,7 @@ __all__ = [
     "keep_user",
     "known",
     "may_act_on",
+    "may_submit_new",
     "read",
     "read_logs",
     "rights_of",
@@ -135,6 +136,18 @@ def may_act_on(request: Request, run: RunRecord) -> bool:
     if not rights.may(user, "act", run.key.dag_id or None):
         return False
     return rights.standalone or load_settings().act_on == "any" or run.submitted_by == user.name
+
+
+def may_submit_new(request: Request) -> bool:
+    """Return whether the user may start trainings that no DAG of their own has: runs of the generic DAG. Blocks."""
+    return rights_of(request).may(known(request), "submit", GENERIC_DAG)
+
+
+def submit_new(request: Request) -> User:
+    """Return the user, who may start new trainings; else 403."""
+    if not may_submit_new(request):
+        raise HTTPException(403, f"you may not start runs of the DAG {GENERIC_DAG}")
+    return known(request)
 
 
 def from_own_page(

@@ -82,7 +82,7 @@ class TokenRights:
 
 
 def standalone_app(token: str) -> FastAPI:
-    """Return the app for this token: pages at `/`, `/usage` and `/runs/<uid>`, all else below `/training`."""
+    """Return the app for this token: pages at `/`, `/new`, `/usage` and `/runs/<uid>`, all else below `/training`."""
     rights = TokenRights(token)
     training = FastAPI(title="Training", docs_url=None, redoc_url=None, openapi_url=None)
     add_routes(training, rights, runtime_of=runtime_of, new_runs=CommandRuns())
@@ -103,6 +103,7 @@ def standalone_app(token: str) -> FastAPI:
         return _shell(404) if rights.has_cookie(request) else _stranger()
 
     app.get("/", response_class=HTMLResponse)(page)
+    app.get("/new", response_class=HTMLResponse)(page)
     app.get("/usage", response_class=HTMLResponse)(page)
     app.get("/runs/{uid}", response_class=HTMLResponse)(page)
     app.get("/{path:path}", response_class=HTMLResponse)(no_page)

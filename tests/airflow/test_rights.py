@@ -14,6 +14,7 @@ from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.store import deployment_id, open_store
 from tests.web.conftest import a_run
+from tests.web.test_rerun_api import JOB
 
 USERS = ("", "viewer", "user", "op", "admin", "stranger")
 """`stranger` is an Op of another team than the DAG's."""
@@ -24,6 +25,11 @@ ANYBODY = dict.fromkeys(USERS, 404)
 OWN_LIST = {**READ, "stranger": 200}
 """Of what each may read: see below."""
 TOKEN_OF_RUN = dict.fromkeys(USERS, 401)
+NEW = {**OWN_LIST, "viewer": 403}
+"""Of whoever may start runs of the DAG `training_job`, which no team has here."""
+BEGUN = {**NEW, "user": 403, "op": 202, "admin": 202, "stranger": 202}
+"""Past our own right: Airflow itself refuses the test's `user`."""
+NO_PRESET = {**dict.fromkeys(USERS, 404), "": 401}
 LOG = {name: 409 if code == 200 else code for name, code in READ.items()}
 """Past the right: Airflow may not open the runtime of the test's run."""
 SAVED = {**dict.fromkeys(USERS, 404), "": 401}
@@ -44,6 +50,15 @@ TABLE: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/api/networks/{name}/{version}"): SAVED,
     ("PUT", "/api/networks/{name}"): BROKEN_NETWORK,
     ("POST", "/api/networks/check"): CHECKED_NETWORK,
+    ("GET", "/api/new"): OWN_LIST,
+    ("GET", "/api/schema"): OWN_LIST,
+    ("GET", "/api/presets"): OWN_LIST,
+    ("GET", "/api/presets/saved"): NO_PRESET,
+    ("POST", "/api/presets"): {**NEW, "user": 201, "op": 201, "admin": 201, "stranger": 201},
+    ("POST", "/api/check"): NEW,
+    ("POST", "/api/plan"): NEW,
+    ("POST", "/api/data-files"): {**NO_PRESET, "viewer": 403},
+    ("POST", "/api/runs"): BEGUN,
     ("GET", "/api/dags/{dag}/dagRuns/{run_id}/trainings"): READ,
     ("GET", "/api/dags/{dag}/trainings/{uid}"): READ,
     ("GET", "/api/dags/{dag}/trainings/{uid}/events"): READ,
@@ -155,6 +170,9 @@ def ask(client: Any, user: str, method: str, path: str, **more: Any) -> Any:
         more["json"] = more.get("json", {})
     if path.endswith("/check") or method == "PUT":
         more["json"] = {"document": ""}
+    if path in ("/api/runs", "/api/plan", "/api/presets", "/api/data-files"):
+        headers["Idempotency-Key"] = user or "nobody"
+        more["json"] = {"document": JOB, "name": "mine", "uri": "."}
     if method == "POST" and path.endswith("/actions"):
         headers["Idempotency-Key"] = user or "nobody"
         seen = "0." + path.rpartition("#")[2] if "#" in path else "0.0"
@@ -172,7 +190,7 @@ def test_every_route_has_a_row(served):
 def test_a_route_answers_who_may_ask(served, user: str, method: str, path: str):
     run = a_run("r", source=deployment_id(), group_id="g")
     query = {"role": "worker", "index": 0, "dag_id": "digits", "run_id": "r", "task_id": "g.plan"}
-    query |= {"pattern": "x", "number": 1, "name": "loss"}
+    query |= {"pattern": "x", "number": 1, "name": "loss", "by": user, "version": 1}
     query = {**query, "run": run.uid} if path == "/status" else query
     same = {"other_dag": "digits", "other": run.uid}
     there = path.format(dag="digits", uid=run.uid, run_id="r", name="x.js", version=1, **same)
@@ -181,7 +199,12 @@ def test_a_route_answers_who_may_ask(served, user: str, method: str, path: str):
     acted = user in ("user", "op", "admin") and path.endswith("/actions")
     assert len(open_store().requests(run.uid)) == acted
     again = user in ("user", "op", "admin") and method == "POST" and path.endswith("/again")
-    assert len(served.airflow.triggered) == again
+    new = path == "/api/runs" and TABLE[method, path][user] == 202
+    assert len(served.airflow.triggered) == (again or new)
+    if new:
+        [(asked_as, body)] = served.airflow.triggered.values()
+        assert (asked_as, body["dag"]) == (f"Bearer {user}", "training_job")
+        assert body["conf"] == {"job": JOB}
 
 
 def test_a_run_is_compared_only_with_what_one_may_read(served):

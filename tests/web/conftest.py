@@ -100,6 +100,15 @@ class FakeNewRuns:
     ) -> None:
         self.begun[run_id] = document
 
+    def new_key(self, job: str, digest: str) -> RunKey:
+        return RunKey(source=SOURCE, dag_id="training_job", run_id=f"{job}-{digest}")
+
+    async def begin_new(self, request: Any, run_id: str, *, document: str, base_dir: str) -> None:
+        self.begun[run_id] = document
+
+    async def connections(self, request: Any) -> Any:
+        return ()
+
 
 @pytest.fixture
 def new_runs() -> FakeNewRuns:

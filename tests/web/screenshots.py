@@ -82,6 +82,7 @@ def main() -> None:
         _of(site, "saved", "checkpoints", "checkpoints")
         _of(site, "done", "configuration", "configuration", height=1160)
         _editor(site)
+        _new_training(site)
         _of(site, "living", "environment", "environment")
         _of(site, "broken", "overview", "cause")
         add_history(Path(folder))  # last: the list would show it too
@@ -217,6 +218,21 @@ def _editor(site: Site) -> None:
         page.keyboard.type("x")
         page.get_by_label("Mistakes").get_by_text("1 mistake").wait_for()
         _save(page, "editor")
+
+
+def _new_training(site: Site) -> None:
+    with site.page(height=640) as page:
+        page.get_by_role("link", name="New training").first.click()
+        page.get_by_role("link", name="Your own image").wait_for()
+        page.wait_for_timeout(500)
+        _save(page, "presets")
+    with site.page(dark=True) as page:
+        page.goto(f"{site.base}/new?preset=own-image")
+        page.get_by_label("Replicas").fill("four")
+        page.get_by_label("Mistakes").get_by_text("whole number").wait_for()
+        page.get_by_label("Target").scroll_into_view_if_needed()
+        page.wait_for_timeout(1000)
+        _save(page, "new-training")
 
 
 def _save(page: Any, name: str) -> None:

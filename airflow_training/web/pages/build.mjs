@@ -2,6 +2,7 @@
 //
 //   pages: what Airflow's UI loads; React, Chakra UI and the router are the host's
 //   later: parts of the pages that are loaded where somebody looks at them; what they share with the pages they are lent
+//   formParts: the form for a new training, with what reads and changes YAML; loaded as the parts before
 //   yamlEditor: what the pages load where somebody edits a document
 //   shell: the same host's libraries for `airflow-training ui`, where there is no Airflow; loads the pages
 //
@@ -72,12 +73,20 @@ const lent = {
     }));
   },
 };
-const later = output(await build({ ...common, entryPoints: ["src/later.tsx"], plugins: [shared, lent] }), "src/later.tsx");
+const withEditor = {
+  name: "editor",
+  setup(builder) {
+    builder.onResolve({ filter: /\/yamlEditor\.ts$/ }, () => ({ path: `./${editor}`, external: true }));
+  },
+};
+const part = async (entry) => output(await build({ ...common, entryPoints: [entry], plugins: [shared, withEditor, lent] }), entry);
+const later = await part("src/later.tsx");
+const formParts = await part("src/formParts.tsx");
 
 const lazy = {
   name: "lazy",
   setup(builder) {
-    builder.onResolve({ filter: /\/yamlEditor\.ts$/ }, () => ({ path: `./${editor}`, external: true }));
+    builder.onResolve({ filter: /\/formParts\.tsx$/ }, () => ({ path: `./${formParts}`, external: true }));
     builder.onResolve({ filter: /\/later\.tsx$/ }, () => ({ path: `./${later}`, external: true }));
   },
 };
@@ -85,9 +94,9 @@ const lazy = {
 const pages = output(
   await build({
     ...common,
-    define: { ...common.define, LATER: JSON.stringify(`./${later}`) },
+    define: { ...common.define, LATER: JSON.stringify(`./${later}`), NEW_TRAINING: JSON.stringify(`./${formParts}`) },
     entryPoints: ["src/pages.tsx"],
-    plugins: [shared, lazy],
+    plugins: [shared, withEditor, lazy],
   }),
   "src/pages.tsx",
 );

@@ -2,12 +2,14 @@
 import { Badge, Box, Button, Code, Flex, Text } from "@chakra-ui/react";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { useSearchParams } from "react-router-dom";
+import { Link, useSearchParams } from "react-router-dom";
 
 import { useRerunOffer } from "./Again.tsx";
 import { address, get, ofTraining, type ConfigurationAnswer, type Summary } from "./api.ts";
 import { EditRun } from "./EditRun.tsx";
 import { Choice, Loading, Problem, Rows, Section } from "./parts.tsx";
+import { newTrainingPage } from "./runPage.ts";
+import { SavePreset } from "./SavePreset.tsx";
 
 const COLOURS: Record<string, string> = { user: "green", framework: "purple", "airflow-training": "gray" };
 
@@ -19,6 +21,7 @@ export function Configuration({ summary }: { summary: Summary }) {
   const offer = useRerunOffer(summary);
   const [query, setQuery] = useSearchParams();
   const edited = query.get("edit");
+  const [saving, setSaving] = useState(false);
   const edit = (kind: string) =>
     setQuery((before) => {
       const next = new URLSearchParams(before);
@@ -50,6 +53,12 @@ export function Configuration({ summary }: { summary: Summary }) {
             <Button disabled={!single.document} onClick={() => edit("single")} size="xs" variant="outline">
               Run on one machine
             </Button>
+            <Button asChild size="xs" variant="outline">
+              <Link to={newTrainingPage({ run: `${summary.dag}/${summary.uid}` })}>New training from this</Link>
+            </Button>
+            <Button aria-expanded={saving} onClick={() => setSaving(!saving)} size="xs" variant="outline">
+              Save as preset
+            </Button>
           </>
         )}
         <Button onClick={() => void navigator.clipboard?.writeText(data.document)} size="xs" variant="outline">
@@ -66,6 +75,7 @@ export function Configuration({ summary }: { summary: Summary }) {
           {offer.possible ? single.why : `No other run begins here: ${offer.why}`}
         </Text>
       )}
+      {saving && <SavePreset document={() => data.draft} name={summary.job.slice(0, 63)} onClose={() => setSaving(false)} />}
       <Box as="pre" bg="bg.subtle" borderRadius="md" borderWidth="1px" fontSize="sm" maxH="50vh" mb={6} overflow="auto" p={3} tabIndex={0}>
         {data.document}
       </Box>

@@ -1,21 +1,20 @@
 // Another run of a training, with a document that is edited here: what is wrong with it is said while one types.
 import { Alert, Box, Button, Code, Flex, Grid, Heading, Link, Text } from "@chakra-ui/react";
-import { useEffect, useRef, useState } from "react";
+import { useRef, useState } from "react";
 
 import { Begun, useAgain } from "./Again.tsx";
-import { ofTraining, post, type CheckAnswer, type Summary } from "./api.ts";
-import { countOf, marksOf, type Mark } from "./marks.ts";
-import { isStandalone, Loading, Problem } from "./parts.tsx";
+import { ofTraining, type Summary } from "./api.ts";
+import { CodeEditor } from "./CodeEditor.tsx";
+import { countOf, marksOf } from "./marks.ts";
+import { isStandalone, Problem } from "./parts.tsx";
+import { useCheck } from "./useCheck.ts";
 import type { YamlEditor } from "./yamlEditor.ts";
-
-const QUIET_MS = 300;
 
 /** `kind`: which of the drafts of this training it is; what is typed is kept in this tab of the browser until it has run. */
 export function EditRun({ draft, kind, onClose, summary }: { draft: string; kind: "document" | "single"; onClose: () => void; summary: Summary }) {
   const place = `training ${kind} ${summary.uid}`;
-  const [start, setStart] = useState(() => sessionStorage.getItem(place) ?? draft);
-  const [text, setText] = useState(start);
-  const { checked, problem } = useCheck(summary, text);
+  const [text, setText] = useState(() => sessionStorage.getItem(place) ?? draft);
+  const { checked, problem } = useCheck(ofTraining(summary.dag, summary.uid, "/check"), text);
   const { said, taken, send } = useAgain(summary);
   const editor = useRef<YamlEditor>(null);
   const marks = checked ? marksOf(checked) : [];
@@ -25,9 +24,9 @@ export function EditRun({ draft, kind, onClose, summary }: { draft: string; kind
     sessionStorage.setItem(place, next);
   };
   const discard = () => {
-    sessionStorage.removeItem(place);
     setText(draft);
-    setStart(draft);
+    editor.current?.replace(draft);
+    sessionStorage.removeItem(place);
   };
   const run = async () => {
     if (await send({ step: null, document: text })) sessionStorage.removeItem(place);
@@ -83,7 +82,7 @@ export function EditRun({ draft, kind, onClose, summary }: { draft: string; kind
       )}
       {said && said !== "sending" && <Problem error={new Error(said)} />}
       <Grid gap={3} templateColumns={{ base: "minmax(0, 1fr)", lg: "minmax(0, 2fr) minmax(0, 1fr)" }}>
-        <CodeEditor editor={editor} label={name} marks={marks} onChange={change} text={start} />
+        <CodeEditor editor={editor} label={name} marks={marks} onChange={change} text={text} />
         <Box as="section" aria-label="Mistakes" aria-live="polite" fontSize="sm">
           <Text fontWeight="semibold" mb={1}>
             {problem ? `not checked: ${problem}` : checked ? countOf(checked) : "checking"}
@@ -103,68 +102,5 @@ export function EditRun({ draft, kind, onClose, summary }: { draft: string; kind
         </Box>
       </Grid>
     </>
-  );
-}
-
-/** What the server says of a text, asked when nobody types; null while it is not known. */
-function useCheck({ dag, uid }: Summary, text: string): { checked: CheckAnswer | null; problem: string | null } {
-  const [found, setFound] = useState<{ text: string; checked: CheckAnswer | null; problem: string | null } | null>(null);
-  useEffect(() => {
-    let current = true;
-    const tell = (checked: CheckAnswer | null, problem: string | null) => current && setFound({ text, checked, problem });
-    const timer = setTimeout(() => {
-      post<CheckAnswer>(ofTraining(dag, uid, "/check"), { document: text }).then(
-        (checked) => tell(checked, null),
-        (problem: unknown) => tell(null, problem instanceof Error ? problem.message : String(problem)),
-      );
-    }, QUIET_MS);
-    return () => {
-      current = false;
-      clearTimeout(timer);
-    };
-  }, [dag, uid, text]);
-  return found?.text === text ? found : { checked: null, problem: null };
-}
-
-/** A new `text` takes the place of what is in the editor. */
-function CodeEditor({
-  editor,
-  label,
-  marks,
-  onChange,
-  text,
-}: {
-  editor: { current: YamlEditor | null };
-  label: string;
-  marks: readonly Mark[];
-  onChange: (text: string) => void;
-  text: string;
-}) {
-  const box = useRef<HTMLDivElement>(null);
-  const change = useRef(onChange);
-  const [error, setError] = useState<Error | null>(null);
-  const [open, setOpen] = useState(false);
-  change.current = onChange;
-  useEffect(() => {
-    let gone = false;
-    import("./yamlEditor.ts").then(({ openEditor }) => {
-      if (gone || !box.current) return;
-      editor.current = openEditor(box.current, { label, text, onChange: (next) => change.current(next) });
-      setOpen(true);
-    }, setError);
-    return () => {
-      gone = true;
-      editor.current?.close();
-      editor.current = null;
-    };
-  }, [editor, label, text]);
-  const shown = JSON.stringify(marks);
-  useEffect(() => editor.current?.show(JSON.parse(shown) as Mark[]), [editor, open, shown, text]);
-  return (
-    <Box minW={0}>
-      {error && <Problem error={error} />}
-      {!open && !error && <Loading />}
-      <Box borderRadius="md" borderWidth={open ? "1px" : 0} overflow="hidden" ref={box} />
-    </Box>
   );
 }

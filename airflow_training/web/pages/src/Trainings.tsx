@@ -10,7 +10,7 @@ import { Compare } from "./lazyParts.tsx";
 import { comparing, named, nameOf, nextOrder, orderOf, sorted, STATE_GROUPS, statesOf, type Order } from "./listing.ts";
 import { Choice, isStandalone, Loading, Problem, StateBadge, useNow } from "./parts.tsx";
 import { Training } from "./RunTab.tsx";
-import { runPage } from "./runPage.ts";
+import { newTrainingPage, runPage } from "./runPage.ts";
 import { Sparkline } from "./Sparkline.tsx";
 import { StopMany } from "./StopMany.tsx";
 import { ago, colourOf, duration, moment, placeOf, quantity, seconds, untilTime } from "./words.ts";
@@ -123,6 +123,9 @@ function List() {
           Trainings
         </Heading>
         <Flex align="center" flexWrap="wrap" gap={2}>
+          <Button asChild colorPalette="blue" size="sm">
+            <Link to={newTrainingPage()}>New training</Link>
+          </Button>
           {chosen.size > 0 && (
             <Flex align="center" gap={1}>
               <Text aria-live="polite" fontSize="sm">
@@ -289,6 +292,13 @@ function HowToBegin() {
     <Box color="fg.muted">
       <Text mb={2}>No training was started yet. One begins</Text>
       <Box as="ul" listStyleType="disc" ps={5}>
+        <li>
+          with{" "}
+          <StyledLink asChild textDecoration="underline">
+            <Link to={newTrainingPage()}>the form for a new training</Link>
+          </StyledLink>
+          ,
+        </li>
         <li>
           with <Code>airflow-training run job.yaml --ui</Code> on a machine,
         </li>

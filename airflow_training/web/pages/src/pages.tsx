@@ -4,6 +4,7 @@ import type { ComponentType } from "react";
 
 import { ApiError } from "./api.ts";
 import { Card } from "./Card.tsx";
+import { NewTraining } from "./lazyParts.tsx";
 import { RunTab } from "./RunTab.tsx";
 import { StillSending } from "./StillSending.tsx";
 import { Trainings } from "./Trainings.tsx";
@@ -33,5 +34,6 @@ function page<Props extends object>(Page: ComponentType<Props>): ComponentType<P
 const globals = globalThis as Record<string, unknown>;
 globals["Training"] = page(RunTab);
 globals["Trainings"] = page(Trainings);
+globals["New training"] = page(NewTraining);
 globals["Training usage"] = page(Usage);
 globals["Trainings card"] = page(Card);

@@ -16,3 +16,9 @@ export function pageAlone({ dag, uid }: { dag: string; uid: string }, query = ne
   const rest = kept.toString();
   return `/plugin/trainings?run=${encodeURIComponent(dag)}/${uid}${rest && `&${rest}`}`;
 }
+
+/** The form for a new training; `query`: what it begins with. */
+export function newTrainingPage(query: Record<string, string> = {}): string {
+  const words = new URLSearchParams(query).toString();
+  return `${isStandalone() ? "/new" : "/plugin/training-new"}${words && `?${words}`}`;
+}

@@ -53,6 +53,7 @@ function SignedOut() {
 
 const PLACES = [
   ["/", "Trainings"],
+  ["/new", "New training"],
   ["/usage", "Usage"],
 ] as const;
 
@@ -88,6 +89,7 @@ await import(new URL(files.pages, import.meta.url).href);
 const globals = globalThis as unknown as Record<string, Page>;
 const Training = globals["Training"]!;
 const Trainings = globals["Trainings"]!;
+const NewTraining = globals["New training"]!;
 const Usage = globals["Training usage"]!;
 
 const root = document.getElementById("root")!;
@@ -103,6 +105,7 @@ createRoot(root).render(
         <Box as="main" maxW="1600px" mx="auto" px={{ base: 2, md: 6 }}>
           <Routes>
             <Route path="/" element={<Trainings />} />
+            <Route path="/new" element={<NewTraining />} />
             <Route path="/usage" element={<Usage />} />
             <Route path="/runs/:uid" element={<Run Training={Training} />} />
             <Route path="*" element={<NoSuchPage />} />

@@ -12,6 +12,8 @@ import { rangeOfLine } from "./lineRange.ts";
 import type { Mark } from "./marks.ts";
 
 export interface YamlEditor {
+  /** Put another text into the place of this one, as one step that can be undone; what is equal stays. */
+  replace(text: string): void;
   show(marks: readonly Mark[]): void;
   goTo(line: number): void;
   close(): void;
@@ -68,7 +70,7 @@ export function openEditor(
         syntaxHighlighting(colours),
         theme,
         EditorView.lineWrapping,
-        EditorView.contentAttributes.of({ "aria-label": label }),
+        EditorView.contentAttributes.of({ "aria-label": label, tabindex: "0" }),
         // Tab indents; Escape, then Tab leaves the editor
         keymap.of([...defaultKeymap, ...historyKeymap, ...searchKeymap, indentWithTab]),
         EditorView.updateListener.of((update) => {
@@ -78,6 +80,16 @@ export function openEditor(
     }),
   });
   return {
+    replace(text) {
+      const old = view.state.doc.toString();
+      if (old === text) return;
+      const most = Math.min(old.length, text.length);
+      let head = 0;
+      while (head < most && old[head] === text[head]) head += 1;
+      let tail = 0;
+      while (tail < most - head && old[old.length - 1 - tail] === text[text.length - 1 - tail]) tail += 1;
+      view.dispatch({ changes: { from: head, to: old.length - tail, insert: text.slice(head, text.length - tail) } });
+    },
     show(marks) {
       const text = view.state.doc.toString();
       view.dispatch(

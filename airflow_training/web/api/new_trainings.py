@@ -1,0 +1,222 @@
+"""A training that is put together in a page: what it can be made of, whether it is right, its plan, its start."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, HTTPException, Request
+from pydantic import BaseModel, Field
+
+from airflow_training.admission.request import Planner
+from airflow_training.builtin_runtimes import runtime_names
+from airflow_training.documents.parsing import TrainingJob
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.documents.schema import json_schema
+from airflow_training.errors import InputError
+from airflow_training.frameworks.registry import list_frameworks
+from airflow_training.runtimes.registry import adapter_of
+from airflow_training.settings import load_settings
+from airflow_training.state.store import open_store
+from airflow_training.web.answers import COMMAND_LINE
+from airflow_training.web.data_files import DataFilesAnswer, list_data_files
+from airflow_training.web.document_check import (
+    MOST_CHARACTERS,
+    CheckAnswer,
+    DocumentCheck,
+    check_document,
+)
+from airflow_training.web.models import CheckRequest, RerunAnswer
+from airflow_training.web.new_runs import NewRuns
+from airflow_training.web.request_size import DocumentRoute
+from airflow_training.web.rights import (
+    User,
+    UserDep,
+    from_own_page,
+    known,
+    may_submit_new,
+    rights_of,
+    run_of,
+    submit_new,
+)
+
+__all__ = ["router"]
+
+router = APIRouter(route_class=DocumentRoute)
+_WRITES = [Depends(submit_new), Depends(from_own_page)]
+
+
+class RuntimeOffer(BaseModel):
+    name: str
+    why: str
+    """Why no training starts there from here; empty: it can."""
+
+
+class ConnectionOffer(BaseModel):
+    name: str
+    kind: str
+
+
+class NewTrainingOffer(BaseModel):
+    """What a new training can be made of."""
+
+    possible: bool
+    why: str
+    """Why the user starts none here; empty: they may."""
+    user: str
+    """Who asks: what they type is kept under this name."""
+    folder: str
+    """Where relative paths start from; empty: a document names no files of this server."""
+    runtimes: list[RuntimeOffer]
+    default_runtime: str
+    connections: list[ConnectionOffer]
+    frameworks: list[str]
+
+
+class PlanAnswer(BaseModel):
+    """The plan that a job would get."""
+
+    plan: dict[str, Any] | None
+    """As `status` says it; None: the document asks for none, or it cannot be told."""
+    why: str
+    """Why it cannot be told; empty: it is, or none is asked for."""
+
+
+class OriginRun(BaseModel):
+    """The run that a document came from."""
+
+    dag: str
+    uid: str
+
+
+class NewTrainingRequest(BaseModel):
+    document: str = Field(max_length=MOST_CHARACTERS)
+    origin: OriginRun | None = None
+    """Its files are looked for where that run's were."""
+
+
+class FilesRequest(BaseModel):
+    uri: str = Field(max_length=4096)
+
+
+@router.get("/new", dependencies=[Depends(known)])
+async def offer(request: Request, user: UserDep) -> NewTrainingOffer:
+    """Return what the form offers, and whether the user may send it."""
+    allowed = await asyncio.to_thread(may_submit_new, request)
+    connections = await _new_runs(request).connections(request) if allowed else ()
+    standalone = rights_of(request).standalone
+    return NewTrainingOffer(
+        possible=allowed,
+        why="" if allowed else "you may not start runs of the DAG training_job",
+        user=user.name,
+        folder=str(Path.cwd()) if standalone else "",
+        runtimes=await asyncio.to_thread(_runtimes, standalone=standalone),
+        default_runtime=load_settings().default_runtime,
+        connections=[ConnectionOffer(name=each.name, kind=each.kind) for each in connections],
+        frameworks=sorted(each.name for each in list_frameworks()),
+    )
+
+
+@router.get("/schema", dependencies=[Depends(known)])
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of a job, as `airflow-training schema` prints it."""
+    return json_schema()
+
+
+@router.post("/check", dependencies=_WRITES)
+def check(request: Request, user: UserDep, asked: NewTrainingRequest) -> CheckAnswer:
+    """Check a document that is to run. Starts nothing."""
+    return _checked(request, user, asked).answer()
+
+
+@router.post("/plan", dependencies=_WRITES)
+def plan(request: Request, user: UserDep, asked: CheckRequest) -> PlanAnswer:
+    """Search the plan that a run of the document would get. Starts nothing; takes seconds at most."""
+    runtime_of = request.app.state.runtime_of
+
+    def planner(job: TrainingJob, resolved: ResolvedJob) -> Any:
+        # numpy: only where one plans
+        from airflow_training.admission.plan.history import history_of
+        from airflow_training.admission.plan.step import plan_job
+
+        return plan_job(job, resolved, runtime=runtime_of, history=history_of(open_store()))
+
+    try:
+        checked = _checked(request, user, NewTrainingRequest(document=asked.document), planner)
+    except InputError as error:
+        return PlanAnswer(plan=None, why=str(error))
+    if checked.mistakes:
+        of_plan = [each for each in checked.mistakes if each.field.startswith("spec.plan")]
+        return PlanAnswer(plan=None, why=str(of_plan[0]) if of_plan else "")
+    found = checked.job.plan if checked.job else None
+    return PlanAnswer(plan=dict(found.document) if found else None, why="")
+
+
+@router.post("/data-files", dependencies=_WRITES)
+def data_files(request: Request, asked: FilesRequest) -> DataFilesAnswer:
+    """Return files of an address on the machine of whoever asks, with their sizes; 404 where it is another's."""
+    if not rights_of(request).standalone:
+        raise HTTPException(404, "files are listed where the pages run on one's own machine")
+    return list_data_files(asked.uri)
+
+
+@router.post("/runs", status_code=202, dependencies=_WRITES)
+async def begin(
+    request: Request,
+    user: UserDep,
+    asked: NewTrainingRequest,
+    idempotency_key: Annotated[str, Header(min_length=1, max_length=128)],
+) -> RerunAnswer:
+    """Begin a run of a document; 422 with what is wrong with it where something is."""
+    checked = await asyncio.to_thread(_checked, request, user, asked)
+    if checked.mistakes or checked.job is None:
+        raise InputError(problems=checked.mistakes)
+    words = " ".join((user.name, asked.document, idempotency_key))
+    digest = hashlib.sha256(words.encode()).hexdigest()[:12]
+    new_runs = _new_runs(request)
+    key = new_runs.new_key(checked.job.name, digest)
+    folder = await asyncio.to_thread(_folder, request, asked)
+    await new_runs.begin_new(request, key.run_id, document=asked.document, base_dir=folder)
+    return RerunAnswer(dag=key.dag_id or COMMAND_LINE, run_id=key.run_id, uid=key.uid)
+
+
+def _checked(
+    request: Request, user: User, asked: NewTrainingRequest, planner: Planner | None = None
+) -> DocumentCheck:
+    return check_document(
+        asked.document,
+        base_dir=_folder(request, asked),
+        run_uid="new",
+        source=_new_runs(request).document_source,
+        user=user.name,
+        planner=planner,
+    )
+
+
+def _folder(request: Request, asked: NewTrainingRequest) -> str:
+    """Return where files of the document are: nowhere inside Airflow, as for its form."""
+    if not rights_of(request).standalone:
+        return ""
+    if asked.origin is not None:
+        run = run_of(request, asked.origin.dag, asked.origin.uid)
+        return open_store().job(run.uid).base_dir or str(Path.cwd())
+    return str(Path.cwd())
+
+
+def _runtimes(*, standalone: bool) -> list[RuntimeOffer]:
+    settings = load_settings()
+    offers = []
+    for name in runtime_names():
+        try:
+            refused = None if standalone else adapter_of(name).refused_in_airflow(settings)
+        except InputError as error:  # its package cannot be loaded
+            refused = error.problems[0]
+        offers.append(RuntimeOffer(name=name, why=refused.message if refused else ""))
+    return offers
+
+
+def _new_runs(request: Request) -> NewRuns:
+    found: NewRuns = request.app.state.new_runs
+    return found

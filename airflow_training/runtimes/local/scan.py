@@ -14,7 +14,7 @@ from airflow_training.control.transitions import ENDED
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.local.leftovers import end_strays
 from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState, read_attempt_state
-from airflow_training.runtimes.local.observe import observe
+from airflow_training.runtimes.local.observe import last_of, observe
 from airflow_training.runtimes.local.paths import RunFolder, instance_of
 from airflow_training.runtimes.local.ports import listening_ports
 from airflow_training.runtimes.local.recovery import settle_attempt
@@ -60,6 +60,8 @@ class Scanner:
         self.seen: dict[InstanceKey, Observation] = {}
         self.agents: dict[str, AgentProcess] = {}
         """Uid of the object -> its living agent."""
+        self._last: dict[InstanceKey, Observation] = {}
+        """How what is gone now ended, where that is to be told."""
         self._ports: dict[InstanceKey, int] = {}
         """First ports of running instances that nobody listens on yet."""
         self._opened: set[str] = set()
@@ -124,6 +126,9 @@ class Scanner:
         )
         if observation is None:
             self._forget(uid)
+            last = last_of(standing)
+            if last is not None and old is not None and old.state not in ENDED:
+                self._last[key] = last
         elif observation.state == "running" and not port_open:
             port = next(iter(standing.order.ports.values()), None)
             if port is not None:
@@ -179,6 +184,9 @@ class Scanner:
     ) -> list[InstanceUpdate | InstanceRemoval]:
         old = self.seen.get(key)
         changes: list[InstanceUpdate | InstanceRemoval] = []
+        last = self._last.pop(key, None)
+        if last is not None and new is None:
+            changes.append(InstanceUpdate(instance=last))
         if old is not None and (new is None or new.uid != old.uid):
             changes.append(InstanceRemoval(key=key, uid=old.uid))
             del self.seen[key]

@@ -12,6 +12,7 @@ from airflow_training.control.reports import ProgressReport
 from airflow_training.control.transitions import ENDED
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.local.liveness import AttemptState
+from airflow_training.runtimes.local.observe import last_of
 from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate
 from airflow_training.runtimes.progress import progress_of
 from airflow_training.runtimes.slurm.attempts import AttemptReader
@@ -42,6 +43,8 @@ class SlurmScanner:
         self._reader = reader
         self._queue = queue
         self.seen: dict[InstanceKey, Observation] = {}
+        self._last: dict[InstanceKey, Observation] = {}
+        """How what is gone now ended, where that is to be told."""
         self._signatures: dict[InstanceKey, tuple[int, ...]] = {}
         self._folders: dict[InstanceKey, AttemptFolder] = {}
         """Of the newest attempts, while they live."""
@@ -127,6 +130,10 @@ class SlurmScanner:
             environment=self._read_environment(folder, state.uid),
             port_open=(read_json(folder.control / "port-open.json") or {}).get("uid") == state.uid,
         )
+        if observation is None and old is not None and old.state not in ENDED:
+            last = last_of(state)
+            if last is not None:
+                self._last[key] = last
         if observation is not None and (unexplained or observation.state == "unknown"):
             self._unsettled[key] = time.monotonic() + _RETRY_SECONDS
         return observation
@@ -155,6 +162,9 @@ class SlurmScanner:
     ) -> list[InstanceUpdate | InstanceRemoval]:
         old = self.seen.get(key)
         changes: list[InstanceUpdate | InstanceRemoval] = []
+        last = self._last.pop(key, None)
+        if last is not None and new is None:
+            changes.append(InstanceUpdate(instance=last))
         if old is not None and (new is None or new.uid != old.uid):
             changes.append(InstanceRemoval(key=key, uid=old.uid))
             del self.seen[key]

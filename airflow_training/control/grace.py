@@ -1,0 +1,41 @@
+"""Whether what was told to end had to be killed: it ignored SIGTERM for all of its grace. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from signal import SIGKILL
+
+from airflow_training.control import reasons
+from airflow_training.control.model import InstanceEntry
+from airflow_training.control.observations import Observation
+from airflow_training.documents.text import counted
+
+__all__ = ["killed_after_grace", "killed_note", "told_by_agent"]
+
+_WORDS = "of SIGTERM, and was killed"
+"""Of agents too, which know it of children as well."""
+
+
+def told_by_agent(seen: Observation) -> str:
+    """The agent's own words that it had to kill, with the grace that there was; "" for none."""
+    return seen.message if _WORDS in seen.message else ""
+
+
+def killed_after_grace(seen: Observation, *, grace_seconds: float) -> str:
+    """That an instance that was told to end had to be killed, in words; "" where it ended in time.
+
+    Without an agent's word its signal tells: whoever ends it sends nothing but TERM before. Where there was
+    no grace to speak of, nothing is said of how it took the signal.
+    """
+    if told := told_by_agent(seen):
+        return told
+    killed = seen.signal == SIGKILL or seen.exit_code == 128 + SIGKILL
+    if not killed or grace_seconds <= 0 or seen.reason == reasons.OUT_OF_MEMORY:
+        return ""
+    return f"did not end within {grace_seconds:g} s {_WORDS}"
+
+
+def killed_note(entries: Iterable[InstanceEntry]) -> str:
+    """How many instances of a stopped job had to be killed, in words; "" for none."""
+    killed = sum(each.state == "stopped" and _WORDS in each.message for each in entries)
+    return f"{counted(killed, 'instance')} did not end in time after SIGTERM, and had to be killed" if killed else ""

@@ -13,6 +13,7 @@ from airflow_training.control.dependencies import (
     DependencyState,
     dependency_key,
     initializer_answer,
+    with_upstream_reason,
 )
 from airflow_training.control.diagnosed import is_revocable
 from airflow_training.control.draft import Draft
@@ -130,6 +131,13 @@ def _advance(
         now=draft.now,
         lives=draft.lives,
         wave=wave,
+    )
+    gate = replace(
+        gate,
+        waiting=[
+            with_upstream_reason(each, draft.instances_of(each.dependency.role))
+            for each in gate.waiting
+        ],
     )
     if absent or unreleased:
         problem = gate.failed or gate.timed_out

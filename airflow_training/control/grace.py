@@ -12,6 +12,8 @@ from airflow_training.documents.text import counted
 
 __all__ = ["killed_after_grace", "killed_note", "told_by_agent"]
 
+_ALMOST = 0.9
+"""Of the grace: the clocks of machines differ."""
 _WORDS = "of SIGTERM, and was killed"
 """Of agents too, which know it of children as well."""
 
@@ -21,16 +23,22 @@ def told_by_agent(seen: Observation) -> str:
     return seen.message if _WORDS in seen.message else ""
 
 
-def killed_after_grace(seen: Observation, *, grace_seconds: float) -> str:
+def killed_after_grace(
+    entry: InstanceEntry, seen: Observation, *, grace_seconds: float, now: float
+) -> str:
     """That an instance that was told to end had to be killed, in words; "" where it ended in time.
 
-    Without an agent's word its signal tells: whoever ends it sends nothing but TERM before. Where there was
-    no grace to speak of, nothing is said of how it took the signal.
+    `entry`: as it is ending, since its last transition. Without an agent's word signal and time tell: whoever
+    ends it sends nothing but TERM before its grace is over. One that never ran has ignored nothing, whatever
+    exit code its engine makes up for it.
     """
     if told := told_by_agent(seen):
         return told
     killed = seen.signal == SIGKILL or seen.exit_code == 128 + SIGKILL
-    if not killed or grace_seconds <= 0 or seen.reason == reasons.OUT_OF_MEMORY:
+    if not killed or not entry.was_running or seen.reason == reasons.OUT_OF_MEMORY:
+        return ""
+    passed = (seen.finished_at or now) - entry.last_transition_at
+    if entry.state != "terminating" or grace_seconds <= 0 or passed < _ALMOST * grace_seconds:
         return ""
     return f"did not end within {grace_seconds:g} s {_WORDS}"
 

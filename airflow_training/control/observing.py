@@ -178,7 +178,7 @@ def _look_at_closed(draft: Draft, entry: InstanceEntry, seen: Observation) -> No
             at = seen.finished_at or draft.now
             ended = replace(entry, uid=seen.uid, phase=FinalPhase(end=end), finished_at=at)
             grace, _ = termination(draft, seen)
-            killed = killed_after_grace(seen, grace_seconds=grace)
+            killed = killed_after_grace(entry, seen, grace_seconds=grace, now=draft.now)
             if killed and killed not in entry.message:
                 ended = replace(ended, message="; ".join(filter(None, (entry.message, killed))))
                 _record_kill(draft, ended, killed)
@@ -335,7 +335,9 @@ def _failed(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure:
     around = observed_hardware(seen.environment) or entry.observed_hardware
     draft.put(replace(_with_end(entry, seen, at=at), observed_hardware=around))
     grace, _ = termination(draft, seen)
-    killed = killed_after_grace(seen, grace_seconds=grace) if seen.disrupted else ""
+    killed = ""
+    if seen.disrupted:
+        killed = killed_after_grace(entry, seen, grace_seconds=grace, now=draft.now)
     message = seen.message if killed in seen.message else "; ".join(filter(None, (seen.message, killed)))
     failure = _failure(
         draft,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import job_file
+from tests.cli.conftest import alive, job_file
 
 pytestmark = pytest.mark.e2e
 
@@ -67,3 +70,44 @@ def test_what_ignores_sigterm_is_killed_and_that_is_told(command, background, tm
     assert "stopped by " in status
     assert "Killed: Killed" not in status
     assert "did not end within 1 s" in command("logs", "show", "one", "--role", "worker").stdout
+
+
+SLEEPS = "import os, pathlib, time\npathlib.Path('up-' + os.environ['TRAINING_INDEX']).touch()\ntime.sleep(3600)"
+
+
+def started(background, tmp_path, **spec):
+    path = job_file(Path("job.yaml"), ("worker", 2), command=[sys.executable, "-c", SLEEPS], **spec)
+    running = background("run", str(path), "--run-id", "one")
+    running.until(lambda: len(list(tmp_path.glob("work/up-*"))) == 2)
+    return running
+
+
+def test_a_run_whose_folder_is_deleted_ends_and_says_so(command, background, home, tmp_path):
+    running = started(background, tmp_path, restart={"maxRestarts": 0})
+    (home / "training").rename(home / "moved")
+    assert running.wait() == 1
+    status = command("status", "one").stdout
+    assert "FolderDeleted" in status
+    assert "was deleted or moved while it ran, so it was ended" in status
+    assert alive(str(home / "training")) == []
+
+
+@pytest.mark.parametrize("with_folders", [True, False])
+def test_a_run_whose_store_is_deleted_leaves_nothing_alive_and_says_so(
+    background, home, tmp_path, with_folders
+):
+    running = started(background, tmp_path)
+    for file in home.glob("airflow_training.db*"):
+        file.unlink()
+    if with_folders:
+        shutil.rmtree(home / "training")
+    else:
+        for pid in alive("TRAINING_INDEX=1") + alive("TRAINING_INDEX=0"):
+            if str(home).encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                os.kill(pid, signal.SIGTERM)
+    assert running.wait() == 1
+    _, err = running.communicate()
+    assert "its file was deleted or moved" in err
+    assert "was deleted or moved while it ran" in err
+    assert "nothing of the run is alive" in err
+    assert alive(str(home / "training")) == []

@@ -59,6 +59,10 @@ def test_a_reason_that_is_its_message_is_said_once():
 def test_what_had_to_be_killed_is_told_in_entry_event_and_job():
     bench = Bench(job(role(replicas=3), grace_seconds=30)).settle()
     bench.request("stop").decide()
+    for index in range(3):
+        bench.set("worker", index, state="terminating", state_since=bench.now)
+    bench.decide()
+    bench.later(31)
     bench.end("worker", 0, 137, signal=9, reason="Deleted")
     bench.end("worker", 1, 143, signal=15, reason="Deleted")
     bench.end("worker", 2, 143, signal=15, reason="Deleted", message=DEAF).decide()
@@ -71,10 +75,24 @@ def test_what_had_to_be_killed_is_told_in_entry_event_and_job():
     )
 
 
+@pytest.mark.parametrize("running", [True, False])
+def test_what_was_killed_before_its_grace_was_over_or_never_ran_has_ignored_nothing(running):
+    bench = Bench(job(role(replicas=1), grace_seconds=30))
+    bench.settle() if running else bench.step()
+    bench.request("stop").decide()
+    bench.set("worker", 0, state="terminating", state_since=bench.now).decide()
+    bench.later(2 if running else 31)
+    bench.end("worker", 0, 137, signal=9, reason="Deleted").decide()
+    assert bench.said(reasons.GRACE_PERIOD_EXCEEDED) == []
+    assert "had to be killed" not in bench.ledger.job.message
+
+
 def test_a_drained_instance_that_had_to_be_killed_is_no_lack_of_memory():
     bench = Bench(job(role(replicas=2), grace_seconds=30)).settle()
     words = "Eviction API: evicting"
     facts = {"reason": "EvictionByEvictionAPI", "message": words, "disrupted": True, "signal": 9}
+    bench.set("worker", 1, state="terminating", state_since=bench.now, disrupted=True).decide()
+    bench.later(30)
     bench.end("worker", 1, 137, **facts).settle()
     assert bench.charged() == {"preemption": 1}
     (told,) = bench.said(reasons.INSTANCE_RESTARTED) or bench.said(reasons.JOB_RESTARTED)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from airflow_training.agent.files import AttemptFolder
 from airflow_training.agent.progress_tail import NewestProgress
@@ -19,11 +20,20 @@ from airflow_training.runtimes.local.paths import RunFolder, instance_of
 from airflow_training.runtimes.local.ports import listening_ports
 from airflow_training.runtimes.local.recovery import settle_attempt
 from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate
+from airflow_training.runtimes.local.reasons import FOLDER_DELETED
 from airflow_training.runtimes.progress import progress_of
 
 __all__ = ["AgentProcess", "Scanner", "current"]
 
 _MOST_ENVIRONMENT_BYTES = 1 << 17
+_GONE: Mapping[str, Any] = {
+    "state": "failed",
+    "reason": FOLDER_DELETED,
+    "address_live": False,
+    "port_open": False,
+    "ready": False,
+    "in_place": False,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +120,11 @@ class Scanner:
         if old is not None and (found is None or found[1].uid != old.uid):
             if old.state not in ENDED and end_strays(self._run):
                 message = "its folder was deleted, and what it ran does not end"
-                return replace(old, state="unknown", reason="FolderDeleted", message=message)
+                return replace(old, state="unknown", reason=FOLDER_DELETED, message=message)
+            if found is None and old.state in ("pending", "running"):
+                where = self._run.instance(*key)
+                message = f"its folder {where} was deleted or moved while it ran, so it was ended"
+                self._last[key] = replace(old, message=message, **_GONE)
             self._forget(old.uid)
         if found is None:
             return None

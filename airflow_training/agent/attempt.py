@@ -365,7 +365,9 @@ class Attempt(abc.ABC):
         if not left:
             return
         still = "process of it was" if len(left) == 1 else "processes of it were"
-        self._outlived_by = f"{len(left)} {still} still running and ended with it: {_names_of(left)}"
+        self._outlived_by = (
+            f"{len(left)} {still} still running and ended with it: {_names_of(left)}"
+        )
         self._say(f"the command has ended; {self._outlived_by}")
         self._kill_tree(besides=besides)
 

@@ -286,7 +286,9 @@ async def _watching(
     def print_updates() -> None:
         nonlocal seen
         held = store.lease(record.uid)
-        if held is not None and held.owner == owner:  # it was given just now, and is about to be known
+        if (
+            held is not None and held.owner == owner
+        ):  # it was given just now, and is about to be known
             return
         if seen < 0 and held is not None:
             state = store.read([record.uid]).get(record.uid)

@@ -46,4 +46,8 @@ def killed_after_grace(
 def killed_note(entries: Iterable[InstanceEntry]) -> str:
     """How many instances of a stopped job had to be killed, in words; "" for none."""
     killed = sum(each.state == "stopped" and _WORDS in each.message for each in entries)
-    return f"{counted(killed, 'instance')} did not end in time after SIGTERM, and had to be killed" if killed else ""
+    return (
+        f"{counted(killed, 'instance')} did not end in time after SIGTERM, and had to be killed"
+        if killed
+        else ""
+    )

@@ -338,7 +338,9 @@ def _failed(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure:
     killed = ""
     if seen.disrupted:
         killed = killed_after_grace(entry, seen, grace_seconds=grace, now=draft.now)
-    message = seen.message if killed in seen.message else "; ".join(filter(None, (seen.message, killed)))
+    message = (
+        seen.message if killed in seen.message else "; ".join(filter(None, (seen.message, killed)))
+    )
     failure = _failure(
         draft,
         entry,

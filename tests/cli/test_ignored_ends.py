@@ -92,7 +92,7 @@ def test_a_run_whose_folder_is_deleted_ends_and_says_so(command, background, hom
     assert alive(str(home / "training")) == []
 
 
-@pytest.mark.parametrize("with_folders", [True, False])
+@pytest.mark.parametrize("with_folders", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_run_whose_store_is_deleted_leaves_nothing_alive_and_says_so(
     background, home, tmp_path, with_folders
 ):

@@ -24,7 +24,11 @@ def limited(memory: str | None) -> Bench:
 
 @pytest.mark.parametrize(
     ("memory", "told"),
-    [("2Gi", " (limit 2Gi, limits.memory of role worker)"), ("1500M", " (limit 1500000000, "), (None, "")],
+    [
+        ("2Gi", " (limit 2Gi, limits.memory of role worker)"),
+        ("1500M", " (limit 1500000000, "),
+        (None, ""),
+    ],
 )
 def test_who_ran_out_of_memory_is_told_with_its_limit(memory, told):
     bench = limited(memory)
@@ -37,9 +41,7 @@ def test_who_ran_out_of_memory_is_told_with_its_limit(memory, told):
 
 def headline(**facts: Any) -> str:
     known = {**OWN_REASONS, "Evicted": ReasonFacts("resource", "pod", "evicted")}
-    return headline_of(
-        cause_of_reason(at=1.0, role="worker", index=0, known=known, **facts)
-    )
+    return headline_of(cause_of_reason(at=1.0, role="worker", index=0, known=known, **facts))
 
 
 def test_what_its_platform_ended_is_not_told_by_a_signal():

@@ -29,9 +29,7 @@ def observe(
         standing.deleted and standing.life is AgentLiveness.ENDED
     ):
         return None
-    return _observation(
-        standing, progress=progress, environment=environment, port_open=port_open
-    )
+    return _observation(standing, progress=progress, environment=environment, port_open=port_open)
 
 
 def last_of(standing: AttemptState) -> Observation | None:

@@ -186,8 +186,7 @@ async def test_a_full_quota_of_what_all_instances_need_is_waited_for_too(
         stage.store.add_request(uid, "stop", reason="enough")
         await asyncio.wait_for(task, PATIENCE)
     told = [each.index for each in stage.events if each.reason == "QuotaExceeded"]
-    assert len(told) == 1
-    assert {*told} == {0, 1}
+    assert len(told) == 1, "one event tells of all instances of a role"
 
 
 @pytest.mark.parametrize("path", ["/pods", "/services"])

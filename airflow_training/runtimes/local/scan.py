@@ -18,9 +18,9 @@ from airflow_training.runtimes.local.liveness import AgentLiveness, AttemptState
 from airflow_training.runtimes.local.observe import last_of, observe
 from airflow_training.runtimes.local.paths import RunFolder, instance_of
 from airflow_training.runtimes.local.ports import listening_ports
+from airflow_training.runtimes.local.reasons import FOLDER_DELETED
 from airflow_training.runtimes.local.recovery import settle_attempt
 from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate
-from airflow_training.runtimes.local.reasons import FOLDER_DELETED
 from airflow_training.runtimes.progress import progress_of
 
 __all__ = ["AgentProcess", "Scanner", "current"]

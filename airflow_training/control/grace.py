@@ -12,8 +12,8 @@ from airflow_training.documents.text import counted
 
 __all__ = ["killed_after_grace", "killed_note", "told_by_agent"]
 
-_ALMOST = 0.9
-"""Of the grace: the clocks of machines differ."""
+_ALMOST_SECONDS = 2.0
+"""How much less than its grace it may seem to have had: clocks differ, and engines tell whole seconds."""
 _WORDS = "of SIGTERM, and was killed"
 """Of agents too, which know it of children as well."""
 
@@ -38,7 +38,7 @@ def killed_after_grace(
     if not killed or not entry.was_running or seen.reason == reasons.OUT_OF_MEMORY:
         return ""
     passed = (seen.finished_at or now) - entry.last_transition_at
-    if entry.state != "terminating" or grace_seconds <= 0 or passed < _ALMOST * grace_seconds:
+    if entry.state != "terminating" or grace_seconds <= 0 or passed < grace_seconds - _ALMOST_SECONDS:
         return ""
     return f"did not end within {grace_seconds:g} s {_WORDS}"
 

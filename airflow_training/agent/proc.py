@@ -175,7 +175,8 @@ def arguments_of(pid: int, name: str) -> list[bytes]:
 def command_of(pid: int) -> str:
     """Program of a process and its first argument where that is no option, for people; the rest may hold a secret."""
     words = [
-        each.decode(errors="replace").rpartition("/")[2] for each in arguments_of(pid, "cmdline")[:2]
+        each.decode(errors="replace").rpartition("/")[2]
+        for each in arguments_of(pid, "cmdline")[:2]
     ]
     name = words[0] if words and words[0] else ""
     if not name:  # its arguments cannot be seen, or it has written over them

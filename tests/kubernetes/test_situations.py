@@ -85,7 +85,9 @@ async def test_the_first_failure_is_the_headline_in_both_rounds_though_followers
         first = {name: stage.uid(name) for name in stage.pods() if name.startswith("worker")}
         fail_in_order(stage)
         await until(
-            lambda: not {*first.values()} & {each["metadata"]["uid"] for each in stage.pods().values()}
+            lambda: (
+                not {*first.values()} & {each["metadata"]["uid"] for each in stage.pods().values()}
+            )
         )
         await until(lambda: {stage.states(uid)[name] for name in first} == {"running"})
         fail_in_order(stage)
@@ -111,7 +113,11 @@ async def test_who_waits_for_a_server_that_cannot_be_imported_was_never_started(
     uid = stage.launch(
         resolved(
             {"name": "server"},
-            {"name": "client", "replicas": 3, "dependsOn": [{"role": "server", "status": "Complete"}]},
+            {
+                "name": "client",
+                "replicas": 3,
+                "dependsOn": [{"role": "server", "status": "Complete"}],
+            },
             restart={"maxRestarts": 0},
         )
     )
@@ -137,7 +143,12 @@ async def test_clients_say_the_servers_own_reason_while_it_has_no_place(stage: S
     uid = stage.launch(
         resolved(
             {"name": "server", "resources": huge},
-            {"name": "client", "replicas": 2, "resources": small, "dependsOn": [{"role": "server"}]},
+            {
+                "name": "client",
+                "replicas": 2,
+                "resources": small,
+                "dependsOn": [{"role": "server"}],
+            },
         )
     )
     async with stage.driving(uid) as task:

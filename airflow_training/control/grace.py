@@ -38,11 +38,8 @@ def killed_after_grace(
     if not killed or not entry.was_running or seen.reason == reasons.OUT_OF_MEMORY:
         return ""
     passed = (seen.finished_at or now) - entry.last_transition_at
-    if (
-        entry.state != "terminating"
-        or grace_seconds <= 0
-        or passed < grace_seconds - _ALMOST_SECONDS
-    ):
+    least = grace_seconds - min(_ALMOST_SECONDS, grace_seconds / 2)
+    if entry.state != "terminating" or grace_seconds <= 0 or passed < least:
         return ""
     return f"did not end within {grace_seconds:g} s {_WORDS}"
 

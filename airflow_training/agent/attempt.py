@@ -38,6 +38,9 @@ FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signa
 """Besides SIGTERM: what the command is passed on, as it would get it without us."""
 _HANG_GRACE_SECONDS = 2.0
 """What hangs saves nothing."""
+_LEAVING_SECONDS = 0.2
+"""How long children of a command that has ended may still be on their way out: helpers of Python's are."""
+_PROCESSES_NAMED = 5
 _LEAVES_A_HEALTHY_PLACE = frozenset({"Error", "Hang", "Stopped"})
 """Reasons after which nothing but the process has to be made anew."""
 
@@ -68,6 +71,11 @@ class Attempt(abc.ABC):
         """The signal to end that was passed on to the command; its end is then no success."""
         self._stop_reason = ""
         self._message = limit.warning
+        self._outlived_by = ""
+        """Processes that still ran when the command had ended, in words."""
+        self._grace_seconds = 0.0
+        self._killed = ""
+        """That it had to be killed, as it did not end within its grace, in words."""
         self._output: dict[str, Any] | None = None
         self._is_data_wrong = False
         """Something was read before it was there, or did not come."""
@@ -357,11 +365,37 @@ class Attempt(abc.ABC):
         if not self._stop_reason:
             self._early.over()
         if not (self._stop_reason or self._dumping):  # else the others still have their grace
-            self._kill_rest()
+            self._end_what_is_left()
         if companion is not None:
             companion.end(self._status or 0, self._conclude)
         else:
             self._conclude()
+
+    def _end_what_is_left(self) -> None:
+        """End what outlives the command, and say what it was: somebody may have meant it to go on."""
+        left, until, pause = {}, time.monotonic() + _LEAVING_SECONDS, 0.001
+        while True:
+            left = self._tree_of_command()
+            if not left or time.monotonic() >= until:
+                break
+            time.sleep(pause)  # no event says that a grandchild is gone
+            pause = min(pause * 2, 0.05)
+        if not left:
+            return
+        still = "process of it was" if len(left) == 1 else "processes of it were"
+        self._outlived_by = (
+            f"{len(left)} {still} still running and ended with it: {_names_of(left)}"
+        )
+        self._say(f"the command has ended; {self._outlived_by}")
+        self._kill_rest()
+
+    def _kill_after(self, grace_seconds: float) -> None:
+        """Kill what did not end within its grace, and say so."""
+        tree = self._tree()
+        if tree and grace_seconds > 0:
+            self._killed = f"did not end within {grace_seconds:g} s of SIGTERM, and was killed"
+            self._say(f"{self._killed}: {_names_of(tree)}")
+        self._kill_tree()
 
     def _conclude(self) -> None:
         """Bring the output away, after the last checkpoint was committed."""
@@ -417,11 +451,13 @@ class Attempt(abc.ABC):
             return
         if self._stop_reason:
             self._loop.sooner(grace_seconds, "kill")
+            self._grace_seconds = min(self._grace_seconds, grace_seconds)
             return
+        self._grace_seconds = grace_seconds
         self._stop_reason, self._message = reason, message or self._message
         self._loop.cancel("deadline", "finish")
         self._publisher.end()
-        self._loop.after(grace_seconds, "kill", self._kill_tree)
+        self._loop.after(grace_seconds, "kill", lambda: self._kill_after(self._grace_seconds))
         self._preparation.give_up()
         self._record("stopping")
         tree = self._tree()
@@ -491,12 +527,16 @@ class Attempt(abc.ABC):
         output = self._output if reason == "Completed" else None
         if output is not None and not output.get("files"):
             message = "the output folder is empty"
+        if self._killed:
+            message = "; ".join(filter(None, (message, self._killed)))
         return {
             "exit_code": exit_code,
             "signal": number,
             "reason": reason,
             "message": message,
             "output": output,
+            "outlived_by": self._outlived_by if reason == "Completed" else "",
+            "killed": bool(self._killed),
         }
 
     def _finished_at(self) -> float:
@@ -530,3 +570,11 @@ class Attempt(abc.ABC):
         if self._staying:
             self._kill_tree()
         self._finished = True
+
+
+def _names_of(processes: Mapping[int, int]) -> str:
+    """Return `123 (python3 train.py), 124 (sh)` of some processes, for people."""
+    first = sorted(processes)[:_PROCESSES_NAMED]
+    named = [f"{pid} ({proc.command_of(pid) or 'unknown'})" for pid in first]
+    more = len(processes) - len(named)
+    return ", ".join([*named, *([f"and {more} more"] if more else [])])

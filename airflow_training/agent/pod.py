@@ -203,8 +203,11 @@ class PodAttempt(Attempt):
             self._publish_result({"reason": reason, "message": result["message"]})
         elif result["reason"] == "OutputFailed" or self._is_data_wrong:
             self._publish_result({"reason": result["reason"], "message": result["message"]})
-        elif result["output"] is not None:
-            self._publish_result({"output": result["output"], "message": result["message"]})
+        elif result["output"] is not None or result["outlived_by"]:
+            told = {"output": result["output"]} if result["output"] is not None else {}
+            if result["outlived_by"]:
+                told["outlived_by"] = result["outlived_by"]
+            self._publish_result({**told, "message": result["message"]})
         self._end_reporter(result)
 
     def _result(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ __all__ = [
     "become_subreaper",
     "boot_id",
     "cannot_run",
+    "command_of",
     "descendants",
     "die_with_parent",
     "exit_code",
@@ -35,6 +36,7 @@ __all__ = [
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PROC = Path("/proc")
+_COMMAND_LENGTH = 60
 
 
 def cannot_run(command: str, error: OSError) -> str:
@@ -168,6 +170,22 @@ def arguments_of(pid: int, name: str) -> list[bytes]:
         return Path(f"/proc/{pid}/{name}").read_bytes().split(b"\0")
     except OSError:
         return []
+
+
+def command_of(pid: int) -> str:
+    """Program of a process and its first argument where that is no option, for people; the rest may hold a secret."""
+    words = [
+        each.decode(errors="replace").rpartition("/")[2]
+        for each in arguments_of(pid, "cmdline")[:2]
+    ]
+    name = words[0] if words and words[0] else ""
+    if not name:  # its arguments cannot be seen, or it has written over them
+        try:
+            name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+        except OSError:
+            return ""
+    shown = " ".join(each for each in [name, *words[1:]] if each and not each.startswith("-"))
+    return "".join(each if each.isprintable() else "?" for each in shown)[:_COMMAND_LENGTH]
 
 
 def open_pidfd(pid: int, start: int | None) -> int | None:

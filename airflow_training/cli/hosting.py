@@ -226,7 +226,7 @@ async def _host(
     try:
         async with (
             view.following(supervisor),
-            _watching(store, record, supervisor, view),
+            _watching(store, record, supervisor, view, owner=owner),
             showing_logs(runtime, record, supervisor, view) if logs else contextlib.nullcontext(),
         ):
             return await driving
@@ -242,6 +242,13 @@ async def _host(
             f" see airflow-training status {record.key.run_id}"
         ) from None
     except RuntimeUnavailable:
+        if store.is_gone():
+            note(
+                f"failed: the store of run {record.key.run_id} was deleted or moved while it ran:"
+                f" {store.url}; nothing of the run is alive, and how it ended is not recorded"
+            )
+            sys.stdout.flush()
+            os._exit(_EXIT_FAILED)
         note(
             f"failed: run {record.key.run_id} was stopped and nothing of it is alive, but the store"
             f" does not know; once it answers: airflow-training kill {record.key.run_id}"
@@ -271,14 +278,18 @@ def _keeping_signals() -> Iterator[list[str]]:
 
 @contextlib.asynccontextmanager
 async def _watching(
-    store: Store, record: RunRecord, supervisor: Supervisor, view: EventPrinter
+    store: Store, record: RunRecord, supervisor: Supervisor, view: EventPrinter, *, owner: str
 ) -> AsyncIterator[None]:
-    """Tell the story of a run that another process drives, for as long as it does."""
+    """Tell the story of a run that another process drives, for as long as it does. `owner`: this one."""
     seen = -1  # nothing is told before it is known that somebody drives
 
     def print_updates() -> None:
         nonlocal seen
         held = store.lease(record.uid)
+        if (
+            held is not None and held.owner == owner
+        ):  # it was given just now, and is about to be known
+            return
         if seen < 0 and held is not None:
             state = store.read([record.uid]).get(record.uid)
             seen = 0 if state is None else state.last_seq

@@ -103,9 +103,11 @@ def show(
         raise fail(stretch, "--offset and --size go with no other choice of what to show")
     if len(targets) == 1 and not is_file(targets[0]) and not merge:
         if role is None:
-            find_logs(targets[0])  # a name that is none is the greater mistake
-            hint = "name one with --role, or take them all with --merge"
-            raise fail("--role", "a run has many logs", code="missing", hint=hint)
+            only = find_logs(targets[0]).only_instance()
+            if only is None or index not in (None, only.index):
+                hint = "name one with --role, or take them all with --merge"
+                raise fail("--role", "the run has several logs", code="missing", hint=hint)
+            role = only.role
         index = index or 0
         if not by_time and not by_byte:
             _show_instance(targets[0], role, index, attempt=attempt, follow=follow, last=last)

@@ -108,6 +108,7 @@ def kill(
     from airflow_training.supervise.cleanup import drive_to_end
 
     kind: RequestKind = "kill" if now else "stop"
+    why = reason or f"{'killed' if now else 'stopped'} by {_user()}"
     check_run_or_dag_run(run, dag_run, source=source)
     if dag_run is not None:
         from airflow_training.cli.dag_runs import stop_dag_run
@@ -116,16 +117,16 @@ def kill(
             *dag_run,
             source=source,
             kind=kind,
-            reason=reason or "Killed",
+            reason=why,
             by=_user(),
             wait_seconds=wait,
             output=output,
         )
         return
-    if _end_kept(run, reason=reason or "Killed", wait=wait, output=output):
+    if _end_kept(run, reason=why, wait=wait, output=output):
         return
     store, record = _draining(run) if now else _living(run)
-    number = store.add_request(record.uid, kind, reason=reason or "Killed", by=_user())
+    number = store.add_request(record.uid, kind, reason=why, by=_user())
     if wait and record.runtime != SIMULATED:  # a simulation lives in its own process only
         asyncio.run(
             drive_to_end(

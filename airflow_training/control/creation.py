@@ -13,6 +13,7 @@ from airflow_training.control.dependencies import (
     DependencyState,
     dependency_key,
     initializer_answer,
+    with_upstream_reason,
 )
 from airflow_training.control.diagnosed import is_revocable
 from airflow_training.control.draft import Draft
@@ -130,6 +131,13 @@ def _advance(
         now=draft.now,
         lives=draft.lives,
         wave=wave,
+    )
+    gate = replace(
+        gate,
+        waiting=[
+            with_upstream_reason(each, draft.instances_of(each.dependency.role))
+            for each in gate.waiting
+        ],
     )
     if absent or unreleased:
         problem = gate.failed or gate.timed_out
@@ -252,10 +260,22 @@ def _show_refused(draft: Draft, entry: InstanceEntry) -> InstanceEntry:
         if draft.now < due_at:  # who uses how much of a quota changes all the time
             draft.wake(due_at)
             return entry
-    draft.record_event(wait.reason, wait.message, of=entry, level="warning")
+    if not _is_told_of_another(draft, entry, wait):
+        draft.record_event(wait.reason, wait.message, of=entry, level="warning")
     since = draft.now if phase.refused_since is None else phase.refused_since
     phase = replace(phase, refused_since=since, refusal_told_at=draft.now)
     return draft.put(replace(entry, reason=wait.reason, message=wait.message, phase=phase))
+
+
+def _is_told_of_another(draft: Draft, entry: InstanceEntry, wait: Wait) -> bool:
+    """Return whether another instance of the role waits for the same: one event tells of all."""
+    return any(
+        each.key != entry.key
+        and isinstance(each.phase, ActivePhase)
+        and each.phase.refusal_told_at is not None
+        and differ_in_numbers(wait, Wait(each.reason, each.message))
+        for each in draft.instances_of(entry.role)
+    )
 
 
 def _show_waiting(draft: Draft, entry: InstanceEntry, gate: Gate, *, blocked: str) -> None:

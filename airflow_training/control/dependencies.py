@@ -5,14 +5,21 @@ Reads the ledger only, so that a sensor in another process gives the same answer
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from airflow_training.control import reasons
 from airflow_training.control.census import Census, HeadCountKey, HeadCounts
 from airflow_training.control.clocks import DEPENDENCY, due_at
-from airflow_training.control.model import NOTHING_ELAPSED, TERMINAL_JOB_STATES, Ledger, RoleEntry
+from airflow_training.control.model import (
+    NOTHING_ELAPSED,
+    TERMINAL_JOB_STATES,
+    InstanceEntry,
+    Ledger,
+    RoleEntry,
+)
+from airflow_training.control.waits import wait_of
 from airflow_training.documents.resolved import ResolvedDependency, ResolvedJob, ResolvedRole
 
 __all__ = [
@@ -24,6 +31,7 @@ __all__ = [
     "only_upstream_is_slow",
     "timeout_at",
     "waits_briefly",
+    "with_upstream_reason",
 ]
 
 
@@ -102,7 +110,7 @@ def dependency_state(
     return DependencyState(
         dependency=dependency,
         status="timed_out" if until is not None and now >= until else "waiting",
-        message=judged.message,
+        message=with_upstream_reason(judged, ledger.instances.values()).message,
         timeout_at=until,
     )
 
@@ -141,6 +149,21 @@ def judge_dependency(
     if lost == total or (lost and one_lost_is_enough):
         return answer("failed", f"{lost} of {total} instances of {dependency.role} failed for good")
     return answer("waiting", message)
+
+
+def with_upstream_reason(
+    state: DependencyState, instances: Iterable[InstanceEntry]
+) -> DependencyState:
+    """Return a dependency that waits with what its upstream waits for, in the words of that.
+
+    `instances`: of the whole run, or of the upstream's role.
+    """
+    name = state.dependency.role
+    wait = wait_of([each for each in instances if each.role == name])
+    if state.status != "waiting" or wait is None:
+        return state
+    said = ": ".join(filter(None, wait))
+    return replace(state, message=f"{state.message}; {name} waits: {said}")
 
 
 def waits_briefly(job: ResolvedJob, ledger: Ledger) -> bool:

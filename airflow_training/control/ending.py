@@ -10,6 +10,7 @@ from airflow_training.control import reasons
 from airflow_training.control.actions import Delete
 from airflow_training.control.causes import RootCause
 from airflow_training.control.draft import Draft
+from airflow_training.control.grace import killed_note
 from airflow_training.control.keeping import choose_kept, drained_text, is_kept, keep_failed
 from airflow_training.control.model import TERMINAL_JOB_STATES, RoleState
 from airflow_training.control.observations import Observation, Observations
@@ -131,6 +132,10 @@ def drain(draft: Draft, observations: Observations | None) -> bool:
 def _drained(draft: Draft) -> None:
     if not draft.job.drained:
         draft.job = replace(draft.job, drained=True, finished_at=draft.now)
+        killed = killed_note(draft.instances.values()) if draft.job.state == "Stopped" else ""
+        if killed and killed not in draft.job.message:
+            message = "; ".join(filter(None, (draft.job.message, killed)))
+            draft.job = replace(draft.job, message=message)
         if draft.job.state == "Failed":
             draft.record_event(reasons.JOB_FAILED, _outcome(draft), level="error")
         draft.record_event(reasons.JOB_DRAINED, drained_text(draft.job))

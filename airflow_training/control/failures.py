@@ -15,7 +15,7 @@ from typing import Literal
 from airflow_training.control.attempts import AttemptId, AttemptRecord
 from airflow_training.control.environment import EnvironmentState
 from airflow_training.control.observations import InstanceDiagnosis
-from airflow_training.control.reason_facts import NODE_LOST, ReasonFacts
+from airflow_training.control.reason_facts import ENDED_BY_PLATFORM, NODE_LOST, ReasonFacts
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import (
     ExitCodeTable,
@@ -128,6 +128,10 @@ class Failure(AttemptRecord):
             noticed=None,
         )
 
+    @property
+    def _platform_ended_it(self) -> bool:
+        return self.known is not None and self.known.cause in ENDED_BY_PLATFORM
+
     def describe(self) -> str:
         """Return `exit code 1`, `signal 9 (OOMKilled)`, `NodeLost: ...`, ... for people."""
         if self.signal is not None:
@@ -135,7 +139,9 @@ class Failure(AttemptRecord):
         elif self.exit_code is not None:
             what = f"exit code {self.exit_code}"
         else:
-            return ": ".join(filter(None, (self.reason, self.message))) or "no exit code"
+            what = ""
+        if not what or self._platform_ended_it:
+            return ": ".join(filter(None, (self.reason, self.message))) or what or "no exit code"
         why = [self.reason] if self.reason not in ("", "Error") else []
         if self.diagnosed is not None:
             why.append(self.diagnosed.cause.id)

@@ -21,6 +21,7 @@ __all__ = [
     "can_grow",
     "grow_memory",
     "growth_warnings",
+    "memory_limit_of",
     "memory_of",
     "record_memory_ceiling",
     "with_its_memory",
@@ -39,6 +40,13 @@ def memory_of(role: ResolvedRole, entry: InstanceEntry | None = None) -> int | N
     given = _resources(role)
     asked = _bytes(given, "limits")
     return _bytes(given, "requests") if asked is None else asked
+
+
+def memory_limit_of(role: ResolvedRole, entry: InstanceEntry) -> int | None:
+    """Bytes at which an instance is ended for want of memory; None: the job names no limit."""
+    if _bytes(_resources(role), "limits") is None:
+        return None
+    return memory_of(role, entry)
 
 
 def _grown(spec: ResolvedJob, entry: InstanceEntry) -> int | None:

@@ -50,6 +50,8 @@ class Observation(AttemptRecord):
     """The newest records of what it has around it, oldest first, as its agent wrote them (JSON)."""
     output: RunOutput | None = None
     """What the instance uploaded, once it has succeeded."""
+    outlived_by: str = ""
+    """Of one that succeeded: processes that still ran then and were ended, in words."""
     in_place: bool = False
     """The next attempt can begin inside it: its agent lives, and waits where its command has failed."""
     can_stay: bool = False

@@ -11,12 +11,15 @@ from operator import attrgetter
 from airflow_training.control import reasons
 from airflow_training.control.diagnosed import class_of
 from airflow_training.control.draft import Draft
+from airflow_training.control.ending import termination
 from airflow_training.control.environment import environment_state, read_records
 from airflow_training.control.failures import (
     Failure,
     classify,
     ended_by_term,
 )
+from airflow_training.control.grace import killed_after_grace, told_by_agent
+from airflow_training.control.memory import memory_limit_of
 from airflow_training.control.model import (
     NOT_READY,
     OWN_INSTANCE,
@@ -29,6 +32,7 @@ from airflow_training.control.model import (
 from airflow_training.control.observations import Observation, Observations
 from airflow_training.control.readiness import observed_hardware
 from airflow_training.control.transitions import ENDED, delete_initializer
+from airflow_training.documents.quantities import bytes_text
 from airflow_training.documents.resolved import FailureClass
 from airflow_training.documents.text import counted
 
@@ -124,6 +128,12 @@ def _sort_out_unknown(draft: Draft) -> None:
                 draft.mark_for_deletion(rival)
         else:
             draft.mark_for_deletion(seen)
+        if entry is not None and seen.state in ENDED and (killed := told_by_agent(seen)):
+            _record_kill(draft, entry, killed)
+
+
+def _record_kill(draft: Draft, entry: InstanceEntry, killed: str) -> None:
+    draft.record_event(reasons.GRACE_PERIOD_EXCEEDED, killed, of=entry, level="warning")
 
 
 def _is_expected(entry: InstanceEntry, seen: Observation) -> bool:
@@ -166,7 +176,13 @@ def _look_at_closed(draft: Draft, entry: InstanceEntry, seen: Observation) -> No
         if entry.state == "terminating" and isinstance(phase, FinalPhase):
             end = replace(phase.end, exit_code=seen.exit_code, signal=seen.signal)
             at = seen.finished_at or draft.now
-            draft.put(replace(entry, uid=seen.uid, phase=FinalPhase(end=end), finished_at=at))
+            ended = replace(entry, uid=seen.uid, phase=FinalPhase(end=end), finished_at=at)
+            grace, _ = termination(draft, seen)
+            killed = killed_after_grace(entry, seen, grace_seconds=grace, now=draft.now)
+            if killed and killed not in entry.message:
+                ended = replace(ended, message="; ".join(filter(None, (entry.message, killed))))
+                _record_kill(draft, ended, killed)
+            draft.put(ended)
         return
     draft.mark_for_deletion(seen)
     draft.put(replace(entry, uid=seen.uid, phase=replace(phase, deadline_at=None)))
@@ -282,11 +298,13 @@ def _succeeded(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure
             phase=FinalPhase(end=AttemptEnd(exit_code=seen.exit_code or 0)),
             state="succeeded",
             reason=reasons.COMPLETED,
-            message=seen.message,
+            message="; ".join(filter(None, (seen.message, seen.outlived_by))),
             host=OWN_INSTANCE,
         )
     )
     draft.record_event(reasons.INSTANCE_SUCCEEDED, "ended with exit code 0", of=changed)
+    if seen.outlived_by:
+        draft.record_event(reasons.PROCESSES_LEFT, seen.outlived_by, of=changed, level="warning")
     if seen.output is not None and not seen.output.bytes:
         draft.record_event(
             reasons.OUTPUT_EMPTY,
@@ -316,12 +334,19 @@ def _failed(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure:
         failure_class = class_of(diagnosed, otherwise=failure_class)
     around = observed_hardware(seen.environment) or entry.observed_hardware
     draft.put(replace(_with_end(entry, seen, at=at), observed_hardware=around))
+    grace, _ = termination(draft, seen)
+    killed = ""
+    if seen.disrupted:
+        killed = killed_after_grace(entry, seen, grace_seconds=grace, now=draft.now)
+    message = (
+        seen.message if killed in seen.message else "; ".join(filter(None, (seen.message, killed)))
+    )
     failure = _failure(
         draft,
         entry,
         at=at,
         reason=seen.reason,
-        message=seen.message,
+        message=_with_limit(draft, entry, seen.reason, message),
         failure_class=failure_class,
         node=seen.node,
         exit_code=seen.exit_code,
@@ -334,6 +359,14 @@ def _failed(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure:
         step=None if seen.progress is None else seen.progress.step,
         diagnosed=diagnosed,
     )
+
+
+def _with_limit(draft: Draft, entry: InstanceEntry, reason: str, message: str) -> str:
+    """Return the words of an end with the limit that was used up, where the job names it."""
+    limit = memory_limit_of(draft.spec.role(entry.role), entry)
+    if reason != reasons.OUT_OF_MEMORY or limit is None:
+        return message
+    return f"{message} (limit {bytes_text(limit)}, limits.memory of role {entry.role})"
 
 
 def _unknown(

@@ -14,6 +14,7 @@ from airflow_training.control import reasons
 from airflow_training.documents.resolved import FailureClass
 
 __all__ = [
+    "ENDED_BY_PLATFORM",
     "LEVELS",
     "NODE_LOST",
     "NOT_ADMITTED",
@@ -26,6 +27,9 @@ __all__ = [
 
 NODE_LOST = "node-lost"
 """The cause of a failure that all have which ran on one machine."""
+
+ENDED_BY_PLATFORM = frozenset({"evicted", "preempted", NODE_LOST, "instance-deleted"})
+"""Causes of which the signal says nothing: TERM, and KILL where that did not do."""
 
 Level = Literal["process", "container", "pod", "node", "job"]
 LEVELS: tuple[Level, ...] = get_args(Level)

@@ -20,7 +20,7 @@ from airflow_training.control.model import (
     RoleEntry,
 )
 from airflow_training.control.observations import InstanceDiagnosis
-from airflow_training.control.reason_facts import OWN_REASONS, Reasons
+from airflow_training.control.reason_facts import ENDED_BY_PLATFORM, OWN_REASONS, Reasons
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.text import headline, without_name
@@ -180,7 +180,8 @@ def outcome_text(*, state: str, reason: str, message: str) -> str:
     """Return reason and message of a job as one line, of one that failed its cause first."""
     if state == "Failed" and reason and message:
         return f"{headline(message)} ({reason})"
-    return ": ".join(filter(None, [reason, headline(message)]))
+    said = headline(message)
+    return ": ".join(filter(None, [reason, said if said.lower() != reason.lower() else ""]))
 
 
 def _who(cause: RootCause) -> str:
@@ -189,8 +190,13 @@ def _who(cause: RootCause) -> str:
 
 
 def _how(cause: RootCause) -> str:
-    """Return `exit code 1 (python-exception)`, `signal 9 (OOMKilled)`, `NodeLost`, ..."""
+    """Return `exit code 1 (python-exception)`, `signal 9 (OOMKilled)`, `NodeLost`, `Evicted`, ...
+
+    Of what its platform ended the signal says nothing: TERM, and KILL where that did not do.
+    """
     reason, ended = cause.reason or "", _ended(cause)
+    if cause.category == "preemption" or cause.id in ENDED_BY_PLATFORM:
+        ended = ended if reason in _SAY_NOTHING else ""
     named = [cause.id] if cause.advice else []
     why = ", ".join([*([reason] if reason not in _SAY_NOTHING else []), *named])
     return f"{ended} ({why})" if ended and why else ended or why

@@ -10,15 +10,21 @@ from pydantic import AfterValidator, BeforeValidator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from airflow_training.documents.base import Many, Model, Number, discriminate_by_kind
-from airflow_training.documents.schedules import CRON_PRESETS, cron_mistake, zone_mistake
+from airflow_training.documents.schedules import (
+    CRON_PRESETS,
+    cron_mistake,
+    schedule_mistake,
+    zone_mistake,
+)
 from airflow_training.documents.times import parse_time
 
 __all__ = ["PRESETS", "AssetSchedule", "Dag", "Param"]
 
 PRESETS = ("@once", "@continuous", *CRON_PRESETS)
 _CRON_FIELD = r"[0-9A-Za-z*?#,/-]+"
-_CRON_PATTERN = rf"^{_CRON_FIELD}( +{_CRON_FIELD}){{4,5}}$"
-_CRON = re.compile(_CRON_PATTERN)
+_CRON_PATTERN = rf"^{_CRON_FIELD}( +{_CRON_FIELD}){{4}}$"
+_CRON_LIKE = re.compile(r"[0-9A-Za-z*?#,/()-]+( +[0-9A-Za-z*?#,/()-]+){3,6}")
+"""What is meant as a cron expression, be it right or wrong."""
 _DATE_PATTERN = (
     r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{3}(\d{3})?)?)?([zZ]|[+-]\d{2}:\d{2})?)?$"
 )
@@ -30,10 +36,14 @@ JsonType = Literal["string", "number", "integer", "boolean", "array", "object", 
 def _schedule(value: str) -> str:
     if value in PRESETS:
         return value
-    if not _CRON.fullmatch(value):
+    if value.startswith("@"):
+        message, hint = schedule_mistake(value)
+        told = {"message": message, "hint": hint, "allowed": list(PRESETS)}
+        raise PydanticCustomError("not_allowed", "{message}", told)
+    if not _CRON_LIKE.fullmatch(value):
         raise PydanticCustomError(
             "not_allowed",
-            "is neither a cron expression of five or six fields nor a preset",
+            "is neither a cron expression of five fields nor a preset",
             {"allowed": list(PRESETS)},
         )
     return _unless(cron_mistake(value), value)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone, tzinfo
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -15,6 +16,7 @@ __all__ = [
     "cron_of",
     "has_fixed_offset",
     "next_starts",
+    "schedule_mistake",
     "start_of",
     "zone_mistake",
     "zone_of",
@@ -36,8 +38,18 @@ _FIELDS = (
     ("day of the month", "1 to 31, or L for the last"),
     ("month", "1 to 12, or JAN to DEC"),
     ("day of the week", "0 to 7, or SUN to SAT"),
-    ("second", "0 to 59"),
 )
+_STEP = re.compile(r"(?P<number>[1-9]\d*)(?P<unit>m|h)")
+_OTHER_PRESETS: Mapping[str, str] = {
+    "@annually": "@yearly",
+    "@midnight": "@daily",
+    "@minutely": "* * * * *",
+}
+"""Names that other schedulers know -> what says the same here."""
+_YEAR = re.compile(r"(19|20)\d\d([-,/].*)?")
+_HASHED = re.compile(r"[HR](\([\d-]*\))?(/\d+)?")
+_SPREAD = (17, 3, 1, 1, 1)
+"""A time for each field that is not the one at which everybody's runs begin."""
 _SOME_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - the parser reads the clock on the wall
 
 
@@ -48,8 +60,80 @@ def cron_of(schedule: object) -> str:
     return CRON_PRESETS.get(schedule, "" if schedule.startswith("@") else schedule)
 
 
+def schedule_mistake(schedule: str) -> tuple[str, str]:
+    """Why a text that begins with `@` and is none of Airflow's presets is no schedule, and the likely fix."""
+    name, _, rest = schedule.partition(" ")
+    if name == "@every":
+        cron = _cron_of_step(rest.strip())
+        hint = (
+            f"did you mean '{cron}'?"
+            if cron
+            else "a cron expression names the times: '*/15 * * * *'"
+        )
+        return "'@every' is none of Airflow's presets", hint
+    hint = f"did you mean '{_OTHER_PRESETS[name]}'?" if name in _OTHER_PRESETS else ""
+    if name == "@reboot":
+        hint = "a machine's start is no time: '@once' runs once"
+    return f"{name!r} is none of Airflow's presets", hint or did_you_mean(name, list(CRON_PRESETS))
+
+
+def _cron_of_step(step: str) -> str:
+    """Cron expression of `15m` or `6h` where the step divides the hour or the day; "" where none does."""
+    found = _STEP.fullmatch(step)
+    if found is None:
+        return ""
+    number = int(found["number"])
+    if found["unit"] == "m":
+        return f"*/{number} * * * *" if number < 60 and 60 % number == 0 else ""
+    if number == 24:
+        return "0 0 * * *"
+    return f"0 */{number} * * *" if number < 24 and 24 % number == 0 else ""
+
+
 def cron_mistake(cron: str) -> tuple[str, str] | None:
-    """Return why Airflow could not follow an expression, and the likely fix; None where it can."""
+    """Return why Airflow could not follow an expression, or would not as meant, and the likely fix.
+
+    None where it can. Of more than five fields Airflow's parser takes the *last* ones for second and year,
+    most others the first for the second: none of them means what its author does.
+    """
+    fields = cron.split()
+    if len(fields) != len(_FIELDS):
+        return _wrong_number(fields)
+    if any(_HASHED.fullmatch(each) for each in fields):
+        fixed = " ".join(
+            str(_SPREAD[i]) if _HASHED.fullmatch(each) else each for i, each in enumerate(fields)
+        )
+        return (
+            "'H' is of Jenkins, which chooses a time: Airflow does not",
+            f"write the time itself: '{fixed}'",
+        )
+    return _unreadable(cron)
+
+
+def _wrong_number(fields: Sequence[str]) -> tuple[str, str]:
+    """Why an expression has not five fields, and the five that are likely meant."""
+    count, most = len(fields), len(_FIELDS)
+    names = ", ".join(name for name, _ in _FIELDS)
+    if count < most:
+        return f"has {count} fields, and takes five: {names}", ""
+    # second first, as Quartz and Spring write it; then the year last; then what only croniter reads so
+    shorter = [fields[1:], fields[:-1]] if count == most + 1 else [fields[1:-1], fields[:-2]]
+    if count == most + 1 and _YEAR.fullmatch(fields[-1]):
+        shorter.reverse()
+    meant = [" ".join(each) for each in shorter if len(each) == most]
+    right = next((each for each in meant if _unreadable(each) is None), "")
+    what = (
+        "a second"
+        if count == most + 1 and not _YEAR.fullmatch(fields[-1])
+        else "a second or a year"
+    )
+    return (
+        f"has {count} fields: {what} is not for Airflow, which starts runs by the minute; it takes five: {names}",
+        f"did you mean '{right}'?" if right else "",
+    )
+
+
+def _unreadable(cron: str) -> tuple[str, str] | None:
     from croniter import CroniterBadCronError, CroniterBadDateError, croniter
 
     try:

@@ -86,18 +86,29 @@ class Database:
 
         SQLite would go on in a file that was removed, which nobody else can see, or make a new one.
         """
+        problem, _ = self._problem_of_file()
+        if problem:
+            raise RuntimeUnavailable(f"the store {self.url} does not answer: {problem}")
+
+    def is_gone(self) -> bool:
+        """Whether SQLite's file was deleted or moved while it was open: nothing else brings its content back."""
+        _, gone = self._problem_of_file()
+        return gone
+
+    def _problem_of_file(self) -> tuple[str, bool]:
+        """Return why SQLite's file cannot be used, "" where it can, and whether it is gone."""
         if self.url.get_backend_name() != "sqlite":
-            return
+            return "", False
         try:
             file = Path(self.url.database or "").stat()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            return f"its file was deleted or moved ({error.strerror})", self._file is not None
         except OSError as error:
-            problem = error.strerror
-        else:
-            self._file = self._file or file
-            if os.path.samestat(file, self._file):
-                return
-            problem = "another file is in its place; only what starts from now on uses that"
-        raise RuntimeUnavailable(f"the store {self.url} does not answer: {problem}")
+            return error.strerror or str(error), False
+        self._file = self._file or file
+        if os.path.samestat(file, self._file):
+            return "", False
+        return "another file is in its place; only what starts from now on uses that", True
 
     def now(self, connection: Connection | None = None) -> float:
         """Return epoch seconds: a server's own clock, else this host's."""

@@ -26,6 +26,11 @@ class Outage:
         self._began_at: float | None = None
         self._failed_at = 0.0
 
+    @property
+    def lasts(self) -> bool:
+        """Whether something has failed, and nothing was written for a while since."""
+        return self._began_at is not None
+
     def record_failure(self, error: Exception) -> None:
         """Say what failed, unless that was said in this outage."""
         with self._lock:

@@ -433,6 +433,10 @@ class Store:
             if not deleted:
                 return total
 
+    def is_gone(self) -> bool:
+        """Whether the file of the store was deleted or moved while it was in use."""
+        return self._db.is_gone()
+
     def close(self) -> None:
         """Close the connections; the store may be used again and opens new ones."""
         self._db.close()

@@ -26,6 +26,7 @@ from airflow_training.control.model import (
     Request,
 )
 from airflow_training.control.reports import ProgressReport
+from airflow_training.control.transitions import ENDED
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, RuntimeUnavailable
@@ -64,6 +65,11 @@ _PAUSE_SECONDS = 0.5
 A pod is silent for longer while it starts: it is not waited for.
 """
 _SHORTEST_WAIT_SECONDS = 0.005
+_GONE_SECONDS = 10.0
+"""How long the file of the store must be away before it is taken for lost: a mount may come back."""
+_GONE_POLL_SECONDS = 1.0
+_OUTAGE_POLL_SECONDS = 5.0
+"""How often it is asked whether the store is away at all."""
 _RECORD_SECONDS = 1.0
 """How long a stop waits for the store to take it before it is carried out without."""
 _UNRECORDED_SECONDS = 0.2
@@ -109,7 +115,7 @@ class Drive:
         self._own_stop: Request | None = None
         self._stopping: asyncio.Task[None] | None = None
         self.left = asyncio.Event()
-        """Set when a stop is through that the store does not know of."""
+        """Set when nothing is alive and the store cannot be told: after a stop, or as its file is gone."""
         self.ledger = Ledger()
         self.progress: dict[InstanceKey, ProgressReport] = {}
 
@@ -181,6 +187,7 @@ class Drive:
     async def _background(self) -> AsyncIterator[list[asyncio.Future[Any]]]:
         """Give what goes on beside the passes, and end it with them."""
         background: list[asyncio.Future[Any]] = []
+        background.append(asyncio.ensure_future(self._leave_without_store()))
         try:
             for follower in self._followers:
                 await self._store_change(await follower.begin(now=self._now()))
@@ -403,6 +410,29 @@ class Drive:
             if not self._end_recorded:
                 self.left.set()
                 return
+
+    async def _leave_without_store(self) -> None:
+        """Set `left` once the store's file is gone and nothing is alive: nobody could go on with the run.
+
+        What trains goes on to its end meanwhile: only its bookkeeping is lost.
+        """
+        away = 0.0
+        while away < _GONE_SECONDS or self._is_alive:
+            lasts = self._store.outage.lasts
+            await asyncio.sleep(_GONE_POLL_SECONDS if lasts else _OUTAGE_POLL_SECONDS)
+            gone = lasts and await asyncio.to_thread(self._store.is_gone)
+            away = away + _GONE_POLL_SECONDS if gone else 0.0
+        if self._own_stop is None:  # agents that wait for a next attempt end with the rest
+            self._own_stop = Request(
+                id=0, kind="stop", reason="its store is gone", by="", at=self._now()
+            )
+        await self._end_unrecorded()
+        self.left.set()
+
+    @property
+    def _is_alive(self) -> bool:
+        """Whether anything of the run trains or may yet, as far as is seen."""
+        return any(each.state not in ENDED or each.lingers for each in self._watcher.instances)
 
     async def _end_unrecorded(self) -> None:
         """Decide and act as passes do until nothing is alive, but persist nothing."""

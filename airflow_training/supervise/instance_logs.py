@@ -45,6 +45,18 @@ class RunLogs:
         ordered = sorted(known, key=lambda key: (order.get(key.role, len(order)), key.index))
         return [self.instance(role, index) for role, index in ordered]
 
+    def only_instance(self) -> InstanceKey | None:
+        """The instance that is all of the run, started or not; None where there are more."""
+        state = self.store.read([self.record.uid])[self.record.uid]
+        known = {each.key for each in self.store.usage.of_run(self.record.uid)}
+        known |= set(state.ledger.instances)
+        known |= {
+            InstanceKey(role.name, index)
+            for role in state.job.roles
+            for index in range(role.replicas)
+        }
+        return known.pop() if len(known) == 1 else None
+
     def newest(self) -> list[NewestLog]:
         """Return the newest attempt of each instance that was ever started, in the same order."""
         from airflow_training.runtimes.port import InstanceRef

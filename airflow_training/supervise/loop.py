@@ -90,8 +90,8 @@ class Supervisor:
     async def run(self) -> JobState:
         """Wait in the queue, hold the lease, drive the job; return its terminal state.
 
-        Raises LeaseLost when another holder took over, RuntimeUnavailable only after `stop`: what
-        this holder knew of has ended, and the store could not be told (else it retries).
+        Raises LeaseLost when another holder took over, RuntimeUnavailable only after `stop`, or where
+        the store's file is gone: what this holder knew of has ended, and nobody could be told (else it retries).
         Cancelling it stops the loop only: the training goes on and can be adopted.
         """
         async with self._followed() as hub:
@@ -204,5 +204,5 @@ async def _unless_over(keeper: LeaseKeeper, drive: Drive, work: Coroutine[Any, A
             result: T = driving.result()
             return result
         if left.done():
-            raise RuntimeUnavailable(f"run {keeper.lease.run}: the store does not know of its stop")
+            raise RuntimeUnavailable(f"run {keeper.lease.run}: the store does not know of its end")
         raise LeaseLost(f"run {keeper.lease.run}: another holder has taken over")

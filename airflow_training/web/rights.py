@@ -112,11 +112,6 @@ read, read_logs = Permit("read"), Permit("read_logs")
 act, submit = Permit("act"), Permit("submit")
 
 
-def submit_new(request: Request) -> User:
-    """Return the user, who may start runs of the DAG that takes any job, else 403."""
-    return submit(request, GENERIC_DAG)
-
-
 def run_of(request: Request, dag: str, uid: str) -> RunRecord:
     """Return the run in the path; 404 where the DAG in the path has none of this uid."""
     record = open_store().run(uid)

@@ -193,6 +193,17 @@ def test_the_logs_of_a_run(command, home):
 
 
 @pytest.mark.e2e
+def test_the_log_of_a_run_of_one_instance_needs_no_role(command, home):
+    path = job_file(Path("job.yaml"), ("worker", 1), command=["sh", "-c", "echo hello; echo world"])
+    assert command("run", str(path), "--run-id", "one").code == 0
+    shown = command("logs", "show", "one")
+    assert shown.stdout == "hello\nworld\n", shown.stderr
+    assert command("logs", "show", "one", "-n", "1").stdout == "world\n"
+    assert command("logs", "show", "one", "--index", "0", "--size", "5").stdout == "hello"
+    assert "several logs" in command("logs", "show", "one", "--index", "3").stderr
+
+
+@pytest.mark.e2e
 def test_a_run_that_stopped_printing_hangs(command, home):
     """It ends 40 s after its last step by its own clock: the log's times are those of the past."""
     script = (

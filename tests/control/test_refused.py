@@ -6,6 +6,29 @@ from airflow_training.control.observations import RefusedAttempt
 from tests.builders import Bench, job, role
 
 
+def test_what_all_instances_of_a_role_wait_for_is_told_once():
+    bench = Bench(job(role("worker", 3), role("other", 1)))
+    bench.decide()
+
+    def refused(message: str) -> None:
+        bench.refused = [
+            RefusedAttempt(
+                key=entry.key,
+                attempt_id=entry.attempt_id,
+                reason="WebhookUnavailable",
+                message=f"{entry.key}: {message}" if entry.role == "other" else message,
+            )
+            for entry in bench.ledger.instances.values()
+        ]
+        bench.decide(seconds=1)
+
+    refused("failed calling webhook: connection refused")
+    assert [each.role for each in bench.said("WebhookUnavailable")] == ["worker", "other"]
+    assert {bench.of("worker", each).reason for each in range(3)} == {"WebhookUnavailable"}
+    refused("failed calling webhook: timeout")
+    assert [each.role for each in bench.said("WebhookUnavailable")] == ["worker", "other"] * 2
+
+
 def test_a_quota_of_which_others_use_more_and_less_is_told_once_a_minute_and_other_words_at_once():
     bench = Bench(job(role("worker", 1)))
     bench.decide()

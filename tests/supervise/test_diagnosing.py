@@ -32,7 +32,7 @@ LOST = (
 @pytest.fixture(autouse=True)
 def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no answer come too late because this machine is busy."""
-    for limit in ("_LONGEST_SECONDS", "_PEERS_SECONDS", "_END_SECONDS"):
+    for limit in ("_LONGEST_SECONDS", "_PEERS_SECONDS", "_STEP_SECONDS", "_LAST_SECONDS"):
         monkeypatch.setattr(diagnosing, limit, 3600.0)
 
 
@@ -175,7 +175,7 @@ async def test_no_log_is_no_answer():
 
 async def test_a_log_that_cannot_be_read_keeps_no_job_from_ending(caplog: pytest.LogCaptureFixture):
     assert await diagnoser({}).root_cause(failed(10.0)) is None
-    assert "the end was not diagnosed" in caplog.text
+    assert "the log of worker-0 could not be read" in caplog.text
 
 
 async def test_an_attempt_is_diagnosed_once_and_its_answer_waits_to_be_taken_in():
@@ -242,6 +242,49 @@ async def test_what_waits_for_a_diagnosis_that_comes_late(
     for task in asked._asked.values():
         await task
     assert not asked.pending
+
+
+async def test_an_answer_that_comes_after_its_restart_is_taken_in_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(diagnosing, "_PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(diagnosing, "_LONGEST_SECONDS", 0)
+    logs = LateLogs({0: OOM})
+    asked = diagnoser(logs)
+    key = InstanceKey("worker", 0)
+    ledger = Ledger(instances={key: entry(uid="w0", desired=True, state="running")})
+    await asked.ask(ledger, [seen(state="failed", exit_code=1)], {})
+    (task,) = asked._asked.values()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not asked.pending
+    assert not task.done(), "its restart waits no longer; it is looked for all the same"
+    logs.readable.set()
+    await task
+    assert [each.cause.id for each in asked.answers] == ["cuda-out-of-memory"]
+
+
+class SlowLogs(Logs):
+    """Of which some never come, and the others one after the other."""
+
+    def __init__(self, written: dict[int, bytes], *, never: int) -> None:
+        super().__init__(written)
+        self._never = never
+
+    async def read_log(self, ref: InstanceRef, cursor: Cursor, *, limit: int) -> LogChunk:
+        if ref.index == self._never:
+            await asyncio.Event().wait()
+        return await super().read_log(ref, cursor, limit=limit)
+
+
+async def test_one_log_that_does_not_come_takes_no_cause_from_a_job(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(diagnosing, "_STEP_SECONDS", 0.2)
+    found = await diagnoser(SlowLogs({0: LOST, 1: OOM}, never=0)).root_cause(failed(10.0, 11.0))
+    assert found is not None
+    assert (found.id, found.index) == ("cuda-out-of-memory", 1)
+    assert "the log of worker-0 could not be read" in caplog.text
 
 
 def test_of_a_job_that_no_instance_ended_its_own_reason_is_the_fact():

@@ -12,7 +12,7 @@ from airflow_training.control.run_output import RunOutput
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.folders.attempt_state import AgentLiveness, AttemptState
 
-__all__ = ["observe"]
+__all__ = ["last_of", "observe"]
 
 _State = Literal["pending", "running", "succeeded", "failed", "terminating", "unknown"]
 
@@ -29,6 +29,22 @@ def observe(
         standing.deleted and standing.life is AgentLiveness.ENDED
     ):
         return None
+    return _observation(standing, progress=progress, environment=environment, port_open=port_open)
+
+
+def last_of(standing: AttemptState) -> Observation | None:
+    """The end of an attempt that was deleted, where more than its end is to be told; None else."""
+    told = standing.life is AgentLiveness.ENDED and standing.deleted and standing.end.get("killed")
+    return _observation(standing) if told else None
+
+
+def _observation(
+    standing: AttemptState,
+    *,
+    progress: ProgressReport | None = None,
+    environment: tuple[str, ...] = (),
+    port_open: bool = False,
+) -> Observation:
     order, state, end = standing.order, standing.state, standing.end
     now, reason, message = _state(standing)
     running = now == "running"
@@ -53,6 +69,7 @@ def observe(
         progress=progress,
         environment=environment,
         output=_output(end),
+        outlived_by=str(end.get("outlived_by") or ""),
         in_place=_in_place(standing, now),
         kept=standing.life is AgentLiveness.STAYING and not standing.deleted,
     )

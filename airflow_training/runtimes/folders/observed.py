@@ -20,9 +20,14 @@ class ObservedInstances:
 
     def __init__(self) -> None:
         self.newest: dict[InstanceKey, Observation] = {}
+        self._ends: dict[InstanceKey, Observation] = {}
         self._progress: dict[str, NewestProgress] = {}
         self._environment: dict[str, tuple[int, tuple[str, ...]]] = {}
         """Uid of the object -> when its records were written, and they."""
+
+    def note_end(self, last: Observation) -> None:
+        """Note how an instance that is found no more has ended: it is told before its removal."""
+        self._ends[last.key] = last
 
     def compare(
         self, key: InstanceKey, new: Observation | None
@@ -30,6 +35,9 @@ class ObservedInstances:
         """Take an observation in; return what it changes."""
         old = self.newest.get(key)
         changes: list[InstanceUpdate | InstanceRemoval] = []
+        end = self._ends.pop(key, None)
+        if end is not None and new is None:
+            changes.append(InstanceUpdate(instance=end))
         if old is not None and (new is None or new.uid != old.uid):
             changes.append(InstanceRemoval(key=key, uid=old.uid))
             del self.newest[key]

@@ -147,6 +147,7 @@ def observe(
         progress=progress,
         environment=environment,
         output=end.output if end and said.state == "succeeded" else None,
+        outlived_by=end.outlived_by if end and said.state == "succeeded" else "",
         lingers=ended and _sidecar_runs(pod, own),
     )
     return with_agent_report(seen, pod, turn)

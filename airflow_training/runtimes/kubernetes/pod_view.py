@@ -81,6 +81,8 @@ class ContainerEnd:
     finished_at: float | None
     agent_reason: str = ""
     agent_message: str = ""
+    outlived_by: str = ""
+    """Processes that its command left behind, in the agent's words."""
     output: RunOutput | None = None
 
 
@@ -352,6 +354,7 @@ def _end(ended: Mapping[str, Any] | None) -> ContainerEnd | None:
         finished_at=_epoch(ended.get("finishedAt")),
         agent_reason=str(left.get("reason") or ""),
         agent_message=str(left.get("message") or ""),
+        outlived_by=str(left.get("outlived_by") or ""),
         output=RunOutput.from_document(output) if isinstance(output, dict) else None,
     )
 

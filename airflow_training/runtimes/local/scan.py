@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from airflow_training.agent.files import AttemptFolder
 from airflow_training.control.observations import Observation
 from airflow_training.control.transitions import ENDED
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.folders.attempt_state import AgentLiveness, AttemptState
-from airflow_training.runtimes.folders.observation import observe
+from airflow_training.runtimes.folders.observation import last_of, observe
 from airflow_training.runtimes.folders.observed import ObservedInstances
 from airflow_training.runtimes.folders.paths import RunFolder, instance_of
 from airflow_training.runtimes.local.leftovers import end_strays
 from airflow_training.runtimes.local.liveness import read_attempt_state
 from airflow_training.runtimes.local.ports import listening_ports
+from airflow_training.runtimes.local.reasons import FOLDER_DELETED
 from airflow_training.runtimes.local.recovery import settle_attempt
 from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate
 
 __all__ = ["AgentProcess", "Scanner", "current"]
+
+_GONE: Mapping[str, Any] = {
+    "state": "failed",
+    "reason": FOLDER_DELETED,
+    "address_live": False,
+    "port_open": False,
+    "ready": False,
+    "in_place": False,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +106,11 @@ class Scanner:
         if old is not None and (found is None or found[1].uid != old.uid):
             if old.state not in ENDED and end_strays(self._run):
                 message = "its folder was deleted, and what it ran does not end"
-                return replace(old, state="unknown", reason="FolderDeleted", message=message)
+                return replace(old, state="unknown", reason=FOLDER_DELETED, message=message)
+            if found is None and old.state in ("pending", "running"):
+                where = self._run.instance(*key)
+                message = f"its folder {where} was deleted or moved while it ran, so it was ended"
+                self._observed.note_end(replace(old, message=message, **_GONE))
             self._forget(old.uid)
         if found is None:
             return None
@@ -111,6 +126,9 @@ class Scanner:
         )
         if observation is None:
             self._forget(uid)
+            last = last_of(standing)
+            if last is not None and old is not None and old.state not in ENDED:
+                self._observed.note_end(last)
         elif observation.state == "running" and not port_open:
             port = next(iter(standing.order.ports.values()), None)
             if port is not None:

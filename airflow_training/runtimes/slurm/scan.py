@@ -10,6 +10,7 @@ from airflow_training.agent.files import AttemptFolder, read_json
 from airflow_training.control.observations import Observation
 from airflow_training.control.transitions import ENDED
 from airflow_training.documents.instances import InstanceKey
+from airflow_training.runtimes.folders.observation import last_of
 from airflow_training.runtimes.folders.observed import ObservedInstances
 from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate
 from airflow_training.runtimes.slurm.attempts import AttemptReader
@@ -117,6 +118,10 @@ class SlurmScanner:
             environment=self._observed.read_environment(folder, state.uid),
             port_open=(read_json(folder.control / "port-open.json") or {}).get("uid") == state.uid,
         )
+        if observation is None and old is not None and old.state not in ENDED:
+            last = last_of(state)
+            if last is not None:
+                self._observed.note_end(last)
         if observation is not None and (unexplained or observation.state == "unknown"):
             self._unsettled[key] = time.monotonic() + _RETRY_SECONDS
         return observation

@@ -35,12 +35,14 @@ log = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 0.1
 """How long a decision waits for a diagnosis; one that comes later is taken in later."""
 _LONGEST_SECONDS = 15.0
-"""How long what is restarted waits for it: the first one of a process loads signatures."""
+"""How long what is restarted waits for it: the first one of a process loads signatures. It goes on meanwhile."""
 _PEERS_SECONDS = 5.0
 """How long the logs of those beside one may take that only lost others."""
 _TAIL_BYTES = 64 << 10
-_END_SECONDS = 10.0
-"""How long the end of a job waits for the last diagnosis."""
+_STEP_SECONDS = 10.0
+"""How long the end of a job waits for the next log to be read: it does for as long as logs come, however slowly."""
+_LAST_SECONDS = 300.0
+"""How long it waits for what was read to be understood, which ends by itself: a busy machine takes its time."""
 _END_TAIL_BYTES = 1 << 20
 _MOST_LOGS = 64
 """At the end; those of instances that failed first."""
@@ -82,7 +84,7 @@ class Diagnoser:
                         task
                     )  # no restart follows, so the words of its shell are waited for
         if last:
-            await asyncio.wait(last)
+            await asyncio.wait(last, timeout=_LONGEST_SECONDS)
         if fresh:
             await asyncio.wait(fresh, timeout=_PATIENCE_SECONDS)
 
@@ -120,15 +122,19 @@ class Diagnoser:
     async def _diagnose(
         self, seen: Observation, progress: ProgressReport | None, ledger: Ledger
     ) -> None:
+        finding = asyncio.ensure_future(self._find_out(seen, progress, ledger))
         try:
-            await asyncio.wait_for(self._find_out(seen, progress, ledger), _LONGEST_SECONDS)
-        except asyncio.TimeoutError:
-            log.warning(
-                "run %s: why %s failed was not found in its log within %g s",
-                self._run.uid,
-                seen.key,
-                _LONGEST_SECONDS,
-            )
+            await asyncio.wait([finding], timeout=_LONGEST_SECONDS)
+            if not finding.done():
+                log.warning(
+                    "run %s: why %s failed was not found in its log within %g s; its restart waits no longer",
+                    self._run.uid,
+                    seen.key,
+                    _LONGEST_SECONDS,
+                )
+                self._awaited.discard(seen.attempt_key)
+                self._on_answer()
+            await finding
         except Exception:
             log.warning(
                 "run %s: %s was not diagnosed",
@@ -137,6 +143,7 @@ class Diagnoser:
                 exc_info=True,
             )
         finally:
+            finding.cancel()
             self._awaited.discard(seen.attempt_key)
             self._on_answer()
 
@@ -205,23 +212,33 @@ class Diagnoser:
         ]
 
     async def root_cause(self, ledger: Ledger) -> DiagnosedCause | None:
-        """Return why a job failed, and whose log proves it; None: no log tells."""
+        """Return why a job failed, and whose log proves it; None: no log tells.
+
+        It is over at the last log that comes. Those that do not come are left out: the others tell what they know.
+        """
         entries = [each for each in ledger.instances.values() if _has_run(each)]
         entries.sort(key=lambda each: (each.end.failure_class is None, each.finished_at or 0.0))
         refs = [_ref(self._run, each) for each in entries[:_MOST_LOGS]]
         facts = facts_of(ledger, self._runtime.capabilities.reasons)
         try:
-            logs = await asyncio.wait_for(self._ends_of(refs, limit=_END_TAIL_BYTES), _END_SECONDS)
+            logs = await self._ends_of(refs, limit=_END_TAIL_BYTES)
             if not logs:
                 return None
-            found = await asyncio.wait_for(self._explain(logs, facts), _END_SECONDS)
+            found = await asyncio.wait_for(self._explain(logs, facts), _LAST_SECONDS)
+        except asyncio.TimeoutError:
+            log.warning(
+                "run %s: its logs were not understood within %g s; they are kept: logs diagnose reads them again",
+                self._run.uid,
+                _LAST_SECONDS,
+            )
+            return None
         except Exception:
             log.warning("run %s: the end was not diagnosed", self._run.uid, exc_info=True)
             return None
         if found is None or found.id != LOST_LOSS:
             return found
         with contextlib.suppress(Exception):  # that it was lost is known all the same
-            return await asyncio.wait_for(self._with_first_step(found, logs), _END_SECONDS)
+            return await asyncio.wait_for(self._with_first_step(found, logs), _STEP_SECONDS)
         return found
 
     async def _with_first_step(
@@ -247,8 +264,30 @@ class Diagnoser:
         return dataclasses.replace(found, evidence=first.evidence, offset=first.offset)
 
     async def _ends_of(self, refs: Sequence[InstanceRef], *, limit: int) -> list[EndOfLog]:
-        ends = await asyncio.gather(*(read_end(self._runtime, ref, limit=limit) for ref in refs))
-        return self._that_say_something(refs, ends)
+        """Return the ends of logs that can be read, until none has come for a while."""
+        reading = {
+            asyncio.ensure_future(read_end(self._runtime, ref, limit=limit)): ref for ref in refs
+        }
+        left = set(reading)
+        try:
+            while left:
+                done, left = await asyncio.wait(
+                    left, timeout=_STEP_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done:
+                    break
+        finally:
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+        lost = {ref.key: task for task, ref in reading.items() if task in left or task.exception()}
+        for key, task in lost.items():
+            why = f"not within {_STEP_SECONDS:g} s" if task in left else str(task.exception())
+            log.warning(
+                "run %s: the log of %s could not be read for its end: %s", self._run.uid, key, why
+            )
+        whole = [(ref, task) for task, ref in reading.items() if ref.key not in lost]
+        return self._that_say_something([ref for ref, _ in whole], [t.result() for _, t in whole])
 
     async def _explain(
         self, logs: Sequence[EndOfLog], facts: Sequence[InstanceFact]

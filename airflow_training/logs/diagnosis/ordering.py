@@ -139,7 +139,11 @@ def first_proof(root: WeightedEvent, heavy: Iterable[WeightedEvent]) -> Weighted
     for event in sorted(same, key=lambda event: -(event.line or 0)):
         near = _JUST_BEFORE_LINES if event.survivable else _SHORTLY_BEFORE_LINES
         if 0 <= (found.line or 0) - (event.line or 0) <= near:
-            found = replace(event, rank=event.rank if event.rank is not None else found.rank)
+            found = replace(
+                event,
+                rank=event.rank if event.rank is not None else found.rank,
+                retry=event.retry or found.retry,
+            )
     return WeightedEvent(event=found, weight=root.weight)
 
 

@@ -15,6 +15,8 @@ __all__ = ["MISMATCH", "divided", "mismatches"]
 
 MISMATCH = "collective-mismatch"
 _CONFIDENCE = 0.7
+_DIVIDED = 0.95
+"""That ranks which wait for different tensors do not meet: the coordinator itself lists them."""
 _WORK = re.compile(
     r"WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<operation>\w+), NumelIn=(?P<size>\d+)"
 )
@@ -76,7 +78,7 @@ def divided(
                 cause=cause,
                 signature="",
                 kind="cause",
-                confidence=_CONFIDENCE,
+                confidence=_DIVIDED,
                 rank=odd[0],
                 named=True,
             )

@@ -106,9 +106,9 @@ def _earliest(near: Sequence[WeightedEvent], scans: Sequence[FileScan]) -> Weigh
 
 
 def _before(event: Incident, other: Incident) -> bool:
-    """Return whether an event comes first in its log; in one line, the innermost reason does."""
-    if event.line == other.line and event.cause.generic == other.cause.generic:
-        return event.column > other.column
+    """Return whether an event comes first in its log; in one line, the innermost reason of those that say most does."""
+    if event.line == other.line:
+        return (-event.cause.generic, event.column) > (-other.cause.generic, other.column)
     return (event.line or 0) < (other.line or 0)
 
 

@@ -168,7 +168,7 @@ def events_of(
             survived=each.line is not None
             and (
                 life.lived_through(each.cause, each.line)
-                or (not each.raised and life.moved_on_after(each.line))
+                or (not (each.raised or is_order(each.cause)) and life.moved_on_after(each.line))
                 or (each.at_end and life.ended_well_before(each.line))
             ),
             last=each.line is not None and not each.mild and life.ended_at(each.cause, each.line),

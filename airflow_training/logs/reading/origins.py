@@ -10,7 +10,7 @@ __all__ = ["origin_of"]
 
 _ENDINGS = re.compile(r"(?:\.(?:log|txt|out|err|stdout|stderr|gz|zst|json|jsonl))+$")
 _ROLE = re.compile(
-    r"(?:^|[_.-])(?P<role>master|worker|chief|ps|evaluator|launcher|trainer|server)[_-](?P<index>\d{1,5})$"
+    r"(?:^|[_.-])(?P<role>master|worker|chief|ps|evaluator|launcher|trainer|server)[_-]?(?P<index>\d{1,5})$"
 )
 _STARTER = re.compile(r"(?:^|[_.-])(?P<role>launcher|driver|scheduler|tracker|client)$")
 _RANK = re.compile(r"(?:rank|[_.])[_-]?(?P<rank>\d{1,5})$", re.IGNORECASE)

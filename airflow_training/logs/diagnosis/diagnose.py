@@ -35,7 +35,12 @@ from airflow_training.logs.diagnosis.stopped import (
     stopped_by_signal,
     without_orders,
 )
-from airflow_training.logs.diagnosis.weights import BESIDE_AN_EXCEPTION, WeightedEvent, weigh
+from airflow_training.logs.diagnosis.weights import (
+    BESIDE_AN_EXCEPTION,
+    WeightedEvent,
+    weigh,
+    without_waits,
+)
 from airflow_training.logs.model import Diagnosis, FileScan, Finding, FoundCause, InstanceFact
 
 __all__ = ["diagnose"]
@@ -83,7 +88,7 @@ def _diagnose(
     silent = stalled(health, scans, facts)
     events = [*seen.events_of(failures, catalogue=catalogue)]
     for number, (scan, skew) in enumerate(zip(scans, skews(scans), strict=True)):
-        events += events_of(scan, log=number, catalogue=catalogue, skew_seconds=skew)
+        events += without_waits(events_of(scan, log=number, catalogue=catalogue, skew_seconds=skew))
     parts = continued(scans)
     events = [each for each in events if each.log not in parts or not is_order(each.cause)]
     if failures:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_training.logs.diagnosis.catalogue import (
@@ -54,9 +54,6 @@ _SAYS_ENOUGH = 0.4
 _LAST_LINES = 6
 _SAYS_NOTHING = 3
 """Of `Cause.generic`: that something failed, not what."""
-_TRIES = 3
-"""From so many lines of one kind on, a program tries again and again."""
-_NOT_OF_CONNECTIONS = frozenset({"user-error", "configuration", "resource"})
 _BAR = re.compile(r"\d%\|[^|]{0,80}\| (\d{1,12})/\d+ \[")
 _CLUSTER_LINES = 120
 """Tracebacks so near to each other belong to one end; those of many ranks are long."""
@@ -174,30 +171,8 @@ def events_of(
             last=each.line is not None and not each.mild and life.ended_at(each.cause, each.line),
             time=None if each.time is None else each.time - skew_seconds,
         )
-        for each in _without_waits(found)
+        for each in sorted(found, key=lambda each: (each.line or 0, each.cause.generic))
     ]
-
-
-def _without_waits(found: Iterable[Incident]) -> Iterator[Incident]:
-    """Yield the events by line; what was tried again and again is lived through where the program came to another failure."""
-    events = sorted(found, key=lambda each: (each.line or 0, each.cause.generic))
-    tries = Counter((each.rank, each.signature) for each in events if not each.raised)
-    last = {(each.rank, each.signature): each.line or 0 for each in events}
-    for each in events:
-        key = (each.rank, each.signature)
-        came_on = tries[key] >= _TRIES and any(
-            other.cause is not each.cause
-            and _is_of_another_kind(other)
-            and (other.line or 0) > last[key]
-            for other in events
-        )
-        yield replace(each, survivable=True) if came_on else each
-
-
-def _is_of_another_kind(event: Incident) -> bool:
-    """Return whether an event does not come from a connection that could not be made."""
-    ends = event.kind == "cause" and not event.survivable and not event.cause.generic
-    return ends and event.cause.category in _NOT_OF_CONNECTIONS
 
 
 def _known(

@@ -13,7 +13,7 @@ _ALWAYS = frozenset(
         "rendezvous-timeout",
     }
 )
-OVER_PEERS = _ALWAYS | {"nccl-unhandled-system-error", "xgboost-tracker"}
-"""What a rank says of its connections where another rank tells more: alone NCCL's error may be of its own network."""
 LOST_PEERS = _ALWAYS | {"tensorflow-unavailable", "xgboost-tracker"}
 """What alone in a log says that a program ended over its peers."""
+OVER_PEERS = LOST_PEERS | {"nccl-unhandled-system-error"}
+"""What a rank says of its connections where another rank tells more: alone NCCL's error may be of its own network."""

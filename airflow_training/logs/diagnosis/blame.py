@@ -6,9 +6,10 @@ The name of a file often holds the number of a node, of which several ranks writ
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+from airflow_training.logs.diagnosis.collectives import MISMATCH
 from airflow_training.logs.diagnosis.elastic import rank_in_summary
 from airflow_training.logs.diagnosis.evidence import Incident
 from airflow_training.logs.diagnosis.markers import MEMBER
@@ -23,6 +24,10 @@ __all__ = ["absent_rank", "blamed_rank"]
 _WAITS = frozenset({"nccl-timeout", "rendezvous-timeout", "jax-coordinator-timeout", "hang"})
 """Causes that a rank tells of which waited for another one."""
 _NEAR_LINES = 6
+_BELOW_LINES = 20
+_COMPARED = re.compile(
+    r"[Rr]ank (\d{1,6}) is running collective.{1,2000}? but [Rr]ank (\d{1,6}) is running collective"
+)
 _ENQUEUED = re.compile(
     r"[Rr]ank (?P<rank>\d{1,6})\].*?[Ll]ast enqueued (?:NCCL )?work: (?P<work>\d+)"
 )
@@ -45,6 +50,9 @@ def blamed_rank(
         absent = absent_rank(scans, event.cause.id)
         if absent is not None:
             return absent
+    odd = _odd_rank(scans, event)
+    if odd is not None:
+        return odd
     if event.named or event.log is None:
         return event.rank
     if _is_everywhere(event, scans, among):
@@ -55,6 +63,8 @@ def blamed_rank(
         told = rank_in_summary(scan)
     if told is None:
         told = _rank_of_process(event, scan)
+    if told is None and not event.raised:
+        told = _next_to_raise(event, among)
     if told is None and event.rank is None:
         told = first_rank
     return told if told is not None else event.rank
@@ -88,6 +98,31 @@ def absent_rank(scans: Iterable[FileScan], cause: str) -> int | None:
     return _behind(scans, cause)
 
 
+def _odd_rank(scans: Iterable[FileScan], event: Incident) -> int | None:
+    """Return the rank of a mismatch that most ranks name, as each compares itself with one other; None where two do."""
+    if event.cause.id != MISMATCH:
+        return None
+    compared = {
+        pair.groups() for hit in _hits_of(MISMATCH, scans) for pair in _COMPARED.finditer(hit.text)
+    }
+    told = Counter(int(rank) for pair in compared for rank in pair).most_common(2)
+    return told[0][0] if len(told) > 1 and told[0][1] > told[1][1] else None
+
+
+def _next_to_raise(event: Incident, among: Iterable[WeightedEvent]) -> int | None:
+    """Return the rank that raised something right below a line which no rank printed, as the kernel's about its GPU."""
+    below = [
+        each.event
+        for each in among
+        if each.event.log == event.log
+        and each.event.raised
+        and each.event.named
+        and 0 < (each.event.line or 0) - (event.line or 0) <= _BELOW_LINES
+    ]
+    first = min(below, key=lambda each: each.line or 0, default=None)
+    return first.rank if first is not None else None
+
+
 def _hits_of(cause: str, scans: Iterable[FileScan]) -> Iterable[Hit]:
     return (hit for scan in scans for hit in scan.hits if hit.signature.partition("/")[0] == cause)
 
@@ -119,7 +154,7 @@ def _rank_of_process(event: Incident, scan: FileScan) -> int | None:
         line
         for hit in scan.hits
         if hit.line == event.line
-        for line in (hit.text, *hit.after[:_NEAR_LINES])
+        for line in (hit.text, *hit.after[:_NEAR_LINES], *reversed(hit.before[-_NEAR_LINES:]))
     )
     named = (members.get(pid) for line in near for pid in _PROCESS.findall(line))
     return next((rank for rank in named if rank is not None), None)

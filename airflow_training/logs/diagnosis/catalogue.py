@@ -29,6 +29,7 @@ __all__ = [
     "Cause",
     "Context",
     "FactRule",
+    "Retry",
     "Signature",
     "builtin_causes",
     "faults_of",
@@ -78,6 +79,8 @@ class Signature(CausePart):
     survivable: bool = False
     raised: bool = False
     """Holds only in the line of an exception that nobody caught: words that say little elsewhere."""
+    retry: Retry | None = None
+    """Where another try does something else than the cause says: a limit of the host, in a cause that is else of the network."""
     guess: bool = False
     """Tells how a process ended (a signal), of which the cause is the most frequent reason: no evidence of it."""
     raised_in: str | None = None

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 from airflow_training.logs.diagnosis import facts as seen
 from airflow_training.logs.diagnosis.blame import blamed_rank
-from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause
+from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause, Retry
 from airflow_training.logs.diagnosis.clocks import skews
-from airflow_training.logs.diagnosis.collectives import mismatches
+from airflow_training.logs.diagnosis.collectives import divided, mismatches
 from airflow_training.logs.diagnosis.diverged import as_hints_beside_the_cause, diverged
 from airflow_training.logs.diagnosis.elastic import first_rank_of
-from airflow_training.logs.diagnosis.evidence import Incident, events_of
+from airflow_training.logs.diagnosis.evidence import Incident, events_of, is_order
 from airflow_training.logs.diagnosis.markers import GAP
 from airflow_training.logs.diagnosis.ordering import (
     first_proof,
@@ -29,12 +29,18 @@ from airflow_training.logs.diagnosis.ordering import (
 from airflow_training.logs.diagnosis.situation import in_situation
 from airflow_training.logs.diagnosis.stalled import StalledRank, is_running, stalled
 from airflow_training.logs.diagnosis.stopped import (
+    continued,
     first_to_exit,
     stopped_by_facts,
     stopped_by_signal,
     without_orders,
 )
-from airflow_training.logs.diagnosis.weights import BESIDE_AN_EXCEPTION, WeightedEvent, weigh
+from airflow_training.logs.diagnosis.weights import (
+    BESIDE_AN_EXCEPTION,
+    WeightedEvent,
+    weigh,
+    without_waits,
+)
 from airflow_training.logs.model import Diagnosis, FileScan, Finding, FoundCause, InstanceFact
 
 __all__ = ["diagnose"]
@@ -82,7 +88,9 @@ def _diagnose(
     silent = stalled(health, scans, facts)
     events = [*seen.events_of(failures, catalogue=catalogue)]
     for number, (scan, skew) in enumerate(zip(scans, skews(scans), strict=True)):
-        events += events_of(scan, log=number, catalogue=catalogue, skew_seconds=skew)
+        events += without_waits(events_of(scan, log=number, catalogue=catalogue, skew_seconds=skew))
+    parts = continued(scans)
+    events = [each for each in events if each.log not in parts or not is_order(each.cause)]
     if failures:
         events = list(without_orders(events, stopped_by_facts(scans, failures)))
         events = _without_guesses(events, catalogue)
@@ -91,7 +99,7 @@ def _diagnose(
         stopped = stopped_by_signal(scans, events)
         events = list(without_orders(events, stopped))
         events += first_to_exit(scans, stopped, catalogue) if not events else ()
-    events += mismatches(events, catalogue)
+    events += [*mismatches(events, catalogue), *divided(scans, events, catalogue)]
     told = {each.cause.id for each in events if each.kind == "cause"}
     lost = [each for each in lost if told.isdisjoint(each.cause.yields_to)]
     events += as_hints_beside_the_cause(lost, only_followed(events))
@@ -195,7 +203,7 @@ def _found(
         line=event.line,
         offset=event.offset,
         evidence=event.text,
-        guess=event.guess,
+        retry="once" if event.guess else event.retry,
         frames=event.frames,
     )
 
@@ -258,13 +266,13 @@ def _of(
     file: str | None = None,
     line: int | None = None,
     offset: int | None = None,
-    guess: bool = False,
+    retry: Retry | None = None,
     frames: Sequence[str] = (),
 ) -> FoundCause:
     return FoundCause(
         id=cause.id,
         category=cause.category,
-        retryable="once" if guess else cause.retry,
+        retryable=retry or cause.retry,
         confidence=round(confidence, 2),
         rank=rank,
         file=file,

@@ -1,4 +1,4 @@
-"""The summary that torch elastic prints when workers failed: who was the first. Pure."""
+"""The summary that a launcher (torch elastic, mpirun, Horovod) prints when workers failed: who was the first. Pure."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ __all__ = ["first_rank_of", "rank_in_summary"]
 _FIELD = re.compile(r"^\s*(?P<name>time|rank|exitcode)\s*:\s*(?P<value>-?[\d_:-]+)")
 _REPORT = re.compile(r"failed \(exitcode: -?\d+\) local_rank: (\d+)")
 _SUMMARY_LINES = 10
+_PROCESS_NAME = re.compile(r"^\s*Process name: (?:\[\[\d+,\d+\],)?(\d+)\]?$")
+"""Of the first process that ended: the job and its rank in Open MPI, the rank in Horovod."""
 
 
 def first_rank_of(scans: Iterable[FileScan]) -> int | None:
@@ -46,6 +48,10 @@ def _first_rank(hits: Iterable[Hit]) -> int | None:
             summary = hit
     if summary is None:
         return reports[0] if reports else None
+    for line in summary.after[:_SUMMARY_LINES]:
+        name = _PROCESS_NAME.match(line)
+        if name is not None:
+            return int(name[1])
     first = next(_failures(summary.after[:_SUMMARY_LINES]), None)
     if first is None:
         return None

@@ -8,7 +8,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause, Context, Kind, Signature
+from airflow_training.logs.diagnosis.catalogue import (
+    Catalogue,
+    Cause,
+    Context,
+    Kind,
+    Retry,
+    Signature,
+)
 from airflow_training.logs.diagnosis.markers import MARKERS, NORMAL_END, RESTARTED, RESUMED, STARTED
 from airflow_training.logs.diagnosis.ranks import rank_in
 from airflow_training.logs.diagnosis.tracebacks import (
@@ -22,7 +29,7 @@ from airflow_training.logs.diagnosis.tracebacks import (
 )
 from airflow_training.logs.model import FileScan, Hit
 
-__all__ = ["MILD", "Incident", "events_of"]
+__all__ = ["MILD", "Incident", "events_of", "is_order"]
 
 _OF_TRAINING = frozenset(
     {
@@ -47,6 +54,7 @@ _SAYS_ENOUGH = 0.4
 _LAST_LINES = 6
 _SAYS_NOTHING = 3
 """Of `Cause.generic`: that something failed, not what."""
+_BAR = re.compile(r"\d%\|[^|]{0,80}\| (\d{1,12})/\d+ \[")
 _CLUSTER_LINES = 120
 """Tracebacks so near to each other belong to one end; those of many ranks are long."""
 _GLOG = re.compile(
@@ -106,6 +114,8 @@ class Incident:
     """Training went on, or the run ended well, after it."""
     last: bool = False
     """Nothing came after it in a log that tells of no training."""
+    retry: Retry | None = None
+    """What another try does, where its text tells more of that than its cause."""
     guess: bool = False
     """It tells how something ended, and its cause is no more than the most frequent reason for that."""
     mild: bool = False
@@ -155,6 +165,7 @@ def events_of(
             survived=each.line is not None
             and (
                 life.lived_through(each.cause, each.line)
+                or (not (each.raised or is_order(each.cause)) and life.moved_on_after(each.line))
                 or (each.at_end and life.ended_well_before(each.line))
             ),
             last=each.line is not None and not each.mild and life.ended_at(each.cause, each.line),
@@ -182,13 +193,14 @@ def _known(
         if not _holds(signature, hit):
             continue
         # what must stand near is what the program did next
-        mild = signature.near is None and _goes_on(hit) and not _orders(cause)
+        mild = signature.near is None and _goes_on(hit) and not is_order(cause)
         yield Incident(
             cause=cause,
             signature=hit.signature,
             kind=signature.kind,
             confidence=signature.confidence,
             survivable=signature.survivable or mild,
+            retry=signature.retry,
             guess=signature.guess,
             mild=mild,
             at_end=signature.at_end,
@@ -356,7 +368,7 @@ def _goes_on(hit: Hit) -> bool:
     return bool(hit.after) and _PASSED_OVER.search(hit.after[0]) is not None
 
 
-def _orders(cause: Cause) -> bool:
+def is_order(cause: Cause) -> bool:
     """Return whether somebody told the run to stop: some programs train on until they are killed."""
     return cause.category == "preemption" or cause.id == "user-interrupt"
 
@@ -427,6 +439,12 @@ class _HealthyUntil:
         }
         self._trained = bool(points)
         self._trained_until = _trained_until(points)
+        # also of a bar inside another, which is no metric
+        self._moved_until = _trained_until(
+            (scan.tail_line + number, float(count))
+            for number, line in enumerate(scan.tail)
+            for count in _BAR.findall(line)[-1:]
+        )
         ends = [
             hit.line
             for hit in scan.hits
@@ -441,7 +459,7 @@ class _HealthyUntil:
 
     def lived_through(self, cause: Cause, line: int) -> bool:
         """Return whether the run went on after a line that tells of a cause."""
-        if _orders(cause):
+        if is_order(cause):
             again = any(line < resumed < self._trained_until for resumed in self._resumed)
             return again or self.ended_well_after(line)
         if cause.id in _BEFORE_THE_START and line < self._started_until:
@@ -455,6 +473,10 @@ class _HealthyUntil:
     def ended_well_after(self, line: int) -> bool:
         """Return whether the run said after a line that it was complete."""
         return line < self._well_until
+
+    def moved_on_after(self, line: int) -> bool:
+        """Return whether a bar went on after a line, of whatever it is."""
+        return line < self._moved_until
 
     def survived(self, line: int) -> bool:
         """Return whether training went on, or ended well, after a line."""
@@ -473,5 +495,5 @@ class _HealthyUntil:
 
         Whatever told the run to stop is the end of one that trained too.
         """
-        over = not self._well_until and (_orders(cause) or not self._trained)
+        over = not self._well_until and (is_order(cause) or not self._trained)
         return over and self._last_line - line < _LAST_LINES

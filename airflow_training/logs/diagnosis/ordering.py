@@ -106,9 +106,9 @@ def _earliest(near: Sequence[WeightedEvent], scans: Sequence[FileScan]) -> Weigh
 
 
 def _before(event: Incident, other: Incident) -> bool:
-    """Return whether an event comes first in its log; in one line, the innermost reason does."""
-    if event.line == other.line and event.cause.generic == other.cause.generic:
-        return event.column > other.column
+    """Return whether an event comes first in its log; in one line, the innermost reason of those that say most does."""
+    if event.line == other.line:
+        return (-event.cause.generic, event.column) > (-other.cause.generic, other.column)
     return (event.line or 0) < (other.line or 0)
 
 
@@ -139,7 +139,11 @@ def first_proof(root: WeightedEvent, heavy: Iterable[WeightedEvent]) -> Weighted
     for event in sorted(same, key=lambda event: -(event.line or 0)):
         near = _JUST_BEFORE_LINES if event.survivable else _SHORTLY_BEFORE_LINES
         if 0 <= (found.line or 0) - (event.line or 0) <= near:
-            found = replace(event, rank=event.rank if event.rank is not None else found.rank)
+            found = replace(
+                event,
+                rank=event.rank if event.rank is not None else found.rank,
+                retry=event.retry or found.retry,
+            )
     return WeightedEvent(event=found, weight=root.weight)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from threading import Lock
 
@@ -19,7 +20,7 @@ from airflow_training.logs.reading.source import Source
 
 __all__ = ["patterns", "scan_ends", "scan_logs", "with_ranks"]
 
-NO_RANK = frozenset({"launcher"})
+NO_RANK = frozenset({"launcher", "driver", "scheduler", "tracker", "client"})
 """Roles that start ranks and are none."""
 
 
@@ -44,7 +45,10 @@ def with_ranks(origins: Sequence[Origin]) -> Sequence[Origin]:
     origins = [replace(each, rank=None) if each.role in NO_RANK else each for each in origins]
     ranks = [each.rank for each in origins if each.role not in NO_RANK]
     if len(origins) > 1 and (None in ranks or len(set(ranks)) < len(ranks)):
-        return [replace(each, rank=place) for place, each in enumerate(origins)]
+        places = count()
+        return [
+            each if each.role in NO_RANK else replace(each, rank=next(places)) for each in origins
+        ]
     return origins
 
 

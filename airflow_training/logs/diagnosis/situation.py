@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from airflow_training.logs.diagnosis.markers import CHECKPOINT, PREPARING
+from airflow_training.logs.diagnosis.markers import CHECKPOINT, PREPARING, RESTARTED
 from airflow_training.logs.model import Diagnosis, FileScan, FoundCause, Hit
 
 __all__ = ["in_situation"]
@@ -109,6 +109,20 @@ def _is_of(root: FoundCause, hit: Hit) -> bool:
     return hit.signature.partition("/")[0] == root.id
 
 
+def _reads_it_again(root: FoundCause, scans: Sequence[FileScan]) -> FoundCause:
+    """Return a checkpoint that cannot be read with whether the launcher's own next try has just read the same file."""
+    again = any(
+        hit.signature == RESTARTED and hit.line < (root.line or 0)
+        for scan in scans
+        for hit in scan.hits
+        if scan.origin.file == root.file
+    )
+    if not again:
+        return root
+    told = "it was read by a try of the launcher already, and the next one reads the same file: remove it, or name an earlier one"
+    return replace(root, retryable="no", advice=f"{root.advice.rstrip('.')}; {told}.")
+
+
 def _may_come_back(root: FoundCause, _: Sequence[FileScan]) -> FoundCause:
     """Return an upload that failed with whether the storage was only away: the agent then has tried it again."""
     if not _TRIED.search(root.evidence):
@@ -145,6 +159,7 @@ _SITUATIONS: Mapping[str, Callable[[FoundCause, Sequence[FileScan]], FoundCause]
         ("cuda-driver-mismatch", "gpu-not-available", "gpu-arch-unsupported"), _of_its_node
     ),
     "output-failed": _may_come_back,
+    "checkpoint-corrupt": _reads_it_again,
     **dict.fromkeys(("nccl-timeout", "rendezvous-timeout", "hang"), _prepares),
 }
 """Id of a cause -> what is looked for."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue
 from airflow_training.logs.diagnosis.evidence import Incident
-from airflow_training.logs.diagnosis.markers import NORMAL_END
+from airflow_training.logs.diagnosis.markers import CHECKPOINT, NORMAL_END, RESUMED
 from airflow_training.logs.model import FileScan, InstanceFact
 
-__all__ = ["first_to_exit", "stopped_by_facts", "stopped_by_signal", "without_orders"]
+__all__ = ["continued", "first_to_exit", "stopped_by_facts", "stopped_by_signal", "without_orders"]
 
 _UNKNOWN = "unknown"
+_PATH = re.compile(r"(?:\w+:/)?/[\w.@+=/-]{3,}[\w]")
 _CONFIDENCE = 0.6
 """That a log which just ends, where all others were told to stop, is of the instance that failed."""
 
@@ -26,6 +28,33 @@ def stopped_by_facts(
         for number, scan in enumerate(scans)
         if scan.origin.role and (scan.origin.role, scan.origin.index) not in failed
     }
+
+
+def continued(scans: Sequence[FileScan]) -> Collection[int]:
+    """Return the logs of which another one is the next part: it begins with the checkpoint that they saved."""
+    begins = {
+        number: {
+            path
+            for hit in scan.hits
+            if hit.signature == RESUMED and not any(hit.line > line for line in _first_steps(scan))
+            for path in _PATH.findall(hit.text)
+        }
+        for number, scan in enumerate(scans)
+    }
+    return {
+        number
+        for number, scan in enumerate(scans)
+        for hit in scan.hits
+        if hit.signature == CHECKPOINT
+        for path in _PATH.findall(hit.text)
+        if any(path in paths for other, paths in begins.items() if other != number)
+        and path not in begins[number]
+    }
+
+
+def _first_steps(scan: FileScan) -> Iterator[int]:
+    """Yield the line of the first step of each series."""
+    return (series.lines.tolist()[0] for series in scan.series if len(series.lines))
 
 
 def stopped_by_signal(scans: Sequence[FileScan], events: Iterable[Incident]) -> Collection[int]:

@@ -64,6 +64,11 @@ _NEAREST = 12
 """A message may stand in so many lines between the last frame and the line of a signature."""
 _NOT_RAISED = ("Exception ignored in", "Error in atexit._run_exitfuncs", "Retry attempt failed")
 """Above what is only reported: raised while something is deleted, after the end, before another try."""
+_NOT_RETRIEVED = re.compile(
+    r"(?:Task|Future|_GatheringFuture) exception was never retrieved$|Exception in callback "
+)
+"""What the event loop of asyncio reports of a task that nobody waits for, some lines above its traceback."""
+_REPORT_LINES = 3
 _TRIED_AGAIN = re.compile(r"(?i)\bentering retry loop\b|\b(?:will retry|retrying) in \d")
 """In the line after what its program tries again."""
 _STACK = re.compile(r"^\s+(?:at |\.\.\. |File )|^\s*(?:frame #|#\d|Caused by: )")
@@ -348,6 +353,8 @@ def _named_rank(hit: Hit, head: Hit) -> int | None:
 
 def _is_ignored(head: Hit, type_: str) -> bool:
     if head.before and head.before[-1].startswith(_NOT_RAISED):
+        return True
+    if any(map(_NOT_RETRIEVED.search, head.before[-_REPORT_LINES:])):
         return True
     fed = bool(head.after) and _FEEDER.search(head.after[0]) is not None
     return fed and type_ == "BrokenPipeError"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 
 from airflow_training.logs.diagnosis.evidence import Incident
 
-__all__ = ["BESIDE_AN_EXCEPTION", "WeightedEvent", "weigh"]
+__all__ = ["BESIDE_AN_EXCEPTION", "WeightedEvent", "weigh", "without_waits"]
 
 _KIND = {"cause": 1.0, "consequence": 0.45, "hint": 0.25}
 _GENERIC = (1.0, 0.9, 0.6, 0.3)
@@ -17,6 +17,9 @@ _SURVIVABLE = 0.45
 _SURVIVED = 0.1
 _YIELDING = 0.5
 """Of the weight of a consequence whose own reason some log tells."""
+_TRIES = 3
+"""From so many lines of one kind on, a program tries again and again."""
+_NOT_OF_CONNECTIONS = frozenset({"user-error", "configuration", "resource"})
 BESIDE_AN_EXCEPTION = 0.9
 """Of the weight of a text outside the exception that ended its rank."""
 
@@ -64,3 +67,24 @@ def _weight(event: Incident, *, beside: bool, first: bool) -> float:
     if event.survived:
         weight *= _SURVIVED
     return min(1.0, weight * 1.05) if first else weight
+
+
+def without_waits(events: Sequence[Incident]) -> Iterator[Incident]:
+    """Yield the events of one log; what was tried again and again is lived through where the program came to another failure."""
+    tries = Counter((each.rank, each.signature) for each in events if not each.raised)
+    last = {(each.rank, each.signature): each.line or 0 for each in events}
+    for each in events:
+        key = (each.rank, each.signature)
+        came_on = tries[key] >= _TRIES and any(
+            other.cause is not each.cause
+            and _is_of_another_kind(other)
+            and (other.line or 0) > last[key]
+            for other in events
+        )
+        yield replace(each, survivable=True) if came_on else each
+
+
+def _is_of_another_kind(event: Incident) -> bool:
+    """Return whether an event does not come from a connection that could not be made."""
+    ends = event.kind == "cause" and not event.survivable and not event.cause.generic
+    return ends and event.cause.category in _NOT_OF_CONNECTIONS

@@ -70,8 +70,8 @@ def prefix(line: bytes) -> LinePrefix:
     rank = rank_span = time = time_span = None
     for _ in range(4):
         found = _PREFIX.match(head, position)
-        if found is None:
-            break
+        if found is None or (found["d"] is not None and rank is not None):
+            break  # behind a rank it is a list of ranks, as Horovod prints those that it misses: `3: [grads]`
         for name in _RANKS:
             if (digits := found[name]) is not None:
                 rank, rank_span = int(digits), found.span(name)

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
+from airflow_training.logs.lines.prefixes import prefix
 from airflow_training.logs.metrics.names import COUNTERS, RESULTS, meaning, spelled
 from airflow_training.logs.metrics.numbers import UNITS, number_pattern
 from airflow_training.logs.metrics.pairs import Pair, at_step, dashed, placed, signed, worded
@@ -28,7 +29,7 @@ __all__ = ["ANCHORS", "LISTED", "is_measure", "parse"]
 
 ANCHORS = (
     r"(?i:loss|accuracy|perplexity)[^0-9]{0,16}(?:[0-9]|nan|inf|NaN|Inf)",
-    r"(?i:step|epoch|iter)[^0-9]{0,14}[0-9]",
+    r"(?i:step|epoch|iter|update)[^0-9]{0,14}[0-9]",
     r"acc[\"']?\s?[:=]\s?[0-9]|(?i:accu)[ :]{1,3}[0-9]",
     r" \| (?:[-+0-9]|nan|inf)",
     r"learning[_ ]rate: [0-9]|\d: lr: \d",
@@ -45,15 +46,15 @@ LISTED = "any/listed"
 """Format of one value of many, each on a line of its own: what stands around it tells whether it counts."""
 _COUNTER = number_pattern(
     rb"(?i)(?:^|[^\w/.-])"
-    rb"(?P<name>epoch|(?:(?:(?:train|training|current|optim(?:izer)?)[ _-]|global[ _-]?)?step|iteration|iter|it(?=[:=]))(?P<many>s)?)"
+    rb"(?P<name>epoch|(?:(?:(?:train|training|current|optim(?:izer)?)[ _-]|g(?:lobal[ _-]?)?)?step|iteration|iter|update(?= )|it(?=[:=]|\s+{PLAIN}\s*[/|,:]))(?P<many>s)?)"
     rb"(?:_num(?:ber)?)?[\"']?\s*(?:\.{2,3}\s*)?(?:[:=#]\s*)*(?:[\[(]\s*)?"
     rb"(?P<number>{PLAIN})(?P<total>\s*(?:/|of)\s*(?P<of>{PLAIN}))?(?![\w.]*\w)"
 )
 _BATCH = number_pattern(
-    rb"(?i)(?:\bbatch\s*[:#=]?\s*\[?\s*(?={PLAIN}\s*(?:/|of))|\btrain(?:ing)? batch\s+)"
+    rb"(?i)(?:\bbatch\s*[:#=]?\s*\[?\s*(?={PLAIN}\s*(?:/|of))|\btrain(?:ing)? batch\s+|(?:^|[|\])]\s)\s*batch #?(?={PLAIN}\s[a-z|-]))"
     rb"(?P<number>{PLAIN})(?:\s*(?:/|of)\s*(?P<of>{PLAIN}))?(?![\w.]*\w)"
 )
-"""`batch` without a total is rather the size of one."""
+"""`batch` without a total is rather the size of one, but where a line begins with it: `batch 50 loss 0.7`."""
 _BATCH_OF_EPOCH = number_pattern(
     rb"(?i)\s*(?:[,|:;-]|\]\s*\[)?\s*(?:(?:train(?:ing)? )?batch\s*#?\s*|(?={PLAIN}\s*/))"
     rb"(?P<number>{PLAIN})(?:\s*/\s*(?P<of>{PLAIN}))?(?![\w./]*\w)"
@@ -145,7 +146,7 @@ _LONE = re.compile(
 
 def parse(line: bytes) -> ParsedLine | None:
     """Metrics in a line of an unknown program, or None."""
-    if _NOT_TRAINING.search(line):
+    if _NOT_TRAINING.search(line, prefix(line).length):
         return None
     claims = Claims(line)
     object_ = _JSON.search(line)

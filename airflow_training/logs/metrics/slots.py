@@ -301,7 +301,7 @@ def rate_of(unit: str) -> str:
     if unit in _TOKENS_PER_DEVICE:
         return "tokens_per_second"
     what = re.split(" ?/| per ", unit)[0].rstrip("s")
-    if what in ("sample", "image", "img", "example", "seq", "sequence", "record"):
+    if what in ("sample", "image", "img", "example", "ex", "seq", "sequence", "record"):
         return "samples_per_second"
     return "tokens_per_second" if what in ("tok", "token", "tk") else ""
 

@@ -72,7 +72,8 @@ def _measure_builtin(folder: Path) -> None:
     began = time.perf_counter()
     subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
     figure("builtin made, by hard links", time.perf_counter() - began, "s")
-    starts, cpu = [], []
+    starts: list[float] = []
+    cpu: list[float] = []
     for _ in range(15):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         starts += _seconds(1, lambda: subprocess.run(words, stdout=subprocess.DEVNULL, check=True))

@@ -75,8 +75,8 @@ def show(
     network = read_network(file)
     memory = one_device_memory(network_view(network), batch_size=batch_size)
     if output is OutputFormat.json:
-        parts = {name: round(value) for name, value in memory.items()}
-        taken = {"batch_size": batch_size, "bytes": sum(parts.values()), **parts}
+        numbers = {name: round(value) for name, value in memory.items()}
+        taken = {"batch_size": batch_size, "bytes": sum(numbers.values()), **numbers}
         print_json({**_network_json(network), "memory": taken})
         return
     print_table(

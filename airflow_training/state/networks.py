@@ -157,15 +157,14 @@ def _first(connection: Connection, *where: ColumnElement[bool]) -> SavedNetwork 
 
 
 def _network(row: Row[Any]) -> SavedNetwork:
-    name, version, user, description, created, digest, document = row
     return SavedNetwork(
-        name=name,
-        version=version,
-        user=user,
-        description=description,
-        created=created,
-        digest=digest,
-        document=document,
+        name=row.name,
+        version=row.version,
+        user=row.user,
+        description=row.description,
+        created=row.created_at,
+        digest=row.digest,
+        document=row.document,
     )
 
 

@@ -37,6 +37,7 @@ class Office(Elsewhere):
     """A service with accounts: each of them may do something else."""
 
     options = ()
+    url = ""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)

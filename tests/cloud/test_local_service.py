@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,11 @@ def staying(airflow_home, monkeypatch):
         pid = json.loads(each.read_text())["pid"]
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-        wait_until(lambda pid=pid: not _runs(pid), "it has ended")
+        wait_until(partial(_has_ended, pid), "it has ended")
+
+
+def _has_ended(pid: int) -> bool:
+    return not _runs(pid)
 
 
 def _runs(pid: int) -> bool:

@@ -145,7 +145,11 @@ def test_a_run_says_how_its_data_is(tmp_path, status, state, shown):
 
 def test_what_the_service_cannot_keep_is_told_to_who_follows(tmp_path):
     data = RunData(
-        run_id="r", uid="u", folder=tmp_path / "run", state=tmp_path, storage=tmp_path / "chunks"
+        run_id="r",
+        uid="u",
+        folder=tmp_path / "run",
+        state=tmp_path,
+        place=DataPlace(storage=str(tmp_path / "chunks")),
     )
     data.tell_status({"ended": True})
     data.note_trouble(errno.ENOSPC)

@@ -305,20 +305,24 @@ def test_what_this_run_has_brought_before_is_replaced_and_nothing_else(
     said: list[str] = []
     run = submit(client, captured(project, returns="checkpoints"), target="here").run_id
     there, here = service.folder / "runs" / run / "project" / "model.pt", project / "model.pt"
-    for text in ("first", "second"):
-        there.write_text(text)
+
+    def returned() -> ModelReturn:
         known = known_run(run)  # as another process reads it
         assert known is not None
-        ModelReturn(known).bring_new(client, told=said.append)
+        return ModelReturn(known)
+
+    for text in ("first", "second"):
+        there.write_text(text)
+        returned().bring_new(client, told=said.append)
         assert here.read_text() == text
     with there.open("wb") as file:
         file.write(b"half")
         file.flush()
-        ModelReturn(known).bring_new(client, told=said.append)
+        returned().bring_new(client, told=said.append)
         assert here.read_text() == "second"
     here.write_text("mine")
     there.write_text("third")
-    model = ModelReturn(known_run(run) or known)
+    model = returned()
     for _ in range(2):
         model.bring_new(client, told=said.append)
     assert here.read_text() == "mine"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control.observations import Observation
+from airflow_training.runtimes.port import SupportsFinish
 from tests.contracts.runtime import Harness, watching
 from tests.runtimes.local_runs import python_script
 from tests.waiting import wait_until
@@ -69,6 +70,7 @@ async def finished(
     begun, target = tmp_path / "begun", tmp_path / "there"
     command = (*python_script(HEAD + script), str(begun))
     changes = {"output_uri": str(target), "finishes": True, **changes}
+    assert isinstance(harness.runtime, SupportsFinish)
     async with watching(harness.runtime, harness.run) as seen:
         await harness.runtime.create([harness.spec("sleeper", command=command, **changes)])
         await seen.state("sleeper", 0, "running")

@@ -68,7 +68,7 @@ def checked(page: Any) -> None:
 def text(page: Any) -> str:
     """The whole text, which the editor draws in part only."""
     link = page.get_by_role("link", name="Download").get_attribute("href")
-    return page.evaluate("link => decodeURIComponent(link.slice(link.indexOf(',') + 1))", link)
+    return str(page.evaluate("link => decodeURIComponent(link.slice(link.indexOf(',') + 1))", link))
 
 
 def typed(page: Any, document: str) -> None:

@@ -13,6 +13,7 @@ from airflow_training.admission.plan.history import NO_HISTORY
 from airflow_training.admission.plan.network_model import DATA_ONLY, with_network
 from airflow_training.admission.plan.step import make_plan_request
 from airflow_training.documents.parsing import TrainingJob
+from airflow_training.runtimes.port import ClusterSnapshot
 from tests.networks.trainer.test_admission import JOB
 
 CLUSTER = {
@@ -52,7 +53,9 @@ def test_a_split_of_the_network_is_refused_and_none_is_searched():
     ]
     answer = planned()
     job = with_network(answer.job, answer.resolved.trainer)
-    question = make_plan_request(job, answer.resolved, nodes=lambda _: None, history=NO_HISTORY)
+    question = make_plan_request(
+        job, answer.resolved, nodes=lambda _: ClusterSnapshot(nodes=()), history=NO_HISTORY
+    )
     assert {
         axis: rule.pinned for axis, rule in question.constraints.rules.items() if axis in DATA_ONLY
     } == DATA_ONLY

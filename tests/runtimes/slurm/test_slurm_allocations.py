@@ -163,7 +163,9 @@ def test_slurm_tells_who_ended_a_command_that_was_gone_before_its_agent_knew(one
 
     def explained() -> AttemptState | None:
         one.queue.poll()
-        found = reader.settle(folder, reader.read(folder))
+        state = reader.read(folder)
+        assert state is not None
+        found = reader.settle(folder, state)
         return None if reader.unexplained(found) else found
 
     assert wait_until(explained, "the reason is known").end["reason"] == reason

@@ -13,10 +13,14 @@ export interface Answers {
   CheckpointLineage: CheckpointLineage;
   CheckpointPage: CheckpointPage;
   CheckpointTurn: CheckpointTurn;
+  ChosenEnvironment: ChosenEnvironment;
   ConfigurationAnswer: ConfigurationAnswer;
   Confusion: Confusion;
+  ConnectionOffer: ConnectionOffer;
   CostAnswer: CostAnswer;
   CurrentUser: CurrentUser;
+  DataFileAnswer: DataFileAnswer;
+  DataFilesAnswer: DataFilesAnswer;
   DataPage: DataPage;
   DependencyAnswer: DependencyAnswer;
   Detail: Detail;
@@ -30,11 +34,14 @@ export interface Answers {
   FieldAnswer: FieldAnswer;
   FileAnswer: FileAnswer;
   FilePage: FilePage;
+  FilesRequest: FilesRequest;
   HeatMapAnswer: HeatMapAnswer;
   Histogram: Histogram;
   Imbalance: Imbalance;
   InstanceData: InstanceData;
   InstanceUsage: InstanceUsage;
+  KnownEnvironment: KnownEnvironment;
+  KnownEnvironments: KnownEnvironments;
   LastCheckpoint: LastCheckpoint;
   LinePage: LinePage;
   LinePlace: LinePlace;
@@ -42,11 +49,24 @@ export interface Answers {
   LogLine: LogLine;
   LogPage: LogPage;
   LossPage: LossPage;
+  NetworkAnswer: NetworkAnswer;
+  NetworkCheckAnswer: NetworkCheckAnswer;
+  NetworkLayerAnswer: NetworkLayerAnswer;
+  NetworkRequest: NetworkRequest;
+  NetworkVersion: NetworkVersion;
+  NetworkVersionPage: NetworkVersionPage;
+  NetworkVersionText: NetworkVersionText;
+  NewTrainingOffer: NewTrainingOffer;
+  NewTrainingRequest: NewTrainingRequest;
   NextError: NextError;
   NodeAnswer: NodeAnswer;
+  OriginRun: OriginRun;
+  PlanAnswer: PlanAnswer;
   PredictionFile: PredictionFile;
   PredictionPage: PredictionPage;
   PredictionTable: PredictionTable;
+  PresetDocument: PresetDocument;
+  PresetPage: PresetPage;
   ProblemAnswer: ProblemAnswer;
   ProgressAnswer: ProgressAnswer;
   RerunAnswer: RerunAnswer;
@@ -56,9 +76,13 @@ export interface Answers {
   ResumedFrom: ResumedFrom;
   RoleAnswer: RoleAnswer;
   RunLink: RunLink;
+  RuntimeOffer: RuntimeOffer;
+  SavePresetRequest: SavePresetRequest;
   SavedCheckpoint: SavedCheckpoint;
+  SavedPresetAnswer: SavedPresetAnswer;
   SeriesAnswer: SeriesAnswer;
   SeriesPage: SeriesPage;
+  ShippedPresetAnswer: ShippedPresetAnswer;
   SingleOffer: SingleOffer;
   StallAnswer: StallAnswer;
   StateCounts: StateCounts;
@@ -209,6 +233,15 @@ export interface RunLink {
   run_id: string;
   uid: string;
 }
+/**
+ * The environment that the job names, as its admission has found it.
+ */
+export interface ChosenEnvironment {
+  digest: string;
+  image: string | null;
+  name: string;
+  version: string;
+}
 export interface ConfigurationAnswer {
   defaults: FieldAnswer[];
   document: string;
@@ -243,6 +276,10 @@ export interface Confusion {
   counts: number[][];
   others: boolean;
 }
+export interface ConnectionOffer {
+  kind: string;
+  name: string;
+}
 /**
  * What a run costs until now, by the prices of each moment.
  */
@@ -258,6 +295,15 @@ export interface CurrentUser {
   standalone: boolean;
   user: string;
   version: string;
+}
+export interface DataFileAnswer {
+  bytes: number;
+  name: string;
+}
+export interface DataFilesAnswer {
+  files: DataFileAnswer[];
+  more: boolean;
+  why: string;
 }
 export interface DataPage {
   imbalance: Imbalance | null;
@@ -438,6 +484,7 @@ export interface DeviceKind {
   name: string;
 }
 export interface EnvironmentAnswer {
+  environment: ChosenEnvironment | null;
   framework: string;
   groups: EnvironmentGroup[];
   nodes: NodeAnswer[];
@@ -516,6 +563,9 @@ export interface FilePage {
   files: FileAnswer[];
   more: boolean;
 }
+export interface FilesRequest {
+  uri: string;
+}
 /**
  * Ranks x time: of each cell the value that is farthest from what is usual of all at its place.
  */
@@ -531,6 +581,23 @@ export interface Histogram {
   mean_absolute_error: number | null;
   not_finite: number;
   predictions: number[];
+}
+/**
+ * An environment that jobs may name.
+ */
+export interface KnownEnvironment {
+  cached: boolean;
+  digest: string;
+  image: string | null;
+  name: string;
+  packages: string[];
+  pinned: boolean;
+  python: string;
+  version: string;
+}
+export interface KnownEnvironments {
+  environments: KnownEnvironment[];
+  problem: string | null;
 }
 /**
  * Lines by time; the texts are what to send for those before and after.
@@ -580,10 +647,92 @@ export interface LossPage {
     [k: string]: (number | null)[];
   };
 }
+export interface NetworkAnswer {
+  flops: number;
+  layers: NetworkLayerAnswer[];
+  name: string;
+  parameters: number;
+}
+export interface NetworkLayerAnswer {
+  flops: number;
+  gives: number[];
+  name: string;
+  nets: ("train" | "test")[];
+  parameters: number;
+  takes: string[];
+  type: string;
+}
+export interface NetworkCheckAnswer {
+  network: NetworkAnswer | null;
+  problems: ProblemAnswer[];
+}
+export interface NetworkRequest {
+  document: string;
+}
+/**
+ * One version of a saved network.
+ */
+export interface NetworkVersion {
+  created: string;
+  description: string;
+  digest: string;
+  name: string;
+  user: string;
+  version: number;
+}
+export interface NetworkVersionPage {
+  networks: NetworkVersion[];
+}
+export interface NetworkVersionText {
+  created: string;
+  description: string;
+  digest: string;
+  document: string;
+  name: string;
+  user: string;
+  version: number;
+}
+/**
+ * What a new training can be made of.
+ */
+export interface NewTrainingOffer {
+  connections: ConnectionOffer[];
+  default_runtime: string;
+  folder: string;
+  frameworks: string[];
+  possible: boolean;
+  runtimes: RuntimeOffer[];
+  user: string;
+  why: string;
+}
+export interface RuntimeOffer {
+  name: string;
+  why: string;
+}
+export interface NewTrainingRequest {
+  document: string;
+  origin: OriginRun | null;
+}
+/**
+ * The run that a document came from.
+ */
+export interface OriginRun {
+  dag: string;
+  uid: string;
+}
 export interface NextError {
   ends: boolean;
   offset: number | null;
   searched: number;
+}
+/**
+ * The plan that a job would get.
+ */
+export interface PlanAnswer {
+  plan: {
+    [k: string]: unknown;
+  } | null;
+  why: string;
 }
 export interface PredictionFile {
   at: string | null;
@@ -608,6 +757,29 @@ export interface PredictionTable {
   rows: (string | null)[][];
   rows_read: number;
 }
+export interface PresetDocument {
+  document: string;
+}
+export interface PresetPage {
+  saved: SavedPresetAnswer[];
+  shipped: ShippedPresetAnswer[];
+}
+/**
+ * The newest version of a preset that somebody has saved.
+ */
+export interface SavedPresetAnswer {
+  created: string;
+  description: string;
+  name: string;
+  user: string;
+  version: number;
+}
+export interface ShippedPresetAnswer {
+  description: string;
+  document: string;
+  name: string;
+  title: string;
+}
 /**
  * The new run, which may not be there yet.
  */
@@ -626,6 +798,11 @@ export interface RerunOffer {
 export interface RerunRequest {
   document: string | null;
   step: number | null;
+}
+export interface SavePresetRequest {
+  description: string;
+  document: string;
+  name: string;
 }
 export interface SeriesAnswer {
   index: number;

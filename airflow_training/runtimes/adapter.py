@@ -95,6 +95,8 @@ class Adapter(ABC):
     """Folder of files that are written for an instance which has a file system of its own, as it sees it;
     "": they are in its own folder."""
 
+    connection_type = ""
+    """Of the Airflow connections by which it reaches its engine; "": it takes none."""
     shows_objects = False
     """Its instances come with objects, which `explain` shows where nobody names a runtime."""
 

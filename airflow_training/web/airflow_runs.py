@@ -18,6 +18,7 @@ from airflow_training.airflow_compat import AIRFLOW
 from airflow_training.compiler.about import GENERIC_DAG
 from airflow_training.compiler.resume import RESUME_KEY
 from airflow_training.documents.resolved import RunKey
+from airflow_training.runtimes.registry import adapters
 from airflow_training.state.records import RunRecord
 from airflow_training.state.store import deployment_id
 from airflow_training.web.new_runs import ClusterConnection, refuse_simulated
@@ -27,8 +28,6 @@ __all__ = ["AirflowRuns"]
 _PASSED_ON = ("authorization", "cookie", "referer")
 _SECONDS = 60.0
 _MOST_CONNECTIONS = 100
-_CLUSTERS = frozenset({"kubernetes"})
-"""Types of connections by which a runtime reaches its engine."""
 
 
 class AirflowRuns:
@@ -103,10 +102,11 @@ class AirflowRuns:
             answer = await airflow.get("/api/v2/connections", params={"limit": _MOST_CONNECTIONS})
         if not answer.is_success:
             return ()
+        types = {each.connection_type for each in adapters()} - {""}
         return [
             ClusterConnection(name=each["connection_id"], kind=each["conn_type"])
             for each in answer.json().get("connections", ())
-            if each["conn_type"] in _CLUSTERS
+            if each["conn_type"] in types
         ]
 
 

@@ -53,7 +53,7 @@ class NewRuns(Protocol):
         """Begin a run of a document that was checked; else as `begin`. `base_dir`: where its files are."""
 
     async def connections(self, request: Request) -> Sequence[ClusterConnection]:
-        """Return what a job may name as its cluster, of what the user may see."""
+        """List the connections that a job may name as its cluster, of those that the user may see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ def read_preset(path: Path) -> ShippedPreset:
 
 @functools.cache
 def shipped_presets() -> Sequence[ShippedPreset]:
-    """Return them in the order of their files' names."""
+    """Read the presets that come with the package, by the names of their files."""
     return tuple(read_preset(path) for path in sorted(FOLDER.glob("*.yaml")))
 
 

@@ -115,7 +115,7 @@ MUTATIONS = (
         why="A run id that is used again takes up what an earlier run of that id has left.",
         file=f"{LOCAL}/runtime.py",
         definition="LocalRuntime._prepare",
-        old="quarantine_previous(folder, run)",
+        old="quarantine_previous(self._folder(run), run)",
         new="",
         test="tests/cli/test_run.py::test_a_run_id_runs_again_once_the_store_has_forgotten_it",
     ),

@@ -46,6 +46,7 @@ class _Kubernetes(Adapter):
     output_dir = OUTPUT_DIR_IN_POD
     code_dir = CODE_DIR_IN_POD
     files_dir = "/etc/training"
+    connection_type = "kubernetes"
     shows_objects = True
 
     def open(self, settings: Settings, given: RuntimeContext) -> Runtime:

@@ -18,22 +18,23 @@ from airflow_training.web.networks import (
     version_text,
 )
 from airflow_training.web.request_size import DocumentRoute
-from airflow_training.web.rights import UserDep, from_own_page, submit_new
+from airflow_training.web.rights import UserDep, from_own_page, known, submit_new
 
 __all__ = ["router"]
 
 router = APIRouter(route_class=DocumentRoute)
 
+_MAY_READ = [Depends(known)]
 _MAY_WRITE = [Depends(submit_new), Depends(from_own_page)]
 
 
-@router.get("/networks")
+@router.get("/networks", dependencies=_MAY_READ)
 def networks() -> NetworkVersionPage:
     """Return the newest version of every saved network."""
     return NetworkVersionPage(networks=[*map(version_answer, open_store().networks.newest())])
 
 
-@router.get("/networks/{name}")
+@router.get("/networks/{name}", dependencies=_MAY_READ)
 def versions(name: str) -> NetworkVersionPage:
     """Return all versions of a network, the newest first."""
     found = open_store().networks.versions(name)
@@ -42,7 +43,7 @@ def versions(name: str) -> NetworkVersionPage:
     return NetworkVersionPage(networks=[*map(version_answer, found)])
 
 
-@router.get("/networks/{name}/{version}")
+@router.get("/networks/{name}/{version}", dependencies=_MAY_READ)
 def network(name: str, version: int = Path(ge=1, le=2**31 - 1)) -> NetworkVersionText:
     """Return a version with its document."""
     try:
@@ -65,7 +66,7 @@ def save(name: str, asked: NetworkRequest, user: UserDep) -> NetworkVersion:
 
 @router.post("/networks/check", dependencies=_MAY_WRITE)
 def check(asked: NetworkRequest) -> NetworkCheckAnswer:
-    """Return what is wrong with a document, or shapes, parameters and operations of its layers."""
+    """List the mistakes of a document, or shapes, parameters and operations of its layers."""
     return check_network(asked.document)
 
 

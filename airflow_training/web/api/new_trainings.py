@@ -103,7 +103,7 @@ class FilesRequest(BaseModel):
 
 @router.get("/new", dependencies=[Depends(known)])
 async def offer(request: Request, user: UserDep) -> NewTrainingOffer:
-    """Return what the form offers, and whether the user may send it."""
+    """Offer runtimes, connections and presets to the form; say whether the user may send it."""
     allowed = await asyncio.to_thread(may_submit_new, request)
     connections = await _new_runs(request).connections(request) if allowed else ()
     standalone = rights_of(request).standalone

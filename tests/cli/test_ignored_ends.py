@@ -52,6 +52,21 @@ def test_a_helper_of_python_that_ends_with_its_command_is_no_news(command, tmp_p
     assert "ProcessesLeft" not in [each["reason"] for each in events(command, "one")]
 
 
+def test_what_the_agent_does_beside_a_command_is_no_process_of_it(command, tmp_path):
+    probing = tmp_path / "probing"
+    waits = f"while [ ! -e {probing} ]; do sleep 0.1; done"
+    probe = {"exec": {"command": ["sh", "-c", f"touch {probing}; sleep 3600"]}}
+    container = {"name": "main", "readinessProbe": {**probe, "timeoutSeconds": 3600}}
+    template = {"spec": {"containers": [container]}}
+    path = job_file(Path("job.yaml"), ("worker", 1), command=["sh", "-c", waits])
+    document = json.loads(path.read_text())
+    document["spec"]["roles"][0]["template"] = template
+    path.write_text(json.dumps(document))
+    done = command("run", str(path), "--run-id", "one")
+    assert done.code == 0, done.stderr
+    assert "ProcessesLeft" not in [each["reason"] for each in events(command, "one")]
+
+
 def test_what_ignores_sigterm_is_killed_and_that_is_told(command, background, tmp_path):
     path = job_file(Path("job.yaml"), ("worker", 2), command=[sys.executable, "-c", DEAF])
     document = json.loads(path.read_text())

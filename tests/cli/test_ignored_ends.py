@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,9 @@ DEAF = (
 )
 
 
-def events(command, run: str) -> list[dict]:
-    return command("events", run, "-o", "json").json["events"]
+def events(command, run: str) -> list[dict[str, Any]]:
+    told: list[dict[str, Any]] = command("events", run, "-o", "json").json["events"]
+    return told
 
 
 def test_a_child_that_outlives_its_command_is_ended_and_told(command):

@@ -53,8 +53,25 @@ def cannot_run(command: str, error: OSError) -> str:
         return f"{command}: {error.strerror}"
     if "/" in command:
         there = os.path.exists(command)  # noqa: PTH110  # what runs after a fork stays small
-        return f"{command}: {'its interpreter was not found' if there else error.strerror}"
+        if not there:
+            return f"{command}: {error.strerror}"
+        return " ".join(
+            filter(None, (f"{command}: its interpreter", _interpreter_of(command), "was not found"))
+        )
     return f"{command}: command not found"
+
+
+def _interpreter_of(script: str) -> str:
+    """Return what the first line of a script names, with a carriage return that may stand there; "" for none."""
+    try:
+        with open(script, "rb") as file:  # noqa: PTH123  # what runs after a fork stays small
+            first = file.read(256).partition(b"\n")[0]
+    except OSError:
+        return ""
+    if not first.startswith(b"#!"):
+        return ""
+    name = first[2:].strip(b" \t").partition(b" ")[0].decode(errors="replace")
+    return name if name.isprintable() else repr(name)
 
 
 def exit_code(wait_status: int) -> int:

@@ -100,6 +100,26 @@ def test_the_name_of_a_process_shows_no_argument_that_may_be_a_secret(
     assert proc.command_of(1) == shown
 
 
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        ("#!/usr/bin/pyton3\n", "its interpreter /usr/bin/pyton3 was not found"),
+        ("#! /usr/bin/pyton3 -u\n", "its interpreter /usr/bin/pyton3 was not found"),
+        ("#!/bin/sh\r\ntrue\r\n", r"its interpreter '/bin/sh\r' was not found"),
+        ("\x7fELF", "its interpreter was not found"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_a_script_whose_interpreter_is_missing_names_it(
+    tmp_path: Path, first: str | None, told: str
+) -> None:
+    script = tmp_path / "run"
+    if first is not None:
+        script.write_text(first, newline="")
+    error = FileNotFoundError(2, "No such file or directory")
+    assert proc.cannot_run(str(script), error) == f"{script}: {told}"
+
+
 @pytest.mark.e2e
 def test_helpers_of_python_are_not_taken_for_a_training_that_goes_on() -> None:
     helper = "from multiprocessing.resource_tracker import main;main(0)"

@@ -18,6 +18,12 @@ from airflow_training.agent import proc
 from airflow_training.agent.command_start import become_command
 from airflow_training.agent.fetched_data import ask_data_failure
 from airflow_training.agent.finishing import EarlyEnd
+from airflow_training.agent.leftover_processes import (
+    kill_all,
+    names_of,
+    outlived_text,
+    outliving,
+)
 from airflow_training.agent.loop import Loop
 from airflow_training.agent.preparing import Preparation
 from airflow_training.agent.progress_tail import NewestProgress
@@ -38,9 +44,6 @@ FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signa
 """Besides SIGTERM: what the command is passed on, as it would get it without us."""
 _HANG_GRACE_SECONDS = 2.0
 """What hangs saves nothing."""
-_LEAVING_SECONDS = 0.2
-"""How long children of a command that has ended may still be on their way out: helpers of Python's are."""
-_PROCESSES_NAMED = 5
 _LEAVES_A_HEALTHY_PLACE = frozenset({"Error", "Hang", "Stopped"})
 """Reasons after which nothing but the process has to be made anew."""
 
@@ -359,7 +362,7 @@ class Attempt(abc.ABC):
     def _command_over(self) -> None:
         """Go on after the command; what was told to finish has its grace first, with all that it has started."""
         companion = self._preparation.companion
-        if self._early.told and not self._stop_reason and self._tree_of_command():
+        if self._early.told and not self._stop_reason and self._command_tree():
             return
         self._ended = True
         if not self._stop_reason:
@@ -371,30 +374,28 @@ class Attempt(abc.ABC):
         else:
             self._conclude()
 
+    def _command_tree(self) -> dict[int, int]:
+        """Return what lives of the command: of our tree, what is no work of ours, as probes and uploads are."""
+        tree = self._tree()
+        for pid in self._loop.children if tree else ():
+            if pid != self._child and pid in tree:
+                for each in (pid, *proc.descendants(pid)):
+                    tree.pop(each, None)
+        return tree
+
     def _end_what_is_left(self) -> None:
         """End what outlives the command, and say what it was: somebody may have meant it to go on."""
-        left, until, pause = {}, time.monotonic() + _LEAVING_SECONDS, 0.001
-        while True:
-            left = self._tree_of_command()
-            if not left or time.monotonic() >= until:
-                break
-            time.sleep(pause)  # no event says that a grandchild is gone
-            pause = min(pause * 2, 0.05)
-        if not left:
-            return
-        still = "process of it was" if len(left) == 1 else "processes of it were"
-        self._outlived_by = (
-            f"{len(left)} {still} still running and ended with it: {_names_of(left)}"
-        )
-        self._say(f"the command has ended; {self._outlived_by}")
+        self._outlived_by = outlived_text(outliving(self._command_tree))
+        if self._outlived_by:
+            self._say(f"the command has ended; {self._outlived_by}")
         self._kill_rest()
 
     def _kill_after(self, grace_seconds: float) -> None:
         """Kill what did not end within its grace, and say so."""
-        tree = self._tree()
+        tree = self._command_tree()
         if tree and grace_seconds > 0:
             self._killed = f"did not end within {grace_seconds:g} s of SIGTERM, and was killed"
-            self._say(f"{self._killed}: {_names_of(tree)}")
+            self._say(f"{self._killed}: {names_of(tree)}")
         self._kill_tree()
 
     def _conclude(self) -> None:
@@ -470,23 +471,13 @@ class Attempt(abc.ABC):
         if not tree:  # nothing was started yet: no event would come
             self._loop.after(0, "kill", self._kill_tree)
 
-    def _tree_of_command(self) -> dict[int, int]:
-        """Return the same without what watches beside it."""
-        tree, companion = self._tree(), self._preparation.companion
-        tree.pop((companion and companion.pid) or 0, None)
-        return tree
-
     def _kill_rest(self) -> None:
-        self._kill_tree(of=self._tree_of_command)
+        companion = self._preparation.companion
+        self._kill_tree(besides=None if companion is None else companion.pid)
 
-    def _kill_tree(self, *, of: Callable[[], dict[int, int]] | None = None) -> None:
-        """Return when nothing lives below: a process that forks meanwhile is found again."""
-        pause = 0.001
-        while tree := (of or self._tree)():
-            for pid, start in tree.items():
-                proc.kill_exactly(pid, start, signal.SIGKILL)
-            time.sleep(pause)  # no event says that a grandchild is gone
-            pause = min(pause * 2, 0.05)
+    def _kill_tree(self, *, besides: int | None = None) -> None:
+        """Return when nothing lives below but one process."""
+        kill_all(lambda: {pid: at for pid, at in self._tree().items() if pid != besides})
 
     # output --------------------------------------------------------------------------------------
     def _begin_upload(self, uri: str) -> None:
@@ -570,11 +561,3 @@ class Attempt(abc.ABC):
         if self._staying:
             self._kill_tree()
         self._finished = True
-
-
-def _names_of(processes: Mapping[int, int]) -> str:
-    """Return `123 (python3 train.py), 124 (sh)` of some processes, for people."""
-    first = sorted(processes)[:_PROCESSES_NAMED]
-    named = [f"{pid} ({proc.command_of(pid) or 'unknown'})" for pid in first]
-    more = len(processes) - len(named)
-    return ", ".join([*named, *([f"and {more} more"] if more else [])])

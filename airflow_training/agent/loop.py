@@ -13,7 +13,7 @@ import time
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
 __all__ = ["Loop"]
 
@@ -106,6 +106,11 @@ class Loop:
     def when_ended(self, pid: int, act: Callable[[int], None]) -> None:
         """Call `act` with the wait status of a child."""
         self._children[pid] = act
+
+    @property
+    def children(self) -> Collection[int]:
+        """Pids of the children that are waited for."""
+        return tuple(self._children)
 
     def fork(self, work: Callable[[], object], *, ended: Callable[[int], None]) -> int:
         """Do `work` in a child, which SIGTERM ends; it exits with 1 where that raises."""

@@ -20,6 +20,7 @@ __all__ = [
     "command_of",
     "descendants",
     "die_with_parent",
+    "ends_with_its_parent",
     "exit_code",
     "has_children",
     "kill_exactly",
@@ -37,6 +38,13 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PROC = Path("/proc")
 _COMMAND_LENGTH = 60
+_INTERPRETERS = frozenset({"bash", "dash", "node", "perl", "pypy", "python", "ruby", "sh", "zsh"})
+_HELPERS = (
+    b"from multiprocessing.resource_tracker import main",
+    b"from multiprocessing.forkserver import main",
+)
+_PF_EXITING = 0x4
+"""Of the flags in `/proc/PID/stat`; the kernel's `include/linux/sched.h`."""
 
 
 def cannot_run(command: str, error: OSError) -> str:
@@ -45,8 +53,25 @@ def cannot_run(command: str, error: OSError) -> str:
         return f"{command}: {error.strerror}"
     if "/" in command:
         there = os.path.exists(command)  # noqa: PTH110  # what runs after a fork stays small
-        return f"{command}: {'its interpreter was not found' if there else error.strerror}"
+        if not there:
+            return f"{command}: {error.strerror}"
+        return " ".join(
+            filter(None, (f"{command}: its interpreter", _interpreter_of(command), "was not found"))
+        )
     return f"{command}: command not found"
+
+
+def _interpreter_of(script: str) -> str:
+    """Return what the first line of a script names, with a carriage return that may stand there; "" for none."""
+    try:
+        with open(script, "rb") as file:  # noqa: PTH123  # what runs after a fork stays small
+            first = file.read(256).partition(b"\n")[0]
+    except OSError:
+        return ""
+    if not first.startswith(b"#!"):
+        return ""
+    name = first[2:].strip(b" \t").partition(b" ")[0].decode(errors="replace")
+    return name if name.isprintable() else repr(name)
 
 
 def exit_code(wait_status: int) -> int:
@@ -173,19 +198,33 @@ def arguments_of(pid: int, name: str) -> list[bytes]:
 
 
 def command_of(pid: int) -> str:
-    """Program of a process and its first argument where that is no option, for people; the rest may hold a secret."""
-    words = [
-        each.decode(errors="replace").rpartition("/")[2]
-        for each in arguments_of(pid, "cmdline")[:2]
-    ]
-    name = words[0] if words and words[0] else ""
-    if not name:  # its arguments cannot be seen, or it has written over them
+    """Program of a process, and the script that an interpreter runs, for people; all else may hold a secret."""
+    words = [each.decode(errors="replace") for each in arguments_of(pid, "cmdline")[:2]]
+    # a program may write a title of its own over its arguments: one text with blanks
+    name = words[0].partition(" ")[0].rpartition("/")[2].rstrip(":") if words else ""
+    if not name:  # its arguments cannot be seen
         try:
             name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
         except OSError:
             return ""
-    shown = " ".join(each for each in [name, *words[1:]] if each and not each.startswith("-"))
-    return "".join(each if each.isprintable() else "?" for each in shown)[:_COMMAND_LENGTH]
+    script = words[1].rpartition("/")[2] if len(words) > 1 else ""
+    if script and not words[1].startswith("-") and name.rstrip("0123456789.") in _INTERPRETERS:
+        name = f"{name} {script}"
+    return "".join(each if each.isprintable() else "?" for each in name)[:_COMMAND_LENGTH]
+
+
+def ends_with_its_parent(pid: int) -> bool:
+    """Whether a process is on its way out, or a helper of Python's `multiprocessing`, which ends by itself.
+
+    On its way out: the kernel takes its memory back (PF_EXITING), seconds long where that is on a GPU.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return True
+    if int(text[text.rindex(b")") + 2 :].split()[6]) & _PF_EXITING:
+        return True
+    return any(each.startswith(_HELPERS) for each in arguments_of(pid, "cmdline"))
 
 
 def open_pidfd(pid: int, start: int | None) -> int | None:

@@ -260,22 +260,25 @@ def _show_refused(draft: Draft, entry: InstanceEntry) -> InstanceEntry:
         if draft.now < due_at:  # who uses how much of a quota changes all the time
             draft.wake(due_at)
             return entry
-    if not _is_told_of_another(draft, entry, wait):
+    told_at = _told_of_another_at(draft, entry, wait)
+    if told_at is None:
         draft.record_event(wait.reason, wait.message, of=entry, level="warning")
+        told_at = draft.now
     since = draft.now if phase.refused_since is None else phase.refused_since
-    phase = replace(phase, refused_since=since, refusal_told_at=draft.now)
+    phase = replace(phase, refused_since=since, refusal_told_at=told_at)
     return draft.put(replace(entry, reason=wait.reason, message=wait.message, phase=phase))
 
 
-def _is_told_of_another(draft: Draft, entry: InstanceEntry, wait: Wait) -> bool:
-    """Return whether another instance of the role waits for the same: one event tells of all."""
-    return any(
-        each.key != entry.key
-        and isinstance(each.phase, ActivePhase)
-        and each.phase.refusal_told_at is not None
-        and differ_in_numbers(wait, Wait(each.reason, each.message))
-        for each in draft.instances_of(entry.role)
-    )
+def _told_of_another_at(draft: Draft, entry: InstanceEntry, wait: Wait) -> float | None:
+    """When it was told lately that another instance of the role waits for the same: one event tells of all."""
+    for each in draft.instances_of(entry.role):
+        if each.key == entry.key or not isinstance(each.phase, ActivePhase):
+            continue
+        told_at = each.phase.refusal_told_at
+        is_recent = told_at is not None and draft.now < told_at + NUMBERS_SECONDS
+        if is_recent and differ_in_numbers(wait, Wait(each.reason, each.message)):
+            return told_at
+    return None
 
 
 def _show_waiting(draft: Draft, entry: InstanceEntry, gate: Gate, *, blocked: str) -> None:

@@ -47,7 +47,7 @@ _OTHER_PRESETS: Mapping[str, str] = {
 }
 """Names that other schedulers know -> what says the same here."""
 _YEAR = re.compile(r"(19|20)\d\d([-,/].*)?")
-_HASHED = re.compile(r"[HR](\([\d-]*\))?(/\d+)?")
+_HASHED = re.compile(r"[HR](?:\((?P<range>\d+-\d+)\))?(?:/(?P<step>\d+))?")
 _SPREAD = (17, 3, 1, 1, 1)
 """A time for each field that is not the one at which everybody's runs begin."""
 _SOME_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - the parser reads the clock on the wall
@@ -100,14 +100,22 @@ def cron_mistake(cron: str) -> tuple[str, str] | None:
     if len(fields) != len(_FIELDS):
         return _wrong_number(fields)
     if any(_HASHED.fullmatch(each) for each in fields):
-        fixed = " ".join(
-            str(_SPREAD[i]) if _HASHED.fullmatch(each) else each for i, each in enumerate(fields)
-        )
+        fixed = " ".join(_without_hash(each, otherwise=_SPREAD[i]) for i, each in enumerate(fields))
         return (
             "'H' is of Jenkins, which chooses a time: Airflow does not",
             f"write the time itself: '{fixed}'",
         )
     return _unreadable(cron)
+
+
+def _without_hash(field: str, *, otherwise: int) -> str:
+    """Return a field with a time in place of Jenkins' `H`, as often as that: `*/15` for `H/15`."""
+    found = _HASHED.fullmatch(field)
+    if found is None:
+        return field
+    if found["step"]:
+        return f"{found['range'] or '*'}/{found['step']}"
+    return found["range"].partition("-")[0] if found["range"] else str(otherwise)
 
 
 def _wrong_number(fields: Sequence[str]) -> tuple[str, str]:

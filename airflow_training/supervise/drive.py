@@ -48,7 +48,7 @@ from airflow_training.supervise.retrying import retrying
 from airflow_training.supervise.run_clock import RunClock, newest_time
 from airflow_training.supervise.stored_records import StoredRecords
 from airflow_training.supervise.unseen_attempts import with_unseen_attempts
-from airflow_training.supervise.waiting import any_within, is_set_within
+from airflow_training.supervise.waiting import alongside, any_within, is_set_within
 from airflow_training.supervise.watcher import Watcher
 
 __all__ = ["Drive"]
@@ -113,6 +113,7 @@ class Drive:
             is_halted=lambda: self._own_stop is not None,
         )
         self._own_stop: Request | None = None
+        self._stop_asked = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
         self.left = asyncio.Event()
         """Set when nothing is alive and the store cannot be told: after a stop, or as its file is gone."""
@@ -134,6 +135,7 @@ class Drive:
         if self._own_stop is None:
             self._own_stop = Request(id=0, kind="stop", reason=reason, by=by, at=self._now())
             self._stopping = asyncio.create_task(self._stop_without_store())
+            self._stop_asked.set()
             self._wake.set()
 
     async def run(self) -> JobState:
@@ -330,8 +332,7 @@ class Drive:
             time_of_day=self._clock.time_of_day(),
         )
         if decision.done and not self.ledger.job.drained:
-            for follower in self._followers:
-                decision = await follower.explain(decision, now=self._now())
+            decision = await self._explained(decision)
         await self._save_output()
         await self._commit(decision.new_ledger, decision.events)
         for follower in self._followers:
@@ -343,6 +344,17 @@ class Drive:
         now = self._now()
         wait_seconds = max((decision.wake_at or float("inf")) - now, _SHORTEST_WAIT_SECONDS)
         return decision, min(wait_seconds, retry_seconds)
+
+    async def _explained(self, decision: Decision) -> Decision:
+        """Return the last decision with what followers find out; whoever asks to stop waits for no more of it."""
+        for follower in self._followers:
+            explaining = follower.explain(decision, now=self._now())
+            async with alongside(explaining, self._stop_asked.wait()) as tasks:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if not tasks[0].done():
+                    break
+                decision = tasks[0].result()
+        return decision
 
     async def _until_due(self, seconds: float) -> None:
         """Return so long after the pass by the run's clock, or when another pass may be needed."""

@@ -79,6 +79,63 @@ def test_a_command_name_with_brackets_is_read_right(tmp_path: Path) -> None:
         child.wait()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["/bin/sh", "-c", "TOKEN=hush train"], "sh"),
+        (["sh", "/opt/run.sh", "hush"], "sh run.sh"),
+        (["/opt/bin/python3.11", "src/train.py", "hush"], "python3.11 train.py"),
+        (["curl", "https://ada:hush@host"], "curl"),
+        (["login", "hush"], "login"),
+        (["trainer: key=hush/1"], "trainer"),
+        (["a\nb"], "a?b"),
+    ],
+)
+def test_the_name_of_a_process_shows_no_argument_that_may_be_a_secret(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], shown: str
+) -> None:
+    monkeypatch.setattr(
+        proc, "arguments_of", lambda *_: [*(each.encode() for each in arguments), b""]
+    )
+    assert proc.command_of(1) == shown
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        ("#!/usr/bin/pyton3\n", "its interpreter /usr/bin/pyton3 was not found"),
+        ("#! /usr/bin/pyton3 -u\n", "its interpreter /usr/bin/pyton3 was not found"),
+        ("#!/bin/sh\r\ntrue\r\n", r"its interpreter '/bin/sh\r' was not found"),
+        ("\x7fELF", "its interpreter was not found"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_a_script_whose_interpreter_is_missing_names_it(
+    tmp_path: Path, first: str | None, told: str
+) -> None:
+    script = tmp_path / "run"
+    if first is not None:
+        script.write_text(first, newline="")
+    error = FileNotFoundError(2, "No such file or directory")
+    assert proc.cannot_run(str(script), error) == f"{script}: {told}"
+
+
+@pytest.mark.e2e
+def test_helpers_of_python_are_not_taken_for_a_training_that_goes_on() -> None:
+    helper = "from multiprocessing.resource_tracker import main;main(0)"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE)
+        for program in (helper, "input()")
+    ]
+    try:
+        wait_until(lambda: all(proc.arguments_of(each.pid, "cmdline")[1:] for each in processes))
+        ends = [proc.ends_with_its_parent(each.pid) for each in processes]
+        assert ends == [True, False]
+    finally:
+        for each in processes:
+            each.communicate()
+
+
 # files -------------------------------------------------------------------------------------------
 def test_a_json_file_is_never_seen_half(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "a.json"

@@ -28,8 +28,8 @@ DEAF = (
 
 
 def events(command, run: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = command("events", run, "-o", "json").json["events"]
-    return found
+    told: list[dict[str, Any]] = command("events", run, "-o", "json").json["events"]
+    return told
 
 
 def test_a_child_that_outlives_its_command_is_ended_and_told(command):
@@ -51,6 +51,21 @@ def test_a_helper_of_python_that_ends_with_its_command_is_no_news(command, tmp_p
         Path("job.yaml"), ("worker", 1), command=[sys.executable, str(tmp_path / "train.py")]
     )
     assert command("run", str(path), "--run-id", "one").code == 0
+    assert "ProcessesLeft" not in [each["reason"] for each in events(command, "one")]
+
+
+def test_what_the_agent_does_beside_a_command_is_no_process_of_it(command, tmp_path):
+    probing = tmp_path / "probing"
+    waits = f"while [ ! -e {probing} ]; do sleep 0.1; done"
+    probe = {"exec": {"command": ["sh", "-c", f"touch {probing}; sleep 3600"]}}
+    container = {"name": "main", "readinessProbe": {**probe, "timeoutSeconds": 3600}}
+    template = {"spec": {"containers": [container]}}
+    path = job_file(Path("job.yaml"), ("worker", 1), command=["sh", "-c", waits])
+    document = json.loads(path.read_text())
+    document["spec"]["roles"][0]["template"] = template
+    path.write_text(json.dumps(document))
+    done = command("run", str(path), "--run-id", "one")
+    assert done.code == 0, done.stderr
     assert "ProcessesLeft" not in [each["reason"] for each in events(command, "one")]
 
 

@@ -29,6 +29,31 @@ def test_what_all_instances_of_a_role_wait_for_is_told_once():
     assert [each.role for each in bench.said("WebhookUnavailable")] == ["worker", "other"] * 2
 
 
+def test_numbers_that_change_are_told_once_a_minute_for_all_instances_of_a_role():
+    bench = Bench(job(role("worker", 3)))
+    bench.decide()
+    entries = sorted(bench.ledger.instances.values(), key=lambda each: each.key)
+
+    def told(*used: int, seconds: float) -> list[str]:
+        bench.refused = [
+            RefusedAttempt(
+                key=entry.key,
+                attempt_id=entry.attempt_id,
+                reason="QuotaExceeded",
+                message=f"used: pods={number}",
+            )
+            for entry, number in zip(entries, used, strict=False)
+        ]
+        bench.decide(seconds=seconds)
+        return [each.message for each in bench.said("QuotaExceeded")]
+
+    assert told(1, seconds=1) == ["used: pods=1"]
+    assert told(1, 2, 2, seconds=30) == ["used: pods=1"]
+    assert told(3, 3, 3, seconds=31) == ["used: pods=1", "used: pods=3"]
+    assert told(4, 4, 4, seconds=59)[2:] == []
+    assert told(5, 5, 5, seconds=1)[2:] == ["used: pods=5"]
+
+
 def test_a_quota_of_which_others_use_more_and_less_is_told_once_a_minute_and_other_words_at_once():
     bench = Bench(job(role("worker", 1)))
     bench.decide()

@@ -287,6 +287,21 @@ async def test_one_log_that_does_not_come_takes_no_cause_from_a_job(
     assert "the log of worker-0 could not be read" in caplog.text
 
 
+async def test_a_run_that_waits_for_its_cause_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(diagnosing, "_LONGEST_SECONDS", 0)
+    monkeypatch.setattr(diagnosing, "_LAST_SECONDS", 0.01)
+
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(diagnosing.Diagnoser, "_explain", never)
+    assert await diagnoser({0: OOM}).root_cause(failed(10.0)) is None
+    assert "why it failed is looked for in its logs" in caplog.text
+    assert "logs diagnose reads them again" in caplog.text
+
+
 def test_of_a_job_that_no_instance_ended_its_own_reason_is_the_fact():
     ledger = Ledger(job=JobEntry(state="Failed", reason="DeadlineExceeded", message="too long"))
     (fact,) = facts_of(ledger, OWN_REASONS)

@@ -20,6 +20,7 @@ from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import InstanceRef, InstanceSpec, InstanceUpdate, Outcome
 from airflow_training.state.store import Store
 from airflow_training.supervise.effects import remaining_seconds
+from airflow_training.supervise.followers.failures import FailureFollower
 from tests.builders import job, role
 from tests.supervise.conftest import Stage
 from tests.waiting import PATIENCE, until
@@ -66,6 +67,25 @@ async def test_a_stop_before_the_lease_is_held_ends_the_run_before_anything_begi
     supervisor.stop(reason="Interrupted", by="SIGINT")
     assert await asyncio.wait_for(supervisor.run(), PATIENCE) == "Stopped"
     assert "InstancesCreated" not in stage.reasons(uid)
+    assert stage.store.lease(uid) is None
+
+
+async def test_who_asks_to_stop_does_not_wait_for_why_it_failed(stage, monkeypatch):
+    asked = asyncio.Event()
+
+    async def never(*_: Any, **__: Any) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(FailureFollower, "explain", never)
+    stage.runtime.script = Script(default=Behaviour(run_seconds=0.01, exit_code=3))
+    uid = stage.launch(job(max_restarts=0, runtime="memory"))
+    supervisor = stage.supervisor(uid)
+    running = asyncio.ensure_future(supervisor.run())
+    await asyncio.wait_for(asked.wait(), PATIENCE)
+    supervisor.stop(reason="Interrupted", by="SIGINT")
+    assert await asyncio.wait_for(running, PATIENCE) == "Failed"
+    assert stage.store.ledger(uid).job.drained
     assert stage.store.lease(uid) is None
 
 

@@ -224,7 +224,7 @@ class Diagnoser:
             logs = await self._ends_of(refs, limit=_END_TAIL_BYTES)
             if not logs:
                 return None
-            found = await asyncio.wait_for(self._explain(logs, facts), _LAST_SECONDS)
+            found = await self._explain_patiently(logs, facts)
         except asyncio.TimeoutError:
             log.warning(
                 "run %s: its logs were not understood within %g s; they are kept: logs diagnose reads them again",
@@ -240,6 +240,23 @@ class Diagnoser:
         with contextlib.suppress(Exception):  # that it was lost is known all the same
             return await asyncio.wait_for(self._with_first_step(found, logs), _STEP_SECONDS)
         return found
+
+    async def _explain_patiently(
+        self, logs: Sequence[EndOfLog], facts: Sequence[InstanceFact]
+    ) -> DiagnosedCause | None:
+        """Explain, and say what a run that has ended still waits for; raises TimeoutError."""
+        explaining = asyncio.ensure_future(self._explain(logs, facts))
+        try:
+            await asyncio.wait([explaining], timeout=_LONGEST_SECONDS)
+            if not explaining.done():
+                log.warning(
+                    "run %s: nothing of it is alive; why it failed is looked for in its logs, for %g s at most",
+                    self._run.uid,
+                    _LAST_SECONDS,
+                )
+            return await asyncio.wait_for(explaining, _LAST_SECONDS)
+        finally:
+            explaining.cancel()
 
     async def _with_first_step(
         self, found: DiagnosedCause, logs: Sequence[EndOfLog]

@@ -20,6 +20,7 @@ from airflow_training.cloud.service.unneeded import (
     find_unneeded,
     trim_chunks,
 )
+from airflow_training.cloud.packing import plan_packs
 from airflow_training.cloud.submit import submit
 from airflow_training.errors import InputError
 from airflow_training.remote_data.chunks import ChunkCache, digest_of_chunk, open_chunk_store
@@ -115,7 +116,7 @@ def record(run: str, state: str, *, finished_at: float | None = None) -> SimpleN
     return SimpleNamespace(key=key, state=state, finished_at=finished_at, submitted_at=0.0)
 
 
-class RecordedRuns:
+class StoreOfRuns:
     """A store with these runs."""
 
     def __init__(self, *records: SimpleNamespace) -> None:
@@ -129,7 +130,7 @@ def test_a_run_that_just_ended_does_not_make_room_and_goes_by_age(service, proje
     run = sent(service, project)
     aged(service, 40)
     now = time.time()
-    store = RecordedRuns(record(run, "Succeeded", finished_at=now - 60))
+    store = StoreOfRuns(record(run, "Succeeded", finished_at=now - 60))
     collect_garbage(service.folder, store, before=0.0, most_bytes=1)
     assert (service.folder / "runs" / run / "project" / "train.py").exists()
     collect_garbage(service.folder, store, before=now + 60)
@@ -140,7 +141,7 @@ def test_a_run_that_just_ended_does_not_make_room_and_goes_by_age(service, proje
 def test_what_a_living_run_needs_stays_however_old_it_is(service, project, state):
     run = sent(service, project)
     aged(service, 400)
-    store = RecordedRuns(record(run, state))
+    store = StoreOfRuns(record(run, state))
     assert not collect_garbage(service.folder, store, before=time.time(), most_bytes=1)
 
 
@@ -149,12 +150,12 @@ def test_a_run_of_another_store_stays_while_it_writes(service, project):
     aged(service, 40)
     (service.folder / "runs" / run / "project" / "step.txt").write_text("40,000\n")
     assert not collect_garbage(
-        service.folder, RecordedRuns(), before=time.time() + 60, most_bytes=1
+        service.folder, StoreOfRuns(), before=time.time() + 60, most_bytes=1
     )
     aged(service, 8)  # nor does it ever go for room alone: who knows what it is
     assert not [
         each
-        for each in collect_garbage(service.folder, RecordedRuns(), before=0.0, most_bytes=1)
+        for each in collect_garbage(service.folder, StoreOfRuns(), before=0.0, most_bytes=1)
         if each.kind == "run"
     ]
 
@@ -162,7 +163,7 @@ def test_a_run_of_another_store_stays_while_it_writes(service, project):
 def test_a_submission_that_is_sent_again_after_its_run_stays(service, project):
     client = service.client()
     answer = client.submit(replace(captured(project).request, key="1" * 64))
-    store = RecordedRuns(record(answer.run_id, "Failed", finished_at=1.0))
+    store = StoreOfRuns(record(answer.run_id, "Failed", finished_at=1.0))
     collect_garbage(service.folder, store, before=time.time() + 60, most_bytes=1)
     assert client.submit(replace(captured(project).request, key="1" * 64)).id == answer.id
     assert (service.folder / "submissions" / answer.id / "submission.json").exists()
@@ -238,6 +239,40 @@ def test_a_submission_beyond_an_accounts_part_of_the_disk_moves_nothing(
     assert "cloud gc" in problem.hint
     came = {*whole.glob("*/*")} - before  # what describes it, and nothing of it
     assert all(each.stat().st_size < 20_000 for each in came)
+
+
+def test_many_submissions_at_once_never_exceed_an_accounts_part_of_the_disk(
+    tmp_path, airflow_home, project, monkeypatch
+):
+    service = LoopbackService(tmp_path / "service")
+    sent(service, project)
+    kept = service.submissions.content.account_bytes("ada")
+    prepared = []
+    for number in range(4):
+        (project / "more.py").write_text(f"x = {number}\n" * 1700)
+        each = captured(project)
+        sources = {
+            sha256: source if isinstance(source, bytes) else source.read_bytes()
+            for sha256, source in each.sources.items()
+        }
+        prepared.append((replace(each.request, key=str(number) * 64), sources))
+    room = kept + 25_000  # for two of them, and what describes all of them
+    service.submissions._room.most_bytes = room
+    client, let_in = service.client(), []
+    for request, sources in prepared:
+        sizes = {sha256: len(source) for sha256, source in sources.items()}
+        answer = client.submit(request)
+        for pack in plan_packs(answer.missing, sizes):
+            client.send(answer.id, pack, sources)
+        try:  # none has sent its content yet
+            let_in.append((client.submit(request), sizes, sources))
+        except InputError as refused:
+            assert refused.problems[0].code == "quota"
+    assert len(let_in) == 2
+    for answer, sizes, sources in let_in:
+        for pack in plan_packs(answer.missing, sizes):
+            client.send(answer.id, pack, sources)
+    assert service.submissions.content.account_bytes("ada") <= room
 
 
 def test_the_command_says_what_would_go(service, project):

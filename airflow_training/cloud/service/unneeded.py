@@ -23,7 +23,7 @@ from typing import Any, Literal
 from airflow_training.cloud.protocol import SubmissionRequest, TreeManifest
 from airflow_training.cloud.service.content import ContentFolder
 from airflow_training.control.model import TERMINAL_JOB_STATES
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, TrainingError
 from airflow_training.state.store import Store
 
 __all__ = [
@@ -263,7 +263,7 @@ class GarbageTimer:
     def _collect(self, store: Store) -> None:
         try:
             collect_garbage(self._folder, store, before=0.0, most_bytes=self._most)
-        except Exception:  # of a thread that nobody waits for: it is tried again
+        except (OSError, TrainingError):  # nobody waits for the thread: it is tried again
             _log.exception("cannot make room in %s", self._folder)
 
 

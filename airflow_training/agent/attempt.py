@@ -252,7 +252,7 @@ class Attempt(abc.ABC):
             if os.getppid() != agent:  # died before the kernel was told
                 os._exit(255)
             code, what = _NOT_EXECUTABLE, ""
-            os.execvpe(command[0], command, self._command_environment())  # noqa: S606  # what we are for
+            os.execvpe(command[0], command, self._preparation.command_environment())  # noqa: S606  # what we are for
         except BaseException as error:  # noqa: BLE001  # a child must never run on as a second agent
             if isinstance(error, FileNotFoundError):
                 code = _NOT_FOUND
@@ -263,21 +263,6 @@ class Attempt(abc.ABC):
             os.write(failures, json.dumps({"code": code, "message": text}).encode())
         finally:
             os._exit(255)
-
-    def _command_environment(self) -> dict[str, str]:
-        """Return the environment of the command: packages that were installed for it go before those of its image."""
-        found = dict(self._environment)
-        if self._order.code is not None and self._order.code.get("packages"):
-            from airflow_training.agent.code_setup import packages_dirs
-
-            installed = [str(each) for each in packages_dirs(Path(self._order.code_dir))]
-            paths = [*installed, found.get("PYTHONPATH", "")]
-            found["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        if self._preparation.data is not None:
-            variables = self._preparation.data.variables
-            paths = [variables.get("PYTHONPATH", ""), found.get("PYTHONPATH", "")]
-            found.update({**variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))})
-        return found
 
     # hangs ---------------------------------------------------------------------------------------
     def _check_progress(self) -> None:

@@ -65,7 +65,10 @@ class AccountRoom:
         found: dict[str, int] = {}
         for path in (self._folder / "submissions").glob("*/submission.json"):
             with contextlib.suppress(OSError, ValueError, KeyError, InputError):
-                if path.parent.name == besides or time.time() - path.stat().st_mtime > _SENT_SECONDS:
+                if (
+                    path.parent.name == besides
+                    or time.time() - path.stat().st_mtime > _SENT_SECONDS
+                ):
                     continue
                 document = json.loads(path.read_text())
                 if document["account"] != account or document["started"]:
@@ -74,4 +77,6 @@ class AccountRoom:
                     SubmissionRequest.from_json(document["request"]).manifest
                 )
                 found.update(TreeManifest.from_bytes(manifest.read_bytes()).tree.blobs)
-        return {each: size for each, size in found.items() if not self._content.holds(account, each)}
+        return {
+            each: size for each, size in found.items() if not self._content.holds(account, each)
+        }

@@ -88,9 +88,7 @@ class Submissions:
         settings = load_settings()
         self._guard = FolderGuard(folder)
         self._garbage = GarbageTimer(folder, most_bytes=settings.cloud_most_gb * _GB)
-        self._room = AccountRoom(
-            folder, self.content, most_bytes=settings.cloud_account_gb * _GB
-        )
+        self._room = AccountRoom(folder, self.content, most_bytes=settings.cloud_account_gb * _GB)
 
     def submit(self, account: str, request: SubmissionRequest) -> SubmissionAnswer:
         """Let a submission in, or say how it stands; raises InputError before anything of it is kept."""

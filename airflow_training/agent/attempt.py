@@ -263,8 +263,7 @@ class Attempt(abc.ABC):
         if pid == 0:
             become_command(
                 self._order,
-                environment=self._environment,
-                data=self._preparation.data.variables if self._preparation.data is not None else {},
+                environment=self._preparation.command_environment,
                 steps=self._steps_before_command(),
                 leave=self._loop.leave,
                 agent=agent,

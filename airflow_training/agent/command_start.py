@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 from airflow_training.agent import proc
 
@@ -22,8 +21,7 @@ _NOT_FOUND, _NOT_EXECUTABLE, _NOT_SET_UP = 127, 126, 125
 def become_command(
     order: Order,
     *,
-    environment: Mapping[str, str],
-    data: Mapping[str, str],
+    environment: Callable[[], Mapping[str, str]],
     steps: Sequence[tuple[str, Callable[[], object]]],
     leave: Callable[[], None],
     agent: int,
@@ -31,7 +29,7 @@ def become_command(
 ) -> None:
     """Turn the forked child into the command; never returns.
 
-    `data`: variables of who fetches its data. `steps`: what is done before, each with words for its failure. `leave`: the agent's loop. `failures`: gets
+    `environment`: makes that of the command. `steps`: what is done before, each with words for its failure. `leave`: the agent's loop. `failures`: gets
     `{code, message}` of what went wrong.
     """
     command = list(order.command)
@@ -44,7 +42,7 @@ def become_command(
         if os.getppid() != agent:  # died before the kernel was told
             os._exit(255)
         code, what = _NOT_EXECUTABLE, ""
-        os.execvpe(command[0], command, _command_environment(order, environment, data))  # noqa: S606  # what we are for
+        os.execvpe(command[0], command, environment())  # noqa: S606  # what we are for
     except BaseException as error:  # noqa: BLE001  # a child must never run on as a second agent
         if isinstance(error, FileNotFoundError):
             code = _NOT_FOUND
@@ -55,20 +53,3 @@ def become_command(
         os.write(failures, json.dumps({"code": code, "message": text}).encode())
     finally:
         os._exit(255)
-
-
-def _command_environment(
-    order: Order, environment: Mapping[str, str], data: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the environment of the command: packages that were installed for it go before those of its image."""
-    found = dict(environment)
-    if order.code is not None and order.code.get("packages"):
-        from airflow_training.agent.code_setup import packages_dirs
-
-        installed = [str(each) for each in packages_dirs(Path(order.code_dir))]
-        paths = [*installed, found.get("PYTHONPATH", "")]
-        found["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    if data:
-        paths = [data.get("PYTHONPATH", ""), found.get("PYTHONPATH", "")]
-        found.update({**data, "PYTHONPATH": os.pathsep.join(filter(None, paths))})
-    return found

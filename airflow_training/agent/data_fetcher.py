@@ -147,7 +147,12 @@ class DataFetcher:
             return
         while b"\n" in self._answers:
             line, _, self._answers = self._answers.partition(b"\n")
-            self._hear(json.loads(line))
+            try:
+                told = json.loads(line)
+            except ValueError:  # what an image prints whenever its Python starts
+                continue
+            if isinstance(told, dict):
+                self._hear(told)
 
     def _hear(self, told: Mapping[str, Any]) -> None:
         if "variables" in told:

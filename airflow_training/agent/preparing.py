@@ -5,6 +5,7 @@ Python 3.8 and newer: it runs inside pods too.
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -132,6 +133,21 @@ class Preparation:
         self._loop.cancel("readiness", "ports", "environment setup")
         if self._preflight is not None:
             self._preflight.give_up()
+
+    def command_environment(self) -> dict[str, str]:
+        """Of the command: packages that were installed for it go before those of its image."""
+        found = dict(self._environment)
+        if self._order.code is not None and self._order.code.get("packages"):
+            from airflow_training.agent.code_setup import packages_dirs
+
+            installed = [str(each) for each in packages_dirs(Path(self._order.code_dir))]
+            paths = [*installed, found.get("PYTHONPATH", "")]
+            found["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        if self.data is not None:
+            variables = self.data.variables
+            paths = [variables.get("PYTHONPATH", ""), found.get("PYTHONPATH", "")]
+            found.update({**variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))})
+        return found
 
     @property
     def abandoned(self) -> dict[int, int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import secrets
 import threading
 import time
@@ -26,6 +27,7 @@ from airflow_training.remote_data.roots import SharedRoots
 
 __all__ = ["LetterBox", "Mailbox", "MailboxSource", "start_mailbox"]
 
+_REQUEST = re.compile(r"[0-9a-f]{64}\.[0-9]{1,9}\.json")
 _POLL_SECONDS = 0.2
 _SLOWEST_POLL_SECONDS = 1.0
 _ANSWER_SECONDS = 2.0
@@ -45,10 +47,10 @@ class LetterBox:
         self._folder = _folder(source)
 
     def requests(self) -> list[str]:
-        """Return the names of the requests that wait, `KEY.TRY.json`."""
-        return [
-            name.rpartition("/")[2] for name, _ in self._store.list(f"{self._folder}/requests/")
-        ]
+        """Return the names of the requests that wait, `KEY.TRY.json`; what else lies there asks for nothing."""
+        found = self._store.list(f"{self._folder}/requests/")
+        names = (name.rpartition("/")[2] for name, _ in found)
+        return [name for name in names if _REQUEST.fullmatch(name)]
 
     def answer(self, name: str, document: Mapping[str, Any]) -> None:
         """Answer a request; the first answer counts."""
@@ -62,11 +64,16 @@ class LetterBox:
         self._store.create(name, json.dumps(counts).encode())
 
     def counts(self) -> Mapping[str, float]:
-        """What all nodes have left, added up."""
+        """What all nodes have left, added up; what is no such count is left out."""
         total: dict[str, float] = {}
         for name, _ in self._store.list(f"{self._folder}/counts/"):
-            for kind, number in json.loads(self._store.read(name)).items():
-                total[kind] = total.get(kind, 0) + number
+            try:
+                left = json.loads(self._store.read(name))
+            except ValueError:
+                continue
+            for kind, number in left.items() if isinstance(left, dict) else ():
+                if isinstance(number, (int, float)):
+                    total[kind] = total.get(kind, 0) + number
         return total
 
     def clear(self) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from airflow_training.cloud.packing import plan_packs
 from airflow_training.cloud.service.unneeded import (
     UnneededItem,
     choose_unneeded,
@@ -57,6 +61,12 @@ def test_what_can_be_had_again_goes_first_and_runs_by_age(before, too_many, gone
     assert [each.name for each in chosen] == gone.split()
 
 
+def test_for_want_of_room_nothing_goes_that_has_to_wait_for_its_time():
+    waiting = replace(OLD_RUN, makes_room=False)
+    assert [*choose_unneeded([waiting, RUN], before=0.0, too_many_bytes=1000)] == [RUN]
+    assert [*choose_unneeded([waiting], before=10.0)] == [waiting]
+
+
 def sent(service: LoopbackService, project: Path, **options) -> str:
     result = submit(service.client(), captured(project, **options), target="here")
     return result.run_id
@@ -100,6 +110,100 @@ def test_a_submission_that_is_just_being_sent_keeps_its_content(service, project
     assert [each.kind for each in later if each.kind == "run"] == ["run"]
 
 
+def record(run: str, state: str, *, finished_at: float | None = None) -> SimpleNamespace:
+    """What the store says of a run."""
+    key = SimpleNamespace(run_id=run)
+    return SimpleNamespace(key=key, state=state, finished_at=finished_at, submitted_at=0.0)
+
+
+class StoreOfRuns:
+    """A store with these runs."""
+
+    def __init__(self, *records: SimpleNamespace) -> None:
+        self._records = records
+
+    def runs(self, *, limit: int) -> Sequence[SimpleNamespace]:
+        return self._records[:limit]
+
+
+def test_a_run_that_just_ended_does_not_make_room_and_goes_by_age(service, project):
+    run = sent(service, project)
+    aged(service, 40)
+    now = time.time()
+    store = StoreOfRuns(record(run, "Succeeded", finished_at=now - 60))
+    collect_garbage(service.folder, store, before=0.0, most_bytes=1)
+    assert (service.folder / "runs" / run / "project" / "train.py").exists()
+    collect_garbage(service.folder, store, before=now + 60)
+    assert not (service.folder / "runs" / run).exists()
+
+
+@pytest.mark.parametrize("state", ["Suspended", "Running", "Pending"])
+def test_what_a_living_run_needs_stays_however_old_it_is(service, project, state):
+    run = sent(service, project)
+    aged(service, 400)
+    store = StoreOfRuns(record(run, state))
+    assert not collect_garbage(service.folder, store, before=time.time(), most_bytes=1)
+
+
+def test_a_run_of_another_store_stays_while_it_writes(service, project):
+    run = sent(service, project)
+    aged(service, 40)
+    (service.folder / "runs" / run / "project" / "step.txt").write_text("40,000\n")
+    assert not collect_garbage(service.folder, StoreOfRuns(), before=time.time() + 60, most_bytes=1)
+    aged(service, 8)  # nor does it ever go for room alone: who knows what it is
+    assert not [
+        each
+        for each in collect_garbage(service.folder, StoreOfRuns(), before=0.0, most_bytes=1)
+        if each.kind == "run"
+    ]
+
+
+def test_a_submission_that_is_sent_again_after_its_run_stays(service, project):
+    client = service.client()
+    answer = client.submit(replace(captured(project).request, key="1" * 64))
+    store = StoreOfRuns(record(answer.run_id, "Failed", finished_at=1.0))
+    collect_garbage(service.folder, store, before=time.time() + 60, most_bytes=1)
+    assert client.submit(replace(captured(project).request, key="1" * 64)).id == answer.id
+    assert (service.folder / "submissions" / answer.id / "submission.json").exists()
+
+
+def test_what_cannot_be_removed_is_not_said_to_be_gone_and_is_tried_again(
+    service, project, monkeypatch
+):
+    run = sent(service, project)
+    aged(service, 40)
+    before = time.time() - 30 * 86400
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(f"{path} belongs to somebody else")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", refuse)
+        gone = collect_garbage(service.folder, open_store(), before=before)
+    assert {each.kind for each in gone} == {"content"}
+    gone = collect_garbage(service.folder, open_store(), before=before)
+    assert [each.name for each in gone] == [run]
+    assert not (service.folder / "runs" / run).exists()
+
+
+def test_nothing_outside_of_the_folder_goes(service, project, tmp_path):
+    run = sent(service, project)
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "thesis.txt").write_text("mine")
+    (service.folder / "runs" / run / "project" / "mine").symlink_to(beside)
+    [state] = (service.folder / "submissions").glob("*")
+    document = json.loads((state / "submission.json").read_text())
+    other = service.folder / "submissions" / ("2" * 32)
+    other.mkdir()
+    path = os.path.relpath(beside, service.folder / "runs")
+    (other / "submission.json").write_text(json.dumps({**document, "run_id": path}))
+    aged(service, 40)
+    collect_garbage(service.folder, open_store(), before=time.time() - 30 * 86400)
+    assert not (service.folder / "runs" / run).exists()
+    assert (beside / "thesis.txt").read_text() == "mine"
+
+
 def test_chunks_go_the_longest_unread_first(tmp_path):
     cache = ChunkCache(open_chunk_store(str(tmp_path)))
     names = []
@@ -133,6 +237,40 @@ def test_a_submission_beyond_an_accounts_part_of_the_disk_moves_nothing(
     assert "cloud gc" in problem.hint
     came = {*whole.glob("*/*")} - before  # what describes it, and nothing of it
     assert all(each.stat().st_size < 20_000 for each in came)
+
+
+def test_many_submissions_at_once_never_exceed_an_accounts_part_of_the_disk(
+    tmp_path, airflow_home, project, monkeypatch
+):
+    service = LoopbackService(tmp_path / "service")
+    sent(service, project)
+    kept = service.submissions.content.account_bytes("ada")
+    prepared = []
+    for number in range(4):
+        (project / "more.py").write_text(f"x = {number}\n" * 1700)
+        each = captured(project)
+        sources = {
+            sha256: source if isinstance(source, bytes) else source.read_bytes()
+            for sha256, source in each.sources.items()
+        }
+        prepared.append((replace(each.request, key=str(number) * 64), sources))
+    room = kept + 25_000  # for two of them, and what describes all of them
+    service.submissions._room.most_bytes = room
+    client, let_in, refused = service.client(), [], []
+    for request, sources in prepared:
+        sizes = {sha256: len(source) for sha256, source in sources.items()}
+        answer = client.submit(request)
+        for pack in plan_packs(answer.missing, sizes):
+            client.send(answer.id, pack, sources)
+        try:  # none has sent its content yet
+            let_in.append((client.submit(request), sizes, sources))
+        except InputError as error:
+            refused += [each.code for each in error.problems]
+    assert (len(let_in), refused) == (2, ["quota", "quota"])
+    for answer, sizes, sources in let_in:
+        for pack in plan_packs(answer.missing, sizes):
+            client.send(answer.id, pack, sources)
+    assert service.submissions.content.account_bytes("ada") <= room
 
 
 def test_the_command_says_what_would_go(service, project):

@@ -10,7 +10,7 @@ import pytest
 from airflow_training.checkpoints.store import open_store
 from airflow_training.remote_data.chunks import CHUNK_BYTES, digest_of_chunk
 from airflow_training.remote_data.errors import DataNotShared, SourceAway, SourceChanged
-from airflow_training.remote_data.mailbox import Mailbox, MailboxSource
+from airflow_training.remote_data.mailbox import LetterBox, Mailbox, MailboxSource
 from airflow_training.remote_data.roots import share
 
 
@@ -95,3 +95,18 @@ def test_a_request_for_what_was_not_shown_is_refused(laptop, store):
     Mailbox(laptop, store).poll()
     (answer,) = store.list(f"mailboxes/{laptop.manifest.source}/answers/")
     assert DataNotShared.reason.encode() in store.read(answer[0])
+
+
+def test_what_somebody_else_leaves_in_a_mailbox_asks_for_nothing_and_counts_nothing(laptop, store):
+    letters = LetterBox(store, laptop.manifest.source)
+    folder = f"mailboxes/{laptop.manifest.source}"
+    for name in ("requests/.nfs0001", "requests/../../etc/passwd", "requests/a.0.json"):
+        store.create(f"{folder}/{name}", b"{}")
+    key = laptop.manifest.key_of(*first_file(laptop))
+    store.create(f"{folder}/requests/{key}.0.json", b"{}")
+    assert letters.requests() == [f"{key}.0.json"]
+    letters.keep_counts({"files": 2, "note": "no number"})
+    store.create(f"{folder}/counts/half.json", b'{"files": ')
+    store.create(f"{folder}/counts/list.json", b"[1]")
+    letters.keep_counts({"files": 3})
+    assert letters.counts() == {"files": 5}

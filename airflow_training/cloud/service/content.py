@@ -92,7 +92,7 @@ class ContentFolder:
     def account_bytes(self, account: str) -> int:
         """Bytes of all contents that an account has sent, also of those that others have sent too."""
         total = 0
-        for proof in self._proof(account, "--").parents[1].glob("*/*"):
+        for proof in (self._folder / "accounts" / _account_name(account)).glob("*/*"):
             with contextlib.suppress(FileNotFoundError):
                 total += self.path(proof.name).stat().st_size
         return total
@@ -111,8 +111,7 @@ class ContentFolder:
 
     def _proof(self, account: str, sha256: str) -> Path:
         """The empty file that says that an account has sent a content."""
-        name = hashlib.sha256(account.encode()).hexdigest()[:32]
-        return self._folder / "accounts" / name / sha256[:2] / sha256
+        return self._folder / "accounts" / _account_name(account) / sha256[:2] / sha256
 
 
 class PackWriter:
@@ -184,6 +183,10 @@ class PackWriter:
                     submission=self._submission,
                     size=header.size,
                 )
+
+
+def _account_name(account: str) -> str:
+    return hashlib.sha256(account.encode()).hexdigest()[:32]
 
 
 def digest_of(path: Path) -> str:

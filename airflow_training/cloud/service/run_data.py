@@ -303,7 +303,7 @@ class RunData:
                 self.revive()
             except (TrainingError, OSError) as error:
                 return _failed(state, f"DataHostLost: {error}") if state.over else state
-        if state.over and not status.get("ended"):
+        if state.over and not status.get("ended") and not self.is_abandoned:
             status = self.status()
             if not status.get("ended"):
                 return replace(state, over=False, exit_code=None)
@@ -328,9 +328,8 @@ def _failed(state: CloudRunState, message: str) -> CloudRunState:
 
 @lru_cache(maxsize=8)
 def _manifest_of(config: Path, mtime_ns: int) -> DataManifest:
-    del (
-        mtime_ns
-    )  # part of the cache's key: each chunk that a node asks for would read a list of many files
+    # the time is part of the cache's key: each chunk that a node asks for would read a list of many files
+    del mtime_ns
     document = json.loads(config.read_text(encoding="utf-8"))
     return DataManifest.from_json(document["manifest"])
 

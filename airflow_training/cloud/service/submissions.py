@@ -22,6 +22,7 @@ from airflow_training.cloud.protocol import (
     run_id_of,
     submission_id_of,
 )
+from airflow_training.cloud.service.account_room import AccountRoom
 from airflow_training.cloud.service.admission import Admission, Caller, QuotaRefused
 from airflow_training.cloud.service.content import ContentFolder, PackWriter, digest_of
 from airflow_training.cloud.service.launching import RunLauncher
@@ -87,7 +88,7 @@ class Submissions:
         settings = load_settings()
         self._guard = FolderGuard(folder)
         self._garbage = GarbageTimer(folder, most_bytes=settings.cloud_most_gb * _GB)
-        self._account_bytes = settings.cloud_account_gb * _GB
+        self._room = AccountRoom(folder, self.content, most_bytes=settings.cloud_account_gb * _GB)
 
     def submit(self, account: str, request: SubmissionRequest) -> SubmissionAnswer:
         """Let a submission in, or say how it stands; raises InputError before anything of it is kept."""
@@ -113,19 +114,24 @@ class Submissions:
                 by=account,
             )
             grant = self._admission.reserve(account, submission, request)
-        try:
-            environment = self._environment(account, request)
-            missing = () if started else self._missing(account, submission, request)
-            self._check_room(account, request, missing)
-        except InputError:
-            self._admission.release(account, submission)
-            raise
-        if known is None:
-            self._write(
-                _KnownSubmission(
-                    id=submission, account=account, request=request, run_id=run_id, started=False
+        with self._room.asked():
+            try:
+                environment = self._environment(account, request)
+                missing = () if started else self._missing(account, submission, request)
+                self._check_room(account, submission, request, missing)
+            except InputError:
+                self._admission.release(account, submission)
+                raise
+            if known is None:
+                self._write(
+                    _KnownSubmission(
+                        id=submission,
+                        account=account,
+                        request=request,
+                        run_id=run_id,
+                        started=False,
+                    )
                 )
-            )
         return SubmissionAnswer(
             id=submission,
             run_id=run_id,
@@ -143,6 +149,10 @@ class Submissions:
         wanted = dict.fromkeys(_documents(known.request), _MANIFEST_BYTES)
         manifest = self._manifest(account, known.request)
         if manifest is not None:
+            if self._room.most_bytes:  # also of who does not ask again once the list is here
+                with self._room.asked():
+                    missing = self._missing(account, submission, known.request)
+                    self._check_room(account, submission, known.request, missing)
             wanted = {**manifest.tree.blobs, **wanted}
         return PackWriter(self.content, account=account, submission=submission, wanted=wanted)
 
@@ -263,29 +273,32 @@ class Submissions:
                 )
 
     def _check_room(
-        self, account: str, request: SubmissionRequest, missing: Sequence[MissingContent]
+        self,
+        account: str,
+        submission: str,
+        request: SubmissionRequest,
+        missing: Sequence[MissingContent],
     ) -> None:
         """Raise QuotaRefused where what is missing would not fit the account's part of the disk; nothing of it has come."""
-        most = self._account_bytes
+        most = self._room.most_bytes
         if not most or not missing:
             return
         manifest = self._manifest(account, request)
-        sizes = {} if manifest is None else manifest.tree.blobs
-        # before the list is here, what was announced has to fit alone
-        wanted = sum(sizes.get(each.sha256, 0) for each in missing) if sizes else request.size
+        if manifest is None:  # before the list is here, what was announced has to fit alone
+            if request.size > most:
+                raise self._room.refusal(account, kept=0, coming=request.size)
+            return
+        sizes = manifest.tree.blobs
+        wanted = {each.sha256: sizes.get(each.sha256, 0) for each in missing}
+        try:
+            left = self._room.check(account, submission, wanted)
+        except QuotaRefused:  # it will not come, and holds nothing back from others
+            (self._state_folder(submission) / "submission.json").unlink(missing_ok=True)
+            self.content.end_submission(submission)
+            raise
         place = self.place.data_place(account)
-        kept = self.content.account_bytes(account) if sizes else 0
-        if place.is_here and sizes:
-            trim_chunks(Path(place.storage), most_bytes=max(0, most - kept - wanted))
-        if kept + wanted > most:
-            raise QuotaRefused.of(
-                code="quota",
-                field="[training] cloud_account_gb",
-                value=kept + wanted,
-                allowed=[most],
-                message=f"the service keeps {kept:,} bytes of {account}, and {wanted:,} more would come",
-                hint="where the service runs: airflow-training cloud gc --unused-days 0",
-            )
+        if place.is_here:
+            trim_chunks(Path(place.storage), most_bytes=left)
 
     def _verify(self, request: SubmissionRequest, manifest: TreeManifest) -> None:
         if manifest.tree.digest != request.tree_digest:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
+import re
 import shutil
 import threading
 import time
@@ -21,7 +23,7 @@ from typing import Any, Literal
 from airflow_training.cloud.protocol import SubmissionRequest, TreeManifest
 from airflow_training.cloud.service.content import ContentFolder
 from airflow_training.control.model import TERMINAL_JOB_STATES
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, TrainingError
 from airflow_training.state.store import Store
 
 __all__ = [
@@ -35,11 +37,17 @@ __all__ = [
     "trim_chunks",
 ]
 
+_log = logging.getLogger(__name__)
+
 _BEGUN_SECONDS = 86400.0
 """A submission that was not started within it is none any more."""
 _RUNS = 1_000_000
 _QUEUED_SECONDS = 7 * 86400.0
-"""A run that was started and that the store does not know after it was deleted there; before, it may wait to begin."""
+"""A run that was started and that the store does not know, and in whose folder nothing has changed for so long, was
+deleted there; before, it may wait to begin, or be one of another store."""
+_ENDED_SECONDS = 86400.0
+"""So long the folder of a run that is over does not make room: what comes back of it may not have been fetched."""
+_RUN = re.compile(r"[-a-z0-9]{1,60}")
 ItemKind = Literal["run", "content", "chunk"]
 
 
@@ -54,6 +62,9 @@ class UnneededItem:
     since: float
     """Nobody has needed it since then, in epoch seconds."""
     paths: Sequence[Path]
+    """In the order in which they go: what the others are found by is last."""
+    makes_room: bool = True
+    """Whether it may go for want of room before its time."""
 
 
 def choose_unneeded(
@@ -69,7 +80,7 @@ def choose_unneeded(
     for each in ordered:
         if left <= 0:
             break
-        if each.since >= before:
+        if each.since >= before and each.makes_room:
             chosen.append(each)
             left -= each.bytes
     return chosen
@@ -78,46 +89,41 @@ def choose_unneeded(
 def find_unneeded(folder: Path, store: Store, *, now: float) -> Sequence[UnneededItem]:
     """All that may go of a service's folder. Reads the lists of what runs are made of, and changes nothing."""
     content = ContentFolder(folder / "content")
-    records = store.runs(limit=_RUNS)
-    living = {each.key.run_id for each in records if each.state not in TERMINAL_JOB_STATES}
-    ended = {each.key.run_id: each.finished_at or each.submitted_at for each in records}
-    needed: set[str] = set()
+    found = _find_submissions(folder, store, now=now)
     last_needed: dict[str, float] = {}
     items: list[UnneededItem] = []
-    for state in (folder / "submissions").glob("*"):
-        found = _submission(state)
-        if found is None:
+    for each in found:
+        if each.is_needed:
             continue
-        request, run_id, is_started = found
-        at = (state / "submission.json").stat().st_mtime
-        patience = _QUEUED_SECONDS if is_started else _BEGUN_SECONDS
-        is_begun = run_id not in ended and now - at < patience
-        if run_id in living or is_begun:
-            needed |= _contents(content, request)
-            continue
-        since = max(at, ended.get(run_id, 0.0))
-        for sha256 in _contents(content, request):
-            last_needed[sha256] = max(since, last_needed.get(sha256, 0.0))
-        places = [
-            folder / "runs" / run_id,
-            folder / "runs" / f"{run_id}.json",
-            state,
-            content.parts(state.name),
-        ]
-        there = [each for each in places if each.exists()]
+        for sha256 in each.contents:
+            last_needed[sha256] = max(each.since, last_needed.get(sha256, 0.0))
+        there = [path for path in each.places if os.path.lexists(path)]
         size = sum(map(folder_bytes, there))
-        items.append(UnneededItem(kind="run", name=run_id, bytes=size, since=since, paths=there))
-    items += [
-        UnneededItem(
-            kind="content",
-            name=path.name,
-            bytes=path.stat().st_size,
-            since=max(path.stat().st_mtime, last_needed.get(path.name, 0.0)),
-            paths=[path, *content.proofs(path.name)],
+        items.append(
+            UnneededItem(
+                kind="run",
+                name=each.run_id,
+                bytes=size,
+                since=each.since,
+                paths=there,
+                makes_room=each.makes_room,
+            )
         )
-        for path in content.all()
-        if path.name not in needed
-    ]
+    needed = _needed_contents(found)
+    for path in content.all():
+        with contextlib.suppress(FileNotFoundError):  # it was found damaged just now
+            info = path.stat()
+            if path.name not in needed:
+                since = max(info.st_mtime, last_needed.get(path.name, 0.0))
+                items.append(
+                    UnneededItem(
+                        kind="content",
+                        name=path.name,
+                        bytes=info.st_size,
+                        since=since,
+                        paths=[path, *content.proofs(path.name)],
+                    )
+                )
     return [*items, *_chunks(folder / "data")]
 
 
@@ -129,18 +135,76 @@ def collect_garbage(
     most_bytes: int = 0,
     is_dry: bool = False,
 ) -> Sequence[UnneededItem]:
-    """Remove what `choose_unneeded` chooses, where the folder may have `most_bytes` (0: any); returns it.
+    """Remove what `choose_unneeded` chooses, where the folder may have `most_bytes` (0: any); returns what has gone.
 
-    No submission is laid out meanwhile. `is_dry`: nothing is removed.
+    While it is removed no submission is laid out; looking for it takes longer, and holds nobody up. `is_dry`: nothing
+    is removed.
     """
+    items = find_unneeded(folder, store, now=time.time())
+    too_many = folder_bytes(folder) - most_bytes if most_bytes else 0
+    chosen = choose_unneeded(items, before=before, too_many_bytes=max(0, too_many))
+    if is_dry or not chosen:
+        return chosen
     with FolderGuard(folder).alone():
-        items = find_unneeded(folder, store, now=time.time())
-        too_many = folder_bytes(folder) - most_bytes if most_bytes else 0
-        chosen = choose_unneeded(items, before=before, too_many_bytes=max(0, too_many))
-        for each in chosen if not is_dry else ():
-            for path in each.paths:
-                _remove(path)
-    return chosen
+        # what was sent or started while we looked
+        found = _find_submissions(folder, store, now=time.time())
+        runs = {each.run_id for each in found if each.is_needed}
+        kept = {"run": runs, "content": _needed_contents(found), "chunk": frozenset[str]()}
+        return [each for each in chosen if each.name not in kept[each.kind] and _remove_item(each)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KeptSubmission:
+    """What a service's folder keeps of a submission."""
+
+    run_id: str
+    contents: frozenset[str]
+    places: Sequence[Path]
+    since: float
+    """When it was needed last."""
+    is_needed: bool
+    makes_room: bool
+
+
+def _find_submissions(folder: Path, store: Store, *, now: float) -> Sequence[_KeptSubmission]:
+    content = ContentFolder(folder / "content")
+    records = store.runs(limit=_RUNS)
+    living = {each.key.run_id for each in records if each.state not in TERMINAL_JOB_STATES}
+    ended = {each.key.run_id: each.finished_at or each.submitted_at for each in records}
+    found: list[_KeptSubmission] = []
+    for state in (folder / "submissions").glob("*"):
+        known = _submission(state)
+        if known is None:
+            continue
+        request, run_id, is_started, since = known
+        places = [
+            folder / "runs" / run_id,
+            folder / "runs" / f"{run_id}.json",
+            content.parts(state.name),
+            state,
+        ]
+        is_needed = run_id in living
+        if not is_started:  # whatever became of the run when it was sent before
+            is_needed |= now - since < _BEGUN_SECONDS
+        elif run_id not in ended:
+            since = max(since, *map(_changed_at, places))
+            is_needed |= now - since < _QUEUED_SECONDS
+        since = max(since, ended.get(run_id, 0.0))
+        found.append(
+            _KeptSubmission(
+                run_id=run_id,
+                contents=frozenset(_contents(content, request)),
+                places=places,
+                since=since,
+                is_needed=is_needed,
+                makes_room=(run_id in ended or not is_started) and now - since > _ENDED_SECONDS,
+            )
+        )
+    return found
+
+
+def _needed_contents(found: Sequence[_KeptSubmission]) -> frozenset[str]:
+    return frozenset().union(*(each.contents for each in found if each.is_needed))
 
 
 def trim_chunks(storage: Path, *, most_bytes: int) -> int:
@@ -151,10 +215,7 @@ def trim_chunks(storage: Path, *, most_bytes: int) -> int:
     items = [*_chunks_of(storage)]
     too_many = sum(each.bytes for each in items) - most_bytes
     chosen = choose_unneeded(items, before=0.0, too_many_bytes=max(0, too_many))
-    for each in chosen:
-        for path in each.paths:
-            _remove(path)
-    return sum(each.bytes for each in chosen)
+    return sum(each.bytes for each in chosen if _remove_item(each))
 
 
 class FolderGuard:
@@ -200,7 +261,10 @@ class GarbageTimer:
         threading.Thread(target=self._collect, args=(store,), daemon=True).start()
 
     def _collect(self, store: Store) -> None:
-        collect_garbage(self._folder, store, before=0.0, most_bytes=self._most)
+        try:
+            collect_garbage(self._folder, store, before=0.0, most_bytes=self._most)
+        except (OSError, TrainingError):  # nobody waits for the thread: it is tried again
+            _log.exception("cannot make room in %s", self._folder)
 
 
 def folder_bytes(path: Path) -> int:
@@ -218,13 +282,19 @@ def folder_bytes(path: Path) -> int:
     return total
 
 
-def _submission(state: Path) -> tuple[SubmissionRequest, str, bool] | None:
+def _submission(state: Path) -> tuple[SubmissionRequest, str, bool, float] | None:
+    """Request, run, whether it was started, and when that was written."""
+    path = state / "submission.json"
     try:
-        document: Mapping[str, Any] = json.loads((state / "submission.json").read_text())
+        document: Mapping[str, Any] = json.loads(path.read_text())
         request = SubmissionRequest.from_json(document["request"])
-    except (OSError, ValueError, KeyError, InputError):
+        run_id = str(document["run_id"])
+        at = path.stat().st_mtime
+    except (OSError, ValueError, KeyError, TypeError, InputError):
         return None
-    return request, str(document["run_id"]), bool(document["started"])
+    if not _RUN.fullmatch(run_id):  # a folder that somebody else writes to: it is a name of files
+        return None
+    return request, run_id, bool(document["started"]), at
 
 
 def _contents(content: ContentFolder, request: SubmissionRequest) -> set[str]:
@@ -254,9 +324,28 @@ def _chunks_of(storage: Path) -> Iterator[UnneededItem]:
             )
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-        return
+def _changed_at(path: Path) -> float:
+    """When something at or below a path was written last; 0 where nothing is there."""
+    found = 0.0
     with contextlib.suppress(OSError):
-        path.unlink(missing_ok=True)
+        found = path.lstat().st_mtime
+    if path.is_dir() and not path.is_symlink():
+        for here, folders, names in os.walk(path):
+            for name in (*folders, *names):
+                with contextlib.suppress(OSError):
+                    found = max(found, Path(here, name).lstat().st_mtime)
+    return found
+
+
+def _remove_item(item: UnneededItem) -> bool:
+    """Whether all of it has gone; what cannot be removed keeps what it is found by."""
+    return all(_remove(path) for path in item.paths)
+
+
+def _remove(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    return not os.path.lexists(path)

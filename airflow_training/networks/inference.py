@@ -14,6 +14,9 @@ from airflow_training.networks.shapes import Shape, ShapeError, numel
 
 __all__ = ["InferredLayer", "LayerOutput", "infer"]
 
+MOST_COUNTED = 2**63 - 1
+"""Of the numbers that a layer gives, of its parameters and of its operations."""
+
 _INSERTED = re.compile(r"\{(.+?)\}")
 
 
@@ -80,13 +83,15 @@ def _infer(layer: FlatLayer, inputs: Sequence[LayerOutput]) -> InferredLayer:
     shape = _value(layer, kind.output, names)
     names["y"] = shape
     weights = {key: _value(layer, formula, names) for key, formula in kind.weights.items()}
+    flops = _value(layer, kind.flops, names)
+    _check_size(layer, shape, weights, flops)
     dtype = kind.gives or (inputs[0].dtype if inputs else params["dtype"])
     return InferredLayer(
         output=LayerOutput(tuple(shape), dtype),
         params=params,
         left_out=left_out,
         weights={key: value for key, value in weights.items() if value},
-        flops=_value(layer, kind.flops, names),
+        flops=flops,
     )
 
 
@@ -149,6 +154,19 @@ def _position(layer: FlatLayer, key: str, dim: int, x: Shape) -> int:
             )
         )  # fmt: skip
     return place - 1
+
+
+def _check_size(layer: FlatLayer, shape: Shape, weights: Mapping[str, Any], flops: int) -> None:
+    """Refuse what torch cannot count; larger numbers could not even be written down."""
+    counts = {
+        "numbers that it gives": numel(shape),
+        "parameters": sum(map(numel, weights.values())),
+        "operations": flops,
+    }
+    for what, count in counts.items():
+        if count > MOST_COUNTED:
+            message = f"{what}: about 2**{count.bit_length() - 1}, more than torch can count, 2**63"
+            raise _FaultyLayer(_problem(layer, "inputs", message, value=None, hint="smaller sizes"))
 
 
 def _check_rank(layer: FlatLayer, x: Shape) -> None:

@@ -120,3 +120,16 @@ def test_many_who_save_at_once_get_a_version_each(open_another: Callable[[], Sto
     found = stores[0].networks.versions("dense")
     assert [each.version for each in found] == [8, 7, 6, 5, 4, 3, 2, 1]
     assert len({each.digest for each in found}) == 8
+
+
+def test_lists_leave_documents_where_they_are(store: Store):
+    store.networks.save(a_network(), user="ann")
+    assert [each.document for each in (*store.networks.newest(), *store.networks.versions())] == [
+        "",
+        "",
+    ]
+
+
+def test_a_description_has_an_end(store: Store):
+    with pytest.raises(InputError, match="4000"):
+        store.networks.save(a_network().replace("two numbers", "n" * 70_000), user="ann")

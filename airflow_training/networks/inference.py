@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from airflow_training.errors import Problem
 from airflow_training.networks.expansion import FlatLayer
-from airflow_training.networks.formulas import evaluate
+from airflow_training.networks.formulas import INSERTED, evaluate
 from airflow_training.networks.shapes import Shape, ShapeError, numel
 
 __all__ = ["InferredLayer", "LayerOutput", "infer"]
 
 MOST_COUNTED = 2**63 - 1
 """Of the numbers that a layer gives, of its parameters and of its operations."""
-
-_INSERTED = re.compile(r"\{(.+?)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +78,9 @@ def _infer(layer: FlatLayer, inputs: Sequence[LayerOutput]) -> InferredLayer:
                 )
             )
     shape = _value(layer, kind.output, names)
+    if not isinstance(shape, list) or any(type(size) is not int for size in shape):
+        message = f"its type {layer.type} gives {shape!r}, which is no list of whole numbers"
+        raise _FaultyLayer(_problem(layer, "inputs", message, value=names["inputs"]))
     names["y"] = shape
     weights = {key: _value(layer, formula, names) for key, formula in kind.weights.items()}
     flops = _value(layer, kind.flops, names)
@@ -209,11 +209,15 @@ def _value(layer: FlatLayer, formula: str, names: Mapping[str, Any]) -> Any:
     except IndexError as error:
         message = f"{layer.type} needs more dimensions than {names['shapes']}"
         raise _FaultyLayer(_problem(layer, "inputs", message, value=names["inputs"])) from error
+    except (ArithmeticError, NameError, TypeError, ValueError) as error:
+        # a type of a user's: those of ours are tried with all that they take
+        message = f"its type {layer.type} says `{formula}`, which fails here: {error}"
+        raise _FaultyLayer(_problem(layer, "inputs", message, value=names["inputs"])) from error
 
 
 def _filled(text: str, names: Mapping[str, Any]) -> str:
     """Return a text with the values of the formulas in its braces."""
-    return _INSERTED.sub(lambda found: str(evaluate(found[1], names)), text)
+    return INSERTED.sub(lambda found: str(evaluate(found[1], names)), text)
 
 
 def _problem(

@@ -19,6 +19,7 @@ __all__ = ["MOST_NETWORK_CHARACTERS", "SavedNetwork", "SavedNetworks"]
 
 MOST_NETWORK_CHARACTERS = 1024 * 1024
 """Of one document."""
+_MOST_VERSIONS = 2**31 - 1
 _TRIES = 20
 """Of taking the next version, where others take it too."""
 
@@ -97,7 +98,9 @@ class SavedNetworks(StorePart):
         Raises InputError (`bad_reference`, field `name` or `version`) where there is none.
         """
         with self._db.read() as connection:
-            if version is None:
+            if name != clean(name) or (version or 0) > _MOST_VERSIONS:
+                found = None  # PostgreSQL refuses to compare with it
+            elif version is None:
                 found = _newest_of(connection, name)
             else:
                 found = _first(connection, NetworkRow.name == name, NetworkRow.version == version)
@@ -105,7 +108,7 @@ class SavedNetworks(StorePart):
                 return found
             rows = connection.execute(
                 select(NetworkRow.version)
-                .where(NetworkRow.name == name)
+                .where(NetworkRow.name == clean(name))
                 .order_by(NetworkRow.version)
             )
             versions = [number for (number,) in rows]
@@ -134,7 +137,7 @@ class SavedNetworks(StorePart):
         """Return all versions, of one name or of all, the newest first, without documents."""
         statement = _columns(literal("")).order_by(NetworkRow.name, NetworkRow.version.desc())
         if name:
-            statement = statement.where(NetworkRow.name == name)
+            statement = statement.where(NetworkRow.name == clean(name))
         with self._db.read() as connection:
             return [_network(row) for row in connection.execute(statement)]
 

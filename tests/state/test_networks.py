@@ -133,3 +133,11 @@ def test_lists_leave_documents_where_they_are(store: Store):
 def test_a_description_has_an_end(store: Store):
     with pytest.raises(InputError, match="4000"):
         store.networks.save(a_network().replace("two numbers", "n" * 70_000), user="ann")
+
+
+def test_names_and_versions_that_no_database_compares_with_are_not_there(store: Store):
+    store.networks.save(a_network(), user="ann")
+    for name, version in (("a\0", None), ("\ud800", 1), ("dense", 2**31), ("dense", 2**80)):
+        with pytest.raises(InputError):
+            store.networks.find(name, version)
+    assert store.networks.versions("\0") == []

@@ -39,7 +39,7 @@ class NetworkSpec(Model):
 
 class NetworkMetadata(Model):
     name: DnsLabel
-    description: str = ""
+    description: Annotated[str, Field(max_length=4000)] = ""
 
 
 class NetworkDocument(Model):

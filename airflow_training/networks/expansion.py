@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+from airflow_training.documents.problems import MOST_FINDINGS
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import Problem
 from airflow_training.networks.catalogue import LayerType, layer_types
 from airflow_training.networks.document import Layer, NetworkSpec, Phase
-from airflow_training.networks.names import bad_name
+from airflow_training.networks.names import MAX_NAME, bad_name
 
 __all__ = ["FlatLayer", "expand"]
 
 MAX_LAYERS = 10_000
 """Of a network, with blocks written out."""
+MAX_VALUES = 200_000
+"""Of its layers, inputs and numbers in lists of parameters, with blocks written out: as many as a document may have."""
+MAX_ALLOWED = 300
+"""Names that a mistake lists: the nearest before it. More make the answer to a large document larger than memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +59,20 @@ class _Scope:
         return self.outer.find(name)
 
     def names(self) -> list[str]:
-        return [*(self.outer.names() if self.outer else ()), *self.known]
+        """Return the names that come last."""
+        own = [*islice(reversed(self.known), MAX_ALLOWED)][::-1]
+        return [*(self.outer.names() if self.outer else ()), *own][-MAX_ALLOWED:]
 
 
 @dataclass(slots=True)
 class _Expansion:
     layers: list[FlatLayer] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    told: set[tuple[str, str]] = field(default_factory=set)
+    """Code and field of the problems: turns of a block repeat them."""
     taken: set[str] = field(default_factory=set)
+    values: int = 0
+    """Gone through so far, also those of layers that are no good."""
     full: bool = False
 
     def block(self, layers: Sequence[Layer], scope: _Scope, where: str, before: str | None) -> str:
@@ -68,11 +80,11 @@ class _Expansion:
         scope.written = [layer.name for layer in layers]
         for index, layer in enumerate(layers):
             here = f"{where}[{index}]"
-            if len(self.layers) >= MAX_LAYERS:
-                self._overflow(here)
+            self.values += _values(layer)
+            if self._is_full(here):
                 break
             if problem := bad_name(layer.name, f"{here}.name"):
-                self.problems.append(problem)
+                self._add(problem)
             elif layer.name in scope.known:
                 self._say("duplicate", f"{here}.name", layer.name, "another layer has this name")
                 continue
@@ -109,7 +121,9 @@ class _Expansion:
         if layer.tied_to is not None and not tied:
             self._unknown(layer.tied_to, scope, f"{here}.tiedTo")
         if scope.prefix and (problem := bad_name(name, f"{here}.name")):
-            self.problems.append(problem)
+            self._add(problem)
+        if len(name) > MAX_NAME:
+            return None
         if name in self.taken:
             self._say(
                 "duplicate", f"{here}.name", name, f"is '{name}' in the network, as another layer"
@@ -151,7 +165,8 @@ class _Expansion:
         before = inputs[0] if inputs else before
         for turn in range(layer.repeat):
             number = f"{turn}_" if layer.repeat > 1 else ""
-            inside = _Scope(f"{scope.prefix}{layer.name}_{number}", scope)
+            # with a longer one, every name in the block is too long, which its layers tell
+            inside = _Scope(f"{(scope.prefix + layer.name)[:MAX_NAME]}_{number}", scope)
             if before is not None:
                 inside.known["input"] = before
             first = len(self.layers)
@@ -192,32 +207,45 @@ class _Expansion:
         allowed: Sequence[Any] = (),
         hint: str = "",
     ) -> None:
+        if (code, where) in self.told:
+            return
         hint = hint or did_you_mean(value, allowed)
-        self.problems.append(
+        self._add(
             Problem(
                 code=code, field=where, value=value, message=message, allowed=allowed, hint=hint
             )
         )
 
-    def _overflow(self, where: str) -> None:
-        if not self.full:
+    def _add(self, problem: Problem) -> None:
+        if (problem.code, problem.field) not in self.told:
+            self.told.add((problem.code, problem.field))
+            self.problems.append(problem)
+
+    def _is_full(self, where: str) -> bool:
+        """Return whether this is as much as anybody goes through; says so once."""
+        if self.full:
+            return True
+        if len(self.problems) >= MOST_FINDINGS:
+            self.full = True  # who tells the first hundred counts the rest
+        elif len(self.layers) >= MAX_LAYERS or self.values > MAX_VALUES:
             self.full = True
-            self._say(
-                "too_large",
-                where,
-                None,
-                f"the network has more than {MAX_LAYERS} layers",
-                hint="a smaller `repeat`",
-            )
+            most = f"{MAX_VALUES} values" if self.values > MAX_VALUES else f"{MAX_LAYERS} layers"
+            message = f"the network has more than {most}"
+            self._say("too_large", where, None, message, hint="a smaller `repeat`")
+        return self.full
+
+
+def _values(layer: Layer) -> int:
+    """Return how much there is to go through in a layer, without those of a block."""
+    lists = [each for each in layer.params.values() if isinstance(each, list)]
+    return 1 + len(layer.inputs or ()) + len(layer.params) + sum(map(len, lists))
 
 
 def expand(spec: NetworkSpec) -> tuple[list[FlatLayer], dict[str, str], list[Problem]]:
-    """Return the layers one by one, the names that the whole network knows, and what is wrong with them."""
+    """Return the layers one by one, the names that the whole network knows, and what is wrong with them.
+
+    No layers where the network is too large or too wrong to go on with.
+    """
     expansion, scope = _Expansion(), _Scope()
     expansion.block(spec.layers, scope, "spec.layers", None)
-    once = {(p.code, p.field): p for p in reversed(expansion.problems)}
-    return (
-        expansion.layers,
-        scope.known,
-        [p for p in expansion.problems if once[p.code, p.field] is p],
-    )
+    return [] if expansion.full else expansion.layers, scope.known, expansion.problems

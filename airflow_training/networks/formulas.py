@@ -6,6 +6,7 @@ Types may come from others, so a formula reaches no attribute, no builtin and no
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from functools import cache
 from types import CodeType
@@ -13,19 +14,22 @@ from typing import Any
 
 from airflow_training.networks.shapes import SHAPE_FUNCTIONS
 
-__all__ = ["evaluate", "forbidden_in"]
+__all__ = ["FUNCTIONS", "INSERTED", "evaluate", "forbidden_in"]
+
+INSERTED = re.compile(r"\{(.+?)\}")
+"""A formula in a message, whose value stands there."""
 
 _ALLOWED = (
     ast.Expression, ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop,
     ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Constant, ast.Name,
     ast.List, ast.Starred, ast.Subscript, ast.Slice, ast.Call,
 )  # fmt: skip
-_FUNCTIONS = {**SHAPE_FUNCTIONS, "all": all, "len": len, "max": max, "min": min, "sum": sum}
+FUNCTIONS = {**SHAPE_FUNCTIONS, "all": all, "len": len, "max": max, "min": min, "sum": sum}
 
 
 def evaluate(formula: str, names: Mapping[str, Any]) -> Any:
     """Return the value of a formula; raises ShapeError where a function of it does."""
-    return eval(_compiled(formula), {"__builtins__": {}, **_FUNCTIONS, **names})  # noqa: S307 - only what `_ALLOWED` lists
+    return eval(_compiled(formula), {"__builtins__": {}, **FUNCTIONS, **names})  # noqa: S307 - only what `_ALLOWED` lists
 
 
 def forbidden_in(formula: str) -> str:
@@ -38,10 +42,10 @@ def forbidden_in(formula: str) -> str:
         if not isinstance(node, _ALLOWED) or isinstance(node, ast.Pow):
             return f"may not use {type(node).__name__}"
         if isinstance(node, ast.Call) and not (
-            isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS
+            isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
         ):
             return (
-                f"calls {ast.unparse(node.func)}, which is none of {', '.join(sorted(_FUNCTIONS))}"
+                f"calls {ast.unparse(node.func)}, which is none of {', '.join(sorted(FUNCTIONS))}"
             )
     return ""
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from airflow_training.errors import Problem
 from airflow_training.networks.expansion import FlatLayer
-from airflow_training.networks.formulas import evaluate
+from airflow_training.networks.formulas import INSERTED, evaluate
 from airflow_training.networks.shapes import Shape, ShapeError, numel
 
 __all__ = ["InferredLayer", "LayerOutput", "infer"]
 
-_INSERTED = re.compile(r"\{(.+?)\}")
+MOST_COUNTED = 2**63 - 1
+"""Of the numbers that a layer gives, of its parameters and of its operations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +78,20 @@ def _infer(layer: FlatLayer, inputs: Sequence[LayerOutput]) -> InferredLayer:
                 )
             )
     shape = _value(layer, kind.output, names)
+    if not isinstance(shape, list) or any(type(size) is not int for size in shape):
+        message = f"its type {layer.type} gives {shape!r}, which is no list of whole numbers"
+        raise _FaultyLayer(_problem(layer, "inputs", message, value=names["inputs"]))
     names["y"] = shape
     weights = {key: _value(layer, formula, names) for key, formula in kind.weights.items()}
+    flops = _value(layer, kind.flops, names)
+    _check_size(layer, shape, weights, flops)
     dtype = kind.gives or (inputs[0].dtype if inputs else params["dtype"])
     return InferredLayer(
         output=LayerOutput(tuple(shape), dtype),
         params=params,
         left_out=left_out,
         weights={key: value for key, value in weights.items() if value},
-        flops=_value(layer, kind.flops, names),
+        flops=flops,
     )
 
 
@@ -151,6 +156,19 @@ def _position(layer: FlatLayer, key: str, dim: int, x: Shape) -> int:
     return place - 1
 
 
+def _check_size(layer: FlatLayer, shape: Shape, weights: Mapping[str, Any], flops: int) -> None:
+    """Refuse what torch cannot count; larger numbers could not even be written down."""
+    counts = {
+        "numbers that it gives": numel(shape),
+        "parameters": sum(map(numel, weights.values())),
+        "operations": flops,
+    }
+    for what, count in counts.items():
+        if count > MOST_COUNTED:
+            message = f"{what}: about 2**{count.bit_length() - 1}, more than torch can count, 2**63"
+            raise _FaultyLayer(_problem(layer, "inputs", message, value=None, hint="smaller sizes"))
+
+
 def _check_rank(layer: FlatLayer, x: Shape) -> None:
     ranks = layer.kind.ranks
     if not ranks or len(x) in ranks:
@@ -191,11 +209,15 @@ def _value(layer: FlatLayer, formula: str, names: Mapping[str, Any]) -> Any:
     except IndexError as error:
         message = f"{layer.type} needs more dimensions than {names['shapes']}"
         raise _FaultyLayer(_problem(layer, "inputs", message, value=names["inputs"])) from error
+    except (ArithmeticError, NameError, TypeError, ValueError) as error:
+        # a type of a user's: those of ours are tried with all that they take
+        message = f"its type {layer.type} says `{formula}`, which fails here: {error}"
+        raise _FaultyLayer(_problem(layer, "inputs", message, value=names["inputs"])) from error
 
 
 def _filled(text: str, names: Mapping[str, Any]) -> str:
     """Return a text with the values of the formulas in its braces."""
-    return _INSERTED.sub(lambda found: str(evaluate(found[1], names)), text)
+    return INSERTED.sub(lambda found: str(evaluate(found[1], names)), text)
 
 
 def _problem(

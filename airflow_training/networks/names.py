@@ -74,8 +74,15 @@ _OURS = frozenset({"input", "self", "share", "torch", "nn", "functional"})
 """Names that mean something where generated code uses those of layers, or in a block."""
 
 
+MAX_NAME = 250
+"""Letters of a layer's name, with those of the blocks around it."""
+
+
 def bad_name(name: str, field: str) -> Problem | None:
     """The problem with the name of a layer."""
+    if len(name) > MAX_NAME:
+        message = f"has {len(name)} letters with the names of blocks around it; at most {MAX_NAME}"
+        return Problem(code="bad_name", field=field, value=f"{name[:20]}...", message=message)
     if not _NAME.fullmatch(name):
         close = re.sub(r"\W+", "_", name).strip("_0123456789")
         hint = f"'{close}' would do" if _NAME.fullmatch(close) else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from airflow_training.errors import Problem
 from airflow_training.networks.document import Phase
-from airflow_training.networks.expansion import FlatLayer
+from airflow_training.networks.expansion import MAX_ALLOWED, FlatLayer
 
 __all__ = ["NET_NAMES", "NetLayer", "net_of"]
 
@@ -26,13 +26,14 @@ def net_of(layers: Sequence[FlatLayer], phase: Phase) -> tuple[list[NetLayer], l
     """Return the layers of a net in order, and what they cannot take."""
     by_name = {layer.name: layer for layer in layers}
     net: list[NetLayer] = []
+    sources: dict[str, str | None] = {}
     problems: list[Problem] = []
     for layer in layers:
         if phase not in layer.phase:
             continue
         found = []
         for position, name in enumerate(_wanted(layer, by_name, phase)):
-            source = source_in(name, by_name, phase)
+            source = source_in(name, by_name, phase, known=sources)
             where = f"{layer.field}.inputs" + ("" if layer.inputs is None else f"[{position}]")
             if source is None:
                 problems.append(_missing_in(name, layer, phase, where))
@@ -44,7 +45,11 @@ def net_of(layers: Sequence[FlatLayer], phase: Phase) -> tuple[list[NetLayer], l
                         field=where,
                         value=source,
                         message=f"layer '{layer.name}' takes '{source}', a {kind}, which no layer can take",
-                        allowed=[each.layer.name for each in net if _can_be_taken(each.layer)],
+                        allowed=[
+                            each.layer.name
+                            for each in net[-MAX_ALLOWED:]
+                            if _can_be_taken(each.layer)
+                        ],
                         hint="name the layer whose output it takes in `inputs`",
                     )
                 )
@@ -54,17 +59,33 @@ def net_of(layers: Sequence[FlatLayer], phase: Phase) -> tuple[list[NetLayer], l
     return net, problems
 
 
-def source_in(name: str, by_name: Mapping[str, FlatLayer], phase: Phase) -> str | None:
+def source_in(
+    name: str,
+    by_name: Mapping[str, FlatLayer],
+    phase: Phase,
+    *,
+    known: dict[str, str | None] | None = None,
+) -> str | None:
     """Return the layer whose output stands for a name in a net: what a dropout takes, where there is none.
 
-    The empty name stands for a layer whose mistakes are told already.
+    The empty name stands for a layer whose mistakes are told already. `known` keeps what was found: thousands of
+    layers may take what comes after thousands of dropouts.
     """
+    known = {} if known is None else known
+    passed: list[str] = []
     layer = by_name.get(name)
-    while layer is not None and phase not in layer.phase and layer.kind.can_be_left_out:
+    found: str | None = ""
+    while layer is not None:
+        if layer.name in known:
+            found = known[layer.name]
+            break
+        passed.append(layer.name)
+        if phase in layer.phase or not layer.kind.can_be_left_out:
+            found = layer.name if phase in layer.phase else None
+            break
         layer = by_name.get(next(iter(_wanted(layer, by_name, phase)), ""))
-    if layer is None:
-        return ""
-    return layer.name if phase in layer.phase else None
+    known.update(dict.fromkeys(passed, found))
+    return found
 
 
 def _wanted(layer: FlatLayer, by_name: Mapping[str, FlatLayer], phase: Phase) -> Sequence[str]:

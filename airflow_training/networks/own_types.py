@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import keyword
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,7 +15,7 @@ from pydantic import ValidationError
 from airflow_training.documents.loading import load_documents, read_file
 from airflow_training.documents.problems import problems_of, with_lines
 from airflow_training.errors import InputError, Problem
-from airflow_training.networks.formulas import forbidden_in
+from airflow_training.networks.formulas import FUNCTIONS, INSERTED, forbidden_in
 from airflow_training.networks.layer_type import LayerType
 from airflow_training.settings import layer_types_folder
 
@@ -92,8 +94,13 @@ def _mistakes(name: str, kind: LayerType, taken: Mapping[str, LayerType]) -> Ite
     for key, param in kind.params.items():
         given = {"infer": param.infer, "fill": param.fill, "omit": param.omit}
         formulas |= {f"params.{key}.{part}": text for part, text in given.items() if text}
+    for place, need in enumerate(kind.needs):
+        for part, text in (("message", need.message), ("hint", need.hint)):
+            for number, formula in enumerate(INSERTED.findall(text)):
+                formulas[f"needs[{place}].{part}" + (f"[{number}]" if number else "")] = formula
+    names = {"x", "y", "inputs", "shapes", *kind.params}
     for field, formula in formulas.items():
-        if reason := forbidden_in(formula):
+        if reason := forbidden_in(formula) or _unknown_in(formula, names):
             yield Problem(
                 code="not_allowed", field=f"{name}.{field}", value=formula, message=reason
             )
@@ -110,7 +117,34 @@ def _mistakes(name: str, kind: LayerType, taken: Mapping[str, LayerType]) -> Ite
                 code="bad_reference", field=f"{name}.call_if", value=flag,
                 message="is no parameter of it", allowed=known,
             )  # fmt: skip
+    for field, keys in (("params", kind.params), ("weights", kind.weights)):
+        for key in keys:
+            if not _NAME.fullmatch(key) or keyword.iskeyword(key):
+                message = "is no name of an argument"
+                yield Problem(code="bad_name", field=f"{name}.{field}", value=key, message=message)
+    calls = {"call": kind.call} | {f"call_if.{key}": text for key, text in kind.call_if.items()}
+    for field, text in calls.items():
+        if reason := _wrong_call(text, known):
+            yield Problem(code="not_allowed", field=f"{name}.{field}", value=text, message=reason)
     yield from _mistakes_of_code(name, kind, taken)
+
+
+def _unknown_in(formula: str, names: Set[str]) -> str:
+    for node in ast.walk(ast.parse(formula, mode="eval")):
+        if isinstance(node, ast.Name) and node.id not in names and node.id not in FUNCTIONS:
+            return f"uses {node.id}, which is none of {', '.join(sorted(names))}"
+    return ""
+
+
+def _wrong_call(text: str, params: Sequence[str]) -> str:
+    """Return why values cannot be put into an expression of a call."""
+    known = {"self", "inputs", "sum", "product", "x", "y", "z", *params}
+    try:
+        used = [part for _, part, _, _ in Formatter().parse(text) if part is not None]
+    except ValueError as error:
+        return str(error)
+    wrong = [part for part in used if part not in known]
+    return f"{{{wrong[0]}}} is none of {', '.join(sorted(known))}" if wrong else ""
 
 
 def _mistakes_of_code(

@@ -20,6 +20,7 @@ from airflow_training.documents.paths import split_path
 from airflow_training.documents.problems import overflows, problems_of, with_lines
 from airflow_training.errors import InputError, Problem
 from airflow_training.networks.document import NetworkDocument
+from airflow_training.networks.names import MAX_NAME
 from airflow_training.networks.resolving import ResolvedNetwork, resolve
 
 __all__ = ["document_of", "parse_network", "parse_network_data", "read_network"]
@@ -118,5 +119,5 @@ def _layer_at(field: str, data: Any) -> str:
             and isinstance(data, Mapping)
             and isinstance(data.get("name"), str)
         ):
-            name = data["name"]
+            name = data["name"][:MAX_NAME]
     return name

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_training.documents.loading import dump_yaml
+from airflow_training.documents.problems import MOST_FINDINGS
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import Problem
 from airflow_training.networks.document import NetworkMetadata, NetworkSpec, Phase
-from airflow_training.networks.expansion import FlatLayer, expand
+from airflow_training.networks.expansion import MAX_ALLOWED, FlatLayer, expand
 from airflow_training.networks.inference import InferredLayer, LayerOutput, infer
 from airflow_training.networks.nets import NET_NAMES, NetLayer, net_of, source_in
 from airflow_training.networks.params import params_problems
@@ -65,6 +66,8 @@ class ResolvedNetwork:
     nets: Mapping[Phase, Net]
     outputs: Sequence[str] | None
     """The layers that the document names as such."""
+    sources: Mapping[str, Sequence[str]]
+    """Layer -> those that it takes, in one of the nets or the other."""
 
     @property
     def parameters(self) -> int:
@@ -77,26 +80,19 @@ class ResolvedNetwork:
 
     def takes(self, name: str) -> list[str]:
         """Return the layers that one takes, in one of the nets or the other."""
-        found = [
-            source
-            for net in self.nets.values()
-            for each in net.layers
-            if each.layer.name == name
-            for source in each.inputs
-        ]
-        return list(dict.fromkeys(found))
+        return list(self.sources[name])
 
     def to_dict(self) -> dict[str, Any]:
         """Return a document that says all of it, and means the same."""
         layers = []
+        taken = {
+            (phase, each.layer.name): each.inputs
+            for phase, net in self.nets.items()
+            for each in net.layers
+        }
         for layer in self.layers.values():
             flat = layer.flat
-            inputs = next(
-                each.inputs
-                for phase in flat.phase
-                for each in self.nets[phase].layers
-                if each.layer is flat
-            )
+            inputs = taken[flat.phase[0], flat.name]
             entry: dict[str, Any] = {"name": flat.name, "type": flat.type}
             if inputs:
                 entry["inputs"] = list(flat.inputs or inputs)
@@ -123,8 +119,15 @@ def resolve(
 ) -> tuple[ResolvedNetwork | None, list[Problem]]:
     """Return the network, or None and every mistake of it."""
     flat, known, problems = expand(spec)
+    if not flat and problems:
+        return None, problems
+    checked: set[str] = set()
     for each in flat:
-        problems += params_problems(each.params, each.kind, each.type, each.field)
+        if each.field not in checked and len(problems) < MOST_FINDINGS:
+            checked.add(each.field)  # turns of a block have the same parameters
+            problems += params_problems(each.params, each.kind, each.type, each.field)
+    if len(problems) >= MOST_FINDINGS:
+        return None, _first_of_each(problems)
     malformed = {
         problem.field.partition(".params")[0] for problem in problems if ".params." in problem.field
     }
@@ -149,7 +152,24 @@ def resolve(
     if problems:
         return None, problems
     named = None if spec.outputs is None else [known.get(name, name) for name in spec.outputs]
-    return ResolvedNetwork(metadata=metadata, layers=resolved, nets=nets, outputs=named), []
+    return (
+        ResolvedNetwork(
+            metadata=metadata,
+            layers=resolved,
+            nets=nets,
+            outputs=named,
+            sources=_sources(nets),
+        ),
+        [],
+    )
+
+
+def _sources(nets: Mapping[Phase, Net]) -> dict[str, Sequence[str]]:
+    found: dict[str, dict[str, None]] = {}
+    for net in nets.values():
+        for each in net.layers:
+            found.setdefault(each.layer.name, {}).update(dict.fromkeys(each.inputs))
+    return {name: [*sources] for name, sources in found.items()}
 
 
 def _layer_of(problem: Problem) -> str:
@@ -207,6 +227,7 @@ def _outputs(
     outputs: dict[str, str] = {}
     problems = []
     there = [each.layer for each in layers]
+    known_layers = [each.name for each in by_name.values() if each.kind.kind == "layer"]
     if spec.outputs is None:
         taken = {name for each in layers if each.layer.kind.kind == "layer" for name in each.inputs}
         ends = [each for each in there if each.kind.kind == "layer" and each.name not in taken]
@@ -215,7 +236,9 @@ def _outputs(
         real = known.get(name, name)
         layer = by_name.get(real)
         if layer is None or layer.kind.kind in ("loss", "metric"):
-            allowed = [each.name for each in by_name.values() if each.kind.kind == "layer"]
+            if len(problems) >= MOST_FINDINGS:
+                break
+            allowed = known_layers[-MAX_ALLOWED:]
             message = "is no layer" if layer is None else "is returned anyway"
             problems.append(
                 Problem(

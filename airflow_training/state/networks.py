@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, exc, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, exc, func, insert, literal, select
 
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, RuntimeUnavailable
@@ -19,6 +19,7 @@ __all__ = ["MOST_NETWORK_CHARACTERS", "SavedNetwork", "SavedNetworks"]
 
 MOST_NETWORK_CHARACTERS = 1024 * 1024
 """Of one document."""
+_MOST_VERSIONS = 2**31 - 1
 _TRIES = 20
 """Of taking the next version, where others take it too."""
 
@@ -36,7 +37,7 @@ class SavedNetwork:
     """Epoch seconds."""
     digest: str
     document: str
-    """YAML, as it was given."""
+    """YAML, as it was given; empty in lists, which would be as long as all documents together."""
 
     @property
     def title(self) -> str:
@@ -97,7 +98,9 @@ class SavedNetworks(StorePart):
         Raises InputError (`bad_reference`, field `name` or `version`) where there is none.
         """
         with self._db.read() as connection:
-            if version is None:
+            if name != clean(name) or (version or 0) > _MOST_VERSIONS:
+                found = None  # PostgreSQL refuses to compare with it
+            elif version is None:
                 found = _newest_of(connection, name)
             else:
                 found = _first(connection, NetworkRow.name == name, NetworkRow.version == version)
@@ -105,7 +108,7 @@ class SavedNetworks(StorePart):
                 return found
             rows = connection.execute(
                 select(NetworkRow.version)
-                .where(NetworkRow.name == name)
+                .where(NetworkRow.name == clean(name))
                 .order_by(NetworkRow.version)
             )
             versions = [number for (number,) in rows]
@@ -113,7 +116,7 @@ class SavedNetworks(StorePart):
             raise _unknown(name, version, versions, [known for (known,) in names])
 
     def newest(self) -> Sequence[SavedNetwork]:
-        """Return the newest version of every name, by name."""
+        """Return the newest version of every name, by name, without documents."""
         last = (
             select(NetworkRow.name, func.max(NetworkRow.version).label("version"))
             .group_by(NetworkRow.name)
@@ -121,7 +124,7 @@ class SavedNetworks(StorePart):
         )
         with self._db.read() as connection:
             rows = connection.execute(
-                _columns()
+                _columns(literal(""))
                 .join(
                     last,
                     (NetworkRow.name == last.c.name) & (NetworkRow.version == last.c.version),
@@ -131,18 +134,18 @@ class SavedNetworks(StorePart):
             return [_network(row) for row in rows]
 
     def versions(self, name: str = "") -> Sequence[SavedNetwork]:
-        """Return all versions, of one name or of all, the newest first."""
-        statement = _columns().order_by(NetworkRow.name, NetworkRow.version.desc())
+        """Return all versions, of one name or of all, the newest first, without documents."""
+        statement = _columns(literal("")).order_by(NetworkRow.name, NetworkRow.version.desc())
         if name:
-            statement = statement.where(NetworkRow.name == name)
+            statement = statement.where(NetworkRow.name == clean(name))
         with self._db.read() as connection:
             return [_network(row) for row in connection.execute(statement)]
 
 
-def _columns() -> Any:
+def _columns(document: Any = NetworkRow.document) -> Any:
     row = NetworkRow
     return select(
-        row.name, row.version, row.user, row.description, row.created_at, row.digest, row.document
+        row.name, row.version, row.user, row.description, row.created_at, row.digest, document
     )
 
 

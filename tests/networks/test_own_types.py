@@ -128,3 +128,26 @@ def test_a_mistake_of_a_type_is_told_with_its_line(
 @pytest.mark.parametrize("text", ["", "- a", "a: 1\n---\nb: 2\n"])
 def test_what_is_no_catalogue(fresh: Path, text: str):
     assert "must be one mapping" in mistakes(fresh, text)[0][2]
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("needs: [{that: 'x == 1', message: 'is {x.__class__}'}]", "may not use Attribute"),
+        ("needs: [{that: 'x == 1', message: 'is {nope}'}]", "uses nope"),
+        ("flops: nope", "uses nope"),
+        ("params: {'a b': {type: count}}", "is no name of an argument"),
+        ("weights: {'w x': '[1]'}", "is no name of an argument"),
+        ("call: '{self.__class__}({inputs})'", "{self.__class__} is none of"),
+        ("call: '{nope}'", "{nope} is none of"),
+        ("call: '{self'", "expected '}'"),
+    ],
+)
+def test_what_would_fail_in_the_middle_of_a_network_is_told_before(
+    tmp_path: Path, entry: str, said: str
+):
+    file = tmp_path / "types.yaml"
+    file.write_text(f"Foo:\n  about: a\n  output: x\n  {entry}\n")
+    with pytest.raises(InputError) as caught:
+        read_types(file, taken=shipped_types())
+    assert said in caught.value.problems[0].message

@@ -159,3 +159,25 @@ def test_memory_is_that_of_the_module_traced(name: str, tmp_path: Path):
     assert one_device_memory(network_view(network), batch_size=32) == pytest.approx(
         traced, rel=0.01
     )
+
+
+def test_a_network_of_too_many_operators_is_refused_where_the_model_stands():
+    layers = [
+        {"name": "x", "type": "Input", "params": {"shape": [3, 4]}},
+        {
+            "name": "b",
+            "repeat": 40,
+            "layers": [
+                {"name": "l", "type": "LSTM", "params": {"hidden_size": 4, "num_layers": 1000}}
+            ],
+        },
+    ]
+    document = {
+        "apiVersion": "airflow-training/v1",
+        "kind": "Network",
+        "metadata": {"name": "deep"},
+        "spec": {"layers": layers},
+    }
+    with pytest.raises(InputError, match="more than 100000 operators") as caught:
+        read_model(document, at=("spec", "plan", "model"))
+    assert caught.value.problems[0].field == "spec.plan.model"

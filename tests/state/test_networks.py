@@ -120,3 +120,24 @@ def test_many_who_save_at_once_get_a_version_each(open_another: Callable[[], Sto
     found = stores[0].networks.versions("dense")
     assert [each.version for each in found] == [8, 7, 6, 5, 4, 3, 2, 1]
     assert len({each.digest for each in found}) == 8
+
+
+def test_lists_leave_documents_where_they_are(store: Store):
+    store.networks.save(a_network(), user="ann")
+    assert [each.document for each in (*store.networks.newest(), *store.networks.versions())] == [
+        "",
+        "",
+    ]
+
+
+def test_a_description_has_an_end(store: Store):
+    with pytest.raises(InputError, match="4000"):
+        store.networks.save(a_network().replace("two numbers", "n" * 70_000), user="ann")
+
+
+def test_names_and_versions_that_no_database_compares_with_are_not_there(store: Store):
+    store.networks.save(a_network(), user="ann")
+    for name, version in (("a\0", None), ("\ud800", 1), ("dense", 2**31), ("dense", 2**80)):
+        with pytest.raises(InputError):
+            store.networks.find(name, version)
+    assert store.networks.versions("\0") == []

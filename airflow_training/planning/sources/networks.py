@@ -29,6 +29,9 @@ from airflow_training.planning.view.units import cut_into_units
 
 __all__ = ["is_network", "network_view", "parse_network_view"]
 
+MAX_OPERATORS = 100_000
+"""Of a view: a recurrent layer alone may have thousands."""
+
 
 def is_network(document: object) -> bool:
     """Return whether a document of a model is a network."""
@@ -45,11 +48,14 @@ def parse_network_view(document: Mapping[str, Any], *, at: Loc) -> ComputationVi
                 for each in problems
             ]
         )
-    return network_view(network)
+    return network_view(network, at=at)
 
 
-def network_view(network: ResolvedNetwork) -> ComputationView:
-    """Return the view of the training net, cut into the units that a pipeline may part."""
+def network_view(network: ResolvedNetwork, *, at: Loc = ()) -> ComputationView:
+    """Return the view of the training net, cut into the units that a pipeline may part.
+
+    Raises InputError, at the place of the network, where it has more operators than can be planned for.
+    """
     tensors: dict[str, Tensor] = {}
     operators: list[Operator] = []
     net = network.nets["train"]
@@ -66,6 +72,13 @@ def network_view(network: ResolvedNetwork) -> ComputationView:
         }:
             write = write_unknown  # numbers without a batch that somebody counts with
         write(writer)
+        if len(operators) > MAX_OPERATORS:
+            raise InputError.of(
+                code="too_large",
+                field=format_path(at),
+                message=f"the network has more than {MAX_OPERATORS} operators up to layer '{name}'",
+                hint="a smaller `repeat` or `num_layers`",
+            )
     losses = [each.layer.name for each in net.of_kind("loss")]
     for name in losses or net.outputs.values():
         tensors[made[name]] = replace(tensors[made[name]], kind="output")

@@ -17,7 +17,7 @@ import numpy
 from airflow_training.networks.trainer.addresses import DataFile, find_files
 from airflow_training.networks.trainer.group import TrainerGroup, form_group
 from airflow_training.networks.trainer.loop import NetworkTraining, blank
-from airflow_training.networks.trainer.mistakes import TrainerError
+from airflow_training.networks.trainer.mistakes import TrainerError, public_address
 from airflow_training.networks.trainer.nets import (
     batch_of,
     load_nets,
@@ -138,7 +138,9 @@ def _prepare(
         misfits = load_weights(net, initial)
         if misfits and group.rank == 0:
             told = ", ".join(misfits[:8])
-            sys.stderr.write(f"{initial} has nothing for {told}: these begin at random\n")
+            sys.stderr.write(
+                f"{public_address(initial)} has nothing for {told}: these begin at random\n"
+            )
     training = NetworkTraining(
         settings=settings,
         group=group,

@@ -7,6 +7,7 @@ import gzip
 import numpy
 import pytest
 
+from airflow_training.networks.trainer import tables
 from airflow_training.networks.trainer.mistakes import TrainerError
 from airflow_training.networks.trainer.samples import joined
 from tests.networks.trainer.made import IMAGES, LISTS, TABLE, TEXT, reader_of, settings_of
@@ -261,3 +262,21 @@ def test_images_of_16_bits_keep_their_shades(tmp_path):
         image.fromarray(shades).save(tmp_path / name / "1.png")
     found = reader_of(settings_of(IMAGES, {"format": "images"}), tmp_path).read(0, 1)
     assert found.arrays["x"][0, 0].tolist() == [[0, 100], [200, 255]]
+
+
+def test_a_mistake_far_down_in_a_table_has_its_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "_ROWS_AT_ONCE", 10)
+    write_table(tmp_path)
+    found = everything(settings_of(TABLE, CSV), tmp_path, 2)
+    assert found.arrays["x"].tolist() == [[n, n / 2] for n in range(101)]
+    text = (tmp_path / "t.csv").read_text().replace("80,0,40.0", "80,0,forty")
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(TrainerError, match=r"t\.csv, row 82, column 'b'"):
+        everything(settings_of(TABLE, CSV), tmp_path, 2)
+
+
+def test_a_mistake_shows_no_secret_of_an_address():
+    address = "s3://" + "me:" + "hidden@bucket/folder/t.csv?token=" + "hidden"
+    told = str(TrainerError(address, f"cannot be read: {address}", f"looked at {address}: see"))
+    assert "hidden" not in told
+    assert told.count("s3://bucket/folder/t.csv") == 3

@@ -25,6 +25,10 @@ class InputLayer:
     dtype: str
     is_label: bool
     """Whether nothing but losses and metrics takes it."""
+    below: int | None
+    """Of whole numbers: those that layers can take are 0 to this; None: any."""
+    ignored: int | None
+    """The number that losses pass over."""
 
 
 def input_layers(network: ResolvedNetwork) -> list[InputLayer]:
@@ -43,10 +47,31 @@ def input_layers(network: ResolvedNetwork) -> list[InputLayer]:
             tuple(network.layers[name].inferred.output.shape),
             network.layers[name].inferred.output.dtype,
             name not in computed,
+            *_range(network, name),
         )
         for name in network.layers
         if name in names
     ]
+
+
+def _range(network: ResolvedNetwork, name: str) -> tuple[int | None, int | None]:
+    """Return `below` and `ignored` of an input: of classes that are told apart, and of embeddings."""
+    takers = {
+        each.layer.name: each
+        for net in network.nets.values()
+        for each in net.layers
+        if name in each.inputs
+    }
+    limits: list[int] = []
+    ignored = None
+    for each in takers.values():
+        params = network.layers[each.layer.name].inferred.params
+        if each.layer.type == "Embedding":
+            limits.append(params["num_embeddings"])
+        elif each.layer.type in ("CrossEntropyLoss", "Accuracy") and each.inputs[1] == name:
+            limits.append(network.layers[each.inputs[0]].inferred.output.shape[0])
+            ignored = params.get("ignore_index", ignored)
+    return min(limits, default=None), ignored
 
 
 def fit_problems(trainer: Trainer, network: ResolvedNetwork) -> Iterator[Problem]:
@@ -105,6 +130,11 @@ def _label_problems(trainer: Trainer, labels: Sequence[InputLayer]) -> Iterator[
     if data.classes and not any(each.dtype == "int64" for each in labels):
         message = "are for a label of dtype int64, and the network has none"
         yield _problem("conflict", "data.classes", message, value=list(data.classes))
+    for each in labels:
+        if each.below is not None and len(data.classes) > each.below:
+            message = f"are {len(data.classes)}, and the network tells {each.below} classes apart"
+            hint = f"give the layer before the loss {len(data.classes)} outputs"
+            yield _problem("conflict", "data.classes", message, value=list(data.classes), hint=hint)
 
 
 def _format_problems(

@@ -140,6 +140,8 @@ def trainer_document(
             "dtype": each.dtype,
             "isLabel": each.is_label,
             "columns": _columns(data.inputs.get(each.name, [])),
+            "below": each.below,
+            "ignored": each.ignored,
         }
         for each in input_layers(network)
     ]

@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import InputError
+from airflow_training.networks.trainer.mistakes import public_address
 
 __all__ = ["packed_files"]
 
@@ -126,7 +127,9 @@ def _settings(job: ResolvedJob) -> dict[str, Any]:
 def _data(job: ResolvedJob) -> str:
     """Return where the data is, seen from anywhere on this machine; "" where only a run knows."""
     uri = job.data.uri
-    if "{{" in uri:
+    if (
+        "{{" in uri or public_address(uri) != uri
+    ):  # a secret of the job is not for whoever gets the folder
         return ""
     return str(Path(job.base_dir) / uri) if uri and "://" not in uri and job.base_dir else uri
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import sys
 from collections.abc import Mapping
@@ -45,9 +46,18 @@ class FileCheckpoint:
 
         if not self._path.exists():
             return 0
-        state = torch.load(self._path, weights_only=True)
-        for name, part in self._parts.items():
-            part.load_state_dict(state[name])
+        try:
+            state = torch.load(self._path, weights_only=True)
+        except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            raise ValueError(f"{self._path} is damaged; remove it to begin anew: {error}") from None
+        try:
+            for name, part in self._parts.items():
+                part.load_state_dict(state[name])
+        except (KeyError, ValueError, RuntimeError) as error:
+            told = (
+                f"{self._path} is of another network or optimizer; remove it to begin anew: {error}"
+            )
+            raise ValueError(told) from None
         self._order.load_state_dict(json.loads(state["order"]))
         torch.set_rng_state(state["random"])
         random.seed(state["step"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import posixpath
+import zipfile
+import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,9 +17,15 @@ from airflow_training.networks.trainer.mistakes import TrainerError
 from airflow_training.networks.trainer.samples import Samples
 from airflow_training.networks.trainer.settings import NetworkInput, TrainerSettings
 from airflow_training.networks.trainer.shares import FilePart
-from airflow_training.networks.trainer.tables import columns_of, rows_to_samples, to_numbers
+from airflow_training.networks.trainer.tables import (
+    columns_of,
+    misfit_of,
+    rows_to_samples,
+    to_fractions,
+    to_numbers,
+)
 
-__all__ = ["class_names", "read_images", "read_npz", "read_parquet", "read_text"]
+__all__ = ["class_names", "parquet_columns", "read_images", "read_npz", "read_parquet", "read_text"]
 
 Array = numpy.ndarray[Any, Any]
 
@@ -27,7 +35,7 @@ def read_npz(file: DataFile, part: FilePart, settings: TrainerSettings) -> Sampl
     try:
         archive = numpy.load(io.BytesIO(read_bytes(file.address)), allow_pickle=False)
         found = {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, AttributeError) as error:
+    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         fix = "write it with numpy.savez(file, name=array), of numbers"
         raise TrainerError(file.name, f"is no .npz file of numbers: {error}", fix) from None
     wanted = {each.name: _array_name(each, settings) for each in settings.inputs}
@@ -35,6 +43,11 @@ def read_npz(file: DataFile, part: FilePart, settings: TrainerSettings) -> Sampl
         if name not in found:
             fix = f"its arrays are {', '.join(found)}: name the right one in trainer.data.inputs"
             raise TrainerError(file.name, f"has no array '{name}'", fix)
+    for name in wanted.values():
+        if not found[name].ndim:
+            raise TrainerError(
+                f"{file.name}, array '{name}'", "is one number", "each row is a sample"
+            )
     counts = {len(found[name]) for name in wanted.values()}
     if len(counts) > 1:
         told = ", ".join(f"{name}: {len(found[name])}" for name in wanted.values())
@@ -44,7 +57,8 @@ def read_npz(file: DataFile, part: FilePart, settings: TrainerSettings) -> Sampl
     queries = [str(each) for each in found[settings.data.query]] if settings.data.query else []
     low, high = _rows(len(found[next(iter(wanted.values()))]), file, part, queries)
     arrays = {
-        name: _finite(found[array][low:high], array, low, file) for name, array in wanted.items()
+        each.name: _fitting(found[wanted[each.name]][low:high], each, wanted[each.name], low, file)
+        for each in settings.inputs
     }
     return rows_to_samples(
         arrays, queries[low:high], settings=settings, file=file, number=part.file
@@ -53,16 +67,8 @@ def read_npz(file: DataFile, part: FilePart, settings: TrainerSettings) -> Sampl
 
 def read_parquet(file: DataFile, part: FilePart, settings: TrainerSettings) -> Samples:
     """Return the rows of a Parquet file that lie in a part of it; only the row groups they are in are read."""
-    try:
-        from pyarrow import ArrowInvalid, parquet
-    except ImportError:
-        fix = "add pyarrow to the environment"
-        raise TrainerError(file.name, "pyarrow is needed to read Parquet", fix) from None
     with open_file(file.address) as opened:
-        try:
-            table = parquet.ParquetFile(opened)
-        except ArrowInvalid as error:
-            raise TrainerError(file.name, f"is no Parquet file: {error}") from None
+        table = _parquet(file, opened)
         names = list(table.schema_arrow.names)
         columns = columns_of(names, settings, place=file.name)
         query = settings.data.query
@@ -86,6 +92,24 @@ def read_parquet(file: DataFile, part: FilePart, settings: TrainerSettings) -> S
     )
 
 
+def parquet_columns(file: DataFile) -> list[str]:
+    """Return the names of a Parquet file's columns; raises TrainerError, OSError."""
+    with open_file(file.address) as opened:
+        return [*_parquet(file, opened).schema_arrow.names]
+
+
+def _parquet(file: DataFile, opened: Any) -> Any:
+    try:
+        from pyarrow import ArrowInvalid, parquet
+    except ImportError:
+        fix = "add pyarrow to the environment"
+        raise TrainerError(file.name, "pyarrow is needed to read Parquet", fix) from None
+    try:
+        return parquet.ParquetFile(opened)
+    except ArrowInvalid as error:
+        raise TrainerError(file.name, f"is no Parquet file: {error}") from None
+
+
 def read_text(file: DataFile, part: FilePart, settings: TrainerSettings) -> Samples:
     """Return the pieces of a text that lie in a part of it: its bytes, and for each the byte that follows."""
     feature, label = settings.features[0], settings.labels[0]
@@ -101,10 +125,22 @@ def read_text(file: DataFile, part: FilePart, settings: TrainerSettings) -> Samp
 
 
 def class_names(files: Sequence[DataFile], settings: TrainerSettings) -> tuple[str, ...]:
-    """Return the classes of image folders: those of the settings, else the folders' names in their order."""
-    return settings.data.classes or tuple(
-        sorted({posixpath.basename(posixpath.dirname(each.address)) for each in files})
-    )
+    """Return the classes of image folders: those of the settings, else the folders' names in their order.
+
+    Raises TrainerError where they are not as many as the network needs.
+    """
+    if settings.data.classes:
+        return settings.data.classes
+    found = tuple(sorted({posixpath.basename(posixpath.dirname(each.address)) for each in files}))
+    if len(found) == 1:
+        fix = "put the images of each class into a folder of its name"
+        raise TrainerError(files[0].name, f"and all others are of one class, '{found[0]}'", fix)
+    for each in settings.labels:
+        if each.below is not None and len(found) > each.below:
+            message = f"lie in {len(found)} folders ({', '.join(found[:20])}), and the network has {each.below} classes"
+            fix = f"give the layer before the loss {len(found)} outputs"
+            raise TrainerError("the images", message, fix)
+    return found
 
 
 def read_images(
@@ -138,8 +174,10 @@ def _image(file: DataFile, shape: Sequence[int]) -> Array:
     channels, height, width = shape
     try:
         with Image.open(io.BytesIO(read_bytes(file.address))) as opened:
+            if opened.mode.startswith("I"):  # 16 bits, which `convert` would cut off above 255
+                opened = Image.fromarray((numpy.asarray(opened) >> 8).astype(numpy.uint8))
             image = opened.convert("L" if channels == 1 else "RGB")
-    except (UnidentifiedImageError, OSError) as error:
+    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
         raise TrainerError(
             file.name, f"is no image: {error}", "take it out of the folder"
         ) from None
@@ -180,15 +218,22 @@ def _array_name(wanted: NetworkInput, settings: TrainerSettings) -> str:
     return settings.data.label if wanted.is_label and settings.data.label else wanted.name
 
 
-def _finite(values: Array, name: str, low: int, file: DataFile) -> Array:
+def _fitting(values: Array, wanted: NetworkInput, name: str, low: int, file: DataFile) -> Array:
     if values.dtype.kind not in "biuf":
         fix = "save an array of numbers"
         raise TrainerError(f"{file.name}, array '{name}'", f"holds {values.dtype}", fix)
-    if values.dtype.kind == "f" and not numpy.isfinite(values).all():
-        row = low + int(numpy.argwhere(~numpy.isfinite(values))[0][0])
-        fix = "take the row out, or fill it"
-        raise TrainerError(f"{file.name}, array '{name}', row {row}", "is not finite", fix)
-    return values
+    seen = (
+        to_fractions(values) if wanted.dtype == "float32" and values.dtype.kind == "f" else values
+    )
+    wrong = wanted.misfit(seen)
+    if wrong >= 0:
+        row = low + wrong // (values.size // len(values))
+        number = float(seen.ravel()[wrong])
+        message, fix = wanted.misfit_reason(number)
+        raise TrainerError(
+            f"{file.name}, array '{name}', row {row}", f"'{number:g}' {message}", fix
+        )
+    return seen
 
 
 def _column(
@@ -205,11 +250,7 @@ def _column(
     ]
     numbers, wrong = to_numbers(texts, wanted, settings.data.classes)
     if numbers is None:
-        fix = "fill it with a number, or name other columns in trainer.data.inputs"
-        shown = texts[wrong][:40] or "nothing"
-        raise TrainerError(
-            f"{file.name}, row {low + wrong}, column '{name}'",
-            f"'{shown}' is no number for the input '{wanted.name}'",
-            fix,
-        )
+        message, fix = misfit_of(texts[wrong], wanted, settings.data.classes)
+        place = f"{file.name}, row {low + wrong}, column '{name}'"
+        raise TrainerError(place, f"'{texts[wrong][:40]}' {message}", fix)
     return numbers

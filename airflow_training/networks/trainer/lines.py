@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-__all__ = ["Line", "header_of", "lines_in", "row_at"]
+from airflow_training.networks.trainer.mistakes import TrainerError
+
+__all__ = ["Line", "header_of", "lines_in", "refuse_binary", "row_at"]
 
 _BLOCK = 1 << 16
 
@@ -18,6 +20,24 @@ class Line:
     start: int
     """Byte it begins at."""
     text: str
+
+
+_BINARY = (
+    (b"\x1f\x8b", "is compressed (gzip)", "unpack it"),
+    (b"PK\x03\x04", "is a zip or a workbook", "unpack it, or save it as text"),
+    (b"PAR1", "is Parquet", "format: parquet"),
+    (b"\xff\xfe", "is UTF-16", "save it as UTF-8"),
+    (b"\xfe\xff", "is UTF-16", "save it as UTF-8"),
+)
+
+
+def refuse_binary(file: BinaryIO, name: str) -> None:
+    """Raise TrainerError where a file is known to be no text of one byte a letter."""
+    file.seek(0)
+    head = file.read(4)
+    for mark, message, fix in _BINARY:
+        if head.startswith(mark):
+            raise TrainerError(name, message, fix)
 
 
 def header_of(file: BinaryIO) -> tuple[str, int]:
@@ -100,4 +120,8 @@ def _query_before(file: BinaryIO, begin: int, head: int, query: Callable[[str], 
 
 
 def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", errors="replace").rstrip("\r\n")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")  # of older programs; no two texts become the same
+    return text.rstrip("\r\n")

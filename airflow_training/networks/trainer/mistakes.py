@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["TrainerError"]
+import re
+
+__all__ = ["TrainerError", "public_address"]
+
+_USER = re.compile(r"(?<=://)[^/\s]*@")
+_QUERY = re.compile(r"(://[^\s?]*)\?[^\s'\"]*")
+
+
+def public_address(text: str) -> str:
+    """Return a text whose addresses have no user, password and query, where storages take secrets."""
+    return _QUERY.sub(r"\1", _USER.sub("", text))
 
 
 class TrainerError(Exception):
@@ -15,9 +25,9 @@ class TrainerError(Exception):
     """
 
     def __init__(self, place: str, message: str, fix: str = "") -> None:
-        self.place = place
-        self.message = message
-        self.fix = fix
+        self.place = place = public_address(place)
+        self.message = message = public_address(message)
+        self.fix = fix = public_address(fix)
         told = f"{place}: {message}" if place else message
         super().__init__(f"{told}\n  fix: {fix}" if fix else told)
 

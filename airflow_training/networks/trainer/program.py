@@ -17,18 +17,18 @@ import numpy
 from airflow_training.networks.trainer.addresses import DataFile, find_files
 from airflow_training.networks.trainer.group import TrainerGroup, form_group
 from airflow_training.networks.trainer.loop import NetworkTraining, blank
-from airflow_training.networks.trainer.mistakes import TrainerError
+from airflow_training.networks.trainer.mistakes import TrainerError, public_address
 from airflow_training.networks.trainer.nets import (
     batch_of,
     load_nets,
     load_weights,
     unused_parameters,
 )
-from airflow_training.networks.trainer.reading import SUFFIXES, ShareReader, digest_of
+from airflow_training.networks.trainer.reading import SUFFIXES, ShareReader, digest_of, recipe_of
 from airflow_training.networks.trainer.results import ModelFacts, write_model
 from airflow_training.networks.trainer.sample_data import SCHEME, write_sample
 from airflow_training.networks.trainer.samples import Samples
-from airflow_training.networks.trainer.session import open_checkpoint, section
+from airflow_training.networks.trainer.session import open_checkpoint, restore, section
 from airflow_training.networks.trainer.settings import TrainerSettings, read_settings
 from airflow_training.networks.trainer.shares import ShareOrder
 
@@ -54,6 +54,13 @@ def main(settings: TrainerSettings | None = None) -> None:
         os._exit(
             _MISTAKE
         )  # peers may still wait in a collective, whose threads would hold this process
+    except (
+        OSError
+    ) as error:  # a storage that does not answer, a full disk: another start may not meet it
+        traceback.print_exc()
+        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.flush()
+        os._exit(_LOST)
     except Exception:  # noqa: BLE001 - whatever it is, its peers cannot go on without it
         traceback.print_exc()
         sys.stderr.flush()
@@ -120,18 +127,20 @@ def _prepare(
         seed=settings.seed,
         shuffle=settings.shuffle,
         files=digest_of(files),
+        recipe=recipe_of(settings),
     )
     checkpoint = open_checkpoint(model, optimizer, order)
-    try:
-        start = checkpoint.restore()
-    except ValueError as error:
-        raise TrainerError("the checkpoint", str(error)) from None
+    start = restore(checkpoint)
+    for each in optimizer.param_groups:
+        each.update(settings.optimizer_options)  # of the job, not of the checkpoint
     initial = environment.get("TRAINING_INITIAL_MODEL_URI", "")
     if initial and start == 0:
         misfits = load_weights(net, initial)
         if misfits and group.rank == 0:
             told = ", ".join(misfits[:8])
-            sys.stderr.write(f"{initial} has nothing for {told}: these begin at random\n")
+            sys.stderr.write(
+                f"{public_address(initial)} has nothing for {told}: these begin at random\n"
+            )
     training = NetworkTraining(
         settings=settings,
         group=group,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +15,10 @@ from airflow_training.networks.trainer import arrays, tables
 from airflow_training.networks.trainer.addresses import DataFile
 from airflow_training.networks.trainer.mistakes import TrainerError
 from airflow_training.networks.trainer.samples import Samples, joined
-from airflow_training.networks.trainer.settings import TrainerSettings
+from airflow_training.networks.trainer.settings import NetworkInput, TrainerSettings
 from airflow_training.networks.trainer.shares import FilePart, cut
 
-__all__ = ["SUFFIXES", "ShareReader", "digest_of"]
+__all__ = ["SUFFIXES", "ShareReader", "digest_of", "recipe_of"]
 
 SUFFIXES: Mapping[str, Sequence[str]] = {
     "csv": (".csv", ".tsv"),
@@ -37,11 +38,29 @@ _READERS = {
     "text": arrays.read_text,
 }
 
+_COLUMNS: Mapping[str, Callable[[DataFile, TrainerSettings], list[str]]] = {
+    "csv": tables.csv_columns,
+    "parquet": lambda file, _: arrays.parquet_columns(file),
+}
+
 
 def digest_of(files: Sequence[DataFile]) -> str:
     """Return the digest of a list of files, by their names and sizes: `sha256:...`."""
     told = json.dumps([[each.name, each.size] for each in files])
     return f"sha256:{hashlib.sha256(told.encode()).hexdigest()}"
+
+
+def recipe_of(settings: TrainerSettings) -> Mapping[str, str]:
+    """Return digests of what a training may not change when it goes on: its name in the job -> `sha256:...`."""
+    data = settings.data
+    columns = [[each.name, *each.columns] for each in settings.inputs]
+    read = [data.format, data.label, data.query, data.classes, data.delimiter, columns]
+    told = json.dumps(read)
+    return {
+        "network": settings.network_digest,
+        "trainer.data": f"sha256:{hashlib.sha256(told.encode()).hexdigest()}",
+        "optimizer": settings.optimizer,
+    }
 
 
 class ShareReader:
@@ -54,6 +73,25 @@ class ShareReader:
         if settings.data.format == "images":
             classes = arrays.class_names(files, settings)
             self.settings = replace(settings, data=replace(settings.data, classes=classes))
+        elif settings.data.format in _COLUMNS and any(
+            not each.columns for each in settings.features
+        ):
+            self.settings = replace(settings, inputs=self._named_columns(files[0]))
+
+    def _named_columns(self, first: DataFile) -> tuple[NetworkInput, ...]:
+        """Return the inputs with the names of what the first file has left: other files may have another order."""
+        settings = self.settings
+        with _told([first.name]):
+            names = _COLUMNS[settings.data.format](first, settings)
+        columns = tables.columns_of(names, settings, place=first.name)
+        return tuple(
+            each
+            if each.columns or each.is_label
+            else replace(
+                each, columns=tuple(names[at] for at in columns[each.name]), takes_rest=True
+            )
+            for each in settings.inputs
+        )
 
     def parts(self, world: int) -> list[list[FilePart]]:
         """Return the share of each of `world` ranks."""
@@ -66,16 +104,13 @@ class ShareReader:
         settings = self.settings
         if not parts:
             return joined([], settings)
-        try:
+        with _told([self.files[part.file].name for part in parts[:3]]):
             if settings.data.format == "images":
                 return arrays.read_images(
                     self.files, parts, settings, threads=settings.threads or 4
                 )
             read = _READERS[settings.data.format]
             return joined([read(self.files[part.file], part, settings) for part in parts], settings)
-        except OSError as error:
-            names = ", ".join(self.files[part.file].name for part in parts[:3])
-            raise TrainerError(names, f"cannot be read: {error}", "see data.uri") from None
 
     def read_rows(self, wanted: numpy.ndarray[Any, Any], world: int) -> Samples:
         """Return samples of the shares of `world` ranks by `(share, sample)`, in that order."""
@@ -89,3 +124,12 @@ class ShareReader:
             [starts[int(share)] + sample for share, sample in wanted], numpy.int64
         )
         return joined(held, self.settings).take(numbers)
+
+
+@contextmanager
+def _told(names: Sequence[str]) -> Iterator[None]:
+    """Tell of files that cannot be read. A storage that does not answer is no mistake: another start may reach it."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+        raise TrainerError(", ".join(names), f"cannot be read: {error}", "see data.uri") from None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from airflow_training.networks.trainer.evaluating import Evaluation
+from airflow_training.networks.trainer.mistakes import public_address
 from airflow_training.networks.trainer.nets import WEIGHTS
 from airflow_training.networks.trainer.settings import TrainerSettings
 
@@ -112,7 +113,7 @@ def card_text(settings: TrainerSettings, facts: ModelFacts, *, weights: str) -> 
     metadata: Mapping[str, Any] = settings.network["metadata"]
     name = metadata["name"]
     options = ", ".join(f"{key} {value:g}" for key, value in settings.optimizer_options.items())
-    first = f"{', '.join(facts.files[:10])}{', ...' if len(facts.files) > 10 else ''}"
+    first = f"{', '.join(map(public_address, facts.files[:10]))}{', ...' if len(facts.files) > 10 else ''}"
     load = (
         f'from safetensors.torch import load_file\nstate = load_file("{weights}")'
         if weights.endswith(".safetensors")
@@ -135,7 +136,7 @@ def card_text(settings: TrainerSettings, facts: ModelFacts, *, weights: str) -> 
         ),
         ("optimizer", f"{settings.optimizer}, {options}"),
         ("seed", str(settings.seed)),
-        ("started from", facts.initial_model),
+        ("started from", public_address(facts.initial_model)),
     ]
     table = "\n".join(f"| {key} | {value} |" for key, value in rows if value)
     metrics = "\n".join(f"| {key} | {value:.4f} |" for key, value in facts.metrics.items())

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from airflow_training.networks.trainer.alone import FileCheckpoint, print_progress
+from airflow_training.networks.trainer.mistakes import TrainerError
 from airflow_training.networks.trainer.shares import ShareOrder
 
-__all__ = ["file_readings", "open_checkpoint", "report_progress", "section"]
+__all__ = ["file_readings", "open_checkpoint", "report_progress", "restore", "section"]
 
 
 def is_alone() -> bool:
@@ -65,6 +66,23 @@ def open_checkpoint(model: Any, optimizer: Any, order: ShareOrder) -> Any:
     return Checkpointer(
         model=model, optimizer=optimizer, data=order, scheduler=None, scaler=None, ema=None
     )
+
+
+def restore(checkpoint: Any) -> int:
+    """Put back the newest checkpoint, and return the step to begin with.
+
+    Raises TrainerError where it is of another training; all else may be met at this start only.
+    """
+    try:
+        return int(checkpoint.restore())
+    except ValueError as error:
+        raise TrainerError("the checkpoint", str(error)) from None
+    except Exception as error:
+        # the checkpointer tells with this cause of a state that does not fit, and of storage with others
+        if isinstance(error.__cause__, KeyError | TypeError | ValueError | RuntimeError):
+            fix = "begin a new run with another checkpoint.uri, or put network, data and optimizer back"
+            raise TrainerError("the checkpoint", str(error), fix) from None
+        raise
 
 
 def file_readings(

@@ -1,4 +1,4 @@
-"""What a trainer is told: the document that travels with the job, as dataclasses. Standard library only."""
+"""What a trainer is told: the document that travels with the job, as dataclasses. Standard library and numpy."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy
 
 from airflow_training.networks.trainer.mistakes import TrainerError
 
@@ -28,6 +30,40 @@ class NetworkInput:
     """Only losses and metrics take it."""
     columns: tuple[str, ...] = ()
     """Of a table, or the one array; empty: the label column for a label, else all that are left."""
+    takes_rest: bool = False
+    """Whether the columns are all that the first file has left, so that no other file may have more."""
+    below: int | None = None
+    """Of whole numbers: 0 to this, as many as there are classes or embeddings; None: any."""
+    ignored: int | None = None
+    """A number that losses pass over, whatever `below` says."""
+
+    def misfit(self, values: numpy.ndarray[Any, Any]) -> int:
+        """Return the place of the first of some numbers that the network cannot take; -1: it takes all."""
+        if not numpy.isfinite(values).all():
+            return int(numpy.argmin(numpy.isfinite(values)))
+        if self.dtype != "int64" or not values.size:
+            return -1
+        wrong = values != numpy.floor(values)
+        if self.below is not None:
+            wrong |= ((values < 0) | (values >= self.below)) & (values != self.ignored)
+        return int(numpy.argmax(wrong)) if wrong.any() else -1
+
+    def misfit_reason(self, number: float) -> tuple[str, str]:
+        """Return why the network cannot take a number, and what can be done."""
+        if not numpy.isfinite(number):
+            return f"is not finite (as {self.dtype})", "fill the cell, or take out the row"
+        if number != numpy.floor(number):
+            fix = f"the input '{self.name}' has dtype int64: float32 takes fractions"
+            return "is no whole number", fix
+        fix = (
+            "count classes from 0, or name them in trainer.data.classes; the layer before the loss has one output a class"
+            if self.is_label
+            else "give the Embedding a larger num_embeddings, or mend the row"
+        )
+        return (
+            f"is not 0 to {(self.below or 0) - 1}, which the network takes for '{self.name}'",
+            fix,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +154,8 @@ class TrainerSettings:
                     dtype=each["dtype"],
                     is_label=each["isLabel"],
                     columns=tuple(each["columns"]),
+                    below=each.get("below"),
+                    ignored=each.get("ignored"),
                 )
                 for each in found["inputs"]
             ),

@@ -141,13 +141,32 @@ class ShareOrder:
     twice in an epoch, nor left out. The state is the same on all ranks.
     """
 
-    def __init__(self, *, rank: int, batch_size: int, seed: int, shuffle: bool, files: str) -> None:
-        """Take what the order follows from; `files` is a digest of the list of files."""
+    def __init__(
+        self,
+        *,
+        rank: int,
+        batch_size: int,
+        seed: int,
+        shuffle: bool,
+        files: str,
+        recipe: Mapping[str, str],
+    ) -> None:
+        """Take what the order follows from.
+
+        Args:
+            rank: of this process.
+            batch_size: samples that it takes in a step.
+            seed: of the order.
+            shuffle: whether there is another order than that of the files.
+            files: a digest of the list of files.
+            recipe: what else has to be the same to go on: its name -> its digest.
+        """
         self.rank = rank
         self.batch_size = batch_size
         self.seed = seed
         self.shuffle = shuffle
         self.files = files
+        self.recipe = dict(recipe)
         self.epoch = 0
         self.before: tuple[Stage, ...] = ()
         """Stages of this epoch by other numbers of ranks."""
@@ -198,6 +217,7 @@ class ShareOrder:
             "seed": self.seed,
             "shuffle": self.shuffle,
             "files": self.files,
+            "recipe": self.recipe,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -212,6 +232,12 @@ class ShareOrder:
                 raise ValueError(
                     f"the checkpoint was saved with another {told}: begin a new run, or restore it"
                 )
+        saved = state["recipe"]
+        if other := [name for name, digest in self.recipe.items() if saved.get(name) != digest]:
+            raise ValueError(
+                f"the checkpoint was saved with another {' and '.join(other)}: begin a new run with another"
+                " checkpoint.uri, which may start from a model by data.initialModel; or restore it"
+            )
         self.epoch = int(state["epoch"])
         stages = [
             Stage(tuple(int(each) for each in counts), int(done), int(batch_size))

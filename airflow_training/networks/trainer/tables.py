@@ -9,15 +9,26 @@ from typing import Any, BinaryIO, NoReturn
 import numpy
 
 from airflow_training.networks.trainer.addresses import DataFile, open_file
-from airflow_training.networks.trainer.lines import Line, header_of, lines_in, row_at
+from airflow_training.networks.trainer.lines import Line, header_of, lines_in, refuse_binary, row_at
 from airflow_training.networks.trainer.mistakes import TrainerError
 from airflow_training.networks.trainer.samples import Samples, lists_of, shaped
 from airflow_training.networks.trainer.settings import NetworkInput, TrainerSettings
 from airflow_training.networks.trainer.shares import FilePart
 
-__all__ = ["columns_of", "read_csv", "read_libsvm", "rows_to_samples", "to_numbers"]
+__all__ = [
+    "columns_of",
+    "csv_columns",
+    "misfit_of",
+    "read_csv",
+    "read_libsvm",
+    "rows_to_samples",
+    "to_fractions",
+    "to_numbers",
+]
 
 Array = numpy.ndarray[Any, Any]
+_ROWS_AT_ONCE = 10_000
+"""Of a table: their cells as text take ten times the memory of their numbers."""
 
 
 def columns_of(
@@ -26,6 +37,11 @@ def columns_of(
     """Return for each input the numbers of its columns; raises TrainerError for one that is not there."""
     data = settings.data
     at = {name: number for number, name in enumerate(names)}
+    if len(at) < len(names):
+        twice = next(name for number, name in enumerate(names) if at[name] != number)
+        raise TrainerError(
+            place, f"has the column '{twice}' more than once", "give each column a name of its own"
+        )
 
     def number(name: str, role: str) -> int:
         if name not in at:
@@ -48,6 +64,12 @@ def columns_of(
     used |= {number(data.query, "the query")} if data.query else set()
     used |= {at[data.label]} if data.label in at else set()
     left = [each for each in range(len(names)) if each not in used]
+    if left and any(each.takes_rest for each in settings.features):
+        raise TrainerError(
+            place,
+            f"has the column '{names[left[0]]}', which the first file has not",
+            "give all files the same columns, or name those to take in trainer.data.inputs",
+        )
     for each in settings.features:
         found.setdefault(each.name, left)
     for each in settings.inputs:
@@ -66,31 +88,87 @@ def read_csv(file: DataFile, part: FilePart, settings: TrainerSettings) -> Sampl
     """Return the rows of a CSV file with a header that begin in a part of it; raises TrainerError, OSError."""
     data = settings.data
 
-    def split(text: str) -> list[str]:
-        return next(csv.reader([text], delimiter=data.delimiter), [])
-
     with open_file(file.address) as opened:
-        header, head = header_of(opened)
-        names = [each.strip() for each in split(header)]
+        names, head = _header(opened, file, settings)
         columns = columns_of(names, settings, place=file.name)
-        query = _column_reader(split, names, data.query) if data.query else None
+        query = _column_reader(names, settings) if data.query else None
         lines = lines_in(opened, part.start, part.stop, head=head, query=query)
-        rows = [*csv.reader((each.text for each in lines), delimiter=data.delimiter, strict=False)]
-        _same_width(rows, lines, names, file=file, opened=opened)
+        found: dict[str, list[Array]] = {each.name: [] for each in settings.inputs}
+        queries: list[str] = []
+        for begin in range(0, max(len(lines), 1), _ROWS_AT_ONCE):
+            some = lines[begin : begin + _ROWS_AT_ONCE]
+            rows = _rows(some, file=file, opened=opened, delimiter=data.delimiter)
+            _same_width(rows, some, names, file=file, opened=opened)
 
-        def refuse(index: int, column: int, text: str, message: str, fix: str) -> NoReturn:
-            row = row_at(opened, lines[index].start)
-            raise TrainerError(
-                f"{file.name}, row {row}, column '{names[column]}'", f"'{text[:40]}' {message}", fix
-            )
+            def refuse(
+                index: int,
+                column: int,
+                text: str,
+                message: str,
+                fix: str,
+                some: Sequence[Line] = some,
+            ) -> NoReturn:
+                row = row_at(opened, some[index].start)
+                place = f"{file.name}, row {row}, column '{names[column]}'"
+                raise TrainerError(place, f"'{text[:40]}' {message}", fix)
 
-        arrays = {
-            each.name: _numbers(rows, columns[each.name], each, settings, refuse=refuse)
-            for each in settings.inputs
-        }
-    place = names.index(data.query) if data.query else -1
-    queries = [row[place].strip() for row in rows] if data.query else []
+            for each in settings.inputs:
+                numbers = _numbers(rows, columns[each.name], each, settings, refuse=refuse)
+                found[each.name].append(numbers)
+            if data.query:
+                place = names.index(data.query)
+                queries += [row[place].strip() for row in rows]
+    arrays = {name: numpy.concatenate(each) for name, each in found.items()}
     return rows_to_samples(arrays, queries, settings=settings, file=file, number=part.file)
+
+
+def csv_columns(file: DataFile, settings: TrainerSettings) -> list[str]:
+    """Return the names of a CSV file's columns; raises TrainerError, OSError."""
+    with open_file(file.address) as opened:
+        return _header(opened, file, settings)[0]
+
+
+def _header(opened: BinaryIO, file: DataFile, settings: TrainerSettings) -> tuple[list[str], int]:
+    refuse_binary(opened, file.name)
+    header, head = header_of(opened)
+    return [each.strip() for each in _cells(header, file, settings)], head
+
+
+def _cells(text: str, file: DataFile, settings: TrainerSettings) -> list[str]:
+    try:
+        return next(csv.reader([text], delimiter=settings.data.delimiter), [])
+    except csv.Error as error:
+        raise TrainerError(file.name, f"is no CSV: {error}", _ONE_LINE) from None
+
+
+_ONE_LINE = "a row is one line, which ends with a line feed; quotes around a cell are closed in it"
+
+
+def _rows(
+    lines: Sequence[Line], *, file: DataFile, opened: BinaryIO, delimiter: str
+) -> list[list[str]]:
+    """Return the cells of lines: one row each, so that no open quote swallows those below it."""
+    reader = csv.reader((each.text for each in lines), delimiter=delimiter)
+    rows: list[list[str]] = []
+
+    def refuse(line: Line, message: str) -> NoReturn:
+        place = f"{file.name}, row {row_at(opened, line.start)}"
+        raise TrainerError(place, message, _ONE_LINE) from None
+
+    try:
+        for row in reader:
+            rows.append(row)
+            if reader.line_num != len(rows):
+                refuse(lines[len(rows) - 1], "has a quote that is not closed on its line")
+    except csv.Error as error:
+        refuse(lines[reader.line_num - 1], f"is no row of CSV: {error}")
+    if lines:
+        try:
+            next(csv.reader([lines[-1].text], delimiter=delimiter, strict=True))
+        except csv.Error as error:
+            if "unexpected end" in str(error):
+                refuse(lines[-1], "has a quote that is not closed on its line")
+    return rows
 
 
 def read_libsvm(file: DataFile, part: FilePart, settings: TrainerSettings) -> Samples:
@@ -99,8 +177,9 @@ def read_libsvm(file: DataFile, part: FilePart, settings: TrainerSettings) -> Sa
     size = int(numpy.prod(_row_shape(feature, settings), dtype=numpy.int64))
     ranked = bool(settings.data.query)
     with open_file(file.address) as opened:
+        refuse_binary(opened, file.name)
         lines = lines_in(opened, part.start, part.stop, query=_qid if ranked else None)
-        lines = [each for each in lines if not each.text.startswith("#")]
+        lines = [each for each in lines if not each.text.lstrip().startswith("#")]
         values = numpy.zeros((len(lines), size), numpy.float32)
         labels = numpy.zeros(len(lines), numpy.float64)
         for index, line in enumerate(lines):
@@ -127,6 +206,14 @@ def read_libsvm(file: DataFile, part: FilePart, settings: TrainerSettings) -> Sa
                 place = f"{file.name}, row {row_at(opened, line.start)}"
                 fix = "write qid:1 after the label, or take query out of trainer.data"
                 raise TrainerError(place, "has no qid, and trainer.data.query asks for it", fix)
+        for wanted, rows in ((label, labels[:, None]), (feature, values)):
+            wrong = wanted.misfit(rows)
+            if wrong >= 0:
+                index, column = divmod(wrong, rows.shape[1])
+                place = f"{file.name}, row {row_at(opened, lines[index].start)}"
+                where = "the label" if wanted is label else f"column {column + 1}"
+                message, fix = wanted.misfit_reason(rows[index, column])
+                raise TrainerError(f"{place}, {where}", f"'{rows[index, column]:g}' {message}", fix)
     arrays = {feature.name: values, label.name: labels.astype(label.dtype)}
     queries = [_qid(each.text) for each in lines] if ranked else []
     return rows_to_samples(arrays, queries, settings=settings, file=file, number=part.file)
@@ -171,11 +258,14 @@ def to_numbers(
         return numpy.array([known[text] for text in texts], wanted.dtype), -1
     if len(values) != len(texts):
         return None, next(place for place, text in enumerate(texts) if not _is_number(text))
-    if not numpy.isfinite(values).all():
-        return None, int(numpy.flatnonzero(~numpy.isfinite(values))[0])
-    if wanted.dtype == "int64" and (values != numpy.floor(values)).any():
-        return None, int(numpy.flatnonzero(values != numpy.floor(values))[0])
-    return values.astype(wanted.dtype), -1
+    wrong = wanted.misfit(values if wanted.dtype == "int64" else to_fractions(values))
+    return (None, wrong) if wrong >= 0 else (values.astype(wanted.dtype), -1)
+
+
+def to_fractions(values: Array) -> Array:
+    """Return numbers as float32; what is too large for it becomes infinite."""
+    with numpy.errstate(over="ignore"):
+        return values.astype(numpy.float32)
 
 
 def _row_shape(wanted: NetworkInput, settings: TrainerSettings) -> tuple[int, ...]:
@@ -198,13 +288,14 @@ def _numbers(
         texts = [row[column].strip() for row in rows]
         values, wrong = to_numbers(texts, wanted, classes)
         if values is None:
-            message, fix = _mistake(texts[wrong], wanted, classes)
+            message, fix = misfit_of(texts[wrong], wanted, classes)
             refuse(wrong, column, texts[wrong], message, fix)
         found[:, place] = values
     return found
 
 
-def _mistake(text: str, wanted: NetworkInput, classes: Sequence[str]) -> tuple[str, str]:
+def misfit_of(text: str, wanted: NetworkInput, classes: Sequence[str]) -> tuple[str, str]:
+    """Return why a cell is no number that the network can take, and what can be done."""
     if wanted.is_label and classes:
         return (
             "is no class",
@@ -219,11 +310,9 @@ def _mistake(text: str, wanted: NetworkInput, classes: Sequence[str]) -> tuple[s
             else "write a number, or name only columns of numbers in trainer.data.inputs"
         )
         return "is no number", fix
-    if not numpy.isfinite(float(text)):
-        return "is not finite", "fill the cell, or take out the row"
-    return (
-        "is no whole number",
-        f"the input '{wanted.name}' has dtype int64: float32 takes fractions",
+    number = float(text)
+    return wanted.misfit_reason(
+        number if wanted.dtype == "int64" else float(to_fractions(numpy.array(number)))
     )
 
 
@@ -246,13 +335,14 @@ def _same_width(
             )
 
 
-def _column_reader(
-    split: Callable[[str], list[str]], names: Sequence[str], column: str
-) -> Callable[[str], str]:
-    place = names.index(column)
+def _column_reader(names: Sequence[str], settings: TrainerSettings) -> Callable[[str], str]:
+    place, delimiter = names.index(settings.data.query), settings.data.delimiter
 
     def value(text: str) -> str:
-        cells = split(text)
+        try:
+            cells = next(csv.reader([text], delimiter=delimiter), [])
+        except csv.Error:  # told once the line is read as a row
+            return ""
         return cells[place].strip() if place < len(cells) else ""
 
     return value

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+
 import numpy
 import pytest
 
+from airflow_training.networks.trainer import tables
 from airflow_training.networks.trainer.mistakes import TrainerError
 from airflow_training.networks.trainer.samples import joined
 from tests.networks.trainer.made import IMAGES, LISTS, TABLE, TEXT, reader_of, settings_of
@@ -97,6 +100,16 @@ def test_images_have_the_class_of_their_folder(tmp_path):
         ("a,kind,b\n1,0.5,2\n", "row 2, column 'kind': '0.5' is no whole number", "float32"),
         ("a,kind,b\n1,cat,2\n", "column 'kind': 'cat' is no number", "trainer.data.classes"),
         ("a,kind,b\n1,0,2\n1,0\n", "t.csv, row 3: has 2 columns, and the header 3", "in quotes"),
+        ("a,kind,b\n1,0,2\n1,7,2\n", "row 3, column 'kind': '7' is not 0 to 1", "from 0"),
+        ("a,kind,b\n1,-1,2\n", "row 2, column 'kind': '-1' is not 0 to 1", "from 0"),
+        ("a,kind,b\n1,0,1e300\n", "row 2, column 'b': '1e300' is not finite", "take out the row"),
+        ("a,kind,a\n1,0,2\n", "has the column 'a' more than once", "a name of its own"),
+        ("a,kind,b\r1,0,2\r", "t.csv: is no CSV", "ends with a line feed"),
+        (
+            f"a,kind,b\n1,0,{'2' * 200_000}\n",
+            "row 2: is no row of CSV: field larger",
+            "is one line",
+        ),
     ],
 )
 def test_a_mistake_in_a_table_is_told_with_file_row_column_and_fix(tmp_path, text, said, fix):
@@ -150,3 +163,120 @@ def test_names_of_classes_become_their_numbers(tmp_path):
     assert everything(settings, tmp_path, 1).arrays["y"].tolist() == [1, 0]
     with pytest.raises(TrainerError, match="'cat' is no class"):
         everything(settings_of(TABLE, {**CSV, "classes": ["dog"]}), tmp_path, 1)
+
+
+def test_an_open_quote_swallows_no_rows(tmp_path):
+    text = 'a,kind,b,said\n1,0,2,x\n1,0,3,"y\n1,1,4,z\n1,1,5,z\n'
+    (tmp_path / "t.csv").write_text(text)
+    settings = settings_of(TABLE, {**CSV, "inputs": {"x": ["a", "b"]}})
+    for world in (1, 2, 3):
+        with pytest.raises(TrainerError, match=r"row 3: has a quote that is not closed"):
+            everything(settings, tmp_path, world)
+
+
+def test_columns_of_other_files_are_taken_by_name(tmp_path):
+    (tmp_path / "t.csv").write_text("a,kind,b\n1,0,2\n")
+    (tmp_path / "u.csv").write_text("b,a,kind\n4,3,1\n")
+    assert everything(settings_of(TABLE, CSV), tmp_path, 1).arrays["x"].tolist() == [[1, 2], [3, 4]]
+    (tmp_path / "u.csv").write_text("b,c,kind\n4,3,1\n")
+    with pytest.raises(TrainerError, match=r"u\.csv: has no column 'a'"):
+        everything(settings_of(TABLE, CSV), tmp_path, 1)
+    (tmp_path / "u.csv").write_text("b,a,c,kind\n4,3,9,1\n")
+    with pytest.raises(TrainerError, match=r"u\.csv: has the column 'c', which the first file"):
+        everything(settings_of(TABLE, CSV), tmp_path, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (gzip.compress(b"a,kind,b\n1,0,2\n"), "is compressed"),
+        ("a,kind,b\n1,0,2\n".encode("utf-16"), "is UTF-16"),
+        (b"PK\x03\x04....", "is a zip or a workbook"),
+    ],
+)
+@pytest.mark.parametrize("form", ["csv", "libsvm"])
+def test_a_file_that_is_no_text_is_told(tmp_path, content, said, form):
+    (tmp_path / f"t.{form}").write_bytes(content)
+    data = CSV if form == "csv" else {"format": "libsvm"}
+    with pytest.raises(TrainerError, match=said):
+        everything(settings_of(TABLE, data), tmp_path, 1)
+
+
+def test_names_in_latin_1_are_read(tmp_path):
+    (tmp_path / "t.csv").write_bytes("a,kind,b\n1,Öl,2\n1,Äpfel,2\n".encode("latin-1"))
+    settings = settings_of(TABLE, {**CSV, "classes": ["Äpfel", "Öl"]})
+    assert everything(settings, tmp_path, 1).arrays["y"].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1 1:nan\n", "row 1, column 1: 'nan' is not finite"),
+        ("1.5 1:1\n", "row 1, the label: '1.5' is no whole number"),
+        ("0 1:1\n-1 1:1\n", "row 2, the label: '-1' is not 0 to 1"),
+    ],
+)
+def test_numbers_of_libsvm_that_the_network_cannot_take_are_told(tmp_path, text, said):
+    (tmp_path / "t.libsvm").write_text(text)
+    with pytest.raises(TrainerError, match=said):
+        everything(settings_of(TABLE, {"format": "libsvm"}), tmp_path, 1)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "said"),
+    [
+        (numpy.ones((2, 2)), [0, 0.5], "array 'y', row 1: '0.5' is no whole number"),
+        (numpy.ones((2, 2)), [0, 5], "array 'y', row 1: '5' is not 0 to 1"),
+        (numpy.full((2, 2), 1e300), [0, 1], "array 'x', row 0: 'inf' is not finite"),
+        (numpy.array(3.0), [0], "array 'x': is one number"),
+    ],
+)
+def test_arrays_that_the_network_cannot_take_are_told(tmp_path, x, y, said):
+    numpy.savez(tmp_path / "t.npz", x=x, y=y)
+    with pytest.raises(TrainerError, match=said):
+        everything(settings_of(TABLE, {"format": "npz"}), tmp_path, 1)
+
+
+def test_a_damaged_archive_is_told(tmp_path):
+    (tmp_path / "t.npz").write_bytes(b"PK\x03\x04....")
+    with pytest.raises(TrainerError, match=r"is no \.npz file"):
+        everything(settings_of(TABLE, {"format": "npz"}), tmp_path, 1)
+
+
+def test_folders_of_images_are_as_many_as_the_classes_of_the_network(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for name in ("cat", "dog", "eel"):
+        (tmp_path / name).mkdir()
+        image.new("L", (4, 4), 10).save(tmp_path / name / "1.png")
+    with pytest.raises(TrainerError, match=r"3 folders \(cat, dog, eel\), and the network has 2"):
+        reader_of(settings_of(IMAGES, {"format": "images"}), tmp_path)
+    with pytest.raises(TrainerError, match="are of one class, 'cat'"):
+        reader_of(settings_of(IMAGES, {"format": "images"}), tmp_path / "cat")
+
+
+def test_images_of_16_bits_keep_their_shades(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        shades = numpy.array([[0, 256 * 100], [256 * 200, 65535]], numpy.uint16)
+        image.fromarray(shades).save(tmp_path / name / "1.png")
+    found = reader_of(settings_of(IMAGES, {"format": "images"}), tmp_path).read(0, 1)
+    assert found.arrays["x"][0, 0].tolist() == [[0, 100], [200, 255]]
+
+
+def test_a_mistake_far_down_in_a_table_has_its_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "_ROWS_AT_ONCE", 10)
+    write_table(tmp_path)
+    found = everything(settings_of(TABLE, CSV), tmp_path, 2)
+    assert found.arrays["x"].tolist() == [[n, n / 2] for n in range(101)]
+    text = (tmp_path / "t.csv").read_text().replace("80,0,40.0", "80,0,forty")
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(TrainerError, match=r"t\.csv, row 82, column 'b'"):
+        everything(settings_of(TABLE, CSV), tmp_path, 2)
+
+
+def test_a_mistake_shows_no_secret_of_an_address():
+    address = "s3://" + "me:" + "hidden@bucket/folder/t.csv?token=" + "hidden"
+    told = str(TrainerError(address, f"cannot be read: {address}", f"looked at {address}: see"))
+    assert "hidden" not in told
+    assert told.count("s3://bucket/folder/t.csv") == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 
@@ -36,8 +37,10 @@ def test_a_file_that_cannot_be_split_is_read_by_one():
     assert loads(cut([1000, 1], 3, splittable=False)) == [1000, 1, 0]
 
 
-def order_of(rank: int, files: str = "f") -> ShareOrder:
-    return ShareOrder(rank=rank, batch_size=4, seed=7, shuffle=True, files=files)
+def order_of(rank: int, files: str = "f", recipe: Mapping[str, str] | None = None) -> ShareOrder:
+    return ShareOrder(
+        rank=rank, batch_size=4, seed=7, shuffle=True, files=files, recipe=recipe or {}
+    )
 
 
 def one_stage(state, counts, world, stop, taken):
@@ -100,3 +103,10 @@ def test_a_checkpoint_of_other_files_is_refused():
         order_of(0, "other").load_state_dict(
             {"epoch": 0, "stages": [], "seed": 7, "shuffle": True, "files": "f"}
         )
+
+
+def test_a_checkpoint_of_another_network_or_reading_is_refused():
+    state = order_of(0, recipe={"network": "n", "trainer.data": "d"}).state_dict()
+    order_of(0, recipe={"network": "n", "trainer.data": "d"}).load_state_dict(state)
+    with pytest.raises(ValueError, match=r"another network and trainer\.data: begin a new run"):
+        order_of(0, recipe={"network": "o", "trainer.data": "e"}).load_state_dict(state)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, exc, func, insert, literal, select
+from sqlalchemy import ColumnElement, Connection, exc, func, insert, literal, select
 
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, RuntimeUnavailable
@@ -159,7 +159,7 @@ def _first(connection: Connection, *where: ColumnElement[bool]) -> SavedNetwork 
     return None if row is None else _network(row)
 
 
-def _network(row: Row[Any]) -> SavedNetwork:
+def _network(row: Any) -> SavedNetwork:
     name, version, user, description, created, digest, document = row
     return SavedNetwork(
         name=name,

@@ -225,7 +225,7 @@ def _outputs(
     phase: Phase,
 ) -> tuple[dict[str, str], list[Problem]]:
     outputs: dict[str, str] = {}
-    problems = []
+    problems: list[Problem] = []
     there = [each.layer for each in layers]
     known_layers = [each.name for each in by_name.values() if each.kind.kind == "layer"]
     if spec.outputs is None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, exc, func, insert, literal, select
+from sqlalchemy import ColumnElement, Connection, exc, func, insert, literal, select
 
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, RuntimeUnavailable

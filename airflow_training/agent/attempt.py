@@ -449,7 +449,7 @@ class Attempt(abc.ABC):
             exit_code = proc.exit_code(self._status)
             if os.WIFSIGNALED(self._status):
                 number = os.WTERMSIG(self._status)
-            if self._early.told and not reason:
+            if self._early.told and not (reason or self._passed_on):
                 reason, message = "Completed", self._early.message(exit_code)
                 exit_code, number = 0, None
             elif not reason:

@@ -112,7 +112,9 @@ class _Away:
         from airflow_training.agent.upload import output_files
 
         found: dict[str, Path] = {}
-        with contextlib.suppress(FileNotFoundError):  # a folder of old checkpoints was removed meanwhile
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # a folder of old checkpoints was removed meanwhile
             found.update(output_files(Path(self._order.output_dir)))
         if self._order.code is not None:
             from airflow_training.agent.code_setup import CHANGES_FOLDER

@@ -387,7 +387,7 @@ class Attempt(abc.ABC):
             self._loop.sooner(grace_seconds, "kill")
             return
         self._stop_reason, self._message = reason, message or self._message
-        self._loop.cancel("deadline", "finish")
+        self._loop.cancel("deadline", "early end")
         self._publisher.end()
         self._loop.after(grace_seconds, "kill", self._kill_tree)
         self._preparation.give_up()

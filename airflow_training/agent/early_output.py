@@ -143,17 +143,20 @@ class _Away:
             and os.path.realpath(str(found[name])) not in written
         ]
         self._before = marks
-        problem: Exception | None = None
-        for name in whole:
-            try:
-                self._bring_one(name, found[name], marks[name])
-            except Exception as error:  # noqa: BLE001  # whatever a storage client raises: the others come all the same
-                if _mark(found[name]):  # else it was removed meanwhile, as old checkpoints are
-                    problem = problem or error
+        problems = [self._problem_of(name, found[name], marks[name]) for name in whole]
         if whole and self._order.code is not None:
             self._tell()
-        if problem is not None:
-            raise problem
+        for each in problems:
+            if each is not None:
+                raise each
+
+    def _problem_of(self, name: str, path: Path, mark: list[int]) -> Exception | None:
+        """Bring one file; whatever the storage raises is returned, so that the others come all the same."""
+        try:
+            self._bring_one(name, path, mark)
+        except Exception as error:  # noqa: BLE001  # whatever a storage client raises
+            return error if _mark(path) else None  # removed meanwhile, as old checkpoints are
+        return None
 
     def _bring_one(self, name: str, path: Path, mark: list[int]) -> None:
         from airflow_training.agent.code_setup import CHANGES_FOLDER, change_row

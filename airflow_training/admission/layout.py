@@ -23,6 +23,7 @@ from airflow_training.documents.parsing import ParsedDocument, TrainingJob
 from airflow_training.documents.problems import problems_of, unknown_keys
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import Problem
+from airflow_training.frameworks.pods import training_container
 from airflow_training.frameworks.resolve import resolve
 from airflow_training.runtimes.adapter import Adapter
 from airflow_training.runtimes.registry import adapter_of, explained_adapter, keeps_size
@@ -68,7 +69,7 @@ def make_layout(
         base_dir=request.base_dir,
         document=document.raw,
     )
-    asked = replace(asked, finishes=bool(asked.stop_until) and adapter.capabilities.finishes)
+    asked = replace(asked, finishes=_finishes(adapter, asked))
     problems += [
         *_options_problems(adapter, asked),
         *_code_problems(adapter, asked),
@@ -136,6 +137,17 @@ def _code_problems(adapter: Adapter, resolved: ResolvedJob) -> list[Problem]:
         return []
     message = f"the runtime {adapter.name} lays out no code"
     return [Problem(code="not_supported", field="spec.code", message=message)]
+
+
+def _finishes(adapter: Adapter, resolved: ResolvedJob) -> bool:
+    """Return whether somebody hears it in the instance with the output: an agent is the parent of commands that it knows."""
+    if not (resolved.stop_until and adapter.capabilities.finishes):
+        return False
+    role = next((each for each in resolved.roles if each.name == resolved.output_role), None)
+    if role is None:
+        return False
+    container = training_container(role.template, None, name=role.container)
+    return bool(resolved.output_uri or resolved.code or container.get("command"))
 
 
 def _stop_problems(adapter: Adapter, resolved: ResolvedJob) -> list[Problem]:

@@ -455,7 +455,7 @@ class Attempt(abc.ABC):
             return
         self._grace_seconds = grace_seconds
         self._stop_reason, self._message = reason, message or self._message
-        self._loop.cancel("deadline", "finish")
+        self._loop.cancel("deadline", "early end")
         self._publisher.end()
         self._loop.after(grace_seconds, "kill", lambda: self._kill_after(self._grace_seconds))
         self._preparation.give_up()
@@ -507,7 +507,7 @@ class Attempt(abc.ABC):
             exit_code = proc.exit_code(self._status)
             if os.WIFSIGNALED(self._status):
                 number = os.WTERMSIG(self._status)
-            if self._early.told and not reason:
+            if self._early.told and not (reason or self._passed_on):
                 reason, message = "Completed", self._early.message(exit_code)
                 exit_code, number = 0, None
             elif not reason:

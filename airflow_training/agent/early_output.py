@@ -84,9 +84,10 @@ def _follow(order: Order, *, agent: int, say: Callable[[str], None]) -> None:
     complained = False
     while True:
         began = time.monotonic()
-        found = state.found()
-        took = time.monotonic() - began
+        took = 0.0
         try:
+            found = state.found()
+            took = time.monotonic() - began
             state.bring(found, others=[*proc.descendants(agent)])
         except Exception as error:  # noqa: BLE001  # whatever a storage client raises
             if not complained:
@@ -110,7 +111,11 @@ class _Away:
         """Every file of the output by its name there."""
         from airflow_training.agent.upload import output_files
 
-        found = dict(output_files(Path(self._order.output_dir)))
+        found: dict[str, Path] = {}
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # a folder of old checkpoints was removed meanwhile
+            found.update(output_files(Path(self._order.output_dir)))
         if self._order.code is not None:
             from airflow_training.agent.code_setup import CHANGES_FOLDER
             from airflow_training.agent.code_tree import changed_files
@@ -138,10 +143,20 @@ class _Away:
             and os.path.realpath(str(found[name])) not in written
         ]
         self._before = marks
-        for name in whole:
-            self._bring_one(name, found[name], marks[name])
+        problems = [self._problem_of(name, found[name], marks[name]) for name in whole]
         if whole and self._order.code is not None:
             self._tell()
+        for each in problems:
+            if each is not None:
+                raise each
+
+    def _problem_of(self, name: str, path: Path, mark: list[int]) -> Exception | None:
+        """Bring one file; whatever the storage raises is returned, so that the others come all the same."""
+        try:
+            self._bring_one(name, path, mark)
+        except Exception as error:  # noqa: BLE001  # whatever a storage client raises
+            return error if _mark(path) else None  # removed meanwhile, as old checkpoints are
+        return None
 
     def _bring_one(self, name: str, path: Path, mark: list[int]) -> None:
         from airflow_training.agent.code_setup import CHANGES_FOLDER, change_row
@@ -151,9 +166,9 @@ class _Away:
         if name.startswith(folder):
             place = name[len(folder) :]
         row = change_row(place, path)
-        put_file(path, f"{self._order.output_uri.rstrip('/')}/{name}")
-        if _mark(path) != mark:  # it was written again meanwhile: the next look brings it
-            return
+        uri = f"{self._order.output_uri.rstrip('/')}/{name}"
+        if not put_file(path, uri, whole=lambda: _mark(path) == mark):
+            return  # it was written again meanwhile: the next look brings it
         self._away[name] = mark
         if place:
             self._rows[place] = row

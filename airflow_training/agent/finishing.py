@@ -61,7 +61,7 @@ class EarlyEnd:
 
     def over(self) -> None:
         """Nothing of the command lives any more."""
-        self._loop.cancel("finish")
+        self._loop.cancel("early end")
         if self.told:
             self._loop.cancel("kill")
 
@@ -78,7 +78,7 @@ class EarlyEnd:
         now = time.monotonic()
         tree = self._tree()
         if now < self._until and self._is_writing(tree, now):
-            self._loop.after(_LOOK_SECONDS, "finish", self._look)
+            self._loop.after(_LOOK_SECONDS, "early end", self._look)
             return
         self.told = True
         self._loop.after(self._grace_seconds, "kill", self._end_now)

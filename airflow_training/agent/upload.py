@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -149,33 +150,43 @@ def upload(
     else:
         target.mkdir(parents=True, exist_ok=True)
         for name, path in _all_files(folder, beside):
-            _copy(path, target / name)
+            _partial_copy(path, target / name).replace(target / name)
     return {"uri": uri, **described}
 
 
-def _copy(path: Path, destination: Path) -> None:
+def _partial_copy(path: Path, destination: Path) -> Path:
     destination.parent.mkdir(parents=True, exist_ok=True)
     partial = destination.with_name(f".{destination.name}.{os.getpid()}.part")
     shutil.copy2(path, partial)
-    partial.replace(destination)
+    return partial
 
 
 def remove_parts(uri: str, pid: int) -> None:
     """Remove what a process that was ended has left half copied, where `uri` is a folder."""
     target = local_target(uri)
-    for left in target.rglob(f".*.{pid}.part") if target is not None else ():
-        left.unlink()
+    with contextlib.suppress(OSError):  # the output is more than what lies beside it
+        for left in target.rglob(f".*.{pid}.part") if target is not None else ():
+            left.unlink()
 
 
-def put_file(path: Path, uri: str) -> None:
-    """Copy one file to `uri`; raises whatever the target raises."""
+def put_file(path: Path, uri: str, *, whole: Callable[[], bool]) -> bool:
+    """Copy one file to `uri` and return whether what is there is it; raises whatever the target raises.
+
+    `whole`: whether the file is still what it was before. In a folder, what is not never takes the place of what was
+    there; a storage has it until the next time.
+    """
     target = local_target(uri)
     if target is None:
         filesystem, destination = remote_storage(uri)
         filesystem.makedirs(destination.rsplit("/", 1)[0], exist_ok=True)
         filesystem.put_file(str(path), destination)
-        return
-    _copy(path, target)
+        return whole()
+    partial = _partial_copy(path, target)
+    if whole():
+        partial.replace(target)
+        return True
+    partial.unlink()
+    return False
 
 
 def upload_patiently(

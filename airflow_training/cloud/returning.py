@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from airflow_training.cloud.client import CloudClient
-from airflow_training.cloud.journal import SubmittedRun, keep_run
+from airflow_training.cloud.journal import SubmittedRun, keep_run, known_run
 from airflow_training.cloud.outputs import model_files
 from airflow_training.cloud.protocol import returned_path, returns_early
 from airflow_training.errors import InputError, RuntimeUnavailable
@@ -122,6 +122,8 @@ class ModelReturn:
                 f"{relative} arrives damaged from {client.url}; nothing was kept"
             )
         if returns_early(run.returns):
+            # another process that follows the run may have brought something meanwhile
+            self.run = known_run(run.run_id) or run
             self._keep(relative, sha256)
         path = put_in_place(part, place, self.run)
         self._there[relative] = sha256

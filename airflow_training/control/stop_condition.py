@@ -64,8 +64,8 @@ def check_stop_condition(draft: Draft, observations: Observations) -> None:
         _end(draft, met)
         return
     seen = draft.objects.get(entry.uid)
-    if not entry.desired or seen is None or seen.state == "failed":
-        return  # what becomes of it is decided first
+    if not entry.desired or seen is None or seen.state != "running":
+        return  # it begins first, is released where it is held, or what becomes of it is decided
     draft.job = replace(
         draft.job,
         stop=StopVerdict(condition=met, at=draft.now, attempt_id=entry.attempt_id),

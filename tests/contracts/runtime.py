@@ -33,6 +33,7 @@ from airflow_training.runtimes.port import (
     ReleaseAnswer,
     Runtime,
     Snapshot,
+    SupportsFinish,
 )
 from tests.builders import with_attempt_id
 from tests.waiting import PATIENCE
@@ -563,6 +564,23 @@ class RuntimeContract:
             await harness.runtime.stop_process(refs[:1], grace_seconds=2)
             stopped = await seen.state("sleeper", 0, "failed", in_place=True, uid=old.uid)
             assert stopped.reason != reasons.HANG
+
+    async def test_what_is_told_to_finish_has_succeeded(self, harness: Harness) -> None:
+        if not isinstance(harness.runtime, SupportsFinish):
+            pytest.skip("its agents cannot be told")
+        async with watching(harness.runtime, harness.run) as seen:
+            await harness.runtime.create(
+                [harness.spec("sleeper", index, finishes=True) for index in range(2)]
+            )
+            told = await seen.state("sleeper", 0, "running")
+            other = await seen.state("sleeper", 1, "running")
+            refs = [harness.ref("sleeper", uid=uid) for uid in (told.uid, "nobody")]
+            for _ in range(3):
+                await harness.runtime.finish_early(refs, grace_seconds=2)
+            done = await seen.state("sleeper", 0, "succeeded", uid=told.uid)
+            assert done.exit_code == 0
+            await harness.runtime.finish_early(refs, grace_seconds=2)  # it is over
+            assert seen.now["sleeper", 1] == other
 
     async def test_beginning_twice_adopts(self, harness: Harness) -> None:
         async with watching(harness.runtime, harness.run) as seen:

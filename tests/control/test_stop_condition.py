@@ -130,6 +130,32 @@ def test_where_that_instance_fails_instead_the_job_is_started_again_and_judged_a
     assert ordered(bench) == [("Finish", CHIEF)]
 
 
+def test_one_that_is_being_started_again_is_told_only_once_it_runs():
+    """Another rank says that it is enough: what waits in its pod is still released, and begins first."""
+    bench = running(finishes=True, output_role="worker", output_uri="s3://out")
+    bench.end("worker", 0, exit_code=1).settle(starting=False)
+    report(bench, "chief", 0, loss=0.05)
+    bench.later(3600).settle(starting=False)
+    assert bench.objects[bench.uid("worker", 0)].state == "pending"
+    assert bench.ledger.job.stop is None
+    bench.run_pending()
+    for _ in range(2):
+        bench.step()
+    assert ordered(bench) == [("Finish", WORKER)]
+
+
+def test_what_is_scaled_meanwhile_is_judged_again_and_then_has_succeeded():
+    bench = finishing()
+    bench.request("scale", "worker", 1).settle()
+    assert bench.ledger.job.state == "Running"
+    assert (bench.ledger.instances[CHIEF].attempt, bench.ledger.job.stop) == (1, None)
+    report(bench, "chief", 0, loss=0.05)
+    bench.step()
+    assert ordered(bench) == [("Finish", CHIEF)]
+    bench.end("chief", 0, exit_code=0).settle()
+    assert (bench.ledger.job.state, bench.ledger.job.reason) == ("Succeeded", "StopConditionMet")
+
+
 @pytest.mark.parametrize("kind", ["pause", "stop", "kill"])
 def test_people_are_heard_meanwhile(kind):
     bench = finishing()

@@ -193,8 +193,8 @@ MUTATIONS = (
         why="What a command started in sessions of its own outlives it.",
         file=f"{AGENT}/attempt.py",
         definition="Attempt._kill_tree",
-        old=("tree.pop(besides or 0, None)\nif not tree:\n    return"),
-        new="return",
+        old="(of or self._tree)()",
+        new="{}",
         test=f"{PROCESSES}::test_what_a_command_leaves_running_ends_with_it",
     ),
     Mutation(

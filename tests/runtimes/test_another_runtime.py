@@ -40,7 +40,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     builtin_runtimes.warn_unusable.cache_clear()
 
 
-def checked(runtime: str, gang: str) -> AdmissionResponse:
+def checked(runtime: str, gang: str = "none", **changes: Any) -> AdmissionResponse:
     document: dict[str, Any] = {
         "apiVersion": "airflow-training/v1",
         "kind": "TrainingJob",
@@ -52,6 +52,7 @@ def checked(runtime: str, gang: str) -> AdmissionResponse:
             "command": ["train"],
             "roles": [{"name": "worker", "replicas": 3}],
             "schedulingPolicy": {"gang": gang},
+            **changes,
         },
     }
     (answer,) = check_text(dump_yaml(document))
@@ -138,3 +139,26 @@ def test_what_is_no_adapter_is_left_out_and_told(monkeypatch, caplog):
     monkeypatch.setattr(builtin_runtimes, "_others", lambda: {"odd": f"{__name__}:checked"})
     assert [each.name for each in adapters()] == [*builtin_runtimes.OURS]
     assert "is no runtimes.adapter.Adapter" in caplog.text
+
+
+def test_an_output_that_nobody_could_leave_is_refused_with_a_stop_condition():
+    stop = {"until": "loss < 0.1"}
+    answer = checked("batch", stop=stop, output={"uri": "s3://bucket/out"})
+    [problem] = [each for each in answer.problems if each.field == "spec.stop.until"]
+    assert "batch cannot tell an instance to finish" in problem.message
+    assert not checked("batch", stop=stop).problems
+
+
+@pytest.mark.parametrize(
+    ("changes", "finishes"),
+    [
+        pytest.param({"stop": {"until": "loss < 0.1"}}, True, id="a-command"),
+        pytest.param({"stop": {"until": "loss < 0.1"}, "command": []}, False, id="of-the-image"),
+        pytest.param({}, False, id="no-condition"),
+    ],
+)
+def test_only_who_has_an_agent_around_its_command_is_told_to_finish(changes, finishes):
+    """An image's own command has none: it would never hear it, and the job would never end."""
+    resolved = checked("kubernetes", **changes).resolved
+    assert resolved is not None
+    assert resolved.finishes is finishes

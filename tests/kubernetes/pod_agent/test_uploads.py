@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from airflow_training.agent.order import Order
+from airflow_training.agent.order import Order, replace
 from tests.kubernetes.pod_agent.programs import agent, last_words
 from tests.waiting import PATIENCE, wait_until
 
@@ -74,3 +75,39 @@ def test_a_failed_command_uploads_nothing(tmp_path, program, python):
     with agent(python, program, order, "run", "--", "false") as process:
         assert process.wait(PATIENCE) == 1
     assert not (tmp_path / "bucket").exists()
+
+
+ENDS_SLOWLY = """
+import pathlib, signal, sys, time
+here = pathlib.Path(sys.argv[1])
+heard = []
+def hear(*_):
+    heard.append(1)
+    (here / f"heard-{len(heard)}").touch()
+signal.signal(signal.SIGTERM, hear)
+(here / "output" / "m.txt").write_text("model")
+(here / "ready").touch()
+while not (here / "go").exists():
+    time.sleep(0.05)
+sys.exit(143)
+"""
+
+
+@pytest.mark.parametrize("drained", [False, True])
+def test_what_is_told_to_finish_has_succeeded_only_with_its_output(
+    tmp_path, program, python, drained
+):
+    """A node that is drained meanwhile leaves no time for the upload: that is no success."""
+    orders = tmp_path / "order"
+    order = replace(uploading(tmp_path, f"file://{tmp_path}/there"), orders_file=str(orders))
+    command = [python, "-c", ENDS_SLOWLY, tmp_path]
+    with agent(python, program, order, "run", "--", *command) as process:
+        wait_until((tmp_path / "ready").exists)
+        orders.write_text(json.dumps({"turn": 0, "do": "finish", "grace_seconds": 60}))
+        wait_until((tmp_path / "heard-1").exists, alive=lambda: process.poll() is None)
+        if drained:
+            process.terminate()
+            wait_until((tmp_path / "heard-2").exists, alive=lambda: process.poll() is None)
+        (tmp_path / "go").touch()
+        assert process.wait(PATIENCE) == (143 if drained else 0)
+    assert (tmp_path / "there" / "m.txt").exists() is not drained

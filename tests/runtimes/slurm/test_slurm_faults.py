@@ -78,6 +78,35 @@ async def test_a_job_cancelled_by_an_administrator_is_told_and_made_again(lab, t
         assert len(job_ids(tmp_path, harness)) == 2
 
 
+async def test_a_command_that_is_told_to_finish_leaves_its_output(lab, tmp_path):
+    """Its agent hears it on its node, and the job ends as one that has done all."""
+    begun, there = tmp_path / "begun", tmp_path / "there"
+    script = f'echo early > "$TRAINING_OUTPUT_DIR/model.pt"; touch {begun}; sleep 600'
+    async with (
+        run_of(lab, tmp_path) as harness,
+        watching(harness.runtime, harness.run) as seen,
+    ):
+        spec = harness.spec(
+            "sleeper",
+            command=("sh", "-c", script),
+            output_uri=str(there),
+            output_continuous=True,
+            finishes=True,
+        )
+        await harness.runtime.create([spec])
+        found = await seen.state("sleeper", 0, "running")
+        await until((there / "model.pt").exists)  # while it runs
+        refs = [harness.ref("sleeper", uid=found.uid)]
+        for _ in range(3):
+            await harness.runtime.finish_early(refs, grace_seconds=5)
+        done = await seen.state("sleeper", 0, "succeeded", uid=found.uid)
+        assert (done.exit_code, done.reason) == (0, "Completed")
+        assert done.output is not None
+        assert (there / "model.pt").read_text() == "early\n"
+        await until(lambda: not lab.jobs(harness.run.uid))
+        assert done == seen.now["sleeper", 0]
+
+
 @pytest.fixture
 def blocker(lab: Lab) -> Iterator[str]:
     """A job of somebody else that has all nodes."""

@@ -41,7 +41,7 @@ def all_environments() -> KnownEnvironments:
         found = provided.describe_all(storage=storage, open_storage=open_storage)
     except (OSError, TrainingError) as error:
         found = provided.describe_all(storage="", open_storage=open_storage)
-        problem = f"{public_url(storage)}: {error}"
+        problem = public_url(f"{storage}: {error}")
     cached = provided.cached_titles(found, default_folder())
     rows = [
         KnownEnvironment(

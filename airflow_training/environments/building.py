@@ -6,8 +6,8 @@ travels by itself.
 
 from __future__ import annotations
 
-import json
 import errno
+import json
 import os
 import re
 import subprocess

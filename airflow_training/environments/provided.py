@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_training.environments.addresses import check_no_secret
 from airflow_training.environments.builtin import (
     BUILTIN,
     builtin_environment,
@@ -103,7 +102,6 @@ def find_environment(
             allowed=(BUILTIN,),
             hint="set [training] environments to the storage's address",
         )
-    check_no_secret(storage)
     store = open_storage(storage)
     if not version:
         raise InputError.of(

@@ -543,6 +543,8 @@ class Attempt(abc.ABC):
     def _wait(self) -> None:
         """Stay for the next attempt, but not for ever: whoever orders it may be gone."""
         self._waiting = True
+        if self._preparation.environment is not None:
+            self._preparation.environment.close()  # nothing runs on it: it may be removed, or repaired
         self._loop.cancel_all(but="deadline")
         self._loop.after(self._order.in_place_seconds, "wait", self._leave)
         self._poll()

@@ -75,7 +75,13 @@ class EnvironmentSetup:
                 refused = answer["code"] not in (0, _MAY_PASS)
                 reason = "EnvironmentRefused" if refused else "EnvironmentFailed"
                 done(reason, f"{self._environment['title']}: {answer['problem']}")
-            elif self._hold(answer["digest"]):
+                return
+            try:
+                held = self._hold(answer["digest"])
+            except OSError as error:  # somebody has removed the whole cache, or it is read-only now
+                done("EnvironmentFailed", f"{self._environment['title']}: {error}")
+                return
+            if held:
                 self._tell(answer)
                 done("", "")
             else:

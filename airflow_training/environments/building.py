@@ -6,6 +6,7 @@ travels by itself.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -36,6 +37,11 @@ from airflow_training.errors import InputError, Problem
 
 __all__ = ["PreparedEnvironment", "prepare"]
 
+_NO_ROOM = re.compile(
+    "|".join(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM))), re.IGNORECASE
+)
+"""What installers say of a machine that has no room, as the C library has it."""
+
 
 def prepare(
     match: Match,
@@ -50,7 +56,8 @@ def prepare(
     Where `fetch_packages` is given, the folder of wheels that it returns is the only place where packages are
     looked for; it is called once, by whoever builds.
 
-    How it is found and made once says `preparing.make_once`. Raises InputError where a package cannot be installed.
+    How it is found and made once says `preparing.make_once`. Raises InputError where a package cannot be installed,
+    OSError where the machine has no room for it, or the installer was killed.
     """
     cache_dir = cache_dir.absolute()  # installers run in another folder
     if match.kind == "image":
@@ -174,8 +181,12 @@ class _Builder:
             env={**os.environ, **(env or {})},
             pass_fds=(self.lock,),  # who outlives us is waited for
         )
+        said = done.stderr.strip() or done.stdout.strip()
+        if done.returncode < 0 or _NO_ROOM.search(said):  # says nothing about the packages
+            ended = f"it was ended by signal {-done.returncode}" if done.returncode < 0 else said
+            raise OSError(f"{Path(command[0]).name}: {public_url(ended)}")
         if done.returncode:
-            raise self._refusal(done.stderr.strip() or done.stdout.strip())
+            raise self._refusal(said)
         return done.stdout
 
     def _refusal(self, said: str) -> InputError:

@@ -286,6 +286,8 @@ def _link(each: _Installed, packages: Path, place: Path) -> None:
         if row[0].endswith(".pyc") and not source.exists():
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_symlink():
+            continue  # one of the interpreter's own: what is written to it is written to that
         if target.parent == place / "bin":
             text = script_for(place / "bin" / "python", source.read_bytes())
             target.write_bytes(text)

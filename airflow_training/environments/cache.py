@@ -160,7 +160,8 @@ def find_whole(folder: Path, digest: str) -> CachedEnvironment | None:
     if find_cached(folder, digest) is None or verify(found):
         return None
     mark = json.loads((found.folder / _MARK).read_bytes())["environment"]
-    _write_body(found.folder, {**mark, "stat_sha256": now})
+    with suppress(OSError):  # it is whole: on a full disk all bytes are compared the next time, too
+        _write_body(found.folder, {**mark, "stat_sha256": now})
     return found
 
 
@@ -176,9 +177,13 @@ def _write_body(place: Path, body: Mapping[str, Any]) -> None:
 
     text = json.dumps({"environment": body, "sha256": _body_digest(body)}, indent=1)
     with tempfile.NamedTemporaryFile("w", dir=place, prefix=".mark", delete=False) as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+        try:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            Path(file.name).unlink()
+            raise
     Path(file.name).replace(place / _MARK)
 
 
@@ -277,7 +282,7 @@ def collect(folder: Path, *, before: float) -> Mapping[str, int]:
             goes = found is None or (found.used_at < before and not found.pinned)
             if may_go and goes:
                 removed[place.name] = clear(place)
-    for path in (folder / "named").glob("*"):  # what `ready` finds them by
+    for path in (folder / "named").glob("[!.]*"):  # what `ready` finds them by
         with suppress(OSError):
             if not (folder / path.read_text("utf-8") / _MARK).exists():
                 path.unlink()

@@ -50,9 +50,12 @@ def main(text: str, open_storage: Opener) -> int:
         return _fail("; ".join(map(str, error.problems)), _PERMANENT)
     except (EnvironmentInUse, OSError) as error:
         return _fail(str(error) or repr(error), _MAY_PASS)
-    except (TrainingError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", b"") or b"").decode(errors="replace").strip()
-        return _fail(said or str(error), _PERMANENT)
+    except subprocess.SubprocessError as error:  # an interpreter that was killed, or had no room
+        words = getattr(error, "stderr", None) or ""
+        words = words if isinstance(words, str) else words.decode(errors="replace")
+        return _fail(f"{error}: {words.strip()}" if words.strip() else str(error), _MAY_PASS)
+    except TrainingError as error:
+        return _fail(str(error), _PERMANENT)
     said = {"python": str(found.python), "digest": found.digest, "cached": found.cached}
     _say({**said, "seconds": round(found.seconds, 3)})
     return 0

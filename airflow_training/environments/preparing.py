@@ -144,7 +144,11 @@ def _make(
             )
         clear(place)
     began = time.monotonic()
-    said = build(EnvironmentBuild(place=place, lock=lock, damaged=damaged))
+    try:
+        said = build(EnvironmentBuild(place=place, lock=lock, damaged=damaged))
+    except BaseException:
+        clear(place)  # on a full disk others need the room
+        raise
     body = {
         "digest": digest,
         "name": name,

@@ -271,8 +271,13 @@ def _downloaded(store: PackageStore, named: NamedEnvironment, files: Path, links
 def _download(store: PackageStore, file: PackageFile, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".part-", delete=False) as part:
-        for start in range(0, file.size, _PIECE_BYTES):
-            part.write(store.read(file.key, start, min(_PIECE_BYTES, file.size - start)))
+        try:
+            for start in range(0, file.size, _PIECE_BYTES):
+                part.write(store.read(file.key, start, min(_PIECE_BYTES, file.size - start)))
+            part.flush()
+        except BaseException:
+            Path(part.name).unlink()  # on a full disk others need the room
+            raise
     if sha256_of(Path(part.name)).hex() != file.sha256:
         Path(part.name).unlink()
         raise InputError.of(

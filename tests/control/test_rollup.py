@@ -20,7 +20,7 @@ TOP = [
     "run_id", "job", "state", "condition", "reason", "message", "job_attempt", "epoch", "fresh_jobs",
     "observed_at", "submitted_by", "submitted_at", "started_at", "running_at", "finished_at", "last_transition_at",
     "trained_seconds", "roles", "instances", "restarts", "root_cause", "kept", "advice", "output", "checkpoint",
-    "plan", "usage",
+    "plan", "environment", "usage",
 ]  # fmt: skip
 ROLE = [
     "state", "reason", "message", "last_transition_at", "desired", "pending", "running",

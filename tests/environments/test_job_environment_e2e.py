@@ -168,9 +168,25 @@ def test_gc_takes_nothing_that_a_job_runs_on(machine: Machine):
     finally:
         run.send_signal(signal.SIGINT)
         run.communicate(timeout=PATIENCE)
-        machine.types("cancel", "r1")
+        machine.types("kill", "r1")
     removed = json.loads(machine.types("environments", "gc", "--unused-days", "0", "-o", "json")[1])
     assert len(removed["removed"]) == 1
+
+
+def test_an_attempt_that_takes_its_environment_with_it_gets_it_again(machine: Machine):
+    """The agent that waits for the next attempt keeps nobody from removing or repairing it."""
+    script = (
+        "import os, shutil, sys, tinyone; print('runs on', sys.prefix, flush=True);"
+        " os.path.exists('once') and sys.exit(0); open('once', 'w').close();"
+        " open(tinyone.__file__, 'a').write('#'); sys.exit(1)"
+    )
+    path = str(
+        machine.job(command=["python", "-c", script], roles=[{"name": "worker", "replicas": 1}])
+    )
+    code, _, said = machine.types("run", path, "--run-id", "r1")
+    assert code == 0, said
+    log = machine.log("r1")
+    assert (log.count("was made in"), "a job runs on it" in log) == (2, False), log
 
 
 def test_a_kill_while_it_is_made_leaves_nothing_that_counts(machine: Machine):

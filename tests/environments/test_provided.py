@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_training.checkpoints.store import LocalStore, open_store
+from airflow_training.environments.addresses import storage_address
 from airflow_training.environments.builtin import script_for
 from airflow_training.environments.model import InstalledDistribution, PythonEnvironment
 from airflow_training.environments.named import NamedEnvironment, PackageFile
@@ -93,3 +94,19 @@ def test_scripts_start_the_interpreter_of_their_environment(head: bytes):
 
 def test_programs_that_are_no_scripts_stay_as_they_are():
     assert script_for(Path("/p"), b"\x7fELF python") == b"\x7fELF python"
+
+
+@pytest.mark.parametrize(
+    "address", ["sftp://me:" + "hun" + "ter2@host/e", "https://host/e?sig=" + "hun" + "ter2"]
+)
+def test_a_storage_with_a_secret_in_its_address_is_refused_without_it(address: str):
+    with pytest.raises(InputError, match="has a password or a query") as refused:
+        storage_address(address)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "address", ["", "s3://bucket/e", "abfs://box@account.example/e", "sftp://me@host/e"]
+)
+def test_an_address_without_secrets_stays_as_it_is(address: str):
+    assert storage_address(address) == address

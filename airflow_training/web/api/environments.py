@@ -36,12 +36,13 @@ def all_environments() -> KnownEnvironments:
     # packaging, and what lists distributions: only where it is asked for
     from airflow_training.environments import provided
 
-    storage, problem = storage_address(load_settings().environments), None
+    option, problem = load_settings().environments, None
     try:
+        storage = storage_address(option)
         found = provided.describe_all(storage=storage, open_storage=open_storage)
     except (OSError, TrainingError) as error:
         found = provided.describe_all(storage="", open_storage=open_storage)
-        problem = f"{public_url(storage)}: {error}"
+        problem = public_url(f"{option}: {error}")
     cached = provided.cached_titles(found, default_folder())
     rows = [
         KnownEnvironment(

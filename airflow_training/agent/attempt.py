@@ -15,19 +15,15 @@ import time
 from pathlib import Path
 
 from airflow_training.agent import proc
-from airflow_training.agent.command_start import become_command
+from airflow_training.agent.command_start import fork_command
 from airflow_training.agent.fetched_data import ask_data_failure
 from airflow_training.agent.finishing import EarlyEnd
-from airflow_training.agent.leftover_processes import (
-    kill_all,
-    names_of,
-    outlived_text,
-    outliving,
-)
 from airflow_training.agent.loop import Loop
 from airflow_training.agent.preparing import Preparation
+from airflow_training.agent.process_tree import ProcessTree, names_of, outlived_text, outliving
 from airflow_training.agent.progress_tail import NewestProgress
 from airflow_training.agent.publishing import Publisher
+from airflow_training.agent.stack_dump import StackDump
 from airflow_training.agent.stalls import StallWatch
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
@@ -66,9 +62,6 @@ class Attempt(abc.ABC):
         self._child_start: int | None = None
         self._status: int | None = None
         self._start_error: tuple[int, str] | None = None
-        self._spared: set[int] = set()
-        """Children that are nothing of the attempt, and outlive it."""
-        self._dumping = False
         self._stall: StallWatch | None = None
         self._passed_on = 0
         """The signal to end that was passed on to the command; its end is then no success."""
@@ -93,12 +86,6 @@ class Attempt(abc.ABC):
         self._publisher = Publisher(
             order, loop=self._loop, environment=self._environment, say=self._say
         )
-        self._early = EarlyEnd(
-            [order.output_dir, order.code_dir, order.working_dir],
-            loop=self._loop,
-            tree=self._tree,
-            kill=self._kill_rest,
-        )
         self._preparation = Preparation(
             order,
             loop=self._loop,
@@ -111,6 +98,16 @@ class Attempt(abc.ABC):
             fit=self._is_fit,
             ready=self._start_command,
             failed=self._not_ready,
+        )
+        self._tree = ProcessTree(limit=limit, loop=self._loop, preparation=self._preparation)
+        self._dump = StackDump(
+            loop=self._loop, tree=self._tree, environment=self._environment, log=log, say=self._say
+        )
+        self._early = EarlyEnd(
+            [order.output_dir, order.code_dir, order.working_dir],
+            loop=self._loop,
+            tree=self._tree.processes,
+            kill=self._tree.kill_rest,
         )
 
     # what the place adds -------------------------------------------------------------------------
@@ -156,7 +153,7 @@ class Attempt(abc.ABC):
                 self._loop.turn()
                 self._settle()
         except BaseException:  # whatever it is: nothing of the tree may outlive us
-            self._kill_tree()
+            self._tree.kill()
             raise
         if self._preparation.data is not None:
             self._preparation.data.close()
@@ -170,7 +167,7 @@ class Attempt(abc.ABC):
         """Finish what was stopped, once nothing of it lives, and go on with what was told to finish."""
         if self._early.told and self._status is not None and not self._ended:
             self._command_over()
-        if not self._stop_reason or self._is_reported or self._tree():
+        if not self._stop_reason or self._is_reported or self._tree.processes():
             return
         self._loop.reap()  # else nobody may have heard yet how the command ended
         if not self._is_reported:
@@ -223,7 +220,7 @@ class Attempt(abc.ABC):
     def _is_running(self) -> bool:
         """Whether the command runs, and nobody ends it."""
         ended = self._status is not None or self._start_error is not None
-        return self._child is not None and not (ended or self._stop_reason or self._dumping)
+        return self._child is not None and not (ended or self._stop_reason or self._dump.runs)
 
     # prepare -------------------------------------------------------------------------------------
     def _prepare(self) -> None:
@@ -257,22 +254,14 @@ class Attempt(abc.ABC):
         self._message = self._limit.warning
         self._started_at, self._started_steady = time.time(), time.monotonic()
         self._publisher.prepare()
-        read, write = os.pipe()
-        agent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            become_command(
-                self._order,
-                environment=self._preparation.command_environment,
-                steps=self._steps_before_command(),
-                leave=self._loop.leave,
-                agent=agent,
-                failures=write,
-            )
-        os.close(write)
-        with os.fdopen(read, "rb") as pipe:
-            failure = pipe.read()  # ends when exec closes the other side
+        pid, failure = fork_command(
+            self._order,
+            environment=self._preparation.command_environment,
+            steps=self._steps_before_command(),
+            leave=self._loop.leave,
+        )
         self._child, self._child_start = pid, proc.start_time(pid)
+        self._tree.command = pid
         self._loop.when_ended(pid, self._command_ended)
         if failure:
             error = json.loads(failure)
@@ -300,56 +289,16 @@ class Attempt(abc.ABC):
             return
         self._say(f"{message}; ending it, as it hangs")
         grace = _HANG_GRACE_SECONDS
-        self._dump(lambda: self._stop("Hang", message, grace_seconds=grace))
+        self._dump.begin(lambda: self._stop("Hang", message, grace_seconds=grace))
 
     def _dump_first(self, order: Mapping[str, Any], end: Callable[[], None]) -> None:
         """Follow an order to end, which may want the stacks of the processes first."""
         if order.get("dump_stacks") and self._phase == "running" and not self._stop_reason:
-            self._dump(end)
+            self._dump.begin(end)
         else:
             end()
 
-    def _dump(self, then: Callable[[], None]) -> None:
-        """Dump stacks in a child, so that orders and the end of the command still count meanwhile."""
-        if self._dumping:
-            return
-        from airflow_training.agent import stacks
-
-        tree = self._tree()
-        path = self._environment.get("PATH", os.defpath)
-
-        def dump() -> None:
-            try:
-                stacks.dump_stacks(tree, log=self._log, search_path=path)
-            except Exception as error:  # noqa: BLE001  # whatever it is, the tree has to be ended
-                self._say(f"cannot dump stacks: {error!r}")
-
-        def dumped(_: int) -> None:
-            self._dumping = False
-            self._loop.cancel("dump")
-            then()
-
-        self._dumping = True
-        self._loop.fork(dump, ended=dumped)
-        self._loop.after(stacks.DUMP_SECONDS, "dump", then)
-
     # end -----------------------------------------------------------------------------------------
-    def _tree(self) -> dict[int, int]:
-        """Return pid -> start time of everything that lives below."""
-        # looking at every process of the machine is dear; mostly there is nobody to look for
-        tree = proc.descendants(os.getpid()) if proc.has_children() else {}
-        for pid in self._limit.members():
-            start = proc.start_time(pid)
-            if start is not None:
-                tree.setdefault(pid, start)
-        data = self._preparation.data
-        for pid in self._spared if data is None else {*self._spared, *data.processes()}:
-            tree.pop(pid, None)
-        for pid, start in self._preparation.abandoned.items():
-            if tree.get(pid) == start:
-                del tree[pid]
-        return tree
-
     def _command_ended(self, wait_status: int) -> None:
         """Take everything the command left behind with it, as a container's end would."""
         self._status = wait_status
@@ -361,47 +310,38 @@ class Attempt(abc.ABC):
     def _command_over(self) -> None:
         """Go on after the command; what was told to finish has its grace first, with all that it has started."""
         companion = self._preparation.companion
-        if self._early.told and not self._stop_reason and self._command_tree():
+        if self._early.told and not self._stop_reason and self._tree.of_command():
             return
         self._ended = True
         if not self._stop_reason:
             self._early.over()
-        if not (self._stop_reason or self._dumping):  # else the others still have their grace
+        if not (self._stop_reason or self._dump.runs):  # else the others still have their grace
             self._end_what_is_left()
         if companion is not None:
             companion.end(self._status or 0, self._conclude)
         else:
             self._conclude()
 
-    def _command_tree(self) -> dict[int, int]:
-        """Return what lives of the command: of our tree, what is no work of ours, as probes and uploads are."""
-        tree = self._tree()
-        for pid in self._loop.children if tree else ():
-            if pid != self._child and pid in tree:
-                for each in (pid, *proc.descendants(pid)):
-                    tree.pop(each, None)
-        return tree
-
     def _end_what_is_left(self) -> None:
         """End what outlives the command, and say what it was: somebody may have meant it to go on."""
-        self._outlived_by = outlived_text(outliving(self._command_tree))
+        self._outlived_by = outlived_text(outliving(self._tree.of_command))
         if self._outlived_by:
             self._say(f"the command has ended; {self._outlived_by}")
-        self._kill_rest()
+        self._tree.kill_rest()
 
     def _kill_after(self, grace_seconds: float) -> None:
         """Kill what did not end within its grace, and say so."""
-        tree = self._command_tree()
+        tree = self._tree.of_command()
         if tree and grace_seconds > 0:
             self._killed = f"did not end within {grace_seconds:g} s of SIGTERM, and was killed"
             self._say(f"{self._killed}: {names_of(tree)}")
-        self._kill_tree()
+        self._tree.kill()
 
     def _conclude(self) -> None:
         """Bring the output away, after the last checkpoint was committed."""
-        if self._stop_reason or self._dumping:
+        if self._stop_reason or self._dump.runs:
             return
-        self._kill_tree()
+        self._tree.kill()
         self._publisher.publish_rest(then=self._conclude_output)
 
     def _conclude_output(self) -> None:
@@ -460,7 +400,7 @@ class Attempt(abc.ABC):
         self._loop.after(grace_seconds, "kill", lambda: self._kill_after(self._grace_seconds))
         self._preparation.give_up()
         self._record("stopping")
-        tree = self._tree()
+        tree = self._tree.processes()
         for pid, start in tree.items():
             proc.kill_exactly(pid, start, signal.SIGTERM)
             proc.kill_exactly(pid, start, signal.SIGCONT)
@@ -468,15 +408,7 @@ class Attempt(abc.ABC):
         if self._child is None and companion is not None:
             companion.kill()
         if not tree:  # nothing was started yet: no event would come
-            self._loop.after(0, "kill", self._kill_tree)
-
-    def _kill_rest(self) -> None:
-        companion = self._preparation.companion
-        self._kill_tree(besides=None if companion is None else companion.pid)
-
-    def _kill_tree(self, *, besides: int | None = None) -> None:
-        """Return when nothing lives below but one process."""
-        kill_all(lambda: {pid: at for pid, at in self._tree().items() if pid != besides})
+            self._loop.after(0, "kill", self._tree.kill)
 
     # output --------------------------------------------------------------------------------------
     def _begin_upload(self, uri: str) -> None:
@@ -491,7 +423,7 @@ class Attempt(abc.ABC):
             self._message = f"the output could not be uploaded: {answer['error']}"
         else:
             self._output = dict(answer)
-        self._kill_tree()
+        self._tree.kill()
         self._finish()
 
     # the record ----------------------------------------------------------------------------------
@@ -560,5 +492,5 @@ class Attempt(abc.ABC):
     def _leave(self) -> None:
         """Go as the command ended; that is written down. What was started for a look goes with us."""
         if self._staying:
-            self._kill_tree()
+            self._tree.kill()
         self._finished = True

@@ -13,12 +13,36 @@ if TYPE_CHECKING:
 
     from airflow_training.agent.order import Order
 
-__all__ = ["become_command"]
+__all__ = ["fork_command"]
 
 _NOT_FOUND, _NOT_EXECUTABLE, _NOT_SET_UP = 127, 126, 125
 
 
-def become_command(
+def fork_command(
+    order: Order,
+    *,
+    environment: Callable[[], Mapping[str, str]],
+    steps: Sequence[tuple[str, Callable[[], object]]],
+    leave: Callable[[], None],
+) -> tuple[int, bytes]:
+    """Start the command; return its pid and what kept it from starting: JSON with `code` and `message`, or nothing.
+
+    `environment`: makes that of the command. `steps`: what is done before it, each with words for its failure.
+    `leave`: the agent's loop.
+    """
+    read, write = os.pipe()
+    agent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become_command(
+            order, environment=environment, steps=steps, leave=leave, agent=agent, failures=write
+        )
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        return pid, pipe.read()  # ends when exec closes the other side
+
+
+def _become_command(
     order: Order,
     *,
     environment: Callable[[], Mapping[str, str]],
@@ -27,11 +51,7 @@ def become_command(
     agent: int,
     failures: int,
 ) -> None:
-    """Turn the forked child into the command; never returns.
-
-    `environment`: makes that of the command. `steps`: what is done before, each with words for its failure. `leave`: the agent's loop. `failures`: gets
-    `{code, message}` of what went wrong.
-    """
+    """Turn the forked child into the command; never returns. `failures`: where to write what went wrong."""
     command = list(order.command)
     code, what = _NOT_SET_UP, "cannot set up the process"
     try:

@@ -279,7 +279,7 @@ class PodAttempt(Attempt):
 
         agent = os.getpid()
         self._reporter = self._loop.fork(report, ended=self._reporter_ended)
-        self._spared.add(self._reporter)
+        self._tree.spared.add(self._reporter)
         os.close(words)
 
     def _end_reporter(self, result: Mapping[str, Any]) -> None:
@@ -310,7 +310,7 @@ class PodAttempt(Attempt):
         self._loop.after(LONGEST_SECONDS, "reporter", lambda: os.kill(reporter, signal.SIGKILL))
 
     def _reporter_ended(self, wait_status: int) -> None:
-        self._spared.clear()
+        self._tree.spared.clear()
         self._reporter = None
         self._loop.cancel("reporter")
         if self._code is None:  # it died while the command runs

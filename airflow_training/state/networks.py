@@ -159,7 +159,7 @@ def _first(connection: Connection, *where: ColumnElement[bool]) -> SavedNetwork 
     return None if row is None else _network(row)
 
 
-def _network(row: Row[Any]) -> SavedNetwork:
+def _network(row: Any) -> SavedNetwork:
     return SavedNetwork(
         name=row.name,
         version=row.version,

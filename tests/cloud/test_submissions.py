@@ -315,9 +315,9 @@ def test_what_this_run_has_brought_before_is_replaced_and_nothing_else(
         there.write_text(text)
         returned().bring_new(client, told=said.append)
         assert here.read_text() == text
-    late = ModelReturn(known)  # of a process that has known the run before the next one came
+    late = returned()  # of a process that has known the run before the next one came
     there.write_text("second and a half")
-    ModelReturn(known).bring_new(client, told=said.append)
+    returned().bring_new(client, told=said.append)
     there.write_text("the last")
     late.bring_back(client, told=said.append)
     assert here.read_text() == "the last"

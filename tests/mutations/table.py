@@ -191,9 +191,9 @@ MUTATIONS = (
     Mutation(
         guarantee=2,
         why="What a command started in sessions of its own outlives it.",
-        file=f"{AGENT}/attempt.py",
-        definition="Attempt._kill_tree",
-        old="(of or self._tree)()",
+        file=f"{AGENT}/process_tree.py",
+        definition="ProcessTree._kill",
+        old="self.processes()",
         new="{}",
         test=f"{PROCESSES}::test_what_a_command_leaves_running_ends_with_it",
     ),

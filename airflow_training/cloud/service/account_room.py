@@ -49,8 +49,8 @@ class AccountRoom:
             raise self.refusal(account, kept=kept, coming=total - kept)
         return self.most_bytes - total
 
-    def refusal(self, account: str, *, kept: int, coming: int) -> QuotaRefused:
-        """What is said where it does not fit."""
+    def refusal(self, account: str, *, kept: int, coming: int) -> InputError:
+        """A QuotaRefused that says what does not fit."""
         return QuotaRefused.of(
             code="quota",
             field="[training] cloud_account_gb",

@@ -37,7 +37,10 @@ def test_words_that_join_to_the_same_text_are_two_runs(client, new_runs: FakeNew
         "\0",
         "\ufeff",
         "&a [*a]",
-        "a: &a [1,1]\n" + "".join(f"b{n}: &b{n} [*{'a' if n == 0 else f'b{n - 1}'},{'*a,' * 9}*a]\n" for n in range(40)),
+        "a: &a [1,1]\n"
+        + "".join(
+            f"b{n}: &b{n} [*{'a' if n == 0 else f'b{n - 1}'},{'*a,' * 9}*a]\n" for n in range(40)
+        ),
         "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
         "d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n"
         "g: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f]\nspec: {env: *g, command: *g}\n",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, MutableMapping
 from typing import Any
 
 from fastapi import HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 __all__ = ["DocumentRoute"]
@@ -32,6 +33,14 @@ class DocumentRoute(APIRoute):
                     raise HTTPException(413, f"a request has at most {MOST_BYTES} bytes")
                 return message
 
-            return await handle(Request(request.scope, receive))
+            try:
+                return await handle(Request(request.scope, receive))
+            except RequestValidationError as error:
+                # not what was sent: it is long, and half a character of it cannot be answered
+                told = [
+                    {name: value for name, value in each.items() if name not in ("input", "ctx")}
+                    for each in error.errors()
+                ]
+                raise RequestValidationError(told) from error
 
         return handle_limited

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -173,7 +174,7 @@ async def begin(
     checked = await asyncio.to_thread(_checked, request, user, asked)
     if checked.mistakes or checked.job is None:
         raise InputError(problems=checked.mistakes)
-    words = " ".join((user.name, asked.document, idempotency_key))
+    words = json.dumps([user.name, asked.document, idempotency_key])  # no two join to one text
     digest = hashlib.sha256(words.encode()).hexdigest()[:12]
     new_runs = _new_runs(request)
     key = new_runs.new_key(checked.job.name, digest)

@@ -31,6 +31,9 @@ spec:
     - {name: worker, replicas: 1}
 `;
 const MOST_BYTES = 256 * 1024;
+/** Characters from which on a text is read when typing pauses: reading it takes longer than a key. */
+const LONG = 30_000;
+const QUIET_MS = 300;
 /** Longer than any session of typing in one tab needs to be told apart from others. */
 const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(6)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
@@ -51,13 +54,13 @@ export function NewTraining() {
     if (user === undefined || !presets) return undefined;
     const id = query.get("draft");
     // the address follows what is typed: then there is nothing to begin with
-    if (id !== null && begun?.draft.id === id) return undefined;
+    if (id !== null && begun?.draft.id === id && begun.user === user) return undefined;
     const draft = id === null ? undefined : kept(localStorage, user).find((each) => each.id === id);
     const prefill = prefillOf(query);
-    if (draft) setBegun({ draft, said: [`As you left it ${ago(new Date(draft.at).toISOString(), Date.now())}.`], wanted });
+    if (draft) setBegun({ draft, said: [`As you left it ${ago(new Date(draft.at).toISOString(), Date.now())}.`], wanted, user });
     else if (prefill)
       load(prefill, presets).then(
-        (found) => current && setBegun({ ...found, wanted }),
+        (found) => current && setBegun({ ...found, wanted, user }),
         (error: unknown) => current && setProblem(error instanceof Error ? error : new Error(String(error))),
       );
     else setBegun(null);
@@ -69,14 +72,15 @@ export function NewTraining() {
 
   const begin = (from: string, text: string) => {
     const draft: Draft = { id: newId(), at: Date.now(), text, from, origin: "" };
-    setBegun({ draft, said: [], wanted: "" });
+    if (user === undefined) return;
+    setBegun({ draft, said: [], wanted: "", user });
     setQuery({ draft: draft.id });
-    if (user !== undefined) keep(localStorage, user, draft);
+    keep(localStorage, user, draft);
   };
   const error = noOffer ?? noSchema ?? noPresets;
   if (error && !(offer && schema && presets)) return <Problem error={error} />;
   if (!offer || !schema || !presets) return <Loading />;
-  const isHere = begun !== null && (begun.wanted === wanted || query.get("draft") === begun.draft.id);
+  const isHere = begun !== null && begun.user === offer.user && (begun.wanted === wanted || query.get("draft") === begun.draft.id);
   return (
     <Box p={{ base: 2, md: 4 }}>
       {problem && <Problem error={problem} />}
@@ -104,9 +108,11 @@ interface Begun {
   said: readonly string[];
   /** The address that it was made for. */
   wanted: string;
+  /** Whose it is: somebody else may log in while this page is open. */
+  user: string;
 }
 
-async function load(prefill: Prefill, presets: PresetPage): Promise<Omit<Begun, "wanted">> {
+async function load(prefill: Prefill, presets: PresetPage): Promise<Omit<Begun, "wanted" | "user">> {
   let [text, from, origin] = [EMPTY, "an empty document", ""];
   const { preset, run, saved, set } = prefill;
   if (preset) {
@@ -250,10 +256,11 @@ function Begin({ onBegin, presets, user }: { onBegin: (from: string, text: strin
   );
 }
 
-const nameIn = (text: string): string => {
-  const found = valueAt(readYaml(text).values, ["metadata", "name"]);
+const nameOf = (values: unknown): string => {
+  const found = valueAt(values, ["metadata", "name"]);
   return typeof found === "string" ? found : "";
 };
+const nameIn = (text: string): string => nameOf(readYaml(text).values);
 
 function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTrainingOffer; onKept: (id: string) => void; schema: Schema }) {
   const { draft } = begun;
@@ -271,7 +278,13 @@ function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTraini
   const split = draft.origin.lastIndexOf("/");
   const origin = useMemo(() => (split < 0 ? null : { dag: draft.origin.slice(0, split), uid: draft.origin.slice(split + 1) }), [draft.origin, split]);
   const { checked, problem } = useCheck("check", text, { origin });
-  const reading = useMemo(() => readYaml(text), [text]);
+  const [settled, setSettled] = useState(text);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(text), QUIET_MS);
+    return () => clearTimeout(timer);
+  }, [text]);
+  const readText = text.length > LONG ? settled : text;
+  const reading = useMemo(() => readYaml(readText), [readText]);
   const lastRead = useRef(reading.values);
   if (reading.values !== null) lastRead.current = reading.values;
   const marks = checked ? marksOf(checked) : [];
@@ -279,7 +292,6 @@ function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTraini
   const change = (next: string) => {
     newest.current = next;
     setText(next);
-    if (sent.current) return;
     setUnkept(!keep(localStorage, offer.user, { ...draft, at: Date.now(), text: next }));
     onKept(draft.id);
   };
@@ -290,6 +302,7 @@ function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTraini
       // the editor tells its change, as if it were typed there
       if (editor.current) editor.current.replace(next);
       else change(next);
+      setSettled(next);
     } catch (error) {
       setRefused(error instanceof Error ? error.message : String(error));
     }
@@ -312,9 +325,11 @@ function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTraini
     sent.current = true;
     setSending(true);
     setRefused("");
+    const document = newest.current;
     try {
-      const taken = await post<RerunAnswer>("runs", { document: newest.current, origin });
-      forget(localStorage, offer.user, draft.id);
+      const taken = await post<RerunAnswer>("runs", { document, origin });
+      // what was typed since then is not sent
+      if (newest.current === document) forget(localStorage, offer.user, draft.id);
       void navigate(runPage(taken));
     } catch (error) {
       sent.current = false;
@@ -322,7 +337,7 @@ function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTraini
       setSending(false);
     }
   };
-  const name = nameIn(text) || "training";
+  const name = nameOf(lastRead.current) || "training";
   const ready = offer.possible && checked !== null && checked.mistakes.length === 0;
   const state_words = problem ? `not checked: ${problem}` : reading.problem !== null && !checked ? "no YAML" : checked ? countOf(checked) : "checking";
   const wrong = new Map<string, number>();
@@ -349,7 +364,7 @@ function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTraini
             Save as preset
           </Button>
           <Button asChild size="sm" variant="outline">
-            <a download={`${name}.yaml`} href={`data:text/yaml;charset=utf-8,${encodeURIComponent(text)}`}>
+            <a download={`${name}.yaml`} href={`data:text/yaml;charset=utf-8,${encodeURIComponent(text.replace(/\p{Surrogate}/gu, "\ufffd"))}`}>
               Download
             </a>
           </Button>

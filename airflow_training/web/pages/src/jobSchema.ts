@@ -127,7 +127,7 @@ export function valueOf(typed: string, kind: "text" | "number" | "boolean" | "ch
   if (typed === "") return undefined;
   if (kind === "number" || kind === "choice") {
     // what is no number stays text, and the server says what is wrong with it
-    if (/^-?(0|[1-9]\d{0,15})(\.\d+)?(e[-+]?\d+)?$/i.test(typed)) return Number(typed);
+    if (/^-?(0|[1-9]\d{0,15})(\.\d+)?(e[-+]?\d+)?$/i.test(typed) && !(/^-?\d+$/.test(typed) && !Number.isSafeInteger(Number(typed)))) return Number(typed);
   }
   if (kind === "boolean" || kind === "choice") {
     if (typed === "true") return true;

@@ -1,4 +1,4 @@
-// Where a line of a text is. Pure, and of the editor alone: what the first load shares with it would be one more file of that.
+// Where a line of a text is, and how lines end. Pure, and of editors alone: what the first load shares with it would be one more file of that.
 
 /** What a line says, without its indent and its end; a line that is not there (any more) is the nearest one. */
 export function rangeOfLine(text: string, line: number | null): { from: number; to: number } {
@@ -8,3 +8,6 @@ export function rangeOfLine(text: string, line: number | null): { from: number; 
   const found = lines[index]!;
   return { from: start + found.length - found.trimStart().length, to: start + found.length };
 }
+
+/** Whether each line of a text ends as on Windows. */
+export const hasWindowsLines = (text: string): boolean => text.includes("\r\n") && !/(^|[^\r])\n/.test(text);

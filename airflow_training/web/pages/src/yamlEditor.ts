@@ -8,7 +8,7 @@ import { EditorState } from "@codemirror/state";
 import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 
-import { rangeOfLine } from "./lineRange.ts";
+import { hasWindowsLines, rangeOfLine } from "./lineRange.ts";
 import type { Mark } from "./marks.ts";
 
 export interface YamlEditor {
@@ -53,6 +53,8 @@ export function openEditor(
   parent: HTMLElement,
   { label, text, onChange }: { label: string; text: string; onChange: (text: string) => void },
 ): YamlEditor {
+  // the editor has "\n" alone; what it was given with others goes out with them
+  let windows = hasWindowsLines(text);
   const view = new EditorView({
     parent,
     state: EditorState.create({
@@ -74,14 +76,16 @@ export function openEditor(
         // Tab indents; Escape, then Tab leaves the editor
         keymap.of([...defaultKeymap, ...historyKeymap, ...searchKeymap, indentWithTab]),
         EditorView.updateListener.of((update) => {
-          if (update.docChanged) onChange(update.state.doc.toString());
+          if (update.docChanged) onChange(windows ? update.state.doc.toString().replaceAll("\n", "\r\n") : update.state.doc.toString());
         }),
       ],
     }),
   });
   return {
-    replace(text) {
+    replace(given) {
       const old = view.state.doc.toString();
+      windows = hasWindowsLines(given) || (windows && !given.includes("\n"));
+      const text = given.replaceAll("\r\n", "\n");
       if (old === text) return;
       const most = Math.min(old.length, text.length);
       let head = 0;

@@ -1,6 +1,8 @@
 // Changes one value in a YAML text, and leaves every byte that does not belong to it. Pure.
 import { isAlias, isMap, isScalar, isSeq, parseDocument, stringify, type Document, type Node, type Pair, type YAMLMap, type YAMLSeq } from "yaml";
 
+import { hasWindowsLines } from "./lineRange.ts";
+
 export type Path = readonly (string | number)[];
 
 export interface Reading {
@@ -116,7 +118,13 @@ function changed(values: unknown, path: Path, value: unknown): unknown {
 
 function spliced(text: string, splices: readonly Splice[]): string {
   let result = text;
-  for (const [from, to, put] of [...splices].sort((one, other) => other[0] - one[0])) result = result.slice(0, from) + put + result.slice(to);
+  const lineBreak = hasWindowsLines(text) ? "\r\n" : "\n";
+  // what is put where something begins that is taken away comes after that
+  for (const [from, to, put] of [...splices].sort((one, other) => other[0] - one[0] || other[1] - one[1])) {
+    // a last line that does not end is for other readers of YAML a text of lines without its last line break
+    const ending = to === text.length && /\|\n/.test(put) && !put.endsWith("\n") ? "\n" : "";
+    result = result.slice(0, from) + (put + ending).replaceAll("\n", lineBreak) + result.slice(to);
+  }
   return result;
 }
 
@@ -174,13 +182,14 @@ function* replacements(
   const deeper = `${indent}  `;
   if (colon !== null && (isEmpty || (isBlock && text.slice(colon, start).includes("\n")))) {
     // behind the colon, where a comment may follow; what was below goes with its lines
-    const below: Splice[] = isEmpty ? [] : [[lineStart(text, start) - 1, ending, ""]];
+    const below: Splice[] = isEmpty ? [] : [[lineBreakBefore(text, lineStart(text, start)), ending, ""]];
     const comment = text.slice(colon, isEmpty ? lineEnd(text, colon) : start).trim() !== "";
     if (tall && !comment) yield [[colon, colon, behind(value, deeper)], ...below];
     yield [[colon, colon, ` ${short}`], ...below];
     if (isEmpty) return;
   }
   if (tall && isMap(parent) && colon !== null) yield [[colon, ending, behind(value, deeper)]];
+  if (isEmpty && isSeq(parent)) yield [[start, start, ` ${short}`]];
   if (tall && isSeq(parent)) yield [[start, ending, behind(value, deeper).trimStart()]];
   yield [[start, ending, short]];
   if (colon !== null) yield [[colon, ending, ` ${short}`]];
@@ -226,13 +235,16 @@ function* removals(text: string, from: Collection, item: number): Generator<read
     return;
   }
   if (own) {
-    if (line < text.length) yield [[begins, line + 1, ""]];
-    else yield [[Math.max(0, begins - 1), line, ""]]; // the last line of a text that ends without a new one
+    if (line < text.length) yield [[begins, line + (text[line] === "\r" ? 2 : 1), ""]];
+    else yield [[lineBreakBefore(text, begins), line, ""]]; // the last line of a text that ends without a new one
   }
   if (item < count - 1) yield [[start, startOf(from, item + 1), ""]];
 }
 
 const lineStart = (text: string, at: number) => text.lastIndexOf("\n", at - 1) + 1;
+
+/** Where the line break begins that ends the line before. */
+const lineBreakBefore = (text: string, begins: number) => Math.max(0, begins - (text[begins - 2] === "\r" ? 2 : 1));
 
 function lineEnd(text: string, at: number): number {
   const found = text.indexOf("\n", at);
@@ -276,7 +288,7 @@ function endOf(collection: Collection, item: number): number {
 function indentOf(text: string, collection: Collection): string {
   const start = collection.items.length > 0 ? startOf(collection, 0) : collection.range![0];
   const begins = lineStart(text, start);
-  const before = text.slice(begins, start);
+  const before = text.slice(begins, start).replace("\ufeff", "");
   return " ".repeat(collection.flow ? before.length - before.trimStart().length : before.length);
 }
 
@@ -288,10 +300,16 @@ const NO_TEXT = /^(y|n|yes|no|on|off|true|false|null|~|=|<<)$|^[-+]?[.\d][-+.\d_
 
 function scalar(value: unknown, flowing: boolean): string {
   if (typeof value !== "string") return stringify(value ?? null).trimEnd();
+  if (/\p{Surrogate}/u.test(value)) throw new PatchError("half a character cannot be written");
   // eslint-disable-next-line no-control-regex
-  if (value === "" || NO_TEXT.test(value) || /[\u0000-\u001f\u007f-\u009f\u2028\u2029\ufeff]/.test(value)) return JSON.stringify(value);
+  if (value === "" || NO_TEXT.test(value) || /[\u0000-\u001f\u007f-\u009f\u2028\u2029\ufeff]/.test(value)) return quoted(value);
   const text = stringify(value, { lineWidth: 0 }).trimEnd();
-  return text.includes("\n") || (flowing && /^[^"']*[,[\]{}]/.test(text)) ? JSON.stringify(value) : text;
+  return text.includes("\n") || (flowing && /^[^"']*[,[\]{}]/.test(text)) ? quoted(value) : text;
+}
+
+/** With escapes where YAML 1.1 sees the end of a line, and a reader nothing. */
+function quoted(value: string): string {
+  return JSON.stringify(value).replace(/[\u007f-\u009f\u2028\u2029\ufeff]/g, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
 /** In one line. */
@@ -326,7 +344,8 @@ function block(value: unknown, indent: string): string {
 
 /** Lines as they are, unless they begin or end so that YAML would take some of it away. */
 function literal(value: string, indent: string): string {
+  if (/\p{Surrogate}/u.test(value)) throw new PatchError("half a character cannot be written");
   const lines = value.replace(/\n$/, "").split("\n");
-  if (/^[ \n]|\n\n$|[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028\u2029\ufeff]/.test(value) || lines.some((line) => line.trim() === "" && line !== "")) return JSON.stringify(value);
+  if (/^[ \n]|\n\n$|[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028\u2029\ufeff]/.test(value) || lines.some((line) => line.trim() === "" && line !== "")) return quoted(value);
   return `|${value.endsWith("\n") ? "" : "-"}\n${lines.map((line) => (line === "" ? "" : indent + line)).join("\n")}`;
 }

@@ -112,6 +112,34 @@ test("names of Object's prototype are names", () => {
   assert.equal(valueAt(reads("spec: {}\n"), ["spec", "constructor"]), undefined);
 });
 
+const WINDOWS = JOB.replaceAll("\n", "\r\n");
+
+for (const [name, path, value] of [...cases.map(([name, path, value]) => [name, path, value] as const), ...removals.map(([name, path]) => [name, path, undefined] as const)])
+  test(`${name}: lines that end as on Windows stay so`, () => {
+    assert.equal(patched(WINDOWS, path, value), patched(JOB, path, value).replaceAll("\n", "\r\n"));
+  });
+
+test("a byte order mark is no indent", () => {
+  assert.equal(patched("\ufeffspec:\n  a: 1\n", ["b"], 2), "\ufeffspec:\n  a: 1\nb: 2\n");
+});
+
+test("a word in the place of a block stands behind its name", () => {
+  assert.equal(patched("spec:\n  output:\n    uri: o\n  # next\n  a: 1\n", ["spec", "output"], "x"), "spec:\n  output: x\n  # next\n  a: 1\n");
+});
+
+test("nothing in a list becomes something", () => {
+  assert.equal(patched("a:\n  -\n  - x\n  -\n", ["a", 0], "w"), "a:\n  - w\n  - x\n  -\n");
+});
+
+test("what other readers of YAML take for the end of a line is escaped", () => {
+  assert.equal(patched("a: 1\n", ["a"], "x\u0085y\u2028"), 'a: "x\\u0085y\\u2028"\n');
+  assert.throws(() => patched("a: 1\n", ["a"], "\ud800"));
+});
+
+test("lines at the end of a text that does not end keep their last line break", () => {
+  assert.equal(patched("a: 1\nb: 2", ["b"], "x\ny\n"), "a: 1\nb: |\n  x\n  y\n");
+});
+
 /** Numbers from 0 to 1 that are the same each time. */
 function drawing(seed: number) {
   let state = seed >>> 0;

@@ -70,7 +70,7 @@ def objects_of(job: ResolvedJob, uid: str = UID) -> Iterator[tuple[Any, dict[str
     """Yield (kind, document) of everything that a run can have on a cluster."""
     run, facts = run_of(job, uid), facts_of(run_of(job, uid), job)
     yield kinds.CONFIGMAPS, facts.document(run)
-    yield kinds.CONFIGMAPS, objects.agent_document(run, b"program", record_uid="u")
+    yield kinds.CONFIGMAPS, objects.agent_document(run, {"agent.pyz": b"program"}, record_uid="u")
     yield kinds.SECRETS, objects.callback_secret_document(run, "t", record_uid="u")
     yield kinds.SECRETS, objects.ssh_secret_document(run, record_uid="u")
     for made in service_documents(run, facts, record_uid="u"):

@@ -14,7 +14,7 @@ from tests.cli.conftest import job_file
 PROBLEM_KEYS = ["code", "field", "value", "message", "allowed", "hint", "line"]
 
 EXPLAIN_KEYS = [
-    "job", "framework", "schedule", "expectedStart", "waves", "gang", "roles", "successPolicy",
+    "job", "framework", "environment", "schedule", "expectedStart", "waves", "gang", "roles", "successPolicy",
     "trainer", "instances",
     "services", "defaults", "warnings",
 ]  # fmt: skip

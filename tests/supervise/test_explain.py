@@ -43,6 +43,7 @@ def test_the_whole_answer_has_the_keys_that_tools_rely_on():
     assert list(made) == [
         "job",
         "framework",
+        "environment",
         "schedule",
         "expectedStart",
         "waves",

@@ -76,6 +76,9 @@ class RunFiles:
                 continue
             if not changed:
                 found.append(row)
+        if whole and found:  # who has begun to write after the first look may have been read half
+            busy = _written_below(root)
+            found = [each for each in found if os.path.realpath(root / each["path"]) not in busy]
         return found
 
     def _row(self, root: Path, path: str, file: BinaryIO) -> Mapping[str, Any]:

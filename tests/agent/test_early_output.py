@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -38,14 +39,14 @@ def test_what_changes_while_it_is_copied_never_takes_the_place_of_what_was_there
     look(away)
     model.write_text("new and whole")
     look(away)
-    copy = upload.shutil.copy2
+    copy = shutil.copy2
 
     def copy_half(source, target):
         copy(source, target)
         model.write_text("half")
 
     with monkeypatch.context() as patched:
-        patched.setattr(upload.shutil, "copy2", copy_half)
+        patched.setattr(shutil, "copy2", copy_half)
         look(away)
     assert [each.read_text() for each in (tmp_path / "there").iterdir()] == ["whole"]
     model.write_text("the newest")

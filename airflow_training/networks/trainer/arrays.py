@@ -174,9 +174,10 @@ def _image(file: DataFile, shape: Sequence[int]) -> Array:
     channels, height, width = shape
     try:
         with Image.open(io.BytesIO(read_bytes(file.address))) as opened:
+            picture: Image.Image = opened
             if opened.mode.startswith("I"):  # 16 bits, which `convert` would cut off above 255
-                opened = Image.fromarray((numpy.asarray(opened) >> 8).astype(numpy.uint8))
-            image = opened.convert("L" if channels == 1 else "RGB")
+                picture = Image.fromarray((numpy.asarray(opened) >> 8).astype(numpy.uint8))
+            image = picture.convert("L" if channels == 1 else "RGB")
     except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
         raise TrainerError(
             file.name, f"is no image: {error}", "take it out of the folder"

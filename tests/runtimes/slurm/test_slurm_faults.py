@@ -17,6 +17,7 @@ import pytest
 from airflow_training.agent.files import read_json
 from airflow_training.documents.resolved import RunRef, Scheduling
 from airflow_training.errors import RuntimeUnavailable
+from airflow_training.runtimes.port import SupportsFinish
 from airflow_training.runtimes.slurm.runtime import SlurmRuntime
 from airflow_training.runtimes.slurm.transport import CommandResult, LocalCommands
 from tests.contracts.runtime import JOB, Harness, watching
@@ -97,6 +98,7 @@ async def test_a_command_that_is_told_to_finish_leaves_its_output(lab, tmp_path)
         found = await seen.state("sleeper", 0, "running")
         await until((there / "model.pt").exists)  # while it runs
         refs = [harness.ref("sleeper", uid=found.uid)]
+        assert isinstance(harness.runtime, SupportsFinish)
         for _ in range(3):
             await harness.runtime.finish_early(refs, grace_seconds=5)
         done = await seen.state("sleeper", 0, "succeeded", uid=found.uid)

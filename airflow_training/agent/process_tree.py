@@ -55,7 +55,7 @@ class ProcessTree:
         return tree
 
     def of_command(self) -> dict[int, int]:
-        """Return what lives of the command: of our tree, what is no work of ours, as probes and uploads are."""
+        """Find what lives of the command: all of the tree but what works for the agent, as probes and uploads do."""
         tree = self.processes()
         for pid in self._loop.children if tree else ():
             if pid != self.command and pid in tree:

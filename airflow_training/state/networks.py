@@ -124,7 +124,7 @@ class SavedNetworks(StorePart):
         )
         with self._db.read() as connection:
             rows = connection.execute(
-                _columns(literal(""))
+                _columns(_NO_DOCUMENT)
                 .join(
                     last,
                     (NetworkRow.name == last.c.name) & (NetworkRow.version == last.c.version),
@@ -135,11 +135,14 @@ class SavedNetworks(StorePart):
 
     def versions(self, name: str = "") -> Sequence[SavedNetwork]:
         """Return all versions, of one name or of all, the newest first, without documents."""
-        statement = _columns(literal("")).order_by(NetworkRow.name, NetworkRow.version.desc())
+        statement = _columns(_NO_DOCUMENT).order_by(NetworkRow.name, NetworkRow.version.desc())
         if name:
             statement = statement.where(NetworkRow.name == clean(name))
         with self._db.read() as connection:
             return [_network(row) for row in connection.execute(statement)]
+
+
+_NO_DOCUMENT = literal("").label("document")
 
 
 def _columns(document: Any = NetworkRow.document) -> Any:

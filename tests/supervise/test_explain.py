@@ -50,6 +50,7 @@ def test_the_whole_answer_has_the_keys_that_tools_rely_on():
         "gang",
         "roles",
         "successPolicy",
+        "trainer",
         "instances",
         "services",
         "defaults",

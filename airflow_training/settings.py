@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -25,6 +26,7 @@ __all__ = [
     "layer_types_folder",
     "load_settings",
     "option_text",
+    "user_name",
 ]
 
 
@@ -288,6 +290,14 @@ def load_settings() -> Settings:
 def option_text(name: str) -> str:
     """Return an option as somebody has written it; its default where nobody has."""
     return _text(name, _configured(airflow_home())).strip()
+
+
+def user_name() -> str:
+    """Return who runs this process: what the system says, not what the environment claims."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container whose user has no name
+        return f"uid {os.getuid()}"
 
 
 def frameworks_folder() -> Path:

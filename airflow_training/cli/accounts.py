@@ -33,6 +33,7 @@ from airflow_training.cli.output import (
 )
 from airflow_training.cli.program import command_group
 from airflow_training.cli.times import age_seconds, parse_moment
+from airflow_training.settings import user_name
 
 __all__ = ["app"]
 
@@ -309,7 +310,7 @@ def pay(
     amount = parse_money(money, option="MONEY")
     if not amount:
         raise fail("MONEY", "nothing is paid", value=money)
-    paid = store.accounts.pay(account, amount, reference=reference, by=_user())
+    paid = store.accounts.pay(account, amount, reference=reference, by=user_name())
     facts = store.reservations.facts(account)
     balance = f"{balance_of(facts):f}"
     if output is OutputFormat.json:
@@ -384,12 +385,3 @@ def bill(
         sys.stdout.write(bill_csv(found))
         return
     print_bill(found.to_json(), output=output)
-
-
-def _user() -> str:
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without a name for its user
-        return ""

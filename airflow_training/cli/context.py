@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +26,6 @@ __all__ = [
     "past_waits",
     "runtime_of",
     "settings",
-    "user_name",
 ]
 
 RunArgument = Annotated[
@@ -66,14 +64,6 @@ def open_store() -> Store:
 
     settings()  # says what is wrong with them before the store trips over it
     return store.open_store()
-
-
-def user_name() -> str:
-    """Return who types: the machine's name of them, empty in a container that has none."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
 
 
 def runtime_of(record: RunRecord, store: Store) -> Runtime:

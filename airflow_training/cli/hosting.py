@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import importlib
 import os
-import pwd
 import random
 import signal
 import sys
@@ -19,6 +18,7 @@ from airflow_training.cli.output import OutputFormat, log_to_stderr, next_step, 
 from airflow_training.cli.statuses import print_status
 from airflow_training.control.reason_facts import NOT_ADMITTED
 from airflow_training.errors import JobFailed, LeaseLost, RuntimeUnavailable
+from airflow_training.settings import user_name
 from airflow_training.supervise.waiting import alongside
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def host(start: StartRequest, *, settings: Settings) -> str:
                 store=store,
                 controller=controller,
                 activate_all=True,
-                submitted_by=_user(),
+                submitted_by=user_name(),
             )
             log_to_stderr(as_json=start.as_json)
             stored = store.job(record.uid)
@@ -142,14 +142,6 @@ def host(start: StartRequest, *, settings: Settings) -> str:
     if (document["root_cause"] or {}).get("id") == NOT_ADMITTED:
         sys.exit(_EXIT_BAD_INPUT)
     return state
-
-
-def _user() -> str:
-    """Return who runs this command: what the system says, not the environment."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a container whose user has no name
-        return f"uid {os.getuid()}"
 
 
 async def _host(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_training.cli.context import open_store, user_name
+from airflow_training.cli.context import open_store
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.network_packages import package
 from airflow_training.cli.output import (
@@ -23,6 +23,7 @@ from airflow_training.cli.output import (
 from airflow_training.cli.program import command_group
 from airflow_training.documents.text import counted
 from airflow_training.errors import InputError
+from airflow_training.settings import user_name
 
 if TYPE_CHECKING:
     from airflow_training.networks.resolving import ResolvedNetwork

@@ -5,7 +5,6 @@ A request is appended to the store; whoever drives the run acts on it within a s
 
 from __future__ import annotations
 
-import getpass
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,6 +32,7 @@ from airflow_training.cli.output import (
 )
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.errors import JobFailed
+from airflow_training.settings import user_name
 from airflow_training.supervise.role_checks import check_replicas
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def scale(
     job = store.job(record.uid)
     check_replicas(job, role, replicas, most=settings().max_replicas)
     _confirm_loss(record, job, "scale", yes=yes)
-    number = store.add_request(record.uid, "scale", role=role, replicas=replicas, by=_user())
+    number = store.add_request(record.uid, "scale", role=role, replicas=replicas, by=user_name())
     _confirmed(store, record, "scale", number, output=output)
 
 
@@ -70,14 +70,14 @@ def pause(
     """End the instances, keep the run; see `resume`."""
     store, record = _living(run)
     _confirm_loss(record, store.job(record.uid), "pause", yes=yes)
-    number = store.add_request(record.uid, "pause", by=_user())
+    number = store.add_request(record.uid, "pause", by=user_name())
     _confirmed(store, record, "pause", number, output=output, then="resume")
 
 
 def resume(run: RunArgument, output: OutputOption = OutputFormat.table) -> None:
     """Let a paused run go on."""
     store, record = _living(run)
-    number = store.add_request(record.uid, "resume", by=_user())
+    number = store.add_request(record.uid, "resume", by=user_name())
     _confirmed(store, record, "resume", number, output=output)
 
 
@@ -108,7 +108,7 @@ def kill(
     from airflow_training.supervise.cleanup import drive_to_end
 
     kind: RequestKind = "kill" if now else "stop"
-    why = reason or f"{'killed' if now else 'stopped'} by {_user()}"
+    why = reason or f"{'killed' if now else 'stopped'} by {user_name()}"
     check_run_or_dag_run(run, dag_run, source=source)
     if dag_run is not None:
         from airflow_training.cli.dag_runs import stop_dag_run
@@ -118,7 +118,7 @@ def kill(
             source=source,
             kind=kind,
             reason=why,
-            by=_user(),
+            by=user_name(),
             wait_seconds=wait,
             output=output,
         )
@@ -126,7 +126,7 @@ def kill(
     if _end_kept(run, reason=why, wait=wait, output=output):
         return
     store, record = _draining(run) if now else _living(run)
-    number = store.add_request(record.uid, kind, reason=why, by=_user())
+    number = store.add_request(record.uid, kind, reason=why, by=user_name())
     if wait and record.runtime != SIMULATED:  # a simulation lives in its own process only
         asyncio.run(
             drive_to_end(
@@ -153,7 +153,12 @@ def _end_kept(text: str, *, reason: str, wait: float, output: OutputFormat) -> b
         return False
     runtime = runtime_of(record, store)
     ending = end_kept(
-        record, store=store, runtime=runtime, reason=reason, by=_user(), timeout_seconds=wait or 1.0
+        record,
+        store=store,
+        runtime=runtime,
+        reason=reason,
+        by=user_name(),
+        timeout_seconds=wait or 1.0,
     )
     if not asyncio.run(ending):
         return False
@@ -255,10 +260,3 @@ def _confirmed(
     else:
         print(f"{kind} of {record.key.run_id} is recorded as request {number}; it is {now.state}")
     next_step(then, record.key.run_id)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without a name for its user
-        return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import hmac
 import html
 from collections.abc import Collection
@@ -14,6 +13,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.runtimes.port import Runtime
+from airflow_training.settings import user_name
 from airflow_training.supervise.runtimes import open_runtime
 from airflow_training.web.app import add_routes
 from airflow_training.web.command_runs import CommandRuns
@@ -40,7 +40,7 @@ class TokenRights:
 
     def __init__(self, token: str) -> None:
         self._token = token
-        self._user = User(name=_user_name())
+        self._user = User(name=user_name())
 
     async def authenticate(
         self, request: Request, authorization: Annotated[str, Header()] = ""
@@ -145,10 +145,3 @@ def _shell(status: int) -> Response:
 def runtime_of(job: ResolvedJob) -> Runtime:
     """Return the runtime of a job, reached as this machine's user reaches it."""
     return open_runtime(job.runtime, connection=job.connection)
-
-
-def _user_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without a name for its user
-        return ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import json
 import os
 import socket
@@ -30,6 +29,7 @@ from airflow_training.cloud.service_record import ServiceRecord, is_published, p
 from airflow_training.cloud.target_settings import TargetSettings
 from airflow_training.cloud.targets import cloud_folder, find_target
 from airflow_training.errors import InputError
+from airflow_training.settings import user_name
 from airflow_training.state.store import open_store
 
 __all__ = ["admission_of", "main", "make_server", "make_service"]
@@ -94,7 +94,7 @@ def main() -> None:
     on standard output, or what is wrong with the settings.
     """
     order = json.loads(sys.stdin.readline())
-    admission = KeyAdmission(order["key"], account=_user())
+    admission = KeyAdmission(order["key"], account=user_name())
     folder, settings = cloud_folder() / "service", None
     try:
         if name := order["target"]:
@@ -129,13 +129,6 @@ def main() -> None:
     threading.Thread(target=wait, daemon=True).start()
     with published:
         server.run(sockets=[listener])
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without a name for its user
-        return f"uid {os.getuid()}"
 
 
 if __name__ == "__main__":

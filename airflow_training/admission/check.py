@@ -24,7 +24,7 @@ from airflow_training.builtin_runtimes import is_runtime, runtime_names
 from airflow_training.control.memory import growth_warnings
 from airflow_training.documents.checks import check
 from airflow_training.documents.parsing import ParsedDocument, TrainingJob, parse
-from airflow_training.documents.problems import overflows, with_lines
+from airflow_training.documents.problems import distinct, overflows, with_lines
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.text import counted
 from airflow_training.errors import InputError, Problem
@@ -307,7 +307,7 @@ def _answer(
 ) -> AdmissionResponse:
     return AdmissionResponse(
         path=document.path,
-        problems=with_lines(_once(problems), document.lines),
+        problems=with_lines(distinct(problems), document.lines),
         warnings=with_lines(warnings, document.lines),
         job=document.job,
     )
@@ -359,11 +359,3 @@ def _of_the_job(error: InputError, job: TrainingJob) -> list[Problem]:
         )
         for problem in error.problems
     ]
-
-
-def _once(problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems without the second report of the same mistake from another room."""
-    seen: dict[tuple[str, str], Problem] = {}
-    for problem in problems:
-        seen.setdefault((problem.code, problem.field), problem)
-    return list(seen.values())

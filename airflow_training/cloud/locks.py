@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["is_locked", "take_lock"]
+__all__ = ["is_locked", "take_lock", "try_lock"]
 
 _TRIES = 20
 _PAUSE_SECONDS = 0.05
@@ -19,7 +19,7 @@ def take_lock(file: IO[Any]) -> bool:
     Whoever only asks by `is_locked` has it for an instant: that is waited for.
     """
     for _ in range(_TRIES):
-        if _try(file):
+        if try_lock(file):
             return True
         time.sleep(_PAUSE_SECONDS)
     return False
@@ -28,10 +28,11 @@ def take_lock(file: IO[Any]) -> bool:
 def is_locked(path: Path) -> bool:
     """Whether a process has the lock of a file."""
     with path.open("a") as file:
-        return not _try(file)
+        return not try_lock(file)
 
 
-def _try(file: IO[Any]) -> bool:
+def try_lock(file: IO[Any] | int) -> bool:
+    """Lock an open file (or descriptor) at once; False where another process has it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

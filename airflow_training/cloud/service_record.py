@@ -7,7 +7,6 @@ that a dead service has left may be a stranger's.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from airflow_training import __version__
+from airflow_training.cloud.locks import try_lock
 from airflow_training.cloud.targets import cloud_folder
 from airflow_training.settings import airflow_home
 
@@ -69,7 +69,7 @@ def find_service(conditions: str) -> ServiceRecord | None:
     """The service that was started under these conditions, and still serves; None: there is none."""
     try:
         with _lock_path(conditions).open() as lock:
-            if _take(lock.fileno()):
+            if try_lock(lock):
                 return None  # nobody holds it
             return ServiceRecord(**json.loads(_record_path(conditions).read_text()))
     except (OSError, ValueError, TypeError):  # none, or it begins or ends just now
@@ -82,7 +82,7 @@ def publish_service(conditions: str, record: ServiceRecord) -> Iterator[bool]:
     lock_path, path = _lock_path(conditions), _record_path(conditions)
     lock_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with os.fdopen(os.open(lock_path, os.O_CREAT | os.O_RDWR, 0o600), "w") as lock:
-        if not _take(lock.fileno()):
+        if not try_lock(lock):
             yield False
             return
         draft = path.with_suffix(f".{os.getpid()}.draft")
@@ -106,14 +106,6 @@ def service_log(conditions: str) -> BinaryIO:
 def is_published(conditions: str) -> bool:
     """Whether the record is still there: who removes it, or all of `$AIRFLOW_HOME`, ends the service."""
     return _record_path(conditions).exists()
-
-
-def _take(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _record_path(conditions: str) -> Path:

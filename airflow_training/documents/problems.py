@@ -26,6 +26,7 @@ __all__ = [
     "MOST_FINDINGS",
     "UNION_TAGS",
     "branches",
+    "distinct",
     "field_loc",
     "first_of",
     "how_many",
@@ -99,6 +100,14 @@ def first_of(problems: Sequence[Problem]) -> list[Problem]:
     """Return the first hundred problems, and one that counts the rest."""
     shown = [problem for problem in problems if problem.code != _MORE]
     return shown[:MOST_FINDINGS] + problem_of_more(how_many(problems) - len(shown[:MOST_FINDINGS]))
+
+
+def distinct(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems without further reports of one mistake: same code, same field."""
+    found: dict[tuple[str, str], Problem] = {}
+    for problem in problems:
+        found.setdefault((problem.code, problem.field), problem)
+    return list(found.values())
 
 
 def with_lines(problems: Iterable[Problem], lines: FieldLines) -> list[Problem]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_training.documents.loading import dump_yaml
-from airflow_training.documents.problems import MOST_FINDINGS
+from airflow_training.documents.problems import MOST_FINDINGS, distinct
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import Problem
 from airflow_training.networks.document import NetworkMetadata, NetworkSpec, Phase
@@ -127,7 +127,7 @@ def resolve(
             checked.add(each.field)  # turns of a block have the same parameters
             problems += params_problems(each.params, each.kind, each.type, each.field)
     if len(problems) >= MOST_FINDINGS:
-        return None, _first_of_each(problems)
+        return None, distinct(problems)
     malformed = {
         problem.field.partition(".params")[0] for problem in problems if ".params." in problem.field
     }
@@ -148,7 +148,7 @@ def resolve(
     problems += _tie_problems(resolved)
     if not problems:
         problems += _use_problems(nets)
-    problems = _first_of_each(problems)
+    problems = distinct(problems)
     if problems:
         return None, problems
     named = None if spec.outputs is None else [known.get(name, name) for name in spec.outputs]
@@ -308,11 +308,3 @@ def _use_problems(nets: Mapping[Phase, Net]) -> list[Problem]:
                 Problem(code="missing", field="spec.layers", message=message, hint=hint)
             )
     return problems
-
-
-def _first_of_each(problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems without those that only repeat one: of other turns of a block, or of the other net."""
-    found: dict[tuple[str, str], Problem] = {}
-    for problem in problems:
-        found.setdefault((problem.code, problem.field), problem)
-    return list(found.values())

@@ -110,7 +110,7 @@ class Mailbox:
             self._letters.answer(name, self._answer(*(asked_in(name) or ("", None))))
         return len(asked)
 
-    def _answer(self, key: str, part: int | None) -> dict[str, Any]:
+    def _answer(self, key: str, part: int | None = None) -> dict[str, Any]:
         try:
             found = self._files.get(key)
             if found is None:

@@ -92,6 +92,20 @@ def test_a_run_with_data_passes_through_s3_and_its_model_comes_back(laptop, proj
     assert chunks == [4000, 256 << 10], "the table, and of the large file one range"
     assert not [name for name in found if "mailboxes/" in name], "nothing asks any more"
     assert not [name for name in found if name.startswith("probes/")]
+    run = said.partition("run ")[2].split()[0]
+    assert any(name.startswith(f"runs/{run}/") for name in found)
+    words = ["cloud", "gc", "--target", "mine", "--unused-days", "0"]
+    code, out, said = laptop.types(*words, "--dry-run")
+    assert code == 0, said
+    assert run in out
+    assert objects(s3_root) == found
+    code, out, said = laptop.types(*words)
+    assert code == 0, said
+    assert run in out
+    left = objects(s3_root)
+    assert not [name for name in left if name.startswith("runs/")]
+    assert sorted(left) == sorted(name for name in found if not name.startswith("runs/"))
+    assert not [*laptop.folder.glob("training-cloud/direct/mine/submissions/*/submission.json")]
 
 
 @pytest.fixture

@@ -249,7 +249,8 @@ class Fetcher:
         """Return bytes that are those of their digest, from ranges that have come, the cache, or else their source."""
         if part is None:
             size = min(CHUNK_BYTES, each.file.size - index * CHUNK_BYTES)
-            come = self._ranges.chunk(each, index) if self._ranges is not None else None
+            ranges = self._ranges  # may be given up meanwhile
+            come = None if ranges is None else ranges.chunk(each, index)
             if come is not None and digest_of_chunk(come) == digest:
                 return come
         else:

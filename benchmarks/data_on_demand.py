@@ -222,7 +222,9 @@ def measure_ranges(folder: Path) -> None:
                 figure(f"{count} of them by 100 Mbit/s and 20 ms", seconds, "s")
                 continue
             name = f"{count} random records of {record >> 10} KiB of 1 GB"
-            figure(f"{name}: fetched to touched ranges", fetched / touched, "", target="at most 1.05")
+            figure(
+                f"{name}: fetched to touched ranges", fetched / touched, "", target="at most 1.05"
+            )
             figure(f"{name}: fetched to bytes read", fetched / (count * record), "")
 
 

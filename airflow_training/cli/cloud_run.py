@@ -103,7 +103,7 @@ def _take(name: str, value: str, found: dict[str, Any]) -> bool:
     elif name in ("--hours", "--data-wait"):
         with contextlib.suppress(ValueError):
             found[key] = float(value)
-        return 0 <= found.get(key, -1.0) < float("inf")
+        return bool(0 <= found.get(key, -1.0) < float("inf"))
     else:
         return False
     return True

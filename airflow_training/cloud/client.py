@@ -14,10 +14,11 @@ from urllib.parse import quote
 # its own command line would draw in rich, click and pygments: half of the time that it takes to import
 if "httpx" not in sys.modules:
     sys.modules["httpx._main"] = None  # type: ignore[assignment]  # as the import system marks what is not there
-import httpx
+    import httpx
 
-if sys.modules.get("httpx._main", httpx) is None:
     del sys.modules["httpx._main"]
+else:
+    import httpx
 
 from airflow_training.cloud.local_service import LocalService
 from airflow_training.cloud.packing import Pack, PackHeader, header_line

@@ -232,4 +232,4 @@ def wrap_open(files: RangedFiles) -> None:
                 return io.BufferedReader(raw, size)
         return plain(file, mode, buffering, *args, **kwargs)
 
-    builtins.open = io.open = open
+    vars(builtins)["open"] = vars(io)["open"] = open

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -56,6 +57,12 @@ def laptop(cluster: Cluster, tmp_path: Path, s3_root: str) -> Iterator[Laptop]:
     for lock in laptop.folder.glob("training-cloud/client/data/*.lock"):
         with contextlib.suppress(ValueError, ProcessLookupError):  # of a run that did not end
             os.kill(int(lock.read_text()), signal.SIGKILL)
+    for host in laptop.folder.glob("training-cloud/direct/*/submissions/*/host.json"):
+        # who drives a run waits for a cluster that will not come back
+        pid = json.loads(host.read_text())["pid"]
+        with contextlib.suppress(OSError):
+            if str(laptop.folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture

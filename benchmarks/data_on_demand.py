@@ -30,6 +30,7 @@ BYTES_PER_SECOND = 100e6 / 8
 DELAY_SECONDS = 0.02
 FILES = 400
 FILE_BYTES = 100_000
+LARGE_BYTES = 1 << 30
 
 OPENS = """
 import os, time
@@ -79,6 +80,20 @@ for epoch in range(int(sys.argv[3])):
 print(json.dumps([first, waited, time.perf_counter() - begin]))
 """
 
+RANDOM_READING = """
+import json, random, sys, time
+size, record, count = map(int, sys.argv[1:])
+places = random.Random(3).sample(range(size // record), count)
+begin = time.perf_counter()
+with open("data/large.bin", "rb") as file:
+    for place in places:
+        file.seek(place * record)
+        assert len(file.read(record)) == record
+ends = [(place * record // 262144, (place * record + record - 1) // 262144) for place in places]
+ranges = {part for first, last in ends for part in range(first, last + 1)}
+print(json.dumps([time.perf_counter() - begin, len(ranges) * 262144]))
+"""
+
 WORKERS = """
 import multiprocessing, os
 def work(number):
@@ -105,12 +120,12 @@ class SlowRoots(SharedRoots):
 
     line = threading.Lock()
 
-    def digests(self, root: str, path: str) -> Any:
+    def digests(self, root: str, path: str, part: int | None = None) -> Any:
         time.sleep(DELAY_SECONDS)
-        return super().digests(root, path)
+        return super().digests(root, path, part)
 
-    def chunk(self, root: str, path: str, index: int) -> bytes:
-        data = super().chunk(root, path, index)
+    def chunk(self, root: str, path: str, index: int, part: int | None = None) -> bytes:
+        data = super().chunk(root, path, index, part)
         time.sleep(DELAY_SECONDS)
         with self.line:
             time.sleep(len(data) / BYTES_PER_SECOND)
@@ -189,6 +204,30 @@ def measure_fetching(folder: Path, laptop: Path) -> None:
         figure("the same in a random order that was told", 100 * waited / whole, "%", target="at most 5 %")  # fmt: skip
 
 
+def measure_ranges(folder: Path) -> None:
+    """One percent of a file of 1 GB, read at random; of small records each brings its range of 256 KiB."""
+    laptop = folder / "laptop"
+    laptop.mkdir(parents=True)
+    with (laptop / "large.bin").open("wb") as file:
+        for _ in range(LARGE_BYTES >> 20):
+            file.write(os.urandom(1 << 20))
+    for record, slow in ((256 << 10, False), (1 << 20, False), (4 << 10, False), (256 << 10, True)):
+        count = LARGE_BYTES // 100 // record if record > 4 << 10 else 40
+        place = folder / f"{record}-{slow}"
+        with node(place, laptop, slow=slow) as fetcher:
+            words = (str(LARGE_BYTES), str(record), str(count))
+            seconds, touched = json.loads(run(RANDOM_READING, place, told(fetcher), *words))
+            fetched = fetcher.counts()["source_bytes"]
+            if slow:
+                figure(f"{count} of them by 100 Mbit/s and 20 ms", seconds, "s")
+                continue
+            name = f"{count} random records of {record >> 10} KiB of 1 GB"
+            figure(
+                f"{name}: fetched to touched ranges", fetched / touched, "", target="at most 1.05"
+            )
+            figure(f"{name}: fetched to bytes read", fetched / (count * record), "")
+
+
 def measure_return(folder: Path, laptop: Path) -> None:
     shared = share([laptop])
     server = start_server(shared)
@@ -231,3 +270,4 @@ def main() -> None:
         measure_hook(folder)
         measure_fetching(folder, laptop)
         measure_return(folder / "away", laptop)
+        measure_ranges(folder / "ranges")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow_training.admission.check import AdmissionResponse, check_text
 from airflow_training.admission.launch import check_runtime, controller_id, launch, record_start
 from airflow_training.admission.request import Planner
+from airflow_training.admission.run_accounts import give_up_run, reserve_run
 from airflow_training.compiler.resume import RESUME_KEY, resume_overrides
 from airflow_training.compiler.source import JobSource
 from airflow_training.compiler.submission import submission_events
@@ -108,14 +109,19 @@ def admit(
     if again and there is not None:
         _start_over(store, key, resolved)
     else:
-        launch(
-            resolved,
-            key=key,
-            store=store,
-            controller=controller,
-            activate_all=False,
-            submitted_by=user,
-        )
+        reserve_run(store, resolved, uid=key.uid, account=user)
+        try:
+            launch(
+                resolved,
+                key=key,
+                store=store,
+                controller=controller,
+                activate_all=False,
+                submitted_by=user,
+            )
+        except InputError:
+            give_up_run(store, key.uid)
+            raise
         if not again:
             refuse_stopped(store, key)
     for event in submission_events(getattr(context.get("dag_run"), "conf", None), by=user):

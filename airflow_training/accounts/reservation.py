@@ -13,7 +13,12 @@ from airflow_training.accounts.prices import PriceList
 from airflow_training.accounts.refusals import AccountRefusal
 from airflow_training.state.account_records import AccountFacts, Reservation, ReservedRole
 
-__all__ = ["ReservationRequest", "decide_reservation"]
+__all__ = ["DEFAULT_HOURS", "WAIT_HOURS", "ReservationRequest", "decide_reservation"]
+
+DEFAULT_HOURS = Decimal(24)
+"""What services reserve where nobody says how long a run takes."""
+WAIT_HOURS = Decimal(2)
+"""How long they hold it for what has not begun; then it has to be asked for again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,35 +64,27 @@ class CodeSetup:
 
     def start(self, done: Callable[[str, str], None]) -> None:
         """Have it made in a child; `done` gets reason and message of a failure, two empty texts for none."""
-        read, write = os.pipe()
 
-        def work() -> None:
+        def work() -> list[str]:
             os.environ.update(self._environment)
-            answer = ["CodeFailed", "it was killed"]
-            try:
-                self._lay_out()
-                self._install()
-                answer = ["", ""]
-            except TreeError as error:
-                answer = ["CodeDamaged", f"{error}; nothing of it was executed"]
-            except _InstallError as error:
-                answer = ["CodeFailed" if may_pass(error) else "PackagesFailed", str(error)]
-            except BaseException as error:  # noqa: BLE001  # whatever a storage client raises
-                answer = [
-                    "CodeFailed",
-                    f"the code cannot be fetched from {self._code['uri']}: {error!r}",
-                ]
+            answer = self._made()
             words = [each.encode(errors="backslashreplace").decode() for each in answer]
-            # nobody reads before we have ended: a pipe has to hold all of it
-            os.write(write, json.dumps([each[:_LONGEST_ANSWER] for each in words]).encode())
+            return [each[:_LONGEST_ANSWER] for each in words]
 
-        def ended(_: int) -> None:
-            with os.fdopen(read, "rb") as pipe:
-                reason, message = json.loads(pipe.read() or b'["CodeFailed", "it was killed"]')
-            done(reason, message)
+        self._loop.ask(work, then=lambda told: done(*(told or ("CodeFailed", "it was killed"))))
 
-        self._loop.fork(work, ended=ended)
-        os.close(write)
+    def _made(self) -> tuple[str, str]:
+        """Make it; return reason and message of a failure, two empty texts for none."""
+        try:
+            self._lay_out()
+            self._install()
+        except TreeError as error:
+            return "CodeDamaged", f"{error}; nothing of it was executed"
+        except _InstallError as error:
+            return "CodeFailed" if may_pass(error) else "PackagesFailed", str(error)
+        except BaseException as error:  # noqa: BLE001  # whatever a storage client raises
+            return "CodeFailed", f"the code cannot be fetched from {self._code['uri']}: {error!r}"
+        return "", ""
 
     def _lay_out(self) -> None:
         uri, digest = self._code["uri"], self._code["digest"]

@@ -62,15 +62,13 @@ class EnvironmentSetup:
             message = f"there is no environment in {there}" if missing else ""
             done("EnvironmentFailed" if missing else "", message)
             return
-        read, write = os.pipe()
 
-        def work() -> None:
+        def work() -> dict[str, Any]:
             os.environ.update(self._variables)
-            os.write(write, json.dumps(self._have()).encode())
+            return self._have()
 
-        def ended(_: int) -> None:
-            with os.fdopen(read, "rb") as pipe:
-                answer = json.loads(pipe.read() or json.dumps({"problem": _KILLED, "code": 0}))
+        def told(answer: dict[str, Any] | None) -> None:
+            answer = answer or {"problem": _KILLED, "code": 0}
             if "problem" in answer:
                 refused = answer["code"] not in (0, _MAY_PASS)
                 reason = "EnvironmentRefused" if refused else "EnvironmentFailed"
@@ -87,8 +85,7 @@ class EnvironmentSetup:
             else:
                 self._loop.after(_AGAIN_SECONDS, "environment setup", lambda: self.start(done))
 
-        self._loop.fork(work, ended=ended)
-        os.close(write)
+        self._loop.ask(work, then=told)
 
     def close(self) -> None:
         """Let it go: nothing of the job runs any more."""

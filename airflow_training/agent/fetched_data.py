@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
@@ -54,20 +53,10 @@ def ask_data_failure(
     if not environment.get(_VARIABLE):
         then(None)
         return
-    read, write = os.pipe()
-
-    def ask() -> None:
-        # nobody reads before we have ended: a pipe has to hold all of it
-        found = [each[:_LONGEST] for each in data_failure(environment) or ()]
-        os.write(write, json.dumps(found).encode())
-
-    def answered(_: int) -> None:
-        with os.fdopen(read, "rb") as pipe:
-            told = json.loads(pipe.read() or b"[]")
-        then((told[0], told[1]) if told else None)
-
-    loop.fork(ask, ended=answered)
-    os.close(write)
+    loop.ask(
+        lambda: [each[:_LONGEST] for each in data_failure(environment) or ()],
+        then=lambda told: then((told[0], told[1]) if told else None),
+    )
 
 
 def _ask(address: str, *, seconds: float) -> Mapping[str, object]:

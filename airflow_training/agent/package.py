@@ -15,8 +15,13 @@ import py_compile
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # Python 3.10 has it elsewhere
+    from importlib.resources.abc import Traversable
 
 __all__ = [
     "agent_program",
@@ -52,46 +57,45 @@ _VENDORED = "packaging"
 _LONG_AGO = (2000, 1, 1, 0, 0, 0)
 
 
-@lru_cache(maxsize=1)
-def _sources() -> tuple[str, list[tuple[str, bytes]]]:
-    """Return the digest of all files for this interpreter, and the files by name; read once."""
-    root = importlib.resources.files("airflow_training")
-    found = {
-        f"{package}/{each.name}": each.read_bytes()
-        for package in _PACKAGES
-        for each in root.joinpath(package).iterdir()
-        if each.name.endswith(".py")
-    }
-    files = {name: content for name, content in found.items() if name not in _NOT_PACKED}
-    files["__init__.py"] = found[_FRONT_DOOR]
-    files |= {name: root.joinpath(name).read_bytes() for name in _SINGLE_FILES}
-    sources = [
-        ("__main__.py", found[_ENTRY]),
-        *sorted((f"airflow_training/{name}", content) for name, content in files.items()),
-    ]
-    return _digest(sources), sources
+_Sources = tuple[str, list[tuple[str, bytes]]]
+"""The digest of all files of a program for this interpreter, and the files by name."""
 
 
 @lru_cache(maxsize=1)
-def _environment_sources() -> tuple[str, list[tuple[str, bytes]]]:
-    """Return the same of the program for environments."""
-    root = importlib.resources.files("airflow_training")
-    files = {
-        f"airflow_training/{package}/{each.name}": each.read_bytes()
-        for package in _ENVIRONMENT_PACKAGES
-        for each in root.joinpath(package).iterdir()
-        if each.name.endswith(".py")
-    }
-    files |= {
-        f"airflow_training/{name}": root.joinpath(name).read_bytes() for name in _ENVIRONMENT_FILES
-    }
-    files |= {
-        f"{_VENDORED}/{each.name}": each.read_bytes()
-        for each in importlib.resources.files(_VENDORED).iterdir()
-        if each.name.endswith(".py")
-    }
+def _sources() -> _Sources:
+    files = _own_files(_PACKAGES, _SINGLE_FILES)
+    for name in _NOT_PACKED:
+        del files[f"airflow_training/{name}"]
+    front_door = _own_files((), (_FRONT_DOOR, _ENTRY))
+    files["airflow_training/__init__.py"] = front_door[f"airflow_training/{_FRONT_DOOR}"]
+    return _as_program(front_door[f"airflow_training/{_ENTRY}"], files)
+
+
+@lru_cache(maxsize=1)
+def _environment_sources() -> _Sources:
+    files = _own_files(_ENVIRONMENT_PACKAGES, _ENVIRONMENT_FILES)
+    vendored = _modules_in(importlib.resources.files(_VENDORED))
+    files |= {f"{_VENDORED}/{name}": content for name, content in vendored.items()}
     files["airflow_training/__init__.py"] = b""
-    sources = [("__main__.py", _ENVIRONMENT_ENTRY), *sorted(files.items())]
+    return _as_program(_ENVIRONMENT_ENTRY, files)
+
+
+def _own_files(packages: Sequence[str], singles: Sequence[str]) -> dict[str, bytes]:
+    """Modules of packages, and single files of this package, by their name in a program."""
+    root = importlib.resources.files("airflow_training")
+    found = {name: root.joinpath(name).read_bytes() for name in singles}
+    for package in packages:
+        modules = _modules_in(root.joinpath(package))
+        found |= {f"{package}/{name}": content for name, content in modules.items()}
+    return {f"airflow_training/{name}": content for name, content in found.items()}
+
+
+def _modules_in(folder: Traversable) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in folder.iterdir() if each.name.endswith(".py")}
+
+
+def _as_program(entry: bytes, files: dict[str, bytes]) -> _Sources:
+    sources = [("__main__.py", entry), *sorted(files.items())]
     return _digest(sources), sources
 
 

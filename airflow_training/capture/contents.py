@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from airflow_training.capture.code_places import OutsideImport
 from airflow_training.capture.files import Candidate, Listing, list_files
 from airflow_training.capture.kinds import LARGEST_BYTES, size_text
+from airflow_training.capture.known_contents import KnownContents
 from airflow_training.capture.model import Omission, TreeEntry
 from airflow_training.capture.secrets import Secret, find_secrets, secret_file, secret_problems
 from airflow_training.errors import Problem
@@ -35,8 +36,17 @@ def _name_finder(names: Collection[str]) -> Any:
 class TreeContents:
     """Entries of the tree, with their contents read once: for the digest and for secrets."""
 
-    def __init__(self, *, allow_secrets: Collection[str], watched: Collection[str] = ()) -> None:
-        """`watched` are packages that a text may name, by code that no import shows."""
+    def __init__(
+        self,
+        *,
+        allow_secrets: Collection[str],
+        watched: Collection[str] = (),
+        known: KnownContents | None = None,
+    ) -> None:
+        """`watched` are packages that a text may name, by code that no import shows. `known` is asked before a file is read."""
+        self._known = known
+        if known is not None:
+            known.load(watched)
         self.allow_secrets = allow_secrets
         self.named: set[str] = set()
         self._names = _name_finder(watched) if watched else None
@@ -98,15 +108,18 @@ class TreeContents:
 
     def file(self, path: str, source: Path, *, mode: int) -> None:
         """Add a file as it is on disk."""
+        shown = path.removeprefix("project/")
         try:
-            if source.stat().st_size > LARGEST_BYTES:
+            info = source.stat()
+            if info.st_size > LARGEST_BYTES:
                 self._problem(
                     path,
                     f"the code needs it, and it is larger than {size_text(LARGEST_BYTES)}",
                     "read it by a path that is an argument instead: then it is read on demand",
                 )
                 return
-            content = source.read_bytes()
+            known = None if self._known is None else self._known.find(shown, source, info)
+            content = b"" if known else source.read_bytes()
         except OSError as error:
             self._problem(
                 path,
@@ -114,9 +127,15 @@ class TreeContents:
                 f"chmod u+r {source}, or leave it out by .trainingignore",
             )
             return
-        sha256 = self.content(path, content, mode=mode)
+        if known:
+            sha256, named = known
+            self.entries[path] = TreeEntry(path=path, mode=mode, size=info.st_size, sha256=sha256)
+            self.named.update(named)
+        else:
+            sha256, names, secrets = self._add(path, content, mode=mode)
+            if self._known is not None and not secrets and len(content) == info.st_size:
+                self._known.keep(shown, source, info, sha256=sha256, named=names)
         self.contents[sha256] = source
-        shown = path.removeprefix("project/")
         what = secret_file(str(source))
         if what and not secret_file(shown):  # a link with a harmless name leads to it
             secret = Secret(path=shown, line=1, what=f"{what}, {source.name},")
@@ -124,14 +143,23 @@ class TreeContents:
 
     def content(self, path: str, content: bytes, *, mode: int) -> str:
         """Add a file of these bytes; its digest."""
+        return self._add(path, content, mode=mode)[0]
+
+    def _add(
+        self, path: str, content: bytes, *, mode: int
+    ) -> tuple[str, set[str], Sequence[Secret]]:
+        """Its digest, the packages that it names, and secrets in it, those too that are allowed."""
         sha256 = hashlib.sha256(content).hexdigest()
         self.entries[path] = TreeEntry(path=path, mode=mode, size=len(content), sha256=sha256)
         self.contents[sha256] = content
+        names: set[str] = set()
         if self._names is not None and path.endswith(_TEXTS):
-            self.named |= {name.decode() for name in self._names.findall(content)}
+            names = {name.decode() for name in self._names.findall(content)}
+            self.named |= names
         shown = path.removeprefix("project/")
-        self.problems += secret_problems(find_secrets(shown, content), allowed=self.allow_secrets)
-        return sha256
+        secrets = find_secrets(shown, content)
+        self.problems += secret_problems(secrets, allowed=self.allow_secrets)
+        return sha256, names, secrets
 
     def folder(self, path: str) -> None:
         """Add a folder that must be there, should nothing be in it."""

@@ -18,6 +18,7 @@ from airflow_training.capture.files import list_files, list_needed
 from airflow_training.capture.git import GitState
 from airflow_training.capture.installed import Installed, installed_in, own_site_dirs
 from airflow_training.capture.kinds import on_demand, size_text
+from airflow_training.capture.known_contents import KnownContents
 from airflow_training.capture.model import CapturedCommand, Omission, Tree
 from airflow_training.capture.notebook import export_notebook
 from airflow_training.capture.roots import find_root, is_shared_folder
@@ -120,6 +121,7 @@ def capture_run(
     allow_secrets: Collection[str] = (),
     allow_missing: Collection[str] = (),
     excluded: Collection[Path] = (),
+    known: KnownContents | None = None,
 ) -> ProjectCapture:
     """Capture `SCRIPT ARGS` or `-m MODULE ARGS` as it would run in `working_dir`. Call `check` before sending.
 
@@ -132,6 +134,7 @@ def capture_run(
         allow_secrets: FILE or FILE:LINE that are no secrets, as in the tree without `project/`.
         allow_missing: modules that need not be found.
         excluded: files and folders that are not the project's, should they lie in it: a store, a cache.
+        known: of earlier captures; it is written anew.
 
     Raises:
         InputError: there is no such script, an argument or variable is a secret, or far too much would travel.
@@ -160,6 +163,7 @@ def capture_run(
         allow_secrets=allow_secrets,
         allow_missing=allow_missing,
         excluded=excluded,
+        known=known,
     )
 
 
@@ -175,6 +179,7 @@ def capture_project(
     allow_secrets: Collection[str] = (),
     allow_missing: Collection[str] = (),
     excluded: Collection[Path] = (),
+    known: KnownContents | None = None,
 ) -> ProjectCapture:
     """Capture a command that is known already; `generated` are files below the root that are not on disk."""
     generated = generated or {}
@@ -194,7 +199,7 @@ def capture_project(
     )
     closure = follow()
     own, others = _editables(installed, root)
-    contents = TreeContents(allow_secrets=allow_secrets, watched=others)
+    contents = TreeContents(allow_secrets=allow_secrets, watched=others, known=known)
     contents.notes += notes
     needed = {*closure.needed, *_named_files(command, root)} - {*generated}
     if is_shared_folder(root):
@@ -223,6 +228,8 @@ def capture_project(
             f"the program runs in the project's folder {root}, not in {working_dir}: relative paths"
             " begin there; --root FOLDER names another project"
         )
+    if known is not None:
+        known.save()
     tree = Tree(entries=contents.settled())
     return ProjectCapture(
         root=root,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from airflow_training.cli.cloud_room import gc
+from airflow_training.cli.cloud_run import CloudRunWords, module_place, run_there
 from airflow_training.cli.documents import CsvOption, OutputOption
 from airflow_training.cli.output import (
     OutputFormat,
@@ -24,7 +24,6 @@ from airflow_training.cli.program import command_group
 
 if TYPE_CHECKING:
     from airflow_training.cloud.client import CloudClient
-    from airflow_training.cloud.submit import RunOptions
 
 __all__ = ["app"]
 
@@ -45,10 +44,9 @@ class _ProgramCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words = [*args]
-        if "-m" in words:
-            place = words.index("-m") + 2
-            if words[place : place + 1] != ["--"]:
-                words.insert(place, "--")
+        module = module_place(words)
+        if module is not None and words[module + 2 : module + 3] != ["--"]:
+            words.insert(module + 2, "--")
         return super().parse_args(ctx, words)
 
 
@@ -119,76 +117,32 @@ def run_script(
     Shows what rank 0 prints, ends with its exit code, and puts the model where the script would have.
     Ctrl-C asks: detach or stop; a second one stops.
     """
-    import os
-
-    from airflow_training.cloud.program import chosen_variables, send_program
-    from airflow_training.cloud.submit import RunOptions
-
-    options = RunOptions(
-        framework=framework,
-        replicas=replicas,
-        resources=_pairs(resources or []),
-        returns=returns,
-        until=until,
-        hours=hours,
-        team=team,
-        data=data or (),
-        data_wait=data_wait,
-        env=chosen_variables(env or [], os.environ),
-        root=Path(root) if root else None,
-        allow_secrets=allow_secret or (),
-        allow_missing=allow_missing or (),
-    )
-    argv = [*(["-m", module] if module else []), *(words or [])]
-    if dry_run:
-        sys.exit(_show(argv, options, target=target, output=output))
-    ranks = range(replicas) if all_ranks else (0,)
-    sys.exit(send_program(argv, options, target=target, detach=detach, ranks=[*ranks]))
-
-
-def _pairs(rows: list[str]) -> Mapping[str, str]:
-    pairs = {}
-    for row in rows:
-        name, equals, value = row.partition("=")
-        if not equals or not name or not value:
-            raise fail(
-                "--resources", f"{row!r} is no NAME=VALUE", value=row, hint="--resources cpu=4"
+    sys.exit(
+        run_there(
+            CloudRunWords(
+                words=words or (),
+                module=module,
+                target=target,
+                replicas=replicas,
+                framework=framework,
+                resources=resources or (),
+                returns=returns,
+                until=until,
+                hours=hours,
+                team=team,
+                data=data or (),
+                data_wait=data_wait,
+                root=root,
+                env=env or (),
+                allow_secret=allow_secret or (),
+                allow_missing=allow_missing or (),
+                detach=detach,
+                all_ranks=all_ranks,
+                dry_run=dry_run,
+                output=output,
             )
-        pairs[name] = value
-    return pairs
-
-
-def _show(argv: list[str], options: RunOptions, *, target: str, output: OutputFormat) -> int:
-    """Tell what would travel, and what the run could read; returns 2 where it would be refused."""
-    from airflow_training.capture.report import describe, describe_json
-    from airflow_training.cloud.shared_data import (
-        describe_shared,
-        find_shared_data,
-        shared_json,
+        )
     )
-    from airflow_training.cloud.targets import HERE_NAME, find_target
-
-    captured = options.capture(argv, cwd=Path.cwd())
-    chosen = find_target(target).name
-    shared = None
-    if chosen != HERE_NAME:
-        shared = find_shared_data(captured, options.data, working_dir=Path.cwd())
-    if output is OutputFormat.json:
-        more = {} if shared is None else {"data": shared_json(shared.manifest)}
-        print_json({**describe_json(captured), **more})
-    else:
-        print(describe(captured))
-        if shared is not None:
-            print(f"\nWhat stays here, and {chosen} gets when the run reads it")
-            print("\n".join(f"  {row}" for row in describe_shared(shared.manifest)) or "  nothing")
-            for each in shared.manifest.omissions:
-                note(f"{each.path} is never shared: {each.reason}")
-            for text in shared.notes:
-                note(text)
-        note("nothing was sent")
-    for problem in shared.problems if shared is not None else ():
-        note(f"error: {problem}")
-    return 2 if captured.problems or (shared is not None and shared.problems) else 0
 
 
 @app.command()

@@ -27,12 +27,21 @@ def gc(
         Path | None,
         typer.Option(metavar="FOLDER", help="Of one service; by default all of this machine."),
     ] = None,
+    target: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Of a target without a service, and in its storage."),
+    ] = "",
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="As of `cloud serve`: also in that storage."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go.")] = False,
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Remove what services of this machine keep and no run needs: folders of runs that are over, contents, chunks."""
     import time
 
+    from airflow_training.cloud.service.stored_outputs import StoredOutputs
     from airflow_training.cloud.service.unneeded import collect_garbage
     from airflow_training.cloud.targets import service_folders
     from airflow_training.planning.answers.text import bytes_text
@@ -40,12 +49,23 @@ def gc(
 
     if folder is not None and not (folder / "submissions").is_dir():
         raise fail("--folder", "is no folder of a service", value=str(folder))
+    folders = [folder] if folder else service_folders()
+    outputs = None
+    if target or config:
+        place, storage = _storage_of(target, config)
+        outputs = StoredOutputs(storage)
+        folders = [folder or place]
     before, store = time.time() - unused_days * 86400, open_store()
     found = [
         (each, item)
-        for each in ([folder] if folder else service_folders())
+        for each in folders
         for item in collect_garbage(
-            each, store, before=before, most_bytes=int(most_gb * 10**9), is_dry=dry_run
+            each,
+            store,
+            before=before,
+            most_bytes=int(most_gb * 10**9),
+            is_dry=dry_run,
+            outputs=outputs,
         )
     ]
     if output is OutputFormat.json:
@@ -63,3 +83,25 @@ def gc(
         note(f"{len(sizes):,} {kind}s, {bytes_text(sum(sizes))}")
     total = bytes_text(sum(item.bytes for _, item in found))
     note(f"{'would remove' if dry_run else 'removed'} {total}")
+
+
+def _storage_of(target: str, config: Path | None) -> tuple[Path, str]:
+    """Folder of the service that a target or a file of settings means, and the address of its storage."""
+    from airflow_training.cloud.target_settings import TargetSettings, read_settings
+    from airflow_training.cloud.targets import cloud_folder, find_target
+
+    if target and config:
+        raise fail("--config", "is of a service, and --target has none", value=str(config))
+    if config:
+        return cloud_folder() / "served", read_settings(config).storage
+    found = find_target(target)
+    if found.settings is None:
+        raise fail(
+            "--target",
+            f"{target} has a service of its own",
+            value=target,
+            hint="there: airflow-training cloud gc --config FILE",
+        )
+    return cloud_folder() / "direct" / found.name, TargetSettings.from_json(
+        found.settings, field=""
+    ).storage

@@ -110,6 +110,8 @@ def main() -> None:
     try:
         if sys.argv[1:2] == ["run"]:
             _run(sys.argv[1:])
+        elif sys.argv[1:3] == ["cloud", "run"]:
+            _cloud_run(sys.argv[1:])
         else:
             _do(sys.argv[1:])
     except InputError as error:
@@ -143,6 +145,22 @@ def _do(words: Sequence[str]) -> None:
         if end.code == _TYPER_INTERRUPTED:
             raise KeyboardInterrupt from None
         raise
+
+
+def _cloud_run(words: Sequence[str]) -> None:
+    gc.disable()  # as of `run`
+    from airflow_training.cli.cloud_run import plain_words, run_there
+
+    plain = plain_words(words[2:])
+    if plain is None:
+        gc.enable()
+        _do(words)
+        return
+    import_module("airflow_training.cloud.program")  # what `run_there` needs
+
+    gc.freeze()
+    gc.enable()
+    sys.exit(run_there(plain))
 
 
 def _run(words: Sequence[str]) -> None:

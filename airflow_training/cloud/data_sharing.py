@@ -15,9 +15,11 @@ from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.locks import is_locked, take_lock
 from airflow_training.cloud.targets import cloud_folder
 from airflow_training.errors import InputError, RuntimeUnavailable
+from airflow_training.interception.protocol import RANGE_BYTES
 from airflow_training.remote_data.chunks import CHUNK_BYTES
 from airflow_training.remote_data.errors import DataError, DataNotShared
 from airflow_training.remote_data.known_digests import KnownDigests
+from airflow_training.remote_data.mailbox import asked_in
 from airflow_training.remote_data.manifest import DataManifest
 from airflow_training.remote_data.roots import SharedRoots
 
@@ -102,6 +104,8 @@ class DataSharer:
         for name in names:
             found = self._files.get(_key(name))
             bytes_ = 0 if found is None else found[1].size
+            if _part(name) is not None:
+                bytes_ = min(bytes_, RANGE_BYTES)
             if begun and (size + bytes_ > _BATCH_BYTES or len(begun) == _BATCH_FILES):
                 yield begun
                 begun, size = [], 0
@@ -123,7 +127,7 @@ class DataSharer:
     def _send_answers(self, names: Sequence[str]) -> None:
         answers = {name: self._digests(name) for name in names}
         wanted = {
-            each: (*self._place(name), number)
+            each: (*self._place(name), number, _part(name))
             for name, answer in answers.items()
             for number, each in enumerate(answer.get("chunks", ()))
         }
@@ -137,7 +141,7 @@ class DataSharer:
 
     def _digests(self, name: str) -> Mapping[str, Any]:
         try:
-            return {"chunks": [*self._shared.digests(*self._place(name))]}
+            return {"chunks": [*self._shared.digests(*self._place(name), _part(name))]}
         except DataError as error:
             return _refused(error)
 
@@ -147,7 +151,9 @@ class DataSharer:
             raise DataNotShared("what is asked for was not shown before submission")
         return found[0].name, found[1].path
 
-    def _send(self, wanted: Mapping[str, tuple[str, str, int]]) -> Mapping[str, DataError]:
+    def _send(
+        self, wanted: Mapping[str, tuple[str, str, int, int | None]]
+    ) -> Mapping[str, DataError]:
         """Send the chunks that the service has not; returns those that cannot be read any more, with why."""
         if not wanted:
             return {}
@@ -185,8 +191,14 @@ def _refused(error: DataError) -> Mapping[str, Any]:
     return {"error": error.reason, "message": str(error)}
 
 
-def _key(name: str) -> str:
-    return name.partition(".")[0]
+def _key(letter: str) -> str:
+    found = asked_in(letter)
+    return "" if found is None else found[0]
+
+
+def _part(letter: str) -> int | None:
+    found = asked_in(letter)
+    return None if found is None else found[1]
 
 
 # the process that shares ------------------------------------------------------------------------------

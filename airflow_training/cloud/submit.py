@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from airflow_training.capture.known_contents import KnownContents
 from airflow_training.capture.project import ProjectCapture, capture_run
 from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.data_sharing import keep_manifest
@@ -32,6 +33,7 @@ from airflow_training.cloud.protocol import (
     key_of,
 )
 from airflow_training.cloud.shared_data import SharedData, find_shared_data
+from airflow_training.cloud.targets import cloud_folder
 from airflow_training.environments.recording import record
 from airflow_training.errors import InputError, RuntimeUnavailable
 
@@ -74,6 +76,7 @@ class RunOptions:
             allow_secrets=self.allow_secrets,
             allow_missing=self.allow_missing,
             excluded=own_files(),
+            known=KnownContents(cloud_folder() / "client" / "contents.json"),
         )
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from airflow_training.errors import InputError
@@ -49,8 +49,8 @@ class InstalledDistribution:
         return self.version.partition("+")[2]
 
     def to_json(self) -> Mapping[str, Any]:
-        defaults = {each.name: each.default for each in fields(self)}
-        return {key: value for key, value in asdict(self).items() if value != defaults[key]}
+        rows = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
+        return {name: value for name, value, default in rows if value != default}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,9 @@ import time
 __all__ = [
     "HEARTBEAT_SECONDS",
     "DataUnavailable",
+    "expect_range",
     "is_filled",
+    "make_range_ready",
     "make_ready",
     "tell_next",
     "tell_read",
@@ -73,11 +75,29 @@ def make_ready(address: str, path: str, *, patience_seconds: float = _PATIENCE_S
     Raises:
         DataUnavailable: they will not come.
     """
+    _ask_until(address, path, {"ready": path}, patience_seconds)
+
+
+def make_range_ready(
+    address: str, path: str, first: int, last: int, *, patience_seconds: float = _PATIENCE_SECONDS
+) -> str:
+    """Return the path of a file that has these ranges of `path` at their places; empty once the file itself is there.
+
+    Raises:
+        DataUnavailable: they will not come.
+    """
+    told = {"range": path, "first": first, "last": last}
+    return str(_ask_until(address, path, told, patience_seconds).get("file", ""))
+
+
+def _ask_until(
+    address: str, path: str, asked: dict[str, object], patience_seconds: float
+) -> dict[str, object]:
     import json
 
     heartbeat = _Heartbeat(path)
     end = time.monotonic() + patience_seconds
-    told = {"ready": path, "progress": os.environ.get(_PROGRESS_FILE, "")}
+    told = {**asked, "progress": os.environ.get(_PROGRESS_FILE, "")}
     question = json.dumps(told).encode() + b"\n"
     while True:
         try:
@@ -88,7 +108,7 @@ def make_ready(address: str, path: str, *, patience_seconds: float = _PATIENCE_S
             why = "the connection ended"
         if answer is not None:
             if answer.get("ready"):
-                return
+                return answer
             raise DataUnavailable(
                 path, str(answer.get("error", "Unknown")), str(answer.get("message"))
             )
@@ -153,4 +173,16 @@ def tell_next(address: str, paths: list[str]) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(address)
         connection.sendall(json.dumps({"next": paths}).encode() + b"\n")
+        connection.recv(64)
+
+
+def expect_range(address: str, path: str, first: int, last: int) -> None:
+    """Say which ranges of a file will be read next; nothing is waited for but that it is heard."""
+    import json
+    import socket
+
+    told = {"range": path, "first": first, "last": last, "next": True}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(address)
+        connection.sendall(json.dumps(told).encode() + b"\n")
         connection.recv(64)

@@ -26,6 +26,7 @@ from airflow_training.interception.classification import (
     writes,
 )
 from airflow_training.interception.protocol import HookSettings
+from airflow_training.interception.ranges import RangedFiles, wrap_open
 from airflow_training.interception.wraps import watch_imports
 
 TYPE_CHECKING = False  # `typing` costs the training's start
@@ -142,6 +143,10 @@ class LoadWatch:
             self._fetch(full)
             self._tell(full, 0, api=api)
 
+    def reads_ranges(self, full: str) -> None:
+        """Tell of a file of which a part will be read, and let nothing come yet."""
+        self._tell(full, 0, api="open")
+
     def starts(self, arguments: Any, folder: Any = None) -> None:
         """Let what another program is told to read be there before it starts."""
         if self._settings.guard or not self._roots:
@@ -243,6 +248,8 @@ def install(environment: Mapping[str, str]) -> LoadWatch | None:
     watch = LoadWatch(settings)
     watch_imports(lambda path, api: watch.run(watch.reads, path, api))
     sys.addaudithook(_hook_of(watch))
+    if settings.ranges_from and settings.socket and settings.data_roots:
+        wrap_open(RangedFiles(settings, lambda path: watch.run(watch.reads_ranges, path)))
     return watch
 
 

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 __all__ = [
     "CODE_ROOTS",
     "DATA_GUARD",
+    "DATA_RANGES",
     "DATA_ROOTS",
     "DATA_SOCKET",
     "LOADS_FILE",
+    "RANGE_BYTES",
     "HookSettings",
     "hook_environment",
 ]
@@ -29,8 +31,13 @@ DATA_ROOTS = "TRAINING_DATA_ROOTS"
 """Folders and files whose content comes on demand, separated as in PATH."""
 DATA_GUARD = "TRAINING_DATA_GUARD"
 """`leases` where the kernel itself holds back whoever opens a file that is not there yet."""
+DATA_RANGES = "TRAINING_DATA_RANGES"
+"""From how many bytes on a file is read in ranges, where it is read by `open(path, "rb")`; no file where not said."""
 CODE_ROOTS = "TRAINING_CODE_ROOTS"
 """Folders of the program, separated as in PATH; the working directory where not said."""
+
+RANGE_BYTES = 256 << 10
+"""A range of a file begins at a multiple of it; the last one may be shorter."""
 
 _BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap")  # noqa: PTH100,PTH118,PTH120  # may lie in a zip
 
@@ -38,13 +45,15 @@ _BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap
 class HookSettings:
     """What one process is told; empty texts and lists: nothing of that kind."""
 
-    __slots__ = ("code_roots", "data_roots", "guard", "loads_file", "socket")
+    __slots__ = ("code_roots", "data_roots", "guard", "loads_file", "ranges_from", "socket")
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Read it from the environment of the process."""
         self.loads_file = environment.get(LOADS_FILE, "")
         self.socket = environment.get(DATA_SOCKET, "")
         self.guard = environment.get(DATA_GUARD, "")
+        ranges_from = environment.get(DATA_RANGES, "")
+        self.ranges_from = int(ranges_from) if ranges_from.isdecimal() else 0
         self.data_roots = _paths(environment.get(DATA_ROOTS, ""))
         self.code_roots = _paths(environment.get(CODE_ROOTS, "")) or (os.getcwd(),)  # noqa: PTH109
 
@@ -66,16 +75,25 @@ def hook_environment(
     guard: str = "",
     code_roots: Sequence[str] = (),
     python_path: str = "",
+    ranges_from: int = 0,
 ) -> dict[str, str]:
     """Return the variables that install the hook in every Python process which gets them.
 
-    `python_path`: the PYTHONPATH that the processes would have otherwise.
+    Args:
+        loads_file: where it says what is opened.
+        socket: where it asks for data.
+        data_roots: what of.
+        guard: `leases` where the kernel holds readers back.
+        code_roots: folders of the program.
+        python_path: the PYTHONPATH that the processes would have otherwise.
+        ranges_from: bytes from which on a file is read in ranges; 0: none is.
     """
     told = {
         LOADS_FILE: loads_file,
         DATA_SOCKET: socket,
         DATA_ROOTS: os.pathsep.join(data_roots),
         DATA_GUARD: guard,
+        DATA_RANGES: str(ranges_from or ""),
         CODE_ROOTS: os.pathsep.join(code_roots),
         "PYTHONPATH": os.pathsep.join(each for each in (_BOOTSTRAP, python_path) if each),
     }

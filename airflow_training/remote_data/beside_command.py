@@ -68,6 +68,7 @@ class _Beside:
             data_roots=sorted(map(str, tops)),
             guard="leases" if fetcher.guard.leases else "",
             code_roots=[str(self._code / each) for each in ("project", "imports")],
+            ranges_from=fetcher.ranged_from,
         )
 
     def follow(self, fetcher: RunningFetcher) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""Content in chunks of 4 MiB, each under the SHA-256 of its bytes; never believed, always computed again."""
+"""Content in chunks of 4 MiB, or ranges of 256 KiB, each under the SHA-256 of its bytes; never believed, always computed again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import BinaryIO
 
 from airflow_training.checkpoints.errors import KeyExists
 from airflow_training.checkpoints.store import LocalStore, ObjectStore, open_store
+from airflow_training.interception.protocol import RANGE_BYTES
 
 __all__ = [
     "CHUNK_BYTES",
+    "RANGED_FROM_BYTES",
     "ChunkCache",
     "count_chunks",
+    "count_ranges",
     "digest_of_chunk",
     "open_chunk_store",
     "read_chunks",
@@ -22,6 +25,8 @@ __all__ = [
 
 CHUNK_BYTES = 4 << 20
 """The last chunk of a file may be shorter; an empty file has none."""
+RANGED_FROM_BYTES = 8 * CHUNK_BYTES
+"""A smaller file is there sooner whole than by several questions."""
 
 
 def open_chunk_store(address: str) -> ObjectStore:
@@ -42,6 +47,11 @@ def digest_of_chunk(data: bytes) -> str:
 def count_chunks(size: int) -> int:
     """Return how many chunks a file of `size` bytes has."""
     return -(-size // CHUNK_BYTES)
+
+
+def count_ranges(size: int) -> int:
+    """Return how many ranges a file of `size` bytes has."""
+    return -(-size // RANGE_BYTES)
 
 
 def read_chunks(file: BinaryIO) -> Iterator[bytes]:

@@ -12,19 +12,28 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
+from airflow_training.interception.protocol import RANGE_BYTES
 from airflow_training.remote_data.chunks import (
     CHUNK_BYTES,
     ChunkCache,
     count_chunks,
+    count_ranges,
     digest_of_chunk,
 )
-from airflow_training.remote_data.errors import DamagedChunk, DataError, SourceAway, SourceGone
+from airflow_training.remote_data.errors import (
+    DamagedChunk,
+    DataError,
+    DataNotShared,
+    SourceAway,
+    SourceGone,
+)
 from airflow_training.remote_data.leases import FileLeases
 from airflow_training.remote_data.order import ReadOrder
+from airflow_training.remote_data.range_files import RangeFiles
 from airflow_training.remote_data.skeleton import Skeleton, SkeletonFile
 from airflow_training.remote_data.source_address import ChunkSource
 
-__all__ = ["FetchCounts", "Fetcher"]
+__all__ = ["FetchCounts", "Fetcher", "RangesUnknown"]
 
 T = TypeVar("T")
 
@@ -38,6 +47,10 @@ _MOST_TRIES = 20
 """Of a chunk whose bytes are not its own."""
 
 
+class RangesUnknown(Exception):
+    """The sharing machine is of a version that sends whole files only."""
+
+
 @dataclass(slots=True)
 class FetchCounts:
     """What was done so far."""
@@ -45,6 +58,8 @@ class FetchCounts:
     files: int = 0
     bytes: int = 0
     """Of files that were filled."""
+    ranges: int = 0
+    """Of files that did not come whole."""
     source_chunks: int = 0
     source_bytes: int = 0
     """That came from the sharing machine."""
@@ -65,6 +80,7 @@ class Fetcher:
         source: ChunkSource,
         cache: ChunkCache,
         leases: FileLeases | None = None,
+        ranges: RangeFiles | None = None,
         patience_seconds: float = 3600.0,
         failed: Callable[[DataError, str], None],
     ) -> None:
@@ -75,6 +91,7 @@ class Fetcher:
             source: the sharing machine.
             cache: asked before it; what came from it is kept there.
             leases: on files that are not ready, where the guard has them.
+            ranges: where ranges are kept; without it a file comes whole.
             patience_seconds: how long the sharing machine may not answer before that is for good.
             failed: is told once for each file whose content will not come.
         """
@@ -82,6 +99,8 @@ class Fetcher:
         self._source = source
         self._cache = cache
         self._leases = leases
+        self._ranges = ranges
+        self._parts: dict[tuple[str, int], Future[None]] = {}
         self._patience = patience_seconds
         self._failed = failed
         self._lock = threading.Lock()
@@ -111,6 +130,42 @@ class Fetcher:
             for each in self.skeleton.below(path):
                 self._submit(each, self._beforehand)
 
+    def request_ranges(
+        self, path: str, first: int, last: int
+    ) -> tuple[str, Sequence[Future[None]]]:
+        """Ask for ranges of a file; returns where they will lie, or nowhere where the file itself will be there.
+
+        Raises DataNotShared where there is no such file or range.
+        """
+        each = self.skeleton.files.get(path)
+        if each is None or not 0 <= first <= last < count_ranges(each.file.size):
+            raise DataNotShared(f"{path}: it has no ranges {first} to {last}")
+        if self._ranges is None or self.skeleton.is_ready(each):
+            return "", self.request(path)
+        with self._lock:
+            for part in range(first, last + 1):
+                if (path, part) not in self._parts:
+                    self._parts[path, part] = self._chunks.submit(self._fetch_range, each, part)
+            futures = [self._parts[path, part] for part in range(first, last + 1)]
+        return self._ranges.path(each), futures
+
+    def give_up_ranges(self) -> None:
+        """Let files come whole from now on: the sharing machine knows no ranges."""
+        self._ranges = None
+
+    def _fetch_range(self, each: SkeletonFile, part: int) -> None:
+        ranges = self._ranges
+        if ranges is None:
+            raise RangesUnknown(each.place)
+        with self._telling(each):
+            digests = self._retry(lambda: self._source.digests(each.root, each.file, part))
+            if len(digests) != 1:
+                raise RangesUnknown(each.place)
+            if not ranges.found(each, part, digests[0]):
+                ranges.put(each, part, self._chunk(each, 0, digests[0], part))
+        with self._lock:
+            self.counts.ranges += 1
+
     def _submit(self, each: SkeletonFile, pool: ThreadPoolExecutor) -> Future[None]:
         with self._lock:
             future = self._files.get(each.place)
@@ -132,8 +187,15 @@ class Fetcher:
             return future
 
     def _fetch(self, each: SkeletonFile) -> None:
-        try:
+        with self._telling(each):
             self._fill(each)
+
+    @contextlib.contextmanager
+    def _telling(self, each: SkeletonFile) -> Iterator[None]:
+        try:
+            yield
+        except RangesUnknown:
+            raise
         except Exception as error:
             # whatever it is: nobody waits for ever, and nobody gets what is not there
             told = error if isinstance(error, DataError) else DataError(f"{each.place}: {error!r}")
@@ -183,16 +245,23 @@ class Fetcher:
         finally:
             os.close(descriptor)
 
-    def _chunk(self, each: SkeletonFile, index: int, digest: str) -> bytes:
-        """Return bytes that are those of their digest, from the cache or else from their source."""
-        size = min(CHUNK_BYTES, each.file.size - index * CHUNK_BYTES)
+    def _chunk(self, each: SkeletonFile, index: int, digest: str, part: int | None = None) -> bytes:
+        """Return bytes that are those of their digest, from ranges that have come, the cache, or else their source."""
+        if part is None:
+            size = min(CHUNK_BYTES, each.file.size - index * CHUNK_BYTES)
+            ranges = self._ranges  # may be given up meanwhile
+            come = None if ranges is None else ranges.chunk(each, index)
+            if come is not None and digest_of_chunk(come) == digest:
+                return come
+        else:
+            size = min(RANGE_BYTES, each.file.size - part * RANGE_BYTES)
         data = self._retry(lambda: self._cache.get(digest))
         if data is not None and len(data) == size:
             with self._lock:
                 self.counts.cache_chunks += 1
             return data
         for _ in range(_MOST_TRIES):
-            data = self._retry(lambda: self._source.chunk(each.root, each.file, index))
+            data = self._retry(lambda: self._source.chunk(each.root, each.file, index, part))
             is_whole = len(data) == size and digest_of_chunk(data) == digest
             with self._lock:
                 self.counts.source_chunks += 1

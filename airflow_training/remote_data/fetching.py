@@ -15,7 +15,7 @@ import socketserver
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from pathlib import Path
@@ -24,11 +24,12 @@ from typing import Any
 from airflow_training.interception.asking import HEARTBEAT_SECONDS, tell_wait
 from airflow_training.remote_data.chunks import ChunkCache, open_chunk_store
 from airflow_training.remote_data.errors import DataError, UnfetchedRead
-from airflow_training.remote_data.fetcher import Fetcher
+from airflow_training.remote_data.fetcher import Fetcher, RangesUnknown
 from airflow_training.remote_data.guard import Guard
 from airflow_training.remote_data.leases import FileLeases, block_lease_signals
 from airflow_training.remote_data.mailbox import MailboxSource
 from airflow_training.remote_data.manifest import DataManifest
+from airflow_training.remote_data.range_files import RangeFiles
 from airflow_training.remote_data.server import HttpSource
 from airflow_training.remote_data.skeleton import Skeleton
 from airflow_training.remote_data.source_address import ChunkSource
@@ -72,6 +73,7 @@ class FetchingProcess:
             source=source,
             cache=ChunkCache(open_chunk_store(config["cache"])),
             leases=self._leases,
+            ranges=RangeFiles(self._state / "ranges"),
             patience_seconds=config["patience_seconds"],
             failed=self.fail,
         )
@@ -137,7 +139,9 @@ class FetchingProcess:
 
     def answers(self, question: Mapping[str, Any]) -> Any:
         """Yield lines: `waiting` while it takes time, and then one that says how it is."""
-        if "next" in question:
+        if "range" in question:
+            yield from self._make_range_ready(question)
+        elif "next" in question:
             self.fetcher.expect([str(each) for each in question["next"]])
             yield {"ready": True}
         elif "read" in question:
@@ -149,20 +153,43 @@ class FetchingProcess:
             told = self._failure
             yield {"error": told["reason"], "message": told["message"]} if told else {"ready": True}
         else:
-            if question.get("progress"):
-                self._progress.add(str(question["progress"]))
+            self._note_progress(question)
             yield from self._make_ready(str(question["ready"]))
+
+    def _note_progress(self, question: Mapping[str, Any]) -> None:
+        if question.get("progress"):
+            self._progress.add(str(question["progress"]))
 
     def _make_ready(self, path: str) -> Any:
         try:
-            for future in self.fetcher.request(path):
-                while not _has_come(future):
-                    self._waited = path, time.monotonic()
-                    yield {"waiting": self.fetcher.waiting or "being fetched"}
+            yield from self._wait_for(path, self.fetcher.request(path))
         except DataError as error:
             yield {"error": error.reason, "message": str(error)}
         else:
             yield {"ready": True}
+
+    def _make_range_ready(self, question: Mapping[str, Any]) -> Any:
+        path = str(question["range"])
+        try:
+            file, futures = self.fetcher.request_ranges(
+                path, int(question["first"]), int(question["last"])
+            )
+            if not question.get("next"):
+                self._note_progress(question)
+                yield from self._wait_for(path, futures)
+        except RangesUnknown:
+            self.fetcher.give_up_ranges()
+            yield from self._make_ready(path)
+        except DataError as error:
+            yield {"error": error.reason, "message": str(error)}
+        else:
+            yield {"ready": True, "file": file}
+
+    def _wait_for(self, path: str, futures: Sequence[Future[None]]) -> Any:
+        for future in futures:
+            while not _has_come(future):
+                self._waited = path, time.monotonic()
+                yield {"waiting": self.fetcher.waiting or "being fetched"}
 
     def _opened(self, path: str) -> None:
         self.fetcher.request(path)

@@ -1,6 +1,6 @@
 """The sharing machine answers through a storage, for laptops that nobody can reach and that may sleep.
 
-    requests/<key>.<try>.json     a node asks for a file of the manifest
+    requests/<key>.<try>.json     a node asks for a file of the manifest; for its range N: <key>.r<N>.<try>.json
     answers/<key>.<try>.json      its digests, all chunks being in the cache by then; or an error
     counts/<any>.json             what a node has fetched, left at its end
 
@@ -25,9 +25,9 @@ from airflow_training.remote_data.errors import DataError, DataNotShared, Source
 from airflow_training.remote_data.manifest import DataFile, DataManifest, DataRoot
 from airflow_training.remote_data.roots import SharedRoots
 
-__all__ = ["LetterBox", "Mailbox", "MailboxSource", "start_mailbox"]
+__all__ = ["LetterBox", "Mailbox", "MailboxSource", "asked_in", "start_mailbox"]
 
-_REQUEST = re.compile(r"[0-9a-f]{64}\.[0-9]{1,9}\.json")
+_LETTER = re.compile(r"([0-9a-f]{64})(?:\.r([0-9]{1,9}))?\.[0-9]{1,9}\.json")
 _POLL_SECONDS = 0.2
 _SLOWEST_POLL_SECONDS = 1.0
 _ANSWER_SECONDS = 2.0
@@ -36,6 +36,14 @@ _ANSWER_SECONDS = 2.0
 
 def _folder(source: str) -> str:
     return f"mailboxes/{source}"
+
+
+def asked_in(letter: str) -> tuple[str, int | None] | None:
+    """Key of the file that a request `KEY.TRY.json` or `KEY.rN.TRY.json` asks for, and N; None for another name."""
+    found = _LETTER.fullmatch(letter)
+    if found is None:
+        return None
+    return found[1], None if found[2] is None else int(found[2])
 
 
 class LetterBox:
@@ -47,10 +55,10 @@ class LetterBox:
         self._folder = _folder(source)
 
     def requests(self) -> list[str]:
-        """Return the names of the requests that wait, `KEY.TRY.json`; what else lies there asks for nothing."""
+        """Return the names of the requests that wait; what else lies there asks for nothing."""
         found = self._store.list(f"{self._folder}/requests/")
         names = (name.rpartition("/")[2] for name, _ in found)
-        return [name for name in names if _REQUEST.fullmatch(name)]
+        return [name for name in names if asked_in(name) is not None]
 
     def answer(self, name: str, document: Mapping[str, Any]) -> None:
         """Answer a request; the first answer counts."""
@@ -99,19 +107,19 @@ class Mailbox:
         """Answer what is asked by now; return how many requests that were."""
         asked = self._letters.requests()
         for name in asked:
-            self._letters.answer(name, self._answer(name.partition(".")[0]))
+            self._letters.answer(name, self._answer(*(asked_in(name) or ("", None))))
         return len(asked)
 
-    def _answer(self, key: str) -> dict[str, Any]:
+    def _answer(self, key: str, part: int | None = None) -> dict[str, Any]:
         try:
             found = self._files.get(key)
             if found is None:
                 raise DataNotShared("what is asked for was not shown before submission")
             root, file = found
-            digests = self._shared.digests(root.name, file.path)
+            digests = self._shared.digests(root.name, file.path, part)
             for index, digest in enumerate(digests):
                 if self._cache.get(digest) is None:
-                    data = self._shared.chunk(root.name, file.path, index)
+                    data = self._shared.chunk(root.name, file.path, index, part)
                     self._cache.put(digest, data)
                     self.sent_bytes += len(data)
         except DataError as error:
@@ -164,8 +172,8 @@ class MailboxSource:
         self._folder = _folder(manifest.source)
         self._tries: dict[str, int] = {}
 
-    def digests(self, root: DataRoot, file: DataFile) -> Sequence[str]:
-        key = self._manifest.key_of(root, file)
+    def digests(self, root: DataRoot, file: DataFile, part: int | None = None) -> Sequence[str]:
+        key = self._key(root, file, part)
         letter = f"{key}.{self._tries.get(key, 0)}.json"
         self._ask(letter)
         end = time.monotonic() + self._answer_seconds
@@ -195,13 +203,17 @@ class MailboxSource:
             raise SourceAway(f"the mailbox cannot be read: {error}") from error
         return answer
 
-    def chunk(self, root: DataRoot, file: DataFile, index: int) -> bytes:
+    def _key(self, root: DataRoot, file: DataFile, part: int | None) -> str:
+        key = self._manifest.key_of(root, file)
+        return key if part is None else f"{key}.r{part}"
+
+    def chunk(self, root: DataRoot, file: DataFile, index: int, part: int | None = None) -> bytes:
         """Return a chunk that the answer has promised; where it is damaged or gone, the file is asked for anew."""
-        data = self._cache.get(self.digests(root, file)[index])
+        data = self._cache.get(self.digests(root, file, part)[index])
         if data is None:
-            key = self._manifest.key_of(root, file)
+            key = self._key(root, file, part)
             self._tries[key] = self._tries.get(key, 0) + 1
-            data = self._cache.get(self.digests(root, file)[index])
+            data = self._cache.get(self.digests(root, file, part)[index])
         if data is None:
             raise SourceAway(f"{file.path}: a chunk is not in the storage yet")
         return data

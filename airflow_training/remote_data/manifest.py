@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from airflow_training.capture.model import Omission
+from airflow_training.remote_data.chunks import RANGED_FROM_BYTES
 
 __all__ = ["DataFile", "DataManifest", "DataRoot"]
 
@@ -65,6 +66,12 @@ class DataManifest:
         """Return the key of a file as it was shown: hexadecimal SHA-256 of what is known of it."""
         known = [self.source, root.name, root.path, file.path, file.size, file.mtime_ns]
         return hashlib.sha256(json.dumps(known, separators=(",", ":")).encode()).hexdigest()
+
+    @property
+    def ranged_from(self) -> int:
+        """Bytes from which on a file is read in ranges; 0 where no file is so large."""
+        files = (each for root in self.roots for each in root.files)
+        return RANGED_FROM_BYTES if any(each.size >= RANGED_FROM_BYTES for each in files) else 0
 
     @property
     def files_by_key(self) -> Mapping[str, tuple[DataRoot, DataFile]]:

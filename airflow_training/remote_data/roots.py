@@ -18,7 +18,13 @@ from typing import BinaryIO
 from airflow_training.capture.model import Omission
 from airflow_training.errors import InputError
 from airflow_training.interception.classification import is_secret_like
-from airflow_training.remote_data.chunks import CHUNK_BYTES, digest_of_chunk, read_chunks
+from airflow_training.interception.protocol import RANGE_BYTES
+from airflow_training.remote_data.chunks import (
+    CHUNK_BYTES,
+    count_ranges,
+    digest_of_chunk,
+    read_chunks,
+)
 from airflow_training.remote_data.errors import DataNotShared, SourceChanged
 from airflow_training.remote_data.known_digests import KnownDigests
 from airflow_training.remote_data.manifest import DataFile, DataManifest, DataRoot
@@ -173,26 +179,29 @@ class SharedRoots:
             (root.name, file.path): (root, file) for root in manifest.roots for file in root.files
         }
         self._known = known
-        self._digests: dict[tuple[str, str], Sequence[str]] = {}
-        self._locks: dict[tuple[str, str], threading.Lock] = {}
+        self._digests: dict[tuple[str, str, int | None], Sequence[str]] = {}
+        self._locks: dict[tuple[str, str, int | None], threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def digests(self, root: str, path: str) -> Sequence[str]:
-        """Return the SHA-256 of every chunk of a file; the file is read for it once.
+    def digests(self, root: str, path: str, part: int | None = None) -> Sequence[str]:
+        """Return the SHA-256 of every chunk of a file, which is read for it once; of one range where `part` is its number.
 
         Raises:
-            DataNotShared: it is not in the manifest, or cannot be reached without following links.
+            DataNotShared: it is not in the manifest, has no such range, or cannot be reached without following links.
             SourceChanged: size or time are not those of the manifest.
         """
-        key = (root, path)
+        key = (root, path, part)
         with self._lock:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
             if key not in self._digests:
                 with self._open(root, path) as (file, shown):
-                    found = self._digests_of(file, self._place(root, path))
+                    if part is None:
+                        found = self._digests_of(file, self._place(root, path))
+                    else:
+                        found = [digest_of_chunk(self._range(file, shown, part))]
                     self._compare(file, shown, root, path)
-                if shown.chunks and list(shown.chunks) != found:
+                if part is None and shown.chunks and list(shown.chunks) != found:
                     raise SourceChanged(
                         f"{self._place(root, path)}: its content is not what it was when the run was submitted"
                     )
@@ -209,18 +218,27 @@ class SharedRoots:
                 self._known.keep(place, info, found)
         return found
 
-    def chunk(self, root: str, path: str, index: int) -> bytes:
-        """Return one chunk of a file, as its digest says. Raises as `digests` does."""
-        digest = self.digests(root, path)[index]
+    def chunk(self, root: str, path: str, index: int, part: int | None = None) -> bytes:
+        """Return one chunk of a file, or with index 0 a range, as its digest says. Raises as `digests` does."""
+        digest = self.digests(root, path, part)[index]
         with self._open(root, path) as (file, shown):
-            file.seek(index * CHUNK_BYTES)
-            data = file.read(CHUNK_BYTES)
+            if part is None:
+                file.seek(index * CHUNK_BYTES)
+                data = file.read(CHUNK_BYTES)
+            else:
+                data = self._range(file, shown, part)
             self._compare(file, shown, root, path)
         if digest_of_chunk(data) != digest:
             raise SourceChanged(
                 f"{self._place(root, path)}: its content has changed during the run, at unchanged size and time"
             )
         return data
+
+    def _range(self, file: BinaryIO, shown: DataFile, part: int) -> bytes:
+        if not 0 <= part < count_ranges(shown.size):
+            raise DataNotShared(f"{shown.path} has no range {part}")
+        file.seek(part * RANGE_BYTES)
+        return file.read(RANGE_BYTES)
 
     @contextlib.contextmanager
     def _open(self, root: str, path: str) -> Iterator[tuple[BinaryIO, DataFile]]:

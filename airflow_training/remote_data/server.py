@@ -9,7 +9,7 @@ import json
 import secrets
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -105,10 +105,11 @@ class _SharedHandler(BaseHTTPRequestHandler):
         root, path = asked.get("root", ""), asked.get("path", "")
         try:
             if parts.path == "/digests":
-                found = list(self.roots.digests(root, path))
+                found = list(self.roots.digests(root, path, _part(asked)))
                 self._answer(200, json.dumps({"chunks": found}).encode())
             elif parts.path == "/chunk":
-                self._answer(200, self.roots.chunk(root, path, _index(asked.get("index", ""))))
+                index = _index(asked.get("index", ""))
+                self._answer(200, self.roots.chunk(root, path, index, _part(asked)))
             else:
                 raise DataNotShared(f"{parts.path}: nothing is there")
         except DataError as error:
@@ -134,6 +135,10 @@ def _index(text: str) -> int:
     return int(text)
 
 
+def _part(asked: Mapping[str, str]) -> int | None:
+    return _index(asked["range"]) if "range" in asked else None
+
+
 class HttpSource:
     """A `DataServer` from a node, by one connection for each thread."""
 
@@ -148,15 +153,16 @@ class HttpSource:
         self._headers = {"Authorization": f"Bearer {token}"}
         self._local = threading.local()
 
-    def digests(self, root: DataRoot, file: DataFile) -> Sequence[str]:
-        content = self._get("/digests", root=root.name, path=file.path)
+    def digests(self, root: DataRoot, file: DataFile, part: int | None = None) -> Sequence[str]:
+        content = self._get("/digests", root=root.name, path=file.path, **_range_of(part))
         try:
             return [str(each) for each in json.loads(content)["chunks"]]
         except (ValueError, KeyError, TypeError) as error:
             raise SourceAway(f"{self._url} answers what is no list of digests") from error
 
-    def chunk(self, root: DataRoot, file: DataFile, index: int) -> bytes:
-        return self._get("/chunk", root=root.name, path=file.path, index=str(index))
+    def chunk(self, root: DataRoot, file: DataFile, index: int, part: int | None = None) -> bytes:
+        asked = {"root": root.name, "path": file.path, "index": str(index), **_range_of(part)}
+        return self._get("/chunk", **asked)
 
     def _get(self, route: str, **asked: str) -> bytes:
         connection = getattr(self._local, "connection", None)
@@ -180,3 +186,7 @@ class HttpSource:
         except (ValueError, KeyError, TypeError) as error:
             raise SourceAway(f"{self._url} answers {answer.status}") from error
         raise error_of(reason, message)
+
+
+def _range_of(part: int | None) -> Mapping[str, str]:
+    return {} if part is None else {"range": str(part)}

@@ -16,11 +16,14 @@ class ChunkSource(Protocol):
     Raises SourceAway where it does not answer now, and the errors that it tells.
     """
 
-    def digests(self, root: DataRoot, file: DataFile) -> Sequence[str]:
-        """Return the SHA-256 of each chunk."""
+    def digests(self, root: DataRoot, file: DataFile, part: int | None = None) -> Sequence[str]:
+        """Return the SHA-256 of each chunk; of the one range with the number `part` where that is given.
 
-    def chunk(self, root: DataRoot, file: DataFile, index: int) -> bytes:
-        """Return the bytes of one chunk; whether they are its own is the business of who asks."""
+        A sharing machine that knows no ranges answers with those of all chunks.
+        """
+
+    def chunk(self, root: DataRoot, file: DataFile, index: int, part: int | None = None) -> bytes:
+        """Return the bytes of one chunk, or with index 0 of a range; whether they are its own is the business of who asks."""
 
 
 def http_address(url: str, token: str) -> Mapping[str, Any]:

@@ -38,6 +38,7 @@ class RunningFetcher:
         address: str,
         paths: Sequence[str],
         guard: Guard,
+        ranged_from: int = 0,
         process: subprocess.Popen[str] | None,
     ) -> None:
         """`process`: where this start is the one that runs it."""
@@ -46,6 +47,8 @@ class RunningFetcher:
         self.paths = paths
         """Folders, and files of folders that are shared in part, whose content comes on demand."""
         self.guard = guard
+        self.ranged_from = ranged_from
+        """Bytes from which on a file is read in ranges; 0: none is."""
         self._process = process
 
     @property
@@ -157,6 +160,7 @@ def start_fetcher(
             address=address,
             paths=_data_paths(manifest, laid_out),
             guard=found,
+            ranged_from=manifest.ranged_from,
             process=None,
         )
     config = {
@@ -190,6 +194,7 @@ def start_fetcher(
         address=address,
         paths=_data_paths(manifest, laid_out),
         guard=found,
+        ranged_from=manifest.ranged_from,
         process=process,
     )
     if process.stdout is None or process.stdout.readline() != "ready\n":
@@ -304,4 +309,5 @@ def instance_environment(
         guard="leases" if fetcher.guard.leases else "",
         code_roots=code_roots,
         python_path=python_path,
+        ranges_from=fetcher.ranged_from,
     )

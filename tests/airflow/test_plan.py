@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +35,7 @@ from airflow_training.operators.ending import Result
 from airflow_training.operators.first_pass import free_roles
 from airflow_training.operators.rollup import RollupOperator
 from airflow_training.settings import load_settings
+from airflow_training.state.account_records import Account, AccountLimit
 from airflow_training.state.store import RunRecord, Store, open_store
 from airflow_training.supervise.runtimes import place_here
 from tests.airflow.jobs import shell
@@ -71,6 +73,60 @@ def test_who_triggered_a_run_is_who_submitted_it(store: Store):
     record = store.run(reference["run"])
     assert record is not None
     assert record.submitted_by == "ann"
+
+
+def by(user: str, run_id: str = "manual") -> Any:
+    seen = context(run_id=run_id)
+    return {**seen, "dag_run": SimpleNamespace(triggering_user_name=user, conf={})}
+
+
+def test_a_run_is_held_in_the_account_of_who_has_triggered_it(store: Store):
+    store.accounts.save(Account(name="ann"))
+    document = shell("hello", "true", activeDeadlineSeconds=1800)
+    plan = job_to_dag(document).get_task("plan")
+    reference = plan.execute(by("ann"))
+    held = store.reservations.of_run(reference["run"])
+    assert held is not None
+    assert (held.account, held.hours) == ("ann", Decimal("0.5"))
+    assert [(each.role, each.replicas) for each in held.roles] == [("worker", 1)]
+    assert plan.execute(by("ann")) == reference
+    assert len(store.reservations.live(account="ann")) == 1
+
+
+def test_what_an_account_may_not_have_is_refused_before_there_is_a_run(store: Store):
+    store.accounts.save(Account(name="ann"))
+    limit = AccountLimit(account="ann", kind="instance_hours", period="total", amount=Decimal(1))
+    store.accounts.set_limit(limit)
+    plan = job_to_dag(shell("hello", "true")).get_task("plan")
+    with pytest.raises(AirflowFailException, match="quota: ann may use 1 instance-hours"):
+        plan.execute(by("ann"))
+    with pytest.raises(AirflowFailException, match="login: eve has no account here") as refused:
+        plan.execute(by("eve"))
+    assert "airflow-training accounts add eve" in str(refused.value)
+    assert store.runs() == []
+    assert store.reservations.live() == []
+
+
+def test_a_run_of_a_schedule_is_in_no_account(store: Store):
+    store.accounts.save(Account(name="ann"))
+    reference = job_to_dag(shell("hello", "true")).get_task("plan").execute(by(""))
+    assert store.reservations.of_run(reference["run"]) is None
+
+
+def test_the_team_that_pays_stands_in_the_job(store: Store):
+    for team in ("red", "blue"):
+        store.accounts.save(Account(name=team, kind="team"))
+    store.accounts.save(Account(name="ann"))
+    for team in ("red", "blue"):
+        store.accounts.add_member(team, "ann")
+    document = shell("hello", "true")
+    with pytest.raises(AirflowFailException, match="several teams"):
+        job_to_dag(document).get_task("plan").execute(by("ann"))
+    document["metadata"]["annotations"] = {"airflow-training/team": "red"}
+    reference = job_to_dag(document).get_task("plan").execute(by("ann"))
+    held = store.reservations.of_run(reference["run"])
+    assert held is not None
+    assert held.team == "red"
 
 
 def test_the_parameters_of_the_dag_run_reach_the_command(store: Store):

@@ -307,7 +307,9 @@ def test_a_laptop_that_stays_away_pauses_the_run(laptop, service, turns, airflow
     for name in ("a.bin", "c.bin", "e.bin"):
         (turns / name).touch()
     wait_until(lambda: service.state(run) == "Paused")
-    assert "DataSourceGone: nobody has shared" in service.story(run)["Paused"].message
+    told = service.story(run)["Paused"].message
+    assert "DataSourceGone: nobody has shared" in told
+    assert "airflow-training cloud share RUN, and then airflow-training resume RUN" in told
     following = cloud("logs", run, cwd=laptop)  # shares again
     wait_until(lambda: service.story(run).get("DataAvailable"))
     service.store.add_request(service.uid(run), "resume")

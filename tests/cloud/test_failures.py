@@ -324,6 +324,24 @@ def test_a_full_disk_of_the_service_is_named_as_its_own(tmp_path, sqlite_templat
 
 
 @pytest.mark.soak
+def test_a_disk_that_is_full_where_the_run_writes_is_named(tmp_path, sqlite_template):
+    (tmp_path / "office").mkdir()
+    with serving(
+        tmp_path / "office", sqlite_template, before=files_of_at_most(4_000_000)
+    ) as office:
+        bench = Bench(tmp_path / "laptop", office, office.url)
+        bench.write("train.py", WRITES.replace("3_000_000", "5_000_000"))
+        bench.target()
+        code, said = bench.types("run", "train.py")
+        assert code == 1, said
+        assert (
+            "worker-0: disk-full needs a change first: OSError: [Errno 27] File too large" in said
+        )
+        assert "next: airflow-training cloud logs" in said
+        assert not (bench.project / "out").exists()
+
+
+@pytest.mark.soak
 def test_a_context_that_is_not_in_the_kubeconfig_is_named_and_nothing_is_kept(bench):
     kubeconfig = bench.folder / "kubeconfig"
     kubeconfig.write_text("apiVersion: v1\nkind: Config\ncontexts: []\nclusters: []\nusers: []\n")

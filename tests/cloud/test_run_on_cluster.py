@@ -150,6 +150,21 @@ def test_the_process_ends_as_the_script_ended_there(laptop, project):
 
 
 @pytest.mark.soak
+def test_an_image_that_is_nowhere_is_named(laptop, project, tmp_path, cluster):
+    there = Laptop(tmp_path / "laptop", laptop.cluster)
+    catalogue = there.folder / "catalogue.yaml"
+    catalogue.write_text(catalogue.read_text().replace("torch:1", "nowhere.invalid/torch:1"))
+    cluster.control.refuse_image("nowhere.invalid/torch:1", "not found")
+    settings = str(there.settings())
+    assert there.types("cloud", "login", "n", "kubernetes:/default", "--config", settings)[0] == 0
+    code, out, said = there.types("cloud", "run", "train.py", cwd=project)
+    assert (code, out) == (1, ""), said
+    assert "nowhere.invalid/torch:1" in said
+    assert "next: airflow-training" in said
+    assert not (project / "out").exists()
+
+
+@pytest.mark.soak
 def test_an_interrupt_ends_the_pod(laptop, project, cluster):
     process = laptop.starts("cloud", "run", "train.py", "--wait", cwd=project)
     assert process.stdout is not None

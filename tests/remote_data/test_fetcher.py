@@ -38,12 +38,12 @@ class Source:
         self.shared, self.spoil = shared, spoil
         self.chunks: list[tuple[str, int]] = []
 
-    def digests(self, root, file):
-        return self.shared.digests(root.name, file.path)
+    def digests(self, root, file, part=None):
+        return self.shared.digests(root.name, file.path, part)
 
-    def chunk(self, root, file, index):
+    def chunk(self, root, file, index, part=None):
         self.chunks.append((file.path, index))
-        return self.spoil(self.shared.chunk(root.name, file.path, index))
+        return self.spoil(self.shared.chunk(root.name, file.path, index, part))
 
 
 class Node:

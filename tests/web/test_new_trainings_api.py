@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import HTTPException
 
 from airflow_training.admission.check import check_file
+from airflow_training.state.account_records import Account, AccountLimit
 from airflow_training.state.store import open_store
 from airflow_training.web.data_files import list_data_files
 from airflow_training.web.presets import FOLDER, read_preset, shipped_presets
@@ -181,3 +184,41 @@ def test_a_plan_is_predicted_and_a_model_that_runs_code_is_not_asked(client):
         "plan": None,
         "why": "",
     }
+
+
+def test_an_account_holds_what_a_form_begins_and_refuses_what_it_may_not_have(
+    client, new_runs: FakeNewRuns
+):
+    store = open_store()
+    store.accounts.save(Account(name="ann"))
+    refused = begin(client)
+    assert refused.status_code == 422
+    assert "login: admin has no account here" in refused.json()["detail"]
+    assert "airflow-training accounts add admin" in refused.json()["detail"]
+    store.accounts.save(Account(name="admin"))
+    begun = begin(client).json()
+    held = store.reservations.of_run(begun["uid"])
+    assert held is not None
+    assert held.account == "admin"
+    assert begin(client).json() == begun
+    assert len(store.reservations.live(account="admin")) == 1
+    limit = AccountLimit(account="admin", kind="instance_hours", period="total", amount=Decimal(1))
+    store.accounts.set_limit(limit)
+    refused = begin(client, key="other")
+    assert refused.status_code == 422
+    assert "quota: admin may use 1 instance-hours" in refused.json()["detail"]
+    assert [*new_runs.begun] == [begun["run_id"]]
+
+
+def test_what_airflow_refuses_to_begin_is_held_no_longer(client, new_runs: FakeNewRuns):
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise HTTPException(403, "Airflow: no")
+
+    store = open_store()
+    store.accounts.save(Account(name="admin"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(new_runs, "begin_new", refuse)
+        assert begin(client).status_code == 403
+    assert [each.reservation for each in store.reservations.live(account="admin")] == []
+    assert begin(client).status_code == 202
+    assert len(store.reservations.live(account="admin")) == 1

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from airflow_training.accounts import operations
 from airflow_training.accounts.refusals import AccountRefused, number_text
+from airflow_training.accounts.reservation import DEFAULT_HOURS, WAIT_HOURS
 from airflow_training.cloud.protocol import SubmissionRequest
 from airflow_training.cloud.service.admission import (
     Caller,
@@ -23,13 +24,9 @@ from airflow_training.state.store import Store
 
 __all__ = ["AccountAdmission"]
 
-_HOURS = Decimal(24)
-"""What is reserved where nobody says how long a run takes."""
 _LOGIN = (
     "on the service's machine makes one; then `airflow-training cloud login NAME ADDRESS --key KEY`"
 )
-_WAIT_HOURS = Decimal(2)
-"""For what is sent: then it has to be asked again."""
 
 
 class AccountAdmission:
@@ -58,7 +55,7 @@ class AccountAdmission:
             ReservedRole(role=role, replicas=replicas, resources=resources, node_labels={})
             for role, replicas in sizes.items()
         ]
-        hours = Decimal(str(request.hours)) if request.hours else _HOURS
+        hours = Decimal(str(request.hours)) if request.hours else DEFAULT_HOURS
         try:
             held = operations.reserve(
                 self._store,
@@ -67,7 +64,7 @@ class AccountAdmission:
                 hours=hours,
                 key=submission,
                 team=request.team or None,
-                wait_hours=_WAIT_HOURS,
+                wait_hours=WAIT_HOURS,
             )
         except AccountRefused as error:
             raise QuotaRefused(problems=error.problems) from None

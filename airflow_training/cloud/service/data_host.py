@@ -88,6 +88,7 @@ class DataHost:
             data_roots=sorted(map(str, tops)),
             guard="leases" if guard.leases else "",
             code_roots=[str(self._data.folder / each) for each in ("project", "imports")],
+            ranges_from=fetcher.ranged_from,
         )
         draft = self._data.state / "variables.draft"
         draft.write_text(json.dumps(variables), encoding="utf-8")
@@ -202,7 +203,7 @@ class DataHost:
         told = Event(
             at=time.time(),
             reason="DataFetched",
-            message=f"{counts.get('files', 0)} files of {counts.get('bytes', 0)} bytes were read on demand",
+            message=_what_was_read(counts),
             data=dict(counts),
         )
         if failure is not None and self._wait.failed_at is None:
@@ -214,6 +215,12 @@ class DataHost:
             self._tell(counts=counts, failure=failure, ended=True)
         with contextlib.suppress(OSError):  # a storage that is away: what is left there asks nobody
             self._data.letters.clear()
+
+
+def _what_was_read(counts: Mapping[str, Any]) -> str:
+    ranges = counts.get("ranges", 0)
+    more = f", and {ranges} ranges of larger files" if ranges else ""
+    return f"{counts.get('files', 0)} files of {counts.get('bytes', 0)} bytes were read on demand{more}"
 
 
 def _failure_of(status: Mapping[str, Any]) -> DataError | None:

@@ -22,6 +22,7 @@ from airflow_training.cloud.service.run_data import RunData
 from airflow_training.cloud.service.unneeded import trim_chunks
 from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.remote_data.chunks import CHUNK_BYTES, ChunkCache, digest_of_chunk
+from airflow_training.remote_data.mailbox import asked_in
 from airflow_training.settings import load_settings
 
 __all__ = ["data_routes", "keep_chunks"]
@@ -33,7 +34,6 @@ _LOOK_AFAR_SECONDS = 0.5
 _REVIVE_SECONDS = 2.0
 _BODY_BYTES = 16 << 20
 _MOST_REQUESTS = 512
-_LETTER = re.compile(r"[0-9a-f]{64}\.[0-9]{1,9}\.json")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 _TRIMMED_PART = 20
@@ -215,7 +215,7 @@ def _is_digest(value: Any) -> bool:
 
 def _is_answer(row: tuple[str, Any]) -> bool:
     name, answer = row
-    if not _LETTER.fullmatch(name) or not isinstance(answer, dict):
+    if asked_in(name) is None or not isinstance(answer, dict):
         return False
     if "error" in answer:
         return all(isinstance(answer.get(each), str) for each in ("error", "message"))

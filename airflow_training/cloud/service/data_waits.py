@@ -79,7 +79,10 @@ def judge_data_wait(
         return before, (), None
     if facts.now - before.counts_from <= patience_seconds:
         return before, (), None
-    why = f"DataSourceGone: nobody has shared the run's data since {_time(before.since)}"
+    why = (
+        f"DataSourceGone: nobody has shared the run's data since {_time(before.since)}; where it was sent from:"
+        " airflow-training cloud share RUN, and then airflow-training resume RUN; or airflow-training stop RUN"
+    )
     asked = DataRequest(kind="pause", reason=why)
     return replace(before, is_pause_asked=True, counts_from=facts.now + 60.0), (), asked
 

@@ -48,6 +48,13 @@ class _Node:
             raise DataNotShared(f"{asked.get('path')!r} was not shown before submission")
         self.root: DataRoot = found[0][0]
         self.file: DataFile = found[0][1]
+        self.part = _number(asked["range"], "range") if "range" in asked else None
+
+
+def _number(text: str, kind: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise DataNotShared(f"{text!r} is no number of a {kind}")
+    return int(text)
 
 
 def node_routes(data_of: Callable[[str], RunData | None]) -> Sequence[Route]:
@@ -58,7 +65,8 @@ def node_routes(data_of: Callable[[str], RunData | None]) -> Sequence[Route]:
 
         def find() -> bytes:
             node = _Node(_data(request, data_of), request)
-            return json.dumps({"chunks": [*node.source.digests(node.root, node.file)]}).encode()
+            found = node.source.digests(node.root, node.file, node.part)
+            return json.dumps({"chunks": [*found]}).encode()
 
         return await _answer(find)
 
@@ -67,13 +75,11 @@ def node_routes(data_of: Callable[[str], RunData | None]) -> Sequence[Route]:
 
         def find() -> bytes:
             data = _data(request, data_of)
-            index = request.query_params.get("index", "")
-            if not index.isdecimal() or len(index) > 9:
-                raise DataNotShared(f"{index!r} is no number of a chunk")
+            index = _number(request.query_params.get("index", ""), "chunk")
             node = _Node(data, request)
-            if int(index) >= len(node.source.digests(node.root, node.file)):
+            if index >= len(node.source.digests(node.root, node.file, node.part)):
                 raise DataNotShared(f"{node.file.path} has no chunk {index}")
-            return node.source.chunk(node.root, node.file, int(index))
+            return node.source.chunk(node.root, node.file, index, node.part)
 
         return await _answer(find)
 

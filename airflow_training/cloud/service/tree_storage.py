@@ -25,6 +25,14 @@ from airflow_training.errors import InputError
 __all__ = ["TreeStorage"]
 
 _READ_BYTES = 4 << 20
+_LET_IN = (
+    "whoever asks needs credentials that may read, write and delete there, of S3 in AWS_ACCESS_KEY_ID and"
+    " AWS_SECRET_ACCESS_KEY or a profile, and the instances in the target's `template`; then the same command again"
+)
+_REACHED = (
+    "the service and its instances have to read and write there: see `storage` of the target's settings;"
+    " once it answers, the same command again"
+)
 
 
 class TreeStorage:
@@ -42,7 +50,7 @@ class TreeStorage:
             same = self._store.read(key) == words
             self._store.delete(key)
         if not same:
-            raise self._refusal("does not show what was just written")
+            raise self._refusal(f"{self.uri} does not show what was just written")
 
     def has(self, tree: Tree) -> bool:
         """Whether all of a tree lies here; instances verify every byte of it."""
@@ -148,15 +156,18 @@ class TreeStorage:
         try:
             yield
         except (OSError, CheckpointError) as error:
-            raise self._refusal(f"cannot be used: {error}") from error
+            named = "" if self.uri in str(error) else f"{self.uri} "
+            raise self._refusal(
+                f"{named}cannot be used: {error}", is_denied=isinstance(error, PermissionError)
+            ) from error
 
-    def _refusal(self, message: str) -> InputError:
+    def _refusal(self, message: str, *, is_denied: bool = False) -> InputError:
         return InputError.of(
             code="unavailable",
             field="storage",
             value=self.uri,
             message=message,
-            hint="the service and its instances have to read and write there: see the target's settings",
+            hint=_LET_IN if is_denied else _REACHED,
         )
 
 

@@ -18,10 +18,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from airflow_training.cloud.protocol import SubmissionRequest, TreeManifest
 from airflow_training.cloud.service.content import ContentFolder
+from airflow_training.cloud.service.stored_outputs import StoredOutputs
+from airflow_training.cloud.service.unneeded_items import UnneededItem
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.errors import InputError, TrainingError
 from airflow_training.state.store import Store
@@ -48,23 +50,6 @@ deleted there; before, it may wait to begin, or be one of another store."""
 _ENDED_SECONDS = 86400.0
 """So long the folder of a run that is over does not make room: what comes back of it may not have been fetched."""
 _RUN = re.compile(r"[-a-z0-9]{1,60}")
-ItemKind = Literal["run", "content", "chunk"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnneededItem:
-    """Something that may go."""
-
-    kind: ItemKind
-    name: str
-    """A run's id, or a SHA-256."""
-    bytes: int
-    since: float
-    """Nobody has needed it since then, in epoch seconds."""
-    paths: Sequence[Path]
-    """In the order in which they go: what the others are found by is last."""
-    makes_room: bool = True
-    """Whether it may go for want of room before its time."""
 
 
 def choose_unneeded(
@@ -134,15 +119,20 @@ def collect_garbage(
     before: float,
     most_bytes: int = 0,
     is_dry: bool = False,
+    outputs: StoredOutputs | None = None,
 ) -> Sequence[UnneededItem]:
     """Remove what `choose_unneeded` chooses, where the folder may have `most_bytes` (0: any); returns what has gone.
 
     While it is removed no submission is laid out; looking for it takes longer, and holds nobody up. `is_dry`: nothing
-    is removed.
+    is removed. `outputs`: what runs have left in the storage of a target, which goes with them, and before.
+
+    Raises InputError where that cannot be reached; what was removed by then is gone.
     """
     items = find_unneeded(folder, store, now=time.time())
     too_many = folder_bytes(folder) - most_bytes if most_bytes else 0
     chosen = choose_unneeded(items, before=before, too_many_bytes=max(0, too_many))
+    if outputs is not None:
+        chosen = [each if each.kind != "run" else outputs.with_size(each) for each in chosen]
     if is_dry or not chosen:
         return chosen
     with FolderGuard(folder).alone():
@@ -150,7 +140,12 @@ def collect_garbage(
         found = _find_submissions(folder, store, now=time.time())
         runs = {each.run_id for each in found if each.is_needed}
         kept = {"run": runs, "content": _needed_contents(found), "chunk": frozenset[str]()}
-        return [each for each in chosen if each.name not in kept[each.kind] and _remove_item(each)]
+        going = [each for each in chosen if each.name not in kept[each.kind]]
+        if outputs is not None:
+            for each in going:
+                if each.kind == "run":
+                    outputs.remove(each)
+        return [each for each in going if _remove_item(each)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Header, HTTPException, Request
 from pydantic import BaseModel, Field
 
 from airflow_training.admission.request import Planner
+from airflow_training.admission.run_accounts import give_up_run, reserve_run
 from airflow_training.builtin_runtimes import runtime_names
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.resolved import ResolvedJob
@@ -179,7 +180,15 @@ async def begin(
     new_runs = _new_runs(request)
     key = new_runs.new_key(checked.job.name, digest)
     folder = await asyncio.to_thread(_folder, request, asked)
-    await new_runs.begin_new(request, key.run_id, document=asked.document, base_dir=folder)
+    if not rights_of(request).standalone:  # that is the user's own machine
+        await asyncio.to_thread(
+            reserve_run, open_store(), checked.job, uid=key.uid, account=user.name
+        )
+    try:
+        await new_runs.begin_new(request, key.run_id, document=asked.document, base_dir=folder)
+    except HTTPException:
+        await asyncio.to_thread(give_up_run, open_store(), key.uid)
+        raise
     return RerunAnswer(dag=key.dag_id or COMMAND_LINE, run_id=key.run_id, uid=key.uid)
 
 

@@ -1,0 +1,70 @@
+"""What is typed behind `cloud run` is read the same with Typer and without it; what is not plain is left to Typer."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_training.cli import cloud
+from airflow_training.cli.cloud_run import CloudRunWords, plain_words
+from airflow_training.cli.main import build
+
+PLAIN = [
+    ["train.py"],
+    ["train.py", "--lr", "0.1", "-m", "--detach", "--help"],
+    ["--detach", "--all", "train.py"],
+    ["--replicas", "2", "--framework=pytorch", "train.py"],
+    ["--resources", "cpu=4", "--resources=nvidia.com/gpu=1", "train.py", "a=b"],
+    ["--until", "loss < 0.1", "--hours", "1.5", "--data-wait=0", "train.py"],
+    ["--env", "A=1", "--env", "B", "--data", "/d", "--allow-secret", "a.py:1", "t.py"],
+    ["--allow-missing", "x", "--root", ".", "--team", "t", "--returns", "model=a.pt", "t.py"],
+    ["--target", "office", "-m", "pkg.train", "--lr", "0.1"],
+    ["-m", "pkg.train"],
+    ["--dry-run", "train.py"],
+]
+NOT_PLAIN = [
+    [],
+    ["--help"],
+    ["-h"],
+    ["-o", "json", "--dry-run", "train.py"],
+    ["--replicas", "0", "train.py"],
+    ["--replicas", "many", "train.py"],
+    ["--hours", "-1", "train.py"],
+    ["--hours", "nan", "train.py"],
+    ["--hours", "soon", "train.py"],
+    ["--target"],
+    ["--target", "--detach", "train.py"],
+    ["--detach=yes", "train.py"],
+    ["--detatch", "train.py"],
+    ["-m"],
+    ["--", "train.py"],
+    ["-mpkg", "x"],
+]
+
+
+def by_typer(words, monkeypatch):
+    found = []
+    monkeypatch.setattr(cloud, "run_there", lambda typed: found.append(typed) or 0)
+    with pytest.raises(SystemExit):
+        build(["cloud"])(["cloud", "run", *words], prog_name="airflow-training")
+    return found[0] if found else None
+
+
+def lists(typed):
+    """Sequences of any kind as lists."""
+    return {
+        name: list(value) if isinstance(value, (list, tuple)) else value
+        for name in CloudRunWords.__slots__
+        for value in (getattr(typed, name),)
+    }
+
+
+@pytest.mark.parametrize("words", PLAIN, ids=" ".join)
+def test_a_plain_line_is_read_as_typer_reads_it(words, monkeypatch):
+    typed = plain_words(words)
+    assert typed is not None
+    assert lists(typed) == lists(by_typer(words, monkeypatch))
+
+
+@pytest.mark.parametrize("words", [*NOT_PLAIN, ["--dry-run"]], ids=" ".join)
+def test_another_line_is_left_to_typer(words):
+    assert plain_words(words) is None

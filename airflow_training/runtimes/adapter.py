@@ -127,6 +127,11 @@ class Adapter(ABC):
         """Return the folder of a run's predictions where the job names no storage; "": there is none."""
         return ""
 
+    def files_of_run(self, settings: Settings, run_uid: str) -> str:
+        """Return the folder, seen by all instances and by us, that relative addresses lead to in a document which
+        lies in no folder, as one typed into a form; "": there is none."""
+        return ""
+
     # what of a job it can, and how ----------------------------------------------------------------
     def problems(self, job: ResolvedJob) -> Sequence[Problem]:
         """Problems of a resolved job that can never run here: rules of gangs."""

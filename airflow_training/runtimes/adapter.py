@@ -128,8 +128,10 @@ class Adapter(ABC):
         return ""
 
     def files_of_run(self, settings: Settings, run_uid: str) -> str:
-        """Return the folder, seen by all instances and by us, that relative addresses lead to in a document which
-        lies in no folder, as one typed into a form; "": there is none."""
+        """Return the folder of relative addresses of a document that lies in none, as one of a form; "": there is none.
+
+        All instances and this process see it.
+        """
         return ""
 
     # what of a job it can, and how ----------------------------------------------------------------

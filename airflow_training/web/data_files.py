@@ -63,7 +63,9 @@ def _path_of(uri: str, folder: Path | None) -> tuple[Path | None, str]:
         return None, f"{uri} cannot be read: {error}"
     if there:
         return path, ""
-    return None, f"there is no {uri}" + (f" in {folder}" if folder and not uri.startswith("/") else " on this server's machine")
+    return None, f"there is no {uri}" + (
+        f" in {folder}" if folder and not uri.startswith("/") else " on this server's machine"
+    )
 
 
 def _files(path: Path) -> Iterator[DataFileAnswer]:

@@ -25,9 +25,7 @@ pytestmark = [
 ]
 
 
-def test_from_files_of_ones_own_to_a_folder_that_trains_elsewhere(
-    airflow: Airflow, tmp_path: Path
-):
+def test_from_files_of_ones_own_to_a_folder_that_trains_elsewhere(airflow: Airflow, tmp_path: Path):
     airflow.stack.wait_dag(airflow.client, "training_job")
     write_lists(tmp_path / "lists")
     with launched() as browser, signed_in(browser, airflow, "admin") as page:

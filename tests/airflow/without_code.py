@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.airflow.pages import wait_phrase
+from tests.waiting import PATIENCE
 
 Look = Callable[[Any, str], None]
 """Takes the page and the name of a picture at each step."""
@@ -19,17 +20,18 @@ NUMBERS = 8
 
 def write_lists(folder: Path) -> None:
     """Write queries with 5 to 20 documents each, judged from 0 to 4, in the form of LETOR."""
-    draw, query = random.Random(7), 0
+    draw, told = random.Random(7), 0
     folder.mkdir(parents=True)
     for name, count in (("clicks-2025", 120), ("clicks-2026", 90), ("judged", 40)):
         lines = []
-        for query in range(query + 1, query + 1 + count):
+        for query in range(told + 1, told + 1 + count):
             for _ in range(draw.randint(5, 20)):
                 values = [draw.random() for _ in range(NUMBERS)]
                 fits = values[0] * values[1] - abs(values[4] - 0.5) + 0.5 * (values[2] > values[3])
                 grade = sum(fits + draw.gauss(0, 0.05) > each for each in (0.1, 0.4, 0.6, 0.8))
                 columns = (f"{place}:{value:.4f}" for place, value in enumerate(values, 1))
                 lines.append(f"{grade} qid:{query} {' '.join(columns)}")
+        told += count
         (folder / f"{name}.libsvm").write_text("\n".join(lines) + "\n")
 
 
@@ -50,6 +52,7 @@ def train_without_code(page: Any, url: str, *, lists: Path, to: Path, look: Look
 
 def _choose(page: Any, url: str, lists: Path, look: Look) -> None:
     """From the list of trainings to a document without mistakes."""
+    page.set_default_timeout(PATIENCE * 1000)
     page.goto(f"{url}/plugin/trainings")
     page.get_by_role("link", name="New training").last.click()
     page.get_by_role("link", name="Ranking").click()
@@ -59,8 +62,8 @@ def _choose(page: Any, url: str, lists: Path, look: Look) -> None:
     page.get_by_role("button", name="Leave them out").click()
     for name in ("clicks-2025.libsvm", "clicks-2026.libsvm"):
         page.get_by_text(name, exact=True).click()
-    page.get_by_label("Test on judged.libsvm").locator("xpath=..").click()
-    page.get_by_text("3 files; 200 KiB chosen").wait_for()
+    page.get_by_role("listitem").filter(has_text="judged.libsvm").get_by_text("Test").click()
+    page.get_by_text(re.compile(r"^3 files; \d+ KiB chosen$")).wait_for()
     _section(page, "Data")
     look(page, "data")
     line = _line(page, "documents, type: Input")
@@ -70,7 +73,9 @@ def _choose(page: Any, url: str, lists: Path, look: Look) -> None:
     for _ in range(len("12]}}")):
         page.keyboard.press("Backspace")
     page.keyboard.insert_text(f"{NUMBERS}]}}}}")
-    page.get_by_role("row", name="documents Input").get_by_text(f"40 × {NUMBERS}").wait_for()
+    page.get_by_role("row", name="documents Input").get_by_text(
+        re.compile(f"^40 . {NUMBERS}$")
+    ).wait_for()
     _set_epochs(page, 3000)
     page.get_by_text("no mistakes", exact=True).wait_for()
     _section(page, "Network")
@@ -110,9 +115,12 @@ def _edit_network(page: Any, look: Look) -> None:
     line.click()
     page.keyboard.press("Home")
     page.keyboard.press("Home")  # before what it is indented by
-    layer = ("- {name: dense3, type: Linear, params: {out_features: 32}}", "- {name: act3, type: ReLU}")
+    layer = (
+        "- {name: dense3, type: Linear, params: {out_features: 32}}",
+        "- {name: act3, type: ReLU}",
+    )
     page.keyboard.insert_text("".join(f"{indent}{each}\n" for each in layer))
-    page.get_by_role("row", name="dense3 Linear").get_by_text("40 × 32").wait_for()
+    page.get_by_role("row", name="dense3 Linear").get_by_text(re.compile("^40 . 32$")).wait_for()
     _set_epochs(page, 25)
     page.get_by_text("no mistakes", exact=True).wait_for()
     _section(page, "Network")

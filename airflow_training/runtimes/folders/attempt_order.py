@@ -79,7 +79,9 @@ def make_order(
         command=command_line(spec, env),
         env=env,
         # an absolute second part replaces the first
-        working_dir=str((folder.code if spec.code else Path(beside or folder.path)) / spec.working_dir),
+        working_dir=str(
+            (folder.code if spec.code else Path(beside or folder.path)) / spec.working_dir
+        ),
         code=None if spec.code is None else spec.code.to_order(),
         code_dir=str(folder.code),
         environment=environment_order(spec, cache, python=python),

@@ -163,7 +163,9 @@ def data_files(request: Request, asked: FilesRequest) -> DataFilesAnswer:
     """Return files of an address on this server's machine, with their sizes; 404 where no training may run on it."""
     standalone = rights_of(request).standalone
     if not _lists_files(standalone=standalone):
-        raise HTTPException(404, "files are listed only where trainings run on the server's machine")
+        raise HTTPException(
+            404, "files are listed only where trainings run on the server's machine"
+        )
     return list_data_files(asked.uri, folder=Path.cwd() if standalone else None)
 
 

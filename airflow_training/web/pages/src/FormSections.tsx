@@ -7,7 +7,7 @@ import { get, post, type NewTrainingOffer } from "./api.ts";
 import { absentFiles } from "./dataFiles.ts";
 import { Fields, FormField, Said, useForm } from "./FormField.tsx";
 import { everyField, fieldName, schemaAt, shapeOf, type Schema } from "./jobSchema.ts";
-import { NETWORK, NetworkSection } from "./NetworkSection.tsx";
+import { HIDDEN, NETWORK, NetworkSection } from "./NetworkSection.tsx";
 import { Fact, Problem } from "./parts.tsx";
 import { strategyWords, type Plan } from "./split.ts";
 import { bytes, counted, quantity } from "./words.ts";
@@ -174,10 +174,11 @@ function DataSection({ offer }: { offer: NewTrainingOffer }) {
                         size="xs"
                         title="Tested on after each epoch"
                       >
-                        <Checkbox.HiddenInput aria-label={`Test on ${each.name}`} />
+                        <Checkbox.HiddenInput />
                         <Checkbox.Control />
                         <Checkbox.Label color="fg.muted" fontSize="xs" fontWeight="normal">
                           Test
+                          <span style={HIDDEN}> on {each.name}</span>
                         </Checkbox.Label>
                       </Checkbox.Root>
                     )}

@@ -94,8 +94,9 @@ def _watch_and_stop(page: Any, look: Look) -> None:
     chart = page.locator("figure[data-metric=ndcg]")
     chart.wait_for()
     page.get_by_role("tab", name="Predictions").click()
-    page.get_by_role("heading", name=re.compile(r"^Step \d+$")).wait_for()
-    page.get_by_text("Rows: ").or_(page.locator("main svg, main canvas")).first.wait_for()
+    page.get_by_role("heading", name=re.compile(r"^Step [\d,]+$")).wait_for()
+    page.get_by_role("button", name="Earlier").click()  # the newest one moves on with the training
+    page.get_by_role("img", name="Histogram of predictions and labels").first.wait_for()
     look(page, "predictions")
     page.get_by_role("tab", name="Charts").click()
     chart.locator("canvas").scroll_into_view_if_needed()

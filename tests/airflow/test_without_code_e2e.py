@@ -51,7 +51,7 @@ def test_from_files_of_ones_own_to_a_folder_that_trains_elsewhere(airflow: Airfl
     assert done.returncode == 0, done.stderr
     assert "ndcg" in done.stdout
     assert "dense3" in (folder / "model/net.py").read_text()
-    assert "NDCG" in (folder / "model/README.md").read_text()
+    assert "| ndcg |" in (folder / "model/README.md").read_text()
 
 
 def _python_without_us(folder: Path) -> Path:

@@ -37,7 +37,7 @@ def test_from_files_of_ones_own_to_a_folder_that_trains_elsewhere(airflow: Airfl
             look=lambda page, name: check_page(page, name, within=OURS),
         )
     python = _python_without_us(tmp_path / "elsewhere")
-    absent = [python, "-c", "import airflow_training"]
+    absent: list[str | Path] = [python, "-c", "import airflow_training"]
     assert subprocess.run(absent, cwd=tmp_path, capture_output=True, check=False).returncode == 1
     done = subprocess.run(
         [python, "train.py", "--epochs", "2"],

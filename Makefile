@@ -41,7 +41,7 @@ pages: $(INSTALLED) $(NODE) ## build the pages from their sources, and the types
 	$(BIN)/python -m airflow_training.web.openapi > $(PAGES)/node_modules/.openapi.json
 	cd $(PAGES) && node types.mjs node_modules/.openapi.json src/schema.ts && npm run --silent check && npm run --silent build
 
-screenshots: $(INSTALLED) ## make the pictures of docs/pages.md anew (with Chromium)
+screenshots: $(INSTALLED) ## make the pictures of docs/pages.md and docs/no-code.md anew (with Chromium)
 	$(BIN)/python -m tests.web.screenshots
 
 install: $(INSTALLED) ## make .venv with everything the project needs

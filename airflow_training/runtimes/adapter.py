@@ -127,6 +127,13 @@ class Adapter(ABC):
         """Return the folder of a run's predictions where the job names no storage; "": there is none."""
         return ""
 
+    def files_of_run(self, settings: Settings, run_uid: str) -> str:
+        """Return the folder of relative addresses of a document that lies in none, as one of a form; "": there is none.
+
+        All instances and this process see it.
+        """
+        return ""
+
     # what of a job it can, and how ----------------------------------------------------------------
     def problems(self, job: ResolvedJob) -> Sequence[Problem]:
         """Problems of a resolved job that can never run here: rules of gangs."""

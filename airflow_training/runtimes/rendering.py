@@ -24,6 +24,7 @@ from airflow_training.frameworks.ranks import chief_role
 from airflow_training.frameworks.render import InstancePlace, Rendering
 from airflow_training.runtimes.port import Addresses, InstanceRef, InstanceSpec
 from airflow_training.runtimes.registry import adapter_of
+from airflow_training.settings import load_settings
 
 __all__ = [
     "CHECKPOINT",
@@ -187,7 +188,7 @@ def followed_root(job: ResolvedJob, run: RunRef, *, lineage: int) -> str:
 def checkpoint_address(job: ResolvedJob, run: RunRef) -> str:
     """Return the address below which all checkpoints of a run lie; raises as `followed_root`."""
     rendering = _chief_rendering(job, run)
-    uri = _checkpoint_uri(job, rendering)
+    uri = _checkpoint_uri(job, rendering, run)
     return run_address(uri, run_id=rendering.run_id, run_uid=run.uid)
 
 
@@ -229,30 +230,34 @@ def _run_id(job: ResolvedJob, run: RunRef) -> str:
 
 
 def _predictions_uri(job: ResolvedJob, rendering: Rendering, run: RunRef, name: str) -> str:
-    base = _from_job_file(job, rendering.output_uri()) or _checkpoint_uri(job, rendering)
+    base = _from_job_file(job, rendering.output_uri(), run) or _checkpoint_uri(job, rendering, run)
     if not base:
         return ""
     return f"{sibling_address(base, 'predictions')}/{run.uid}/{name}".rstrip("/")
 
 
-def _checkpoint_uri(job: ResolvedJob, rendering: Rendering) -> str:
-    return _from_job_file(job, rendering.checkpoint_uri())
+def _checkpoint_uri(job: ResolvedJob, rendering: Rendering, run: RunRef) -> str:
+    return _from_job_file(job, rendering.checkpoint_uri(), run)
 
 
-def _from_job_file(job: ResolvedJob, uri: str) -> str:
-    """Return an address of the document: here a plain path is relative to the job file."""
-    if not uri:
-        return ""
-    if job.base_dir and "://" not in uri and sees_our_files(job):
-        return str(Path(job.base_dir) / uri)
-    return uri
+def _from_job_file(job: ResolvedJob, uri: str, run: RunRef) -> str:
+    """Return an address of the document: here a plain path is relative to the job file.
+
+    Where there is no such file, to a folder of the run: each attempt has a current folder of its own.
+    """
+    if not uri or "://" in uri or not sees_our_files(job):
+        return uri
+    base = job.base_dir or (
+        run.uid and adapter_of(job.runtime).files_of_run(load_settings(), run.uid)
+    )
+    return str(Path(base) / uri) if base else uri
 
 
 def _checkpoint_root(job: ResolvedJob, rendering: Rendering, run: RunRef, lineage: int) -> str:
     return checkpoint_root(
         job,
         lineage,
-        uri=_checkpoint_uri(job, rendering),
+        uri=_checkpoint_uri(job, rendering, run),
         run_id=rendering.run_id,
         run_uid=run.uid,
         role=rendering.place.role,

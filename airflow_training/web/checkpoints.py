@@ -441,6 +441,8 @@ def _every(asked: ResolvedCheckpoint) -> str:
             return "every step"
         case SaveEverySteps(steps):
             return f"every {steps} steps"
+        case SaveEverySeconds(seconds) if seconds >= 60 and seconds % 60 == 0:
+            return f"every {seconds / 60:g} min"
         case SaveEverySeconds(seconds):
             return f"every {seconds:g} s"
         case _:

@@ -50,6 +50,8 @@ class ConfigurationAnswer(BaseModel):
     draft: str
     """What another run begins with: the document, the values of this run's parameters as its defaults."""
     single: SingleOffer
+    has_package: bool
+    """The job trains a network, which can be had as a folder that runs without this package."""
     written: dict[str, str]
     """What the document says, by field; as it would stand there."""
     defaults: list[FieldAnswer]
@@ -69,6 +71,7 @@ def configuration(state: RunState) -> ConfigurationAnswer:
         document=dump_yaml(dict(state.job.document)),
         draft=draft,
         single=_single(draft, base_dir=state.job.base_dir),
+        has_package=state.job.trainer is not None,
         written={format_path(path): value_text(each) for path, each in _leaves(state.job.document)},
         defaults=told,
         problem=problem,

@@ -31,9 +31,9 @@ class DataFilesAnswer(BaseModel):
     """Why none are told; empty: they are."""
 
 
-def list_data_files(uri: str, *, folder: Path | None = None) -> DataFilesAnswer:
-    """Return files below an address, by name; hidden ones are left out. `folder`: where relative ones start."""
-    path, why = _path_of(uri.strip(), folder or Path.cwd())
+def list_data_files(uri: str, *, folder: Path | None) -> DataFilesAnswer:
+    """List files below an address, by name; hidden ones are left out. `folder`: where relative ones start; None: nowhere."""
+    path, why = _path_of(uri.strip(), folder)
     if path is None:
         return DataFilesAnswer(files=[], more=False, why=why)
     if path.is_file():
@@ -45,20 +45,27 @@ def list_data_files(uri: str, *, folder: Path | None = None) -> DataFilesAnswer:
     return DataFilesAnswer(files=found[:_MOST_FILES], more=len(found) > _MOST_FILES, why=why)
 
 
-def _path_of(uri: str, folder: Path) -> tuple[Path | None, str]:
+def _path_of(uri: str, folder: Path | None) -> tuple[Path | None, str]:
     """Return the file or folder, or None and why there is none."""
     scheme = urlsplit(uri).scheme
     if not uri or "{{" in uri or "\0" in uri:
         return None, "the address is not known before the run starts" if uri else "no address"
     if len(scheme) > 1 and scheme != "file":  # one letter is a drive
         return None, f"files of {scheme}:// are not listed here; write their names"
-    path = folder / (unquote(urlsplit(uri).path) if scheme == "file" else uri)
+    path = Path(unquote(urlsplit(uri).path) if scheme == "file" else uri)
+    if not path.is_absolute() and folder is None:
+        return None, f"{uri} starts from no folder that is known here; write the whole path, from /"
     try:
+        path = (folder or Path()) / path
         path = path.resolve()
         there = path.exists()
     except (OSError, ValueError, RuntimeError) as error:
         return None, f"{uri} cannot be read: {error}"
-    return (path, "") if there else (None, f"there is no {uri} in {folder}")
+    if there:
+        return path, ""
+    return None, f"there is no {uri}" + (
+        f" in {folder}" if folder and not uri.startswith("/") else " on this server's machine"
+    )
 
 
 def _files(path: Path) -> Iterator[DataFileAnswer]:

@@ -75,7 +75,7 @@ class Histogram(BaseModel):
     predictions: list[int]
     labels: list[int] | None
     mean_absolute_error: float | None
-    """Of the rows that have both."""
+    """Of the rows that have both; None too where the column `query` says that rows are put in order."""
     not_finite: int
     """Predictions that are NaN or infinite, and in no bin."""
 
@@ -193,12 +193,15 @@ class _Pairs:
         self._error = 0.0
         self._both = self._not_finite = 0
         self._unlabelled = self._words = False
+        self._ranked = False
+        """Predictions put the rows of a query in order: what they are apart from the labels says nothing."""
 
     def add(self, row: Row) -> None:
         label, prediction = row.get("label"), row.get("prediction")
         if prediction is None:
             return
         known, said = _number(label), _number(prediction)
+        self._ranked |= "query" in row
         if label is None:
             self._unlabelled = True
         elif len(self._counts) < _MOST_PAIRS:
@@ -256,7 +259,9 @@ class _Pairs:
             edges=[low + number * width for number in range(_BINS + 1)],
             predictions=_binned(self._predictions, low, width),
             labels=_binned(self._labels, low, width) if self._labels else None,
-            mean_absolute_error=self._error / self._both if self._both else None,
+            mean_absolute_error=(
+                self._error / self._both if self._both and not self._ranked else None
+            ),
             not_finite=self._not_finite,
         )
 

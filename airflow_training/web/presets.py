@@ -32,8 +32,9 @@ def read_preset(path: Path) -> ShippedPreset:
 
 @functools.cache
 def shipped_presets() -> Sequence[ShippedPreset]:
-    """Read the presets that come with the package, by the names of their files."""
-    return tuple(read_preset(path) for path in sorted(FOLDER.glob("*.yaml")))
+    """Read the presets that come with the package by their titles, those that need no script of the user's first."""
+    found = [read_preset(path) for path in FOLDER.glob("*.yaml")]
+    return tuple(sorted(found, key=lambda each: ("\n  trainer:" not in each.document, each.title)))
 
 
 def _head(document: str) -> tuple[str, str]:

@@ -32,6 +32,8 @@ BEGUN = {**NEW, "user": 403, "op": 202, "admin": 202, "stranger": 202}
 NO_PRESET = {**dict.fromkeys(USERS, 404), "": 401}
 LOG = {name: 409 if code == 200 else code for name, code in READ.items()}
 """Past the right: Airflow may not open the runtime of the test's run."""
+PACKAGE = {name: 422 if code == 200 else code for name, code in READ.items()}
+"""Past the right: the test's run trains no network."""
 SAVED = {**dict.fromkeys(USERS, 404), "": 401}
 """Past the right: none of this name is saved."""
 CHECKED_NETWORK = {**OWN_LIST, "viewer": 403}
@@ -66,6 +68,7 @@ TABLE: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/api/dags/{dag}/trainings/{uid}/heat"): READ,
     ("GET", "/api/dags/{dag}/trainings/{uid}/document"): READ,
     ("GET", "/api/dags/{dag}/trainings/{uid}/configuration"): READ,
+    ("GET", "/api/dags/{dag}/trainings/{uid}/package"): PACKAGE,
     ("GET", "/api/dags/{dag}/trainings/{uid}/data"): READ,
     ("GET", "/api/dags/{dag}/trainings/{uid}/data/files"): READ,
     ("GET", "/api/dags/{dag}/trainings/{uid}/checkpoints"): READ,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
+import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -260,3 +262,49 @@ def test_what_a_document_says_is_told_by_field():
         "spec.roles[1].replicas": "2",
         "spec.dag": "{}",
     }
+
+
+RANKER = """\
+apiVersion: airflow-training/v1
+kind: TrainingJob
+metadata: {name: ranker}
+spec:
+  roles: [{name: worker}]
+  data: {uri: s3://lists/2026}
+  trainer:
+    network:
+      document:
+        apiVersion: airflow-training/v1
+        kind: Network
+        metadata: {name: line}
+        spec:
+          layers:
+            - {name: documents, type: Input, params: {shape: [5, 3]}}
+            - {name: relevance, type: Input, params: {shape: [5]}}
+            - {name: score, type: Linear, inputs: [documents], params: {out_features: 1}}
+            - {name: scores, type: Flatten}
+            - {name: loss, type: ListwiseRankingLoss, inputs: [scores, relevance]}
+    data: {format: libsvm, query: qid}
+"""
+
+
+def test_a_training_without_code_is_had_as_a_folder_for_one_machine(client):
+    run = add(resolved(RANKER))
+    assert get(client, run)["has_package"] is True
+    path = f"/api/dags/digits/trainings/{run.uid}/package"
+    answer = client.get(path, headers={"user": "op"})
+    assert answer.headers["content-disposition"] == 'attachment; filename="ranker.zip"'
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        names = set(archive.namelist())
+        script = archive.read("ranker/train.py").decode()
+    assert {"ranker/README.md", "ranker/net.py", "ranker/trainer/program.py"} <= names
+    assert "s3://lists/2026" in script
+    assert client.get(path, headers={"user": "op"}).content == answer.content
+
+
+def test_a_script_of_ones_own_is_no_folder_for_one_machine(client):
+    run = add(resolved())
+    assert get(client, run)["has_package"] is False
+    answer = client.get(f"/api/dags/digits/trainings/{run.uid}/package", headers={"user": "op"})
+    assert answer.status_code == 422
+    assert "trains no network" in answer.json()["detail"]

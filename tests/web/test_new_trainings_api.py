@@ -160,6 +160,24 @@ def test_why_no_files_are_listed_is_said(tmp_path: Path, uri: str, why: str):
 
 def test_files_of_a_server_are_not_listed(client):
     assert client.post("/api/data-files", headers=KEY, json={"uri": "/"}).status_code == 404
+    assert client.get("/api/new", headers=KEY).json()["lists_files"] is False
+
+
+def test_files_of_a_server_are_listed_to_whoever_may_run_commands_on_it(
+    client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("AIRFLOW__TRAINING__ALLOW_LOCAL", "True")
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/train.libsvm").write_text("1 qid:1 1:0.5\n")
+    assert client.get("/api/new", headers=KEY).json()["lists_files"] is True
+    assert client.get("/api/new", headers={"user": "op"}).json()["lists_files"] is False
+    found = client.post("/api/data-files", headers=KEY, json={"uri": f"{tmp_path}/lists"}).json()
+    assert found["files"] == [{"name": "train.libsvm", "bytes": 14}]
+    relative = client.post("/api/data-files", headers=KEY, json={"uri": "jobs"}).json()
+    assert (relative["files"], "write the whole path" in relative["why"]) == ([], True)
+    viewer = {**KEY, "user": "viewer"}
+    answer = client.post("/api/data-files", headers=viewer, json={"uri": str(tmp_path)})
+    assert answer.status_code == 403
 
 
 PLAN = """\

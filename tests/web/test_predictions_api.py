@@ -118,6 +118,16 @@ def test_labels_and_predictions_of_amounts_are_a_histogram(client, run, folder: 
     assert (told["edges"][0], told["edges"][-1]) == (0, pytest.approx(10.4))
 
 
+def test_scores_that_put_rows_in_order_have_no_distance_from_their_labels(
+    client, run, folder: Path
+):
+    (folder / "step-1.csv").write_text(
+        "query,label,prediction\n" + "".join(f"7,{i % 5},{i / 10 - 40}\n" for i in range(100))
+    )
+    told = table(client, run, "step-1.csv")["histogram"]
+    assert (sum(told["labels"]), told["mean_absolute_error"]) == (100, None)
+
+
 @pytest.mark.parametrize(
     ("rows", "shown"),
     [

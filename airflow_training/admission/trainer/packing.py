@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.resources
+import io
 import json
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import InputError
 from airflow_training.networks.trainer.mistakes import public_address
 
-__all__ = ["packed_files"]
+__all__ = ["packed_archive", "packed_files"]
 
 _PACKAGE = "airflow_training.networks.trainer"
 _LEFT_OUT = frozenset({"__main__.py"})
@@ -113,6 +115,20 @@ def packed_files(job: ResolvedJob) -> Mapping[str, str]:
         "trainer.json": json.dumps(settings, indent=1) + "\n",
         **dict(_sources()),
     }
+
+
+def packed_archive(job: ResolvedJob) -> bytes:
+    """Pack these files as a zip with one folder, named as the job. Equal jobs give equal bytes.
+
+    Raises InputError where the job trains no network.
+    """
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in packed_files(job).items():
+            entry = zipfile.ZipInfo(f"{job.name}/{name}")  # with the oldest time that there is
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
 
 
 def _settings(job: ResolvedJob) -> dict[str, Any]:

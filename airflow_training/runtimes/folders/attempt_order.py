@@ -57,7 +57,7 @@ def make_order(
         inherit=inherit,
         gpus=gpus,
     )
-    base = str((read_json(run.about) or {}).get("base_dir") or folder.path)
+    beside = str((read_json(run.about) or {}).get("base_dir") or "")
     port = next(iter(spec.ports.values()), None)
     return Order(
         uid=uid,
@@ -79,7 +79,9 @@ def make_order(
         command=command_line(spec, env),
         env=env,
         # an absolute second part replaces the first
-        working_dir=str((folder.code if spec.code else Path(base)) / spec.working_dir),
+        working_dir=str(
+            (folder.code if spec.code else Path(beside or folder.path)) / spec.working_dir
+        ),
         code=None if spec.code is None else spec.code.to_order(),
         code_dir=str(folder.code),
         environment=environment_order(spec, cache, python=python),
@@ -91,7 +93,7 @@ def make_order(
         deadline_seconds=spec.deadline_seconds,
         grace_seconds=spec.grace_seconds,
         output_dir=str(folder.output),
-        output_uri=_beside(spec.output_uri, base),
+        output_uri=_beside(spec.output_uri, beside or str(run.files)),
         output_continuous=spec.output_continuous,
         in_place_seconds=spec.in_place_seconds,
     )

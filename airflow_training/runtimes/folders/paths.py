@@ -97,6 +97,8 @@ class RunFolder:
         self.watchers = self.path / "notify.d"
         self.names = self.path / "names"
         self.predictions = self.path / "predictions"
+        self.files = self.path / "files"
+        """What relative addresses lead to in a document that lies in no folder."""
 
     def make(self) -> None:
         """Create the folders; only this user may enter."""

@@ -58,6 +58,11 @@ class _Local(Adapter):
 
         return str(RunFolder(settings.local_dir.absolute(), run_uid).predictions)
 
+    def files_of_run(self, settings: Settings, run_uid: str) -> str:
+        from airflow_training.runtimes.folders.paths import RunFolder
+
+        return str(RunFolder(settings.local_dir.absolute(), run_uid).files)
+
     def machine(self) -> ClusterSnapshot:
         from airflow_training.runtimes.local.node import this_node
 

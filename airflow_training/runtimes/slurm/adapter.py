@@ -57,6 +57,11 @@ class _Slurm(Adapter):
 
         return str(RunFolder(settings.local_dir.absolute() / "slurm", run_uid).predictions)
 
+    def files_of_run(self, settings: Settings, run_uid: str) -> str:
+        from airflow_training.runtimes.folders.paths import RunFolder
+
+        return str(RunFolder(settings.local_dir.absolute() / "slurm", run_uid).files)
+
     def problems(self, job: ResolvedJob) -> Sequence[Problem]:
         if job.scheduling.gang != GANG or job.scheduling.min_available in (None, job.instances):
             return ()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Depends, HTTPException
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import PlainTextResponse, Response
 
+from airflow_training.admission.trainer.packing import packed_archive
 from airflow_training.documents.loading import dump_yaml
 from airflow_training.state.store import open_store
 from airflow_training.web.configuration import ConfigurationAnswer, configuration
@@ -19,6 +20,14 @@ router = APIRouter()
 def document(run: RunDep) -> PlainTextResponse:
     """Return the job file as it ran."""
     return PlainTextResponse(dump_yaml(dict(open_store().job(run.uid).document)))
+
+
+@router.get("/dags/{dag}/trainings/{uid}/package", dependencies=[Depends(read)])
+def package(run: RunDep) -> Response:
+    """Return the training as a zip that runs on one machine without this package; 422 for a run without `spec.trainer`."""
+    job = open_store().job(run.uid)
+    headers = {"Content-Disposition": f'attachment; filename="{job.name}.zip"'}
+    return Response(packed_archive(job), media_type="application/zip", headers=headers)
 
 
 @router.get("/dags/{dag}/trainings/{uid}/configuration", dependencies=[Depends(read)])

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from airflow_training.admission.request import Planner
 from airflow_training.admission.run_accounts import give_up_run, reserve_run
-from airflow_training.builtin_runtimes import runtime_names
+from airflow_training.builtin_runtimes import HERE, runtime_names
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.schema import json_schema
@@ -71,6 +71,8 @@ class NewTrainingOffer(BaseModel):
     """Who asks: what they type is kept under this name."""
     folder: str
     """Where relative paths start from; empty: a document names no files of this server."""
+    lists_files: bool
+    """Folders of this server's machine can be looked into: trainings may run on it."""
     runtimes: list[RuntimeOffer]
     default_runtime: str
     connections: list[ConnectionOffer]
@@ -114,6 +116,7 @@ async def offer(request: Request, user: UserDep) -> NewTrainingOffer:
         why="" if allowed else "you may not start runs of the DAG training_job",
         user=user.name,
         folder=str(Path.cwd()) if standalone else "",
+        lists_files=allowed and _lists_files(standalone=standalone),
         runtimes=await asyncio.to_thread(_runtimes, standalone=standalone),
         default_runtime=load_settings().default_runtime,
         connections=[ConnectionOffer(name=each.name, kind=each.kind) for each in connections],
@@ -158,10 +161,13 @@ def plan(request: Request, user: UserDep, asked: CheckRequest) -> PlanAnswer:
 
 @router.post("/data-files", dependencies=_WRITES)
 def data_files(request: Request, asked: FilesRequest) -> DataFilesAnswer:
-    """Return files of an address on the machine of whoever asks, with their sizes; 404 where it is another's."""
-    if not rights_of(request).standalone:
-        raise HTTPException(404, "files are listed where the pages run on one's own machine")
-    return list_data_files(asked.uri)
+    """Return files of an address on this server's machine, with their sizes; 404 where no training may run on it."""
+    standalone = rights_of(request).standalone
+    if not _lists_files(standalone=standalone):
+        raise HTTPException(
+            404, "files are listed only where trainings run on the server's machine"
+        )
+    return list_data_files(asked.uri, folder=Path.cwd() if standalone else None)
 
 
 @router.post("/runs", status_code=202, dependencies=_WRITES)
@@ -213,6 +219,11 @@ def _folder(request: Request, asked: NewTrainingRequest) -> str:
         run = run_of(request, asked.origin.dag, asked.origin.uid)
         return open_store().job(run.uid).base_dir or str(Path.cwd())
     return str(Path.cwd())
+
+
+def _lists_files(*, standalone: bool) -> bool:
+    """Say whether names of this machine's files are no secret from who may submit: their commands may run on it anyway."""
+    return standalone or adapter_of(HERE).refused_in_airflow(load_settings()) is None
 
 
 def _runtimes(*, standalone: bool) -> list[RuntimeOffer]:

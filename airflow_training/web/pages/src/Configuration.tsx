@@ -61,6 +61,13 @@ export function Configuration({ summary }: { summary: Summary }) {
             </Button>
           </>
         )}
+        {data.has_package && (
+          <Button asChild size="xs" title="The network, the trainer and a script, which need no Airflow: unpack, and read README.md" variant="outline">
+            <a download={`${summary.job}.zip`} href={address(ofTraining(summary.dag, summary.uid, "/package"))}>
+              Download for one machine
+            </a>
+          </Button>
+        )}
         <Button onClick={() => void navigator.clipboard?.writeText(data.document)} size="xs" variant="outline">
           Copy
         </Button>

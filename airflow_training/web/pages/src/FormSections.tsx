@@ -4,12 +4,13 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState, type ReactNode } from "react";
 
 import { get, post, type NewTrainingOffer } from "./api.ts";
+import { absentFiles } from "./dataFiles.ts";
 import { Fields, FormField, Said, useForm } from "./FormField.tsx";
 import { everyField, fieldName, schemaAt, shapeOf, type Schema } from "./jobSchema.ts";
-import { NETWORK, NetworkSection } from "./NetworkSection.tsx";
+import { HIDDEN, NETWORK, NetworkSection } from "./NetworkSection.tsx";
 import { Fact, Problem } from "./parts.tsx";
 import { strategyWords, type Plan } from "./split.ts";
-import { bytes, quantity } from "./words.ts";
+import { bytes, counted, quantity } from "./words.ts";
 import { valueAt, type Path } from "./yamlPatch.ts";
 
 const MOST_FOUND = 30;
@@ -103,10 +104,14 @@ interface DataFiles {
   why: string;
 }
 
+const FILES = ["spec", "data", "files"] as const;
+const TEST_FILES = ["spec", "trainer", "data", "test"] as const;
+const unlessEmpty = (names: readonly string[]) => (names.length > 0 ? names : undefined);
+
 function DataSection({ offer }: { offer: NewTrainingOffer }) {
   const { edit, values } = useForm();
   const uri = valueAt(values, ["spec", "data", "uri"]);
-  const chosen = valueAt(values, ["spec", "data", "files"]);
+  const chosen = valueAt(values, FILES);
   const names = Array.isArray(chosen) ? chosen.map(String) : [];
   const { data, isFetching, refetch } = useQuery({
     queryKey: ["files of", uri],
@@ -114,45 +119,80 @@ function DataSection({ offer }: { offer: NewTrainingOffer }) {
     enabled: false,
     retry: false,
   });
-  const toggle = (name: string, add: boolean) => {
-    if (add) edit(["spec", "data", "files", names.length], name);
-    else edit(["spec", "data", "files", names.indexOf(name)], undefined);
-  };
+  const tests = valueAt(values, TEST_FILES);
+  const testNames = Array.isArray(tests) ? tests.map(String) : [];
+  const hasTest = valueAt(values, ["spec", "trainer"]) !== undefined;
+  const toggle = (list: Path, of: readonly string[], name: string, add: boolean) => edit([...list, add ? of.length : of.indexOf(name)], add ? name : undefined);
   const total = data?.files.filter((each) => names.includes(each.name)).reduce((sum, each) => sum + each.bytes, 0) ?? 0;
+  const absent = data && !data.why && !data.more ? absentFiles([...names, ...testNames], data.files) : [];
+  const leaveOut = () => {
+    for (const [list, of] of [
+      [FILES, names],
+      [TEST_FILES, testNames],
+    ] as const)
+      if (of.some((each) => absent.includes(each))) edit(list, unlessEmpty(of.filter((each) => !absent.includes(each))));
+  };
   return (
     <>
-      <FormField help={offer.folder ? `An address, or a folder; relative ones start from ${offer.folder}.` : "An address that instances can read."} label="Address" path={["spec", "data", "uri"]} />
-      {offer.folder !== "" && (
+      <FormField help={offer.folder ? `An address, or a folder; relative ones start from ${offer.folder}.` : "An address, or a whole path, that instances can read."} label="Address" path={["spec", "data", "uri"]} />
+      {offer.lists_files && (
         <Box mb={3}>
           <Button disabled={typeof uri !== "string" || uri === ""} loading={isFetching} onClick={() => void refetch()} size="xs" variant="outline">
             Look for files
           </Button>
           {data && (
             <Text aria-live="polite" color="fg.muted" fontSize="xs" mt={1}>
-              {data.why || `${quantity(data.files.length)}${data.more ? " and more" : ""} files; ${names.length === 0 ? "without a choice the program sees all" : `${bytes(total)} chosen`}`}
+              {data.why || `${counted(data.files.length, "file")}${data.more ? " and more" : ""}; ${names.length === 0 ? "without a choice the program sees all" : `${bytes(total)} chosen`}`}
             </Text>
+          )}
+          {absent.length > 0 && (
+            <Flex align="baseline" flexWrap="wrap" gap={2} mt={1}>
+              <Text color="orange.fg" fontSize="xs" overflowWrap="anywhere">
+                Not at the address: {absent.join(", ")}
+              </Text>
+              <Button onClick={leaveOut} size="2xs" variant="outline">
+                Leave {absent.length === 1 ? "it" : "them"} out
+              </Button>
+            </Flex>
           )}
           {data && data.files.length > 0 && (
             <Box aria-label="Files at the address" as="ul" borderRadius="md" borderWidth="1px" listStyleType="none" maxH="14rem" mt={1} overflowY="auto" p={2} tabIndex={0}>
               {data.files.map((each) => (
                 <Flex as="li" gap={2} justify="space-between" key={each.name}>
-                  <Checkbox.Root checked={names.includes(each.name)} minW={0} onCheckedChange={(event) => toggle(each.name, event.checked === true)} size="sm">
+                  <Checkbox.Root checked={names.includes(each.name)} minW={0} onCheckedChange={(event) => toggle(FILES, names, each.name, event.checked === true)} size="sm">
                     <Checkbox.HiddenInput />
                     <Checkbox.Control />
                     <Checkbox.Label fontSize="sm" fontWeight="normal" overflowWrap="anywhere">
                       {each.name}
                     </Checkbox.Label>
                   </Checkbox.Root>
-                  <Text color="fg.muted" fontSize="xs" fontVariantNumeric="tabular-nums" whiteSpace="nowrap">
-                    {bytes(each.bytes)}
-                  </Text>
+                  <Flex align="center" flexShrink={0} gap={4}>
+                    {hasTest && (
+                      <Checkbox.Root
+                        checked={testNames.includes(each.name)}
+                        onCheckedChange={(event) => toggle(TEST_FILES, testNames, each.name, event.checked === true)}
+                        size="xs"
+                        title="Tested on after each epoch"
+                      >
+                        <Checkbox.HiddenInput />
+                        <Checkbox.Control />
+                        <Checkbox.Label color="fg.muted" fontSize="xs" fontWeight="normal">
+                          Test
+                          <span style={HIDDEN}> on {each.name}</span>
+                        </Checkbox.Label>
+                      </Checkbox.Root>
+                    )}
+                    <Text color="fg.muted" fontSize="xs" fontVariantNumeric="tabular-nums" minW="4.5rem" textAlign="end" whiteSpace="nowrap">
+                      {bytes(each.bytes)}
+                    </Text>
+                  </Flex>
                 </Flex>
               ))}
             </Box>
           )}
         </Box>
       )}
-      <FormField help="Of the address; instances share them out." label="Files" path={["spec", "data", "files"]} />
+      <FormField help="Of the address; instances share them out." label="Files" path={FILES} />
       <Two>
         <FormField label="Share of each instance" path={["spec", "data", "shard"]} />
         <FormField help="Where the weights come from that it begins with." label="Starting model" path={["spec", "data", "initialModel"]} />

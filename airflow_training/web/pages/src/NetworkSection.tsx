@@ -93,7 +93,7 @@ export function NetworkSection() {
       </Text>
       <Said below path={NETWORK} />
       <Layers network={network} />
-      <FormField label="More of the trainer" path={["spec", "trainer"]} />
+      <FormField help="Epochs, sizes of batches, the optimizer, the seed." label="More of the trainer" path={["spec", "trainer"]} />
     </>
   );
 }

@@ -344,7 +344,7 @@ function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTraini
   for (const each of checked?.mistakes ?? []) wrong.set(sectionOf(each.field), (wrong.get(sectionOf(each.field)) ?? 0) + 1);
   return (
     <FormProvider value={state}>
-      <Box bg="bg" mb={3} mx={{ base: -2, md: -4 }} position={{ base: "static", lg: "sticky" }} px={{ base: 2, md: 4 }} py={2} top={0} zIndex={2}>
+      <Box bg="bg" boxShadow="0 -1rem 0 0 var(--chakra-colors-bg)" mb={3} mx={{ base: -2, md: -4 }} position={{ base: "static", lg: "sticky" }} px={{ base: 2, md: 4 }} py={2} top={0} zIndex={2}>
         <Flex align="center" flexWrap="wrap" gap={2}>
           <Box flex="1 1 12rem" minW={0}>
             <Heading as="h1" size="lg" truncate>

@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Fragment, useState } from "react";
 import { useSearchParams } from "react-router-dom";
 
-import { address, get, ofTraining, type Detail } from "./api.ts";
+import { address, get, ofTraining, type ConfigurationAnswer, type Detail } from "./api.ts";
 import { Fact, Loading, Problem } from "./parts.tsx";
 import type { Confusion, Histogram, PredictionFile, PredictionPage, PredictionTable } from "./schema.ts";
 import { keyOf, placeOf, stepsOf } from "./steps.ts";
@@ -28,7 +28,7 @@ export function Predictions({ detail }: { detail: Detail }) {
   const groups = stepsOf(data.files);
   const place = placeOf(groups, query.get("predictions"));
   const group = groups[place];
-  if (!group) return <Nothing />;
+  if (!group) return <Nothing detail={detail} />;
   const show = (next: number) =>
     setQuery(
       (before) => {
@@ -92,7 +92,19 @@ export function Predictions({ detail }: { detail: Detail }) {
   );
 }
 
-function Nothing() {
+function Nothing({ detail }: { detail: Detail }) {
+  const { dag, uid } = detail.summary;
+  const { data, isPending } = useQuery({
+    queryKey: ["configuration", uid],
+    queryFn: () => get<ConfigurationAnswer>(ofTraining(dag, uid, "/configuration")),
+  });
+  if (isPending) return <Loading />;
+  if (data?.has_package)
+    return (
+      <Text color="fg.muted">
+        {detail.held ? "Nothing is predicted yet: that comes after each epoch" : "Nothing was predicted: that is done after each epoch"}, for the files in <Code>spec.trainer.data.test</Code>.
+      </Text>
+    );
   return (
     <Box color="fg.muted">
       <Text>

@@ -56,7 +56,9 @@ function OfDagRun({ dagId, runId, task }: { dagId: string; runId: string; task: 
   if (!chosen) {
     return (
       <Text color="fg.muted" p={4}>
-        No training belongs to this {task ? "task" : "DAG run"}: it has none, or its task `plan` has not run yet.
+        {query.has("training") && data.trainings.length === 0
+          ? "The training is being prepared: Airflow has not run the task plan of this DAG run yet. It is shown here as soon as it has."
+          : `No training belongs to this ${task ? "task" : "DAG run"}: it has none, or its task plan has not run yet.`}
       </Text>
     );
   }

@@ -1,5 +1,6 @@
 // Mistakes and warnings of a document: what is said of each, and where it stands. Pure.
 import type { CheckAnswer } from "./api.ts";
+import { counted } from "./words.ts";
 
 type Told = CheckAnswer["mistakes"][number];
 
@@ -27,7 +28,6 @@ export function marksOf({ mistakes, warnings }: CheckAnswer): Mark[] {
 
 /** `2 mistakes, 1 warning` or `no mistakes`. */
 export function countOf({ mistakes, warnings }: CheckAnswer): string {
-  const counted = (number: number, noun: string) => `${number} ${noun}${number === 1 ? "" : "s"}`;
   const said = [mistakes.length ? counted(mistakes.length, "mistake") : "no mistakes", ...(warnings.length ? [counted(warnings.length, "warning")] : [])];
   return said.join(", ");
 }

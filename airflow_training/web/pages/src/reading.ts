@@ -1,5 +1,6 @@
 // What instances have read, as the page orders and words it. Pure.
 import type { InstanceData } from "./schema.ts";
+import { quantity } from "./words.ts";
 
 export type Order = "rank" | "fewest" | "slowest" | "stalled";
 export const ORDERS: Record<Order, string> = {
@@ -39,9 +40,11 @@ export function ordered(instances: readonly InstanceData[], order: Order): Insta
 
 const COMPACT = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "compact" });
 
-/** `12.3K`: rates and amounts of any size. */
+/** `1,280`, `12.3K`: rates and amounts of any size. */
 export function compact(value: number | null | undefined): string {
-  return value === null || value === undefined ? "" : COMPACT.format(value);
+  if (value === null || value === undefined) return "";
+  const size = Math.abs(value);
+  return size >= 1000 && size < 10_000 ? quantity(Math.round(value)) : COMPACT.format(value);
 }
 
 /** How much of a file was read, from 0 to 1; null: its size is not known. */

@@ -72,8 +72,12 @@ export function quantity(value: number | null | undefined): string {
   if (value === null || value === undefined) return "–";
   if (Number.isInteger(value) && Math.abs(value) < 1e9) return WHOLE.format(value);
   const size = Math.abs(value);
+  if (size >= 1e3 && size < 1e6) return WHOLE.format(Math.round(value));
   return size !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(3) : String(Number(value.toPrecision(4)));
 }
+
+/** `1 file`, `1,200 files`. */
+export const counted = (number: number, noun: string) => `${quantity(number)} ${noun}${number === 1 ? "" : "s"}`;
 
 /** As numbers are written: what begins with zeros is a name. */
 const LONG_FRACTION = /^-?(?:0|[1-9]\d*)\.\d{3,}$/;

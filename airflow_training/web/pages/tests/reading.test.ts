@@ -31,7 +31,7 @@ test("instances that tell nothing come last, equal ones in the order of their ra
 });
 
 test("amounts are short", () => {
-  assert.deepEqual([0, 12_345, 7.256, 3e9, null].map(compact), ["0", "12.3K", "7.26", "3B", ""]);
+  assert.deepEqual([0, 1280, 3127.8, 12_345, 7.256, 3e9, null].map(compact), ["0", "1,280", "3,128", "12.3K", "7.26", "3B", ""]);
 });
 
 test("a file is read to its end at most", () => {

@@ -41,8 +41,8 @@ test("sizes are powers of 1,024", () => {
 });
 
 test("small and large numbers keep their digits", () => {
-  assert.deepEqual([0, 1200, 0.31234567, 0.00001234, 12345678.9, null].map(quantity), [
-    "0", "1,200", "0.3123", "1.234e-5", "1.235e+7", "–",
+  assert.deepEqual([0, 1200, 3371.26, 99_123.5, 0.31234567, 0.00001234, 12345678.9, null].map(quantity), [
+    "0", "1,200", "3,371", "99,124", "0.3123", "1.234e-5", "1.235e+7", "–",
   ]);
 });
 

@@ -1,0 +1,7 @@
+// Which of the files that a job names are at its address. Pure.
+
+/** Names that are neither a file there nor a folder with files. */
+export function absentFiles(names: readonly string[], files: readonly { name: string }[]): string[] {
+  const there = new Set(files.flatMap(({ name }) => [name, ...[...name.matchAll(/\//g)].map((slash) => name.slice(0, slash.index))]));
+  return [...new Set(names.filter((name) => name !== "" && !there.has(name.replace(/^\.\/|\/+$/g, ""))))];
+}

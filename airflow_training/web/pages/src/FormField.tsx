@@ -5,20 +5,29 @@ import { parse, stringify } from "yaml";
 
 import type { CheckAnswer } from "./api.ts";
 import { fieldName, plain, schemaAt, shapeOf, valueOf, type Schema, type Shape } from "./jobSchema.ts";
+import type { TuningDraft } from "./tuning.ts";
 import { valueAt, type Path } from "./yamlPatch.ts";
 
 type Problem = CheckAnswer["mistakes"][number];
 
 export interface FormState {
   schema: Schema;
-  text: string;
   values: unknown;
   mistakes: readonly Problem[];
   warnings: readonly Problem[];
   /** Undefined takes the field away. */
   edit: (path: Path, value: unknown) => void;
   goTo: (line: number) => void;
+  /** The text with all edits in it. */
+  document: () => Promise<string>;
+  tuning: TuningDraft;
+  tune: (tuning: TuningDraft) => void;
+  /** How many the tuning would begin; null: it is not known, or nothing is tuned. */
+  trials: number | null;
 }
+
+/** Of a list, shown at first: each is drawn anew with every change. */
+export const MOST_ITEMS = 50;
 
 const Context = createContext<FormState | null>(null);
 export const FormProvider = Context.Provider;
@@ -32,10 +41,12 @@ function saidOf(told: readonly Problem[], name: string, below: boolean): Problem
   return told.filter(({ field }) => field === name || (below && (field.startsWith(`${name}.`) || field.startsWith(`${name}[`))));
 }
 
-export function Said({ below = false, path }: { below?: boolean; path: Path }) {
+/** `without`: names of fields that tell their own. */
+export function Said({ below = false, path, without = [] }: { below?: boolean; path: Path; without?: readonly string[] }) {
   const { goTo, mistakes, warnings } = useForm();
   const name = fieldName(path);
-  const found = [...saidOf(mistakes, name, below).map((each) => [each, true] as const), ...saidOf(warnings, name, below).map((each) => [each, false] as const)];
+  const told = (problems: readonly Problem[]) => saidOf(problems, name, below).filter((each) => !without.some((other) => saidOf([each], other, true).length > 0));
+  const found = [...told(mistakes).map((each) => [each, true] as const), ...told(warnings).map((each) => [each, false] as const)];
   return (
     <>
       {found.map(([each, isError], number) => (
@@ -327,6 +338,7 @@ function List({ items, value, ...given }: Given & { items: Schema; value: unknow
   const { edit, schema } = useForm();
   const shape = shapeOf(schema, items);
   const list = Array.isArray(value) ? (value as unknown[]) : [];
+  const [most, setMost] = useState(MOST_ITEMS);
   const isSimple = shape.kind === "text" || shape.kind === "number" || shape.kind === "choice";
   const label = given.label ?? last(given.path);
   const first = (): unknown => {
@@ -337,7 +349,7 @@ function List({ items, value, ...given }: Given & { items: Schema; value: unknow
   };
   const body = () => (
     <>
-      {list.map((each, index) => (
+      {list.slice(0, most).map((each, index) => (
         <Flex align="start" gap={1} key={index}>
           <Box flex={1} minW={0}>
             {isSimple && typeof each !== "object" ? (
@@ -351,7 +363,23 @@ function List({ items, value, ...given }: Given & { items: Schema; value: unknow
           </Button>
         </Flex>
       ))}
-      <Button aria-label={`Add to ${label}`} onClick={() => edit([...given.path, list.length], first())} size="2xs" variant="outline">
+      {list.length > most && (
+        <Text color="fg.muted" fontSize="xs" mb={1}>
+          {most} of {list.length} are shown.{" "}
+          <Box as="button" onClick={() => setMost(most + MOST_ITEMS)} textDecoration="underline" {...{ type: "button" }}>
+            Show more
+          </Box>
+        </Text>
+      )}
+      <Button
+        aria-label={`Add to ${label}`}
+        onClick={() => {
+          edit([...given.path, list.length], first());
+          if (list.length >= most) setMost(list.length + 1);
+        }}
+        size="2xs"
+        variant="outline"
+      >
         Add
       </Button>
     </>

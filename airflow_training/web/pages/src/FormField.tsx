@@ -27,7 +27,20 @@ export interface FormState {
 }
 
 /** Of a list, shown at first: each is drawn anew with every change. */
-export const MOST_ITEMS = 50;
+const MOST_ITEMS = 50;
+
+/** Which items of a long list are shown: the first ones, and those that were added at its end. */
+export function useShown(length: number) {
+  const [most, setMost] = useState(MOST_ITEMS);
+  const [added, setAdded] = useState(0);
+  const end = Math.max(most, length - added);
+  return {
+    shown: Array.from({ length }, (_, index) => index).filter((index) => index < most || index >= end),
+    hidden: end - most,
+    more: () => setMost(most + MOST_ITEMS),
+    add: () => length >= most && setAdded(added + 1),
+  };
+}
 
 const Context = createContext<FormState | null>(null);
 export const FormProvider = Context.Provider;
@@ -338,7 +351,7 @@ function List({ items, value, ...given }: Given & { items: Schema; value: unknow
   const { edit, schema } = useForm();
   const shape = shapeOf(schema, items);
   const list = Array.isArray(value) ? (value as unknown[]) : [];
-  const [most, setMost] = useState(MOST_ITEMS);
+  const { add, hidden, more, shown } = useShown(list.length);
   const isSimple = shape.kind === "text" || shape.kind === "number" || shape.kind === "choice";
   const label = given.label ?? last(given.path);
   const first = (): unknown => {
@@ -349,13 +362,13 @@ function List({ items, value, ...given }: Given & { items: Schema; value: unknow
   };
   const body = () => (
     <>
-      {list.slice(0, most).map((each, index) => (
+      {shown.map((index) => (
         <Flex align="start" gap={1} key={index}>
           <Box flex={1} minW={0}>
-            {isSimple && typeof each !== "object" ? (
-              <Item index={index} label={label} path={given.path} value={each} kind={shape.kind === "number" ? "number" : "text"} />
+            {isSimple && typeof list[index] !== "object" ? (
+              <Item index={index} label={label} path={given.path} value={list[index]} kind={shape.kind === "number" ? "number" : "text"} />
             ) : (
-              <SchemaField label={nameOfItem(each, index)} path={[...given.path, index]} schema={items} />
+              <SchemaField label={nameOfItem(list[index], index)} path={[...given.path, index]} schema={items} />
             )}
           </Box>
           <Button aria-label={`Remove ${label} ${index + 1}`} onClick={() => edit([...given.path, index], undefined)} size="xs" variant="ghost">
@@ -363,10 +376,10 @@ function List({ items, value, ...given }: Given & { items: Schema; value: unknow
           </Button>
         </Flex>
       ))}
-      {list.length > most && (
+      {hidden > 0 && (
         <Text color="fg.muted" fontSize="xs" mb={1}>
-          {most} of {list.length} are shown.{" "}
-          <Box as="button" onClick={() => setMost(most + MOST_ITEMS)} textDecoration="underline" {...{ type: "button" }}>
+          {list.length - hidden} of {list.length} are shown.{" "}
+          <Box as="button" onClick={more} textDecoration="underline" {...{ type: "button" }}>
             Show more
           </Box>
         </Text>
@@ -375,7 +388,7 @@ function List({ items, value, ...given }: Given & { items: Schema; value: unknow
         aria-label={`Add to ${label}`}
         onClick={() => {
           edit([...given.path, list.length], first());
-          if (list.length >= most) setMost(list.length + 1);
+          add();
         }}
         size="2xs"
         variant="outline"

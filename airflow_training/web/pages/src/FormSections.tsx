@@ -5,7 +5,7 @@ import { memo, useMemo, useState, type ReactNode } from "react";
 
 import { get, post, type NewTrainingOffer } from "./api.ts";
 import { AutoTune } from "./AutoTune.tsx";
-import { Fields, FormField, MOST_ITEMS, Said, useForm } from "./FormField.tsx";
+import { Fields, FormField, Said, useForm, useShown } from "./FormField.tsx";
 import { everyField, fieldName, schemaAt, shapeOf, type Schema } from "./jobSchema.ts";
 import { NETWORK, NetworkSection } from "./NetworkSection.tsx";
 import { Fact, isStandalone, Problem } from "./parts.tsx";
@@ -358,14 +358,15 @@ function Variables() {
   const { edit, values } = useForm();
   const found = valueAt(values, ["spec", "env"]);
   const list = Array.isArray(found) ? (found as ({ name?: unknown; valueFrom?: unknown } | null)[]) : [];
-  const [most, setMost] = useState(MOST_ITEMS);
+  const { add, hidden, more, shown } = useShown(list.length);
   return (
     <Box aria-label="Variables" as="fieldset" data-field="spec.env" mb={3}>
       <Text as="legend" fontSize="sm" fontWeight="medium" mb={1}>
         Variables
       </Text>
-      {list.slice(0, most).map((each, index) =>
-        each?.valueFrom ? (
+      {shown.map((index) => {
+        const each = list[index];
+        return each?.valueFrom ? (
           <FormField key={index} label={`${String(each.name ?? "")} (from elsewhere)`} path={["spec", "env", index]} />
         ) : (
           <Flex align="start" gap={2} key={index}>
@@ -379,17 +380,17 @@ function Variables() {
               ✕
             </Button>
           </Flex>
-        ),
-      )}
-      {list.length > most && (
-        <Button onClick={() => setMost(most + MOST_ITEMS)} size="2xs" variant="ghost">
+        );
+      })}
+      {hidden > 0 && (
+        <Button onClick={more} size="2xs" variant="ghost">
           Show more of {list.length}
         </Button>
       )}
       <Button
         onClick={() => {
           edit(["spec", "env", list.length], { name: "", value: "" });
-          if (list.length >= most) setMost(list.length + 1);
+          add();
         }}
         size="2xs"
         variant="outline"

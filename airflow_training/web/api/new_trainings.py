@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,10 +19,11 @@ from airflow_training.builtin_runtimes import runtime_names
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.schema import json_schema
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.registry import list_frameworks
 from airflow_training.runtimes.registry import adapter_of
 from airflow_training.settings import load_settings
+from airflow_training.state.records import RunRecord
 from airflow_training.state.store import open_store
 from airflow_training.web.answers import COMMAND_LINE
 from airflow_training.web.data_files import DataFilesAnswer, list_data_files
@@ -207,7 +209,7 @@ def checked_of(
     look_up_age: float = 0.0,
 ) -> DocumentCheck:
     """Check the document of a request as the start of its run would; `params`, `look_up_age`: as of `check_text`."""
-    return check_document(
+    checked = check_document(
         asked.document,
         base_dir=folder_of(request, asked),
         run_uid="new",
@@ -217,16 +219,36 @@ def checked_of(
         params=params,
         look_up_age=look_up_age,
     )
+    return replace(checked, warnings=[*checked.warnings, *_origin_gone(request, asked)])
 
 
 def folder_of(request: Request, asked: NewTrainingRequest) -> str:
     """Return where files of the document are: nowhere inside Airflow, as for its form."""
     if not rights_of(request).standalone:
         return ""
-    if asked.origin is not None:
-        run = run_of(request, asked.origin.dag, asked.origin.uid)
-        return open_store().job(run.uid).base_dir or str(Path.cwd())
-    return str(Path.cwd())
+    origin = _origin(request, asked)
+    here = str(Path.cwd())
+    return here if origin is None else open_store().job(origin.uid).base_dir or here
+
+
+def _origin(request: Request, asked: NewTrainingRequest) -> RunRecord | None:
+    """Return the run that the document came from; None: it came from none, or the run was removed since."""
+    if asked.origin is None:
+        return None
+    try:
+        return run_of(request, asked.origin.dag, asked.origin.uid)
+    except HTTPException:
+        return None
+
+
+def _origin_gone(request: Request, asked: NewTrainingRequest) -> Sequence[Problem]:
+    """Return a warning where files are looked for elsewhere, as the run that the document came from is gone."""
+    if not rights_of(request).standalone or asked.origin is None:
+        return ()
+    if _origin(request, asked) is not None:
+        return ()
+    message = f"the run {asked.origin.uid} that this came from is gone: files are looked for in {Path.cwd()}"
+    return [Problem(code="bad_reference", field="", message=message)]
 
 
 def _runtimes(*, standalone: bool) -> list[RuntimeOffer]:

@@ -167,7 +167,7 @@ def test_a_draft_whose_run_is_gone_can_still_be_checked_and_says_so(client):
     [warning] = [each for each in told["warnings"] if "gone" in each["message"]]
     assert "the run nolongerthere that this came from is gone" in warning["message"]
     assert str(Path.cwd()) in warning["message"]
-    for path in ("presets/saved?name=gone&version=1&by=me", "networks/gone/1"):
+    for path in ("presets/saved?name=left&version=1&by=me", "networks/left/1"):
         gone = client.get(f"/training/api/{path}")
         assert gone.status_code == 404
-        assert "gone" in gone.json()["detail"]
+        assert "no" in gone.json()["detail"]

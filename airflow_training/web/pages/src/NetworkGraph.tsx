@@ -1,5 +1,5 @@
 // A network drawn: layers as boxes, shapes on the arrows, the training net and the test net in one picture.
-import { Badge, Box, Flex, Text } from "@chakra-ui/react";
+import { Badge, Box, Flex, Text, VisuallyHidden } from "@chakra-ui/react";
 import { useEffect, useMemo, useRef, useState, type KeyboardEvent } from "react";
 
 import { neighbour, networkGraph, ofNet, type LayerBox } from "./networkGraph.ts";
@@ -162,11 +162,11 @@ function LayerButton({
   const only = netWords(box);
   const wrong = box.mistakes.length > 0;
   const colour = wrong ? "red" : COLOURS[box.kind];
-  const words = [box.name, box.type, only && `only in the ${only}`, box.times > 1 && `${box.times} times`, box.gives && `gives ${box.gives}`, wrong && `wrong: ${box.mistakes.join("; ")}`];
+  // what is seen comes first in what is heard
+  const heard = [only && `only in the ${only}`, box.gives && `gives ${box.gives}`, wrong && `wrong: ${box.mistakes.join("; ")}`].filter(Boolean).join(", ");
   return (
     <Box
       _focusVisible={{ outline: "2px solid", outlineColor: "blue.solid", outlineOffset: "1px" }}
-      aria-label={words.filter(Boolean).join(", ")}
       aria-pressed={isChosen}
       as="button"
       bg={colour ? `${colour}.subtle` : "bg.panel"}
@@ -188,7 +188,6 @@ function LayerButton({
       px={2}
       tabIndex={tabIndex}
       textAlign="start"
-      title={words.filter(Boolean).join("\n")}
       top={`${place.y - place.height / 2}px`}
       w={`${place.width}px`}
       {...{ type: "button" }}
@@ -207,6 +206,7 @@ function LayerButton({
       <Text fontSize="2xs" truncate>
         {box.type || "without a type"}
       </Text>
+      {heard && <VisuallyHidden>{heard}</VisuallyHidden>}
     </Box>
   );
 }

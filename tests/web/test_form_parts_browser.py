@@ -146,7 +146,7 @@ def test_the_network_is_drawn_and_goes_with_its_text(served, width: int, dark: b
         layer("conv1 Conv2d gives 6 x 6 x 6").wait_for()
         assert layer("dense x 3 Linear").count() == 1
         assert layer("drop training Dropout only in the training net").count() == 1
-        assert graph.get_by_text("1 \u00d7 8 \u00d7 8").count() == 1
+        assert graph.get_by_text("1 \u00d7 8 \u00d7 8", exact=True).count() == 1
         graph.scroll_into_view_if_needed()
         shot(page, f"graph-{width}-{'dark' if dark else 'light'}")
         check_page(page, "the graph")
@@ -213,9 +213,13 @@ def test_a_long_document_is_read_beside_the_page(served):
         page.locator(".cm-content").focus()
         page.keyboard.type("# typed\n")
         page.wait_for_function(
-            "() => decodeURIComponent(document.querySelector('a[download]').href).includes('700')"
+            "() => decodeURIComponent(document.querySelector('a[download]').href).includes('Seconds: 700')"
         )
-        assert text(page).startswith("# typed\n")
+        page.wait_for_function(
+            "() => decodeURIComponent(document.querySelector('a[download]').href).includes('# typed')"
+        )
+        assert text(page).count("# typed\n") == 1
+        assert "activeDeadlineSeconds: 700" in text(page)
         checked(page)
         page.reload()
         page.get_by_role("heading", name="New training: longer").wait_for()

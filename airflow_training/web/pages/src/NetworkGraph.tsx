@@ -41,6 +41,12 @@ export function NetworkGraph({ answer, document, name }: { answer: NetworkCheckA
   const whole = useMemo(() => networkGraph(document, answer), [answer, document]);
   const { arrows, boxes } = useMemo(() => ofNet(whole, view), [view, whole]);
   const drawn = useMemo(() => (place && boxes.length <= MOST_BOXES ? place.placed(boxes, arrows) : null), [arrows, boxes, place]);
+  // where it is narrow, the first layer may stand far to the right
+  useEffect(() => {
+    const first = boxes[0] && drawn?.boxes.get(boxes[0].field);
+    if (first && list.current) list.current.scrollLeft = first.x - list.current.clientWidth / 2;
+    // eslint-disable-next-line react-hooks/exhaustive-deps
+  }, [drawn?.width, view]);
   if (error) return <Problem error={new Error("The graph could not be loaded; the table has the same layers.")} />;
   if (whole.boxes.length === 0) return null;
   if (boxes.length > MOST_BOXES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,11 +71,6 @@ spec:
 """
 
 
-def shot(page: Any, name: str) -> None:
-    if folder := os.environ.get("SHOTS"):
-        page.screenshot(path=f"{folder}/{name}.png", full_page=False)
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Path]]:
     folder = tmp_path_factory.mktemp("parts")
@@ -96,7 +90,6 @@ def test_trials_of_a_parameter_begin_from_the_form_and_are_compared(served):
         tune.get_by_label("Values of lr", exact=True).fill("0.9, fast")
         tune.get_by_text("space.lr[1]: must be of type number").wait_for()
         assert page.get_by_role("button", name="Run", exact=False).first.is_disabled()
-        shot(page, "tune-wrong")
         tune.get_by_label("Values of lr", exact=True).fill("0.9, 0.31, 0.5")
         tune.get_by_label("Compare by the metric").fill("accuracy")
         page.reload()  # what is typed stays
@@ -105,7 +98,6 @@ def test_trials_of_a_parameter_begin_from_the_form_and_are_compared(served):
         page.get_by_role("button", name="Run 3 trials").wait_for()
         check_page(page, "a tuning")
         page.locator("[data-tuned]").scroll_into_view_if_needed()
-        shot(page, "tune")
         page.get_by_role("button", name="Run 3 trials").click()
         page.get_by_role("heading", name="Trials of fit").wait_for()
         page.get_by_text("3 of 3 trials have ended.").wait_for(timeout=240_000)
@@ -113,7 +105,6 @@ def test_trials_of_a_parameter_begin_from_the_form_and_are_compared(served):
         assert "0.31" in best.inner_text()
         assert page.get_by_role("row").count() == 4
         check_page(page, "trials")
-        shot(page, "trials")
         tried = [each for each in runs(folder).values() if "-tuning-" in each.key.run_id]
         assert len(tried) == 3
         assert len(list((folder / "models").glob("fit-tuning-*"))) == 3
@@ -148,7 +139,6 @@ def test_the_network_is_drawn_and_goes_with_its_text(served, width: int, dark: b
         assert layer("drop training Dropout only in the training net").count() == 1
         assert graph.get_by_text("1 \u00d7 8 \u00d7 8", exact=True).count() == 1
         graph.scroll_into_view_if_needed()
-        shot(page, f"graph-{width}-{'dark' if dark else 'light'}")
         check_page(page, "the graph")
         # with the keyboard alone
         layer("image").focus()
@@ -171,7 +161,6 @@ def test_the_network_is_drawn_and_goes_with_its_text(served, width: int, dark: b
         graph.locator("[data-wrong]").click()
         assert layer("logits").count() == 1
         graph.scroll_into_view_if_needed()
-        shot(page, f"wrong-{width}-{'dark' if dark else 'light'}")
         check_page(page, "a mistake in the graph")
 
 

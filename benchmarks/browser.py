@@ -410,7 +410,7 @@ def _watch(stack: AirflowStack, page: Any, run_id: str) -> None:
 
 def long_text(lines: int) -> str:
     """Return a job with a list of that many files."""
-    files = "".join(f"      - part-{number:06}.csv  # {number}\n" for number in range(lines))
+    files = "".join(f"      - part-{number:05}.csv\n" for number in range(lines))
     head = "apiVersion: airflow-training/v1\nkind: TrainingJob\nmetadata: {name: long}\n"
     spec = "spec:\n  framework: custom\n  command: [python, train.py]\n  roles: [{name: worker}]\n"
     return f"{head}{spec}  data:\n    uri: s3://data\n    files:\n{files}"

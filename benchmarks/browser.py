@@ -85,6 +85,17 @@ asked => {{
   }}, {{capture: true, once: true}}));
 }}
 """
+TYPED_LINES, TYPED_KEYS = 9_000, 100
+FROM_KEY = """
+() => {
+  window.keys = [];
+  addEventListener("keydown", event => {
+    // from when the key was pressed, which may be before the page had time for it
+    const began = event.timeStamp;
+    requestAnimationFrame(() => requestAnimationFrame(() => window.keys.push(performance.now() - began)));
+  }, {capture: true});
+}
+"""
 
 
 @contextmanager
@@ -397,6 +408,39 @@ def _watch(stack: AirflowStack, page: Any, run_id: str) -> None:
            max(taken), "ms", target="10,000 ms")  # fmt: skip
 
 
+def long_text(lines: int) -> str:
+    """Return a job with a list of that many files."""
+    files = "".join(f"      - part-{number:05}.csv\n" for number in range(lines))
+    head = "apiVersion: airflow-training/v1\nkind: TrainingJob\nmetadata: {name: long}\n"
+    spec = "spec:\n  framework: custom\n  command: [python, train.py]\n  roles: [{name: worker}]\n"
+    return f"{head}{spec}  data:\n    uri: s3://data\n    files:\n{files}"
+
+
+def typing(base: str, page: Any) -> None:
+    """Type into the text of a long document, and into a field of its form."""
+    page.goto(f"{base}/new")
+    file = {"name": "long.yaml", "mimeType": "text/yaml", "buffer": long_text(TYPED_LINES).encode()}
+    page.get_by_label("Job file").set_input_files(files=[file])
+    page.get_by_text(f"of {TYPED_LINES} are shown").wait_for()
+    page.evaluate(FROM_KEY)
+
+    def taken(where: Any, *, pause: float) -> list[float]:
+        where.focus()
+        page.evaluate("window.keys = []")
+        for number in range(TYPED_KEYS):
+            page.keyboard.press("x" if number % 10 else "y")
+            page.wait_for_timeout(pause)
+        page.wait_for_function("most => window.keys.length >= most", arg=TYPED_KEYS)
+        return [float(each) for each in page.evaluate("window.keys")]
+
+    page.locator(".cm-content").focus()
+    page.keyboard.press("Control+Home")
+    page.keyboard.type("# ")
+    text = f"a text of {TYPED_LINES:,} lines"
+    told(f"{text}: a key in the editor until it is painted", taken(page.locator(".cm-content"), pause=100), "100 ms")  # fmt: skip
+    told(f"{text}: a key in a field of the form until it is painted", taken(page.get_by_label("Name", exact=True), pause=100), "100 ms")  # fmt: skip
+
+
 def main() -> None:
     heading("Pages: the browser")
     with a_browser() as browser:
@@ -407,6 +451,7 @@ def main() -> None:
             page.goto(server.address)
             base = server.address.partition("/?")[0]
             tabs(store, base, page)
+            typing(base, page)
             charts(store, base, page)
             heat(store, base, page)
             spikes(store, base, page)

@@ -11,7 +11,7 @@ from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import RunState, Store
 from airflow_training.triggers.access import open_store, run_key
 
-__all__ = ["Trial", "read_trials", "winner"]
+__all__ = ["Goal", "Trial", "read_trials", "trial_of", "winner"]
 
 Goal = Literal["max", "min"]
 
@@ -55,12 +55,12 @@ def read_trials(
     ]
     states = store.read(uids)
     return [
-        _trial(store, states.get(uid), number=number, params=params, uid=uid, metric=metric)
+        trial_of(store, states.get(uid), number=number, params=params, uid=uid, metric=metric)
         for number, (uid, params) in enumerate(zip(uids, trials, strict=True))
     ]
 
 
-def _trial(
+def trial_of(
     store: Store,
     state: RunState | None,
     *,
@@ -69,6 +69,7 @@ def _trial(
     uid: str,
     metric: str,
 ) -> Trial:
+    """Return how the run of a trial ended; `state`: None where there is no such run. Blocks on the store."""
     if state is None:
         return Trial(number=number, params=params, run=uid, state="refused", value=None)
     newest = store.metrics.newest(uid)

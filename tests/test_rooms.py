@@ -276,6 +276,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "admission": (
         (
+            "environment_lookups",
             "job_templates",
             "log_patterns",
             "plan",
@@ -331,6 +332,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
             "derived_series",
             "newest_points",
             "predictions",
+            "tunings",
         ),
         ("details", "rights", "run_series"),
         ("airflow_rights", "live"),

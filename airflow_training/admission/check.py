@@ -70,6 +70,7 @@ class CheckOptions(TypedDict, total=False):
     shown_on: str
     fetch: bool
     look_up: bool
+    look_up_age: float
     run_uid: str
     user: str
     planner: Planner | None
@@ -98,6 +99,7 @@ def check_text(
     shown_on: str = "",
     fetch: bool = False,
     look_up: bool = True,
+    look_up_age: float = 0.0,
     run_uid: str = "",
     source: Source = "file",
     user: str = "",
@@ -109,7 +111,8 @@ def check_text(
     against what the document declares; `variables` is what templates see besides (`run_id`,
     `logical_date`, ...); `runtime` goes before the document's, `shown_on` too, for who only looks: what of the names is
     wrong only there does not stop a job that goes elsewhere. `look_up`: whether what is kept elsewhere, environments in their
-    storage and saved networks in the store, may be asked for; what is not is looked up when the job starts. `run_uid` is not
+    storage and saved networks in the store, may be asked for; what is not is looked up when the job starts. `look_up_age`: how many seconds ago an environment may have been
+    looked up by this process, for who checks a text again and again while it is typed. `run_uid` is not
     empty when the job is about to run: then it must be complete, with a value for each parameter and a command or an image. `source="form"` is text from a trigger
     form: it names no files of the server and gets no rights over nodes. `user` is what the
     `job_policy` hook is told. `planner` plans the jobs that ask for it; without one, nothing is
@@ -129,6 +132,7 @@ def check_text(
         fetch=fetch,
         starts=bool(run_uid),
         looks_up=look_up,
+        look_up_age=look_up_age,
         source=source,
         user=user,
         settings=settings,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from airflow_training.admission.environment_lookups import EnvironmentLookups
 from airflow_training.admission.request import AdmissionRequest
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.documents.resolved_blocks import ResolvedEnvironment
@@ -17,6 +18,8 @@ from airflow_training.runtimes.adapter import Adapter
 __all__ = ["with_environment"]
 
 _FIELD = "spec.environment"
+_LOOKUPS = EnvironmentLookups()
+"""Of this process."""
 _OLDEST = (3, 10)
 
 
@@ -42,7 +45,8 @@ def with_environment(
     if not request.looks_up:
         return resolved, problems, ()
     try:
-        found = _look_up(named, storage_address(request.settings.environments))
+        storage = storage_address(request.settings.environments)
+        found = _look_up(named, storage, age=request.look_up_age)
     except InputError as error:
         found_wrong = [replace(each, field=f"{_FIELD}.{each.field}") for each in error.problems]
         unknown = not request.starts and not request.settings.environments
@@ -63,13 +67,11 @@ def with_environment(
     return resolved, problems, warnings
 
 
-def _look_up(named: ResolvedEnvironment, storage: str) -> ResolvedEnvironment:
+def _look_up(named: ResolvedEnvironment, storage: str, *, age: float) -> ResolvedEnvironment:
     # packaging, and what lists distributions: only for a job that names an environment
-    from airflow_training.checkpoints.store import open_store
     from airflow_training.environments.builtin import BUILTIN
-    from airflow_training.environments.provided import find_environment
 
-    found = find_environment(named.name, named.version, storage=storage, open_storage=open_store)
+    found = _LOOKUPS.find(named.name, named.version, storage=storage, age=age)
     return replace(
         named,
         version=found.version,

@@ -37,6 +37,8 @@ class AdmissionRequest:
     starts: bool
     looks_up: bool
     """Whether what is kept elsewhere, such as environments and saved networks, may be asked for."""
+    look_up_age: float
+    """How many seconds ago an environment may have been looked up; 0: it is looked up now."""
     source: Source
     user: str
     settings: Settings

@@ -41,9 +41,14 @@ FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A document o
 def check(file: FileArgument, output: OutputOption = OutputFormat.table) -> None:
     """Report every mistake of a network, at the layer that makes it."""
     from airflow_training.documents.loading import read_file
+    from airflow_training.networks.catalogue import broken_types, unread_types
     from airflow_training.networks.reading import parse_network
 
     network, problems = parse_network(read_file(file), str(file))
+    for name, why in broken_types().items():
+        note(f"warning: the type {name} of your own is broken: {why}")
+    for why in unread_types():
+        note(f"warning: types of your own could not be read: {why}")
     if output is OutputFormat.json:
         errors = [problem_json(problem) for problem in problems]
         print_json({"path": str(file), "valid": network is not None, "errors": errors})

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from airflow_training.documents.loading import load_documents, read_file
 from airflow_training.networks.layer_type import LayerType, ParamType
-from airflow_training.networks.own_types import own_types
+from airflow_training.networks.own_types import OwnTypes, folder_stamp, own_types
 
-__all__ = ["LayerType", "ParamType", "functions_of", "layer_types", "shipped_types"]
+__all__ = [
+    "LayerType",
+    "ParamType",
+    "broken_types",
+    "functions_of",
+    "layer_types",
+    "look_again",
+    "shipped_types",
+    "unread_types",
+]
 
 _FUNCTION = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
 
@@ -25,12 +34,37 @@ def shipped_types() -> Mapping[str, LayerType]:
 
 @cache
 def layer_types() -> Mapping[str, LayerType]:
-    """Return all types by name; other people's are read once in a process.
+    """Return all types by name that are good; other people's are read once in a process."""
+    return {**shipped_types(), **_own().types}
 
-    Raises InputError with the mistakes of a file of theirs.
-    """
-    shipped = shipped_types()
-    return {**shipped, **own_types(shipped)}
+
+def broken_types() -> Mapping[str, str]:
+    """Return the types of users that are no good, by name: where each is from, and what is wrong with it."""
+    return _own().broken
+
+
+def unread_types() -> Sequence[str]:
+    """Return the files and entry points of users that could not be read, each with its reason."""
+    return _own().unread
+
+
+def look_again() -> None:
+    """Read the types anew where some were no good, and files of the user's folder have changed since."""
+    own = _own()
+    if (own.broken or own.unread) and _stamp() != folder_stamp():
+        for known in (_own, _stamp, layer_types, functions_of):
+            known.cache_clear()
+
+
+@cache
+def _own() -> OwnTypes:
+    _stamp()  # before they are read: what changes then is read anew
+    return own_types(shipped_types())
+
+
+@cache
+def _stamp() -> Sequence[tuple[str, int]]:
+    return folder_stamp()
 
 
 @cache

@@ -10,7 +10,13 @@ from typing import Any
 from airflow_training.documents.problems import MOST_FINDINGS
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import Problem
-from airflow_training.networks.catalogue import LayerType, layer_types
+from airflow_training.networks.catalogue import (
+    LayerType,
+    broken_types,
+    layer_types,
+    look_again,
+    unread_types,
+)
 from airflow_training.networks.document import Layer, NetworkSpec, Phase
 from airflow_training.networks.names import MAX_NAME, bad_name
 
@@ -112,8 +118,7 @@ class _Expansion:
         if layer.type is None:
             self._say("missing", f"{here}.type", None, "is required", allowed=[*types])
         elif kind is None:
-            message = "is no type of layer"
-            self._say("not_allowed", f"{here}.type", layer.type, message, allowed=[*types])
+            self._unknown_type(layer.type, f"{here}.type")
         name = scope.prefix + layer.name
         if layer.type is None or kind is None:
             return name
@@ -191,6 +196,16 @@ class _Expansion:
             found.append(real or "")
         return found
 
+    def _unknown_type(self, name: str, where: str) -> None:
+        if why := broken_types().get(name):
+            message = f"is a type of your own that is broken: {why}"
+            self._say("bad_reference", where, name, message)
+            return
+        # the type may be one of theirs
+        hint = f"could not be read: {'; '.join(unread_types())}" if unread_types() else ""
+        message, allowed = "is no type of layer", [*layer_types()]
+        self._say("not_allowed", where, name, message, allowed=allowed, hint=hint)
+
     def _unknown(self, name: str, scope: _Scope, where: str) -> None:
         message, hint = "no layer before this one has this name", ""
         if name in scope.written:
@@ -246,6 +261,7 @@ def expand(spec: NetworkSpec) -> tuple[list[FlatLayer], dict[str, str], list[Pro
 
     No layers where the network is too large or too wrong to go on with.
     """
+    look_again()
     expansion, scope = _Expansion(), _Scope()
     expansion.block(spec.layers, scope, "spec.layers", None)
     return [] if expansion.full else expansion.layers, scope.known, expansion.problems

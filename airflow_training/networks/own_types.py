@@ -6,9 +6,10 @@ import ast
 import keyword
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -19,7 +20,10 @@ from airflow_training.networks.formulas import FUNCTIONS, INSERTED, forbidden_in
 from airflow_training.networks.layer_type import LayerType
 from airflow_training.settings import layer_types_folder
 
-__all__ = ["ENTRY_POINT_GROUP", "own_types", "read_types"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["ENTRY_POINT_GROUP", "OwnTypes", "folder_stamp", "own_types", "read_types"]
 
 ENTRY_POINT_GROUP = "airflow_training.layer_types"
 """An entry point leads to the path of a YAML file (text or Path), or to a function that returns one."""
@@ -27,19 +31,56 @@ ENTRY_POINT_GROUP = "airflow_training.layer_types"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-def own_types(shipped: Mapping[str, LayerType]) -> dict[str, LayerType]:
-    """Return the types of packages and of the user's folder, by name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTypes:
+    """The types that users add, and what of them is no good: a broken one stops no other."""
 
-    Raises InputError with the mistakes of a file, or for a name that is taken.
-    """
+    types: Mapping[str, LayerType]
+    broken: Mapping[str, str]
+    """Name of a type -> where it is from, and what is wrong with it."""
+    unread: Sequence[str]
+    """Files and entry points that say nothing, each with its reason."""
+
+
+def own_types(shipped: Mapping[str, LayerType]) -> OwnTypes:
+    """Read the types of packages and of the user's folder; one of a name that is taken is broken. Raises nothing for what others wrote."""
     types = dict(shipped)
-    for path in _files():
-        types |= read_types(path, taken=types)
-    return {name: kind for name, kind in types.items() if name not in shipped}
+    broken: dict[str, str] = {}
+    sources, unread = _files()
+    for path in sources:
+        try:
+            found, problems = _read_file(path, taken=types)
+        except (InputError, OSError) as error:
+            unread.append(f"{path}: {error}")
+            continue
+        types |= found
+        for name, wrong in problems.items():
+            broken[name] = f"{path}: {'; '.join(str(each) for each in wrong)}"
+    return OwnTypes(
+        types={name: kind for name, kind in types.items() if name not in shipped},
+        broken={name: why for name, why in broken.items() if name not in types},
+        unread=unread,
+    )
+
+
+def folder_stamp() -> Sequence[tuple[str, int]]:
+    """Return what changes when a file of the user's folder does: names and times of change, in ns."""
+    return [(str(path), path.stat().st_mtime_ns) for path in _of_folder()]
 
 
 def read_types(path: Path, *, taken: Mapping[str, LayerType]) -> dict[str, LayerType]:
     """Return the types of a file, in the form of `catalogue.yaml`; raises InputError with every mistake."""
+    types, problems = _read_file(path, taken=taken)
+    if problems:
+        found = [problem for wrong in problems.values() for problem in wrong]
+        raise InputError(problems=found, path=str(path))
+    return types
+
+
+def _read_file(
+    path: Path, *, taken: Mapping[str, LayerType]
+) -> tuple[dict[str, LayerType], dict[str, Sequence[Problem]]]:
+    """Return the good types of a file, and the mistakes of the others by their names; raises InputError for what is no file of types."""
     documents = load_documents(read_file(path), str(path))
     if len(documents) != 1 or (
         documents[0].data is not None and not isinstance(documents[0].data, dict)
@@ -47,43 +88,60 @@ def read_types(path: Path, *, taken: Mapping[str, LayerType]) -> dict[str, Layer
         message = "must be one mapping: name of a type to what it is"
         raise InputError.of(code="wrong_type", field="", message=message, path=str(path))
     (document,) = documents
-    problems, types = [*document.problems], {}
+    if document.problems:
+        raise InputError(problems=with_lines(document.problems, document.lines), path=str(path))
+    types: dict[str, LayerType] = {}
+    broken: dict[str, Sequence[Problem]] = {}
     for name, entry in (document.data or {}).items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            problems.append(
-                Problem(
-                    code="bad_name", field=str(name), value=name, message="is no name of a class"
-                )
-            )
-            continue
-        if name in taken:
-            problems.append(
-                Problem(
-                    code="duplicate", field=name, value=name, message="there is such a type already"
-                )
-            )
-            continue
-        try:
-            kind = LayerType.__pydantic_validator__.validate_python(entry)
-        except ValidationError as error:
-            problems += problems_of(error, model=LayerType, prefix=(name,))
-            continue
-        problems += _mistakes(name, kind, taken)
-        types[name] = kind
-    if problems:
-        raise InputError(problems=with_lines(problems, document.lines), path=str(path))
-    return types
+        kind, problems = _read_type(name, entry, taken={**taken, **types})
+        if kind is not None and not problems:
+            types[name] = kind
+        else:
+            broken[str(name)] = with_lines(problems, document.lines)
+    return types, broken
 
 
-def _files() -> Iterator[Path]:
+def _read_type(
+    name: Any, entry: Any, *, taken: Mapping[str, LayerType]
+) -> tuple[LayerType | None, Sequence[Problem]]:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        message = "is no name of a class"
+        return None, [Problem(code="bad_name", field=str(name), value=name, message=message)]
+    if name in taken:
+        message = "there is such a type already"
+        return None, [Problem(code="duplicate", field=name, value=name, message=message)]
+    try:
+        kind = LayerType.__pydantic_validator__.validate_python(entry)
+    except ValidationError as error:
+        return None, problems_of(error, model=LayerType, prefix=(name,))
+    return kind, [*_mistakes(name, kind, taken)]
+
+
+def _files() -> tuple[Sequence[Path], list[str]]:
+    """Return the files of packages and of the folder, and why some packages name none."""
     from importlib.metadata import entry_points
 
-    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda each: each.name):
-        found: Any = point.load()
-        yield Path(found() if callable(found) else found)
+    points = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda each: each.name)
+    found = [_path_of(point) for point in points]
+    paths = [each for each in found if isinstance(each, Path)]
+    return [*paths, *_of_folder()], [each for each in found if isinstance(each, str)]
+
+
+def _path_of(point: EntryPoint) -> Path | str:
+    """Return the file that an entry point leads to, or why it leads to none."""
+    try:
+        loaded: Any = point.load()
+        return Path(loaded() if callable(loaded) else loaded)
+    except Exception as error:  # noqa: BLE001 - code of another package may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        return f"the entry point {point.name} = {point.value} cannot be loaded: {reason}"
+
+
+def _of_folder() -> Sequence[Path]:
     folder = layer_types_folder()
-    if folder.is_dir():
-        yield from sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+    if not folder.is_dir():
+        return ()
+    return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
 
 
 def _mistakes(name: str, kind: LayerType, taken: Mapping[str, LayerType]) -> Iterator[Problem]:

@@ -21,7 +21,7 @@ from airflow_training.documents.resolved import RunKey
 from airflow_training.runtimes.registry import adapters
 from airflow_training.state.records import RunRecord
 from airflow_training.state.store import deployment_id
-from airflow_training.web.new_runs import ClusterConnection, refuse_simulated
+from airflow_training.web.new_runs import ClusterConnection, refuse_simulated, trial_name
 
 __all__ = ["AirflowRuns"]
 
@@ -82,6 +82,11 @@ class AirflowRuns:
         """Return the key of a run of the generic DAG."""
         return RunKey(source=deployment_id(), dag_id=GENERIC_DAG, run_id=f"new__{digest}")
 
+    def trial_key(self, job: str, tuning: str, number: int) -> RunKey:
+        """Return the key of a run of the generic DAG."""
+        run_id = f"{job}-{trial_name(tuning, number)}"
+        return RunKey(source=deployment_id(), dag_id=GENERIC_DAG, run_id=run_id)
+
     async def begin_new(
         self,
         request: Request,
@@ -89,12 +94,14 @@ class AirflowRuns:
         *,
         document: str,
         base_dir: str,  # noqa: ARG002 - a document of a form names no files of the server
+        params: Mapping[str, Any] | None = None,
     ) -> None:
         """Trigger the generic DAG, as its form does."""
+        conf: dict[str, Any] = {"job": document}
+        if params:
+            conf["parameters"] = {**params}
         async with _client(request) as airflow:
-            await _trigger(
-                airflow, GENERIC_DAG, run_id, conf={"job": document}, note="new training"
-            )
+            await _trigger(airflow, GENERIC_DAG, run_id, conf=conf, note="new training")
 
     async def connections(self, request: Request) -> Sequence[ClusterConnection]:
         """Return Airflow's connections to clusters that the user may see; none where they may see no connection."""

@@ -28,6 +28,7 @@ from airflow_training.web.api import (
     runs,
     search,
     series,
+    tunings,
     usage,
 )
 from airflow_training.web.new_runs import NewRuns
@@ -70,6 +71,7 @@ def add_routes(
         rerun,
         new_trainings,
         presets,
+        tunings,
         usage,
     ):
         app.include_router(

@@ -20,7 +20,7 @@ from airflow_training.admission.request import Source
 from airflow_training.control.model import Event
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.store import RunRecord, open_store
-from airflow_training.web.new_runs import ClusterConnection, refuse_simulated
+from airflow_training.web.new_runs import ClusterConnection, refuse_simulated, trial_name
 
 __all__ = ["CommandRuns"]
 
@@ -85,6 +85,10 @@ class CommandRuns:
         """Return the key of a run of the command line."""
         return RunKey(source="cli", run_id=f"{job}-{digest[:8]}")
 
+    def trial_key(self, job: str, tuning: str, number: int) -> RunKey:
+        """Return the key of a run of the command line."""
+        return RunKey(source="cli", run_id=f"{job}-{trial_name(tuning, number)}")
+
     async def begin_new(
         self,
         request: Request,  # noqa: ARG002 - the protocol's
@@ -92,9 +96,12 @@ class CommandRuns:
         *,
         document: str,
         base_dir: str,
+        params: Mapping[str, Any] | None = None,
     ) -> None:
         """Start the process, and wait until its run is there; raises HTTPException with what it says where it begins none."""
         words = ["/dev/stdin", "--base-dir", base_dir]
+        for name, value in (params or {}).items():
+            words += ["--param", f"{name}={json.dumps(value)}"]
         await asyncio.to_thread(self._begin_and_see, run_id, words, document)
 
     async def connections(self, request: Request) -> Sequence[ClusterConnection]:  # noqa: ARG002 - the protocol's

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel
 
 from airflow_training.admission.check import check_text
 from airflow_training.admission.request import Planner, Source
+from airflow_training.documents.dag import Param
+from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.text import value_text
 from airflow_training.errors import Problem
@@ -51,6 +54,8 @@ class DocumentCheck:
     warnings: Sequence[Problem]
     job: ResolvedJob | None = None
     """None where there are mistakes."""
+    declared: Mapping[str, Param] | None = None
+    """Parameters of the job; None where its fields cannot be read."""
 
     def answer(self) -> CheckAnswer:
         """The check as a page gets it."""
@@ -68,10 +73,12 @@ def check_document(
     source: Source,
     user: str,
     planner: Planner | None = None,
+    params: Mapping[str, Any] | None = None,
+    look_up_age: float = 0.0,
 ) -> DocumentCheck:
     """Return everything that is to be said about the one job of a text; may raise RuntimeUnavailable.
 
-    `planner`: as of `check_text`. `run_uid`: of any run. With one, the job must be complete, as it begins as it is.
+    `planner`, `params`, `look_up_age`: as of `check_text`. `run_uid`: of any run. With one, the job must be complete, as it begins as it is.
     """
     found = check_text(
         text,
@@ -80,8 +87,9 @@ def check_document(
         run_uid=run_uid,
         source=source,
         user=user,
-        params={},
+        params=params or {},
         planner=planner,
+        look_up_age=look_up_age,
     )
     mistakes = [each for checked in found for each in checked.problems]
     if len(found) > 1:
@@ -96,7 +104,14 @@ def check_document(
         mistakes=mistakes,
         warnings=[each for checked in found for each in checked.warnings],
         job=found[0].resolved if found and not mistakes else None,
+        declared=_declared(found[0].job) if found else None,
     )
+
+
+def _declared(job: TrainingJob | None) -> Mapping[str, Param] | None:
+    if job is None:
+        return None
+    return job.spec.dag.params if job.spec.dag else {}
 
 
 def problem_answer(problem: Problem) -> ProblemAnswer:

@@ -50,9 +50,15 @@ class NetworkVersionText(NetworkVersion):
 
 class NetworkLayerAnswer(BaseModel):
     name: str
+    field: str
+    """Where the document says it; the turns of a repeated block say it in one place."""
     type: str
+    kind: str
+    """`input`, `layer`, `loss` or `metric`."""
     takes: list[str]
     """Layers, in one of the nets or the other."""
+    inputs: dict[Phase, list[str]]
+    """What it takes in each of its nets."""
     gives: list[int]
     """Shape of one sample."""
     parameters: int
@@ -103,13 +109,20 @@ def check_network(text: str) -> NetworkCheckAnswer:
 
 
 def _network_answer(network: ResolvedNetwork) -> NetworkAnswer:
+    inputs: dict[str, dict[Phase, list[str]]] = {}
+    for phase, net in network.nets.items():
+        for each in net.layers:
+            inputs.setdefault(each.layer.name, {})[phase] = [*each.inputs]
     return NetworkAnswer(
         name=network.metadata.name,
         layers=[
             NetworkLayerAnswer(
                 name=layer.name,
+                field=layer.flat.field,
                 type=layer.flat.type,
+                kind=layer.flat.kind.kind,
                 takes=network.takes(layer.name),
+                inputs=inputs[layer.name],
                 gives=list(layer.inferred.output.shape),
                 parameters=layer.parameters,
                 flops=layer.inferred.flops,

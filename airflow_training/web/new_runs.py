@@ -13,7 +13,7 @@ from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.records import RunRecord
 
-__all__ = ["ClusterConnection", "NewRuns", "refuse_simulated", "resume_of"]
+__all__ = ["ClusterConnection", "NewRuns", "refuse_simulated", "resume_of", "trial_name"]
 
 
 class NewRuns(Protocol):
@@ -47,10 +47,22 @@ class NewRuns(Protocol):
     def new_key(self, job: str, digest: str) -> RunKey:
         """Return the key of a run of a job that has none yet; the same digest gives the same."""
 
+    def trial_key(self, job: str, tuning: str, number: int) -> RunKey:
+        """Return the key of one trial of a tuning; its run id ends in what `trial_name` gives."""
+
     async def begin_new(
-        self, request: Request, run_id: str, *, document: str, base_dir: str
+        self,
+        request: Request,
+        run_id: str,
+        *,
+        document: str,
+        base_dir: str,
+        params: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin a run of a document that was checked; else as `begin`. `base_dir`: where its files are."""
+        """Begin a run of a document that was checked; else as `begin`.
+
+        `base_dir`: where its files are; `params`: values of the job's parameters, else their defaults.
+        """
 
     async def connections(self, request: Request) -> Sequence[ClusterConnection]:
         """List the connections that a job may name as its cluster, of those that the user may see."""
@@ -62,6 +74,11 @@ class ClusterConnection:
 
     name: str
     kind: str
+
+
+def trial_name(tuning: str, number: int) -> str:
+    """Return the end of the run id of a trial, by which the runs of a tuning are found."""
+    return f"tuning-{tuning}-{number:03}"
 
 
 def resume_of(run: RunRecord, step: int) -> Mapping[str, Any]:

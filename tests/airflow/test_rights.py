@@ -16,6 +16,7 @@ from airflow_training.state.store import deployment_id, open_store
 from tests.web.conftest import a_run
 from tests.web.test_rerun_api import JOB
 
+TUNED = f"{JOB}  dag: {{params: {{lr: {{type: number, default: 1.0}}}}}}\n"
 USERS = ("", "viewer", "user", "op", "admin", "stranger")
 """`stranger` is an Op of another team than the DAG's."""
 
@@ -61,6 +62,9 @@ TABLE: dict[tuple[str, str], dict[str, int]] = {
     ("POST", "/api/plan"): NEW,
     ("POST", "/api/data-files"): {**NO_PRESET, "viewer": 403},
     ("POST", "/api/runs"): BEGUN,
+    ("POST", "/api/tunings/check"): NEW,
+    ("POST", "/api/tunings"): BEGUN,
+    ("GET", "/api/tunings/{tuning}"): SAVED,
     ("GET", "/api/dags/{dag}/dagRuns/{run_id}/trainings"): READ,
     ("GET", "/api/dags/{dag}/trainings/{uid}"): READ,
     ("GET", "/api/dags/{dag}/trainings/{uid}/events"): READ,
@@ -176,6 +180,10 @@ def ask(client: Any, user: str, method: str, path: str, **more: Any) -> Any:
     if path in ("/api/runs", "/api/plan", "/api/presets", "/api/data-files"):
         headers["Idempotency-Key"] = user or "nobody"
         more["json"] = {"document": JOB, "name": "mine", "uri": "."}
+    if method == "POST" and path.startswith("/api/tunings"):
+        headers["Idempotency-Key"] = user or "nobody"
+        tried = {"parameters": [{"name": "lr", "values": "0.1"}]}
+        more["json"] = {"document": TUNED, "tuning": tried}
     if method == "POST" and path.endswith("/actions"):
         headers["Idempotency-Key"] = user or "nobody"
         seen = "0." + path.rpartition("#")[2] if "#" in path else "0.0"
@@ -197,18 +205,19 @@ def test_a_route_answers_who_may_ask(served, user: str, method: str, path: str):
     query["by"] = user if "presets" in path else "job"
     query = {**query, "run": run.uid} if path == "/status" else query
     same = {"other_dag": "digits", "other": run.uid}
-    there = path.format(dag="digits", uid=run.uid, run_id="r", name="x.js", version=1, **same)
+    there = path.format(dag="digits", uid=run.uid, run_id="r", name="x.js", version=1, tuning="0" * 12, **same)
     answer = ask(served, user, method, there, params=query)
     assert answer.status_code == TABLE[method, path][user], answer.text
     acted = user in ("user", "op", "admin") and path.endswith("/actions")
     assert len(open_store().requests(run.uid)) == acted
     again = user in ("user", "op", "admin") and method == "POST" and path.endswith("/again")
-    new = path == "/api/runs" and TABLE[method, path][user] == 202
+    new = path in ("/api/runs", "/api/tunings") and TABLE[method, path][user] == 202
     assert len(served.airflow.triggered) == (again or new)
     if new:
         [(asked_as, body)] = served.airflow.triggered.values()
         assert (asked_as, body["dag"]) == (f"Bearer {user}", "training_job")
-        assert body["conf"] == {"job": JOB}
+        tuned = {"job": TUNED, "parameters": {"lr": 0.1}}
+        assert body["conf"] == (tuned if path == "/api/tunings" else {"job": JOB})
 
 
 def test_a_run_is_compared_only_with_what_one_may_read(served):

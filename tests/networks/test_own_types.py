@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_training.errors import InputError
+from airflow_training.networks import catalogue
 from airflow_training.networks.catalogue import functions_of, layer_types, shipped_types
 from airflow_training.networks.generator import module_text
 from airflow_training.networks.own_types import read_types
@@ -45,10 +46,10 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     folder = tmp_path / "layer_types"
     folder.mkdir()
-    for known in (layer_types, functions_of):
+    for known in (layer_types, functions_of, catalogue._own, catalogue._stamp):
         known.cache_clear()
     yield folder
-    for known in (layer_types, functions_of):
+    for known in (layer_types, functions_of, catalogue._own, catalogue._stamp):
         known.cache_clear()
 
 
@@ -151,3 +152,35 @@ def test_what_would_fail_in_the_middle_of_a_network_is_told_before(
     with pytest.raises(InputError) as caught:
         read_types(file, taken=shipped_types())
     assert said in caught.value.problems[0].message
+
+
+def test_a_broken_type_is_named_and_all_others_work(
+    fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    broken = SQUARE.replace("Square:", "Cube:").replace("output: x", "output: open('x')")
+    broken = broken.replace("_squared", "_cubed")
+    (fresh / "a.yaml").write_text(broken + SQUARE, encoding="utf-8")
+    (fresh / "b.yaml").write_text("- no types\n", encoding="utf-8")
+    (tmp_path / "breaks_at_import.py").write_text("import nothing_of_this_name\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    point = metadata.EntryPoint("cubes", "breaks_at_import:path", "airflow_training.layer_types")
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [point])
+    network, problems = parse_network(NETWORK.replace("FACTOR", "2"))
+    assert network is not None, problems
+    assert "_squared" in module_text(network)
+    _, (problem,) = parse_network(NETWORK.replace("FACTOR", "2").replace("Square", "Cube"))
+    assert problem.field == "spec.layers[1].type"
+    assert "is a type of your own that is broken" in problem.message
+    assert f"{fresh / 'a.yaml'}: Cube.output: calls open" in problem.message
+    assert "(line 8)" in problem.message
+    _, (problem,) = parse_network(NETWORK.replace("FACTOR", "2").replace("Square", "Quartic"))
+    assert "is no type of layer" in problem.message
+    assert "Square" in problem.allowed
+    assert "the entry point cubes = breaks_at_import:path cannot be loaded" in problem.hint
+    assert "nothing_of_this_name" in problem.hint
+    assert "b.yaml: must be one mapping" in problem.hint
+    # who mends the file need not start anything again
+    (fresh / "a.yaml").write_text(SQUARE.replace("Square", "Cube"), encoding="utf-8")
+    (fresh / "b.yaml").unlink()
+    network, problems = parse_network(NETWORK.replace("FACTOR", "2").replace("Square", "Cube"))
+    assert network is not None, problems

@@ -15,6 +15,7 @@ from airflow_training.documents.resolved import RunKey
 from airflow_training.runtimes.port import Cursor, LogChunk
 from airflow_training.state.store import RunRecord, open_store
 from airflow_training.web.app import add_routes
+from airflow_training.web.new_runs import trial_name
 from airflow_training.web.rights import User, Verb, keep_user
 from tests.state.samples import a_job, a_ledger, worker
 from tests.web.site import Site, serve
@@ -79,6 +80,9 @@ class FakeNewRuns:
 
     def __init__(self) -> None:
         self.begun: dict[str, Any] = {}
+        self.params: dict[str, Any] = {}
+        """Of those that were begun by a document of their own."""
+        self.most = 1000
         self.why = ""
 
     def refusal(self, run: RunRecord) -> str:
@@ -103,8 +107,17 @@ class FakeNewRuns:
     def new_key(self, job: str, digest: str) -> RunKey:
         return RunKey(source=SOURCE, dag_id="training_job", run_id=f"{job}-{digest}")
 
-    async def begin_new(self, request: Any, run_id: str, *, document: str, base_dir: str) -> None:
+    def trial_key(self, job: str, tuning: str, number: int) -> RunKey:
+        run_id = f"{job}-{trial_name(tuning, number)}"
+        return RunKey(source=SOURCE, dag_id="training_job", run_id=run_id)
+
+    async def begin_new(
+        self, request: Any, run_id: str, *, document: str, base_dir: str, params: Any = None
+    ) -> None:
+        if len(self.params) >= self.most:
+            raise HTTPException(503, "the server is full")
         self.begun[run_id] = document
+        self.params[run_id] = params
 
     async def connections(self, request: Any) -> Any:
         return ()

@@ -45,11 +45,13 @@ def test_what_a_document_says(client):
         "name": "dense",
         "layers": [
             {
-                "name": "x", "type": "Input", "takes": [], "gives": [2], "parameters": 0,
+                "name": "x", "field": "spec.layers[0]", "type": "Input", "kind": "input",
+                "inputs": {"train": [], "test": []}, "takes": [], "gives": [2], "parameters": 0,
                 "flops": 0, "nets": ["train", "test"],
             },
             {
-                "name": "out", "type": "Linear", "takes": ["x"], "gives": [3], "parameters": 9,
+                "name": "out", "field": "spec.layers[1]", "type": "Linear", "kind": "layer",
+                "inputs": {"train": ["x"], "test": ["x"]}, "takes": ["x"], "gives": [3], "parameters": 9,
                 "flops": 12, "nets": ["train", "test"],
             },
         ],

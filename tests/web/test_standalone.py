@@ -153,3 +153,21 @@ def test_airflow_is_not_imported():
         timeout=PATIENCE,
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_draft_whose_run_is_gone_can_still_be_checked_and_says_so(client):
+    client.get("/", params={"token": TOKEN})
+    document = (
+        "apiVersion: airflow-training/v1\nkind: TrainingJob\nmetadata: {name: left}\n"
+        "spec: {framework: custom, command: [python, train.py], roles: [{name: worker}]}\n"
+    )
+    body = {"document": document, "origin": {"dag": "~", "uid": "nolongerthere"}}
+    told = client.post("/training/api/check", json=body).json()
+    assert told["mistakes"] == []
+    [warning] = [each for each in told["warnings"] if "gone" in each["message"]]
+    assert "the run nolongerthere that this came from is gone" in warning["message"]
+    assert str(Path.cwd()) in warning["message"]
+    for path in ("presets/saved?name=left&version=1&by=me", "networks/left/1"):
+        gone = client.get(f"/training/api/{path}")
+        assert gone.status_code == 404
+        assert "no" in gone.json()["detail"]

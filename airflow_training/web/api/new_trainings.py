@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,14 +15,16 @@ from pydantic import BaseModel, Field
 
 from airflow_training.admission.request import Planner
 from airflow_training.admission.run_accounts import give_up_run, reserve_run
+from airflow_training.admission.trainer.parameters import FIELDS
 from airflow_training.builtin_runtimes import HERE, runtime_names
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.schema import json_schema
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.registry import list_frameworks
 from airflow_training.runtimes.registry import adapter_of
 from airflow_training.settings import load_settings
+from airflow_training.state.records import RunRecord
 from airflow_training.state.store import open_store
 from airflow_training.web.answers import COMMAND_LINE
 from airflow_training.web.data_files import DataFilesAnswer, list_data_files
@@ -44,10 +48,19 @@ from airflow_training.web.rights import (
     submit_new,
 )
 
-__all__ = ["router"]
+__all__ = [
+    "LOOK_UP_AGE",
+    "NewTrainingRequest",
+    "checked_of",
+    "folder_of",
+    "new_runs_of",
+    "router",
+]
 
 router = APIRouter(route_class=DocumentRoute)
 _WRITES = [Depends(submit_new), Depends(from_own_page)]
+LOOK_UP_AGE = 30.0
+"""Seconds that the storage of environments is not asked again while somebody types; a run that begins asks it anyway."""
 
 
 class RuntimeOffer(BaseModel):
@@ -77,6 +90,8 @@ class NewTrainingOffer(BaseModel):
     default_runtime: str
     connections: list[ConnectionOffer]
     frameworks: list[str]
+    trainer_fields: list[str]
+    """Of `spec.trainer`, that a parameter may set: what a tuning may try of it."""
 
 
 class PlanAnswer(BaseModel):
@@ -109,7 +124,7 @@ class FilesRequest(BaseModel):
 async def offer(request: Request, user: UserDep) -> NewTrainingOffer:
     """Offer runtimes, connections and presets to the form; say whether the user may send it."""
     allowed = await asyncio.to_thread(may_submit_new, request)
-    connections = await _new_runs(request).connections(request) if allowed else ()
+    connections = await new_runs_of(request).connections(request) if allowed else ()
     standalone = rights_of(request).standalone
     return NewTrainingOffer(
         possible=allowed,
@@ -121,6 +136,7 @@ async def offer(request: Request, user: UserDep) -> NewTrainingOffer:
         default_runtime=load_settings().default_runtime,
         connections=[ConnectionOffer(name=each.name, kind=each.kind) for each in connections],
         frameworks=sorted(each.name for each in list_frameworks()),
+        trainer_fields=[*FIELDS],
     )
 
 
@@ -133,7 +149,7 @@ def schema() -> dict[str, Any]:
 @router.post("/check", dependencies=_WRITES)
 def check(request: Request, user: UserDep, asked: NewTrainingRequest) -> CheckAnswer:
     """Check a document that is to run. Starts nothing."""
-    return _checked(request, user, asked).answer()
+    return checked_of(request, user, asked, look_up_age=LOOK_UP_AGE).answer()
 
 
 @router.post("/plan", dependencies=_WRITES)
@@ -149,7 +165,7 @@ def plan(request: Request, user: UserDep, asked: CheckRequest) -> PlanAnswer:
         return plan_job(job, resolved, runtime=runtime_of, history=history_of(open_store()))
 
     try:
-        checked = _checked(request, user, NewTrainingRequest(document=asked.document), planner)
+        checked = checked_of(request, user, NewTrainingRequest(document=asked.document), planner)
     except InputError as error:
         return PlanAnswer(plan=None, why=str(error))
     if checked.mistakes:
@@ -178,14 +194,14 @@ async def begin(
     idempotency_key: Annotated[str, Header(min_length=1, max_length=128)],
 ) -> RerunAnswer:
     """Begin a run of a document; 422 with what is wrong with it where something is."""
-    checked = await asyncio.to_thread(_checked, request, user, asked)
+    checked = await asyncio.to_thread(checked_of, request, user, asked)
     if checked.mistakes or checked.job is None:
         raise InputError(problems=checked.mistakes)
     words = json.dumps([user.name, asked.document, idempotency_key])  # no two join to one text
     digest = hashlib.sha256(words.encode()).hexdigest()[:12]
-    new_runs = _new_runs(request)
+    new_runs = new_runs_of(request)
     key = new_runs.new_key(checked.job.name, digest)
-    folder = await asyncio.to_thread(_folder, request, asked)
+    folder = await asyncio.to_thread(folder_of, request, asked)
     if not rights_of(request).standalone:  # that is the user's own machine
         await asyncio.to_thread(
             reserve_run, open_store(), checked.job, uid=key.uid, account=user.name
@@ -198,27 +214,56 @@ async def begin(
     return RerunAnswer(dag=key.dag_id or COMMAND_LINE, run_id=key.run_id, uid=key.uid)
 
 
-def _checked(
-    request: Request, user: User, asked: NewTrainingRequest, planner: Planner | None = None
+def checked_of(
+    request: Request,
+    user: User,
+    asked: NewTrainingRequest,
+    planner: Planner | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    look_up_age: float = 0.0,
 ) -> DocumentCheck:
-    return check_document(
+    """Check the document of a request as the start of its run would; `params`, `look_up_age`: as of `check_text`."""
+    checked = check_document(
         asked.document,
-        base_dir=_folder(request, asked),
+        base_dir=folder_of(request, asked),
         run_uid="new",
-        source=_new_runs(request).document_source,
+        source=new_runs_of(request).document_source,
         user=user.name,
         planner=planner,
+        params=params,
+        look_up_age=look_up_age,
     )
+    return replace(checked, warnings=[*checked.warnings, *_origin_gone(request, asked)])
 
 
-def _folder(request: Request, asked: NewTrainingRequest) -> str:
+def folder_of(request: Request, asked: NewTrainingRequest) -> str:
     """Return where files of the document are: nowhere inside Airflow, as for its form."""
     if not rights_of(request).standalone:
         return ""
-    if asked.origin is not None:
-        run = run_of(request, asked.origin.dag, asked.origin.uid)
-        return open_store().job(run.uid).base_dir or str(Path.cwd())
-    return str(Path.cwd())
+    origin = _origin(request, asked)
+    here = str(Path.cwd())
+    return here if origin is None else open_store().job(origin.uid).base_dir or here
+
+
+def _origin(request: Request, asked: NewTrainingRequest) -> RunRecord | None:
+    """Return the run that the document came from; None: it came from none, or the run was removed since."""
+    if asked.origin is None:
+        return None
+    try:
+        return run_of(request, asked.origin.dag, asked.origin.uid)
+    except HTTPException:
+        return None
+
+
+def _origin_gone(request: Request, asked: NewTrainingRequest) -> Sequence[Problem]:
+    """Return a warning where files are looked for elsewhere, as the run that the document came from is gone."""
+    if not rights_of(request).standalone or asked.origin is None:
+        return ()
+    if _origin(request, asked) is not None:
+        return ()
+    message = f"the run {asked.origin.uid} that this came from is gone: files are looked for in {Path.cwd()}"
+    return [Problem(code="bad_reference", field="", message=message)]
 
 
 def _lists_files(*, standalone: bool) -> bool:
@@ -238,6 +283,7 @@ def _runtimes(*, standalone: bool) -> list[RuntimeOffer]:
     return offers
 
 
-def _new_runs(request: Request) -> NewRuns:
+def new_runs_of(request: Request) -> NewRuns:
+    """Return what starts runs here."""
     found: NewRuns = request.app.state.new_runs
     return found

@@ -36,7 +36,7 @@ from airflow_training.web.rights import (
     rights_of,
 )
 
-__all__ = ["router"]
+__all__ = ["readable_runs", "router", "summaries_of"]
 
 _MOST_RUNS = 200
 _MOST_EVENTS = 1000
@@ -83,7 +83,7 @@ def trainings(
     page = found[:limit]
     more = len(found) > limit
     return SummaryPage(
-        trainings=_summaries(_readable(request, user, page)),
+        trainings=summaries_of(readable_runs(request, user, page)),
         more=more,
         next=f"{page[-1].submitted_at!r} {page[-1].uid}" if more else None,
     )
@@ -119,7 +119,7 @@ def losses(
     """Return the loss of these runs as short lines; of those that the user may read."""
     store = open_store()
     found = [each.record for each in store.overviews([*uid]).values()]
-    seen = [each.uid for each in _readable(request, user, found)]
+    seen = [each.uid for each in readable_runs(request, user, found)]
     return LossPage(
         losses={
             each: [answers.finite(value) for value in values]
@@ -128,7 +128,7 @@ def losses(
     )
 
 
-def _readable(request: Request, user: User, records: Sequence[RunRecord]) -> list[RunRecord]:
+def readable_runs(request: Request, user: User, records: Sequence[RunRecord]) -> list[RunRecord]:
     """Return those runs that the user may read.
 
     To see a DAG is less than to see its runs, where the auth manager knows both.
@@ -180,10 +180,11 @@ def trainings_of_dag_run(request: Request, dag: str, run_id: str) -> SummaryPage
         dag_ids=["" if dag == COMMAND_LINE else dag],
         run_id=run_id,
     )
-    return SummaryPage(trainings=_summaries(records))
+    return SummaryPage(trainings=summaries_of(records))
 
 
-def _summaries(records: Sequence[RunRecord]) -> list[Summary]:
+def summaries_of(records: Sequence[RunRecord]) -> list[Summary]:
+    """Return what lists show of runs, in their order; those that are gone by now are left out."""
     store, uids = open_store(), [each.uid for each in records]
     found, now = store.overviews(uids), store.now()
     told = store.progress.of_runs(uids, instances=_MOST_INSTANCES)

@@ -4,6 +4,8 @@
 //   later: parts of the pages that are loaded where somebody looks at them; what they share with the pages they are lent
 //   formParts: the form for a new training, with what reads and changes YAML; loaded as the parts before
 //   yamlEditor: what the pages load where somebody edits a document
+//   yamlWorker: reads and changes long documents beside the page, in a thread of its own
+//   networkLayout: where the layers of a network are drawn; loaded where there is one
 //   shell: the same host's libraries for `airflow-training ui`, where there is no Airflow; loads the pages
 //
 // `node build.mjs DIRECTORY` writes elsewhere, to compare.
@@ -60,7 +62,10 @@ function output(result, entry) {
 await mkdir(target, { recursive: true });
 for (const name of await readdir(target)) await rm(join(target, name));
 // Built apart: split off the pages by esbuild, they would take a piece of the first load with them into a third file.
-const editor = output(await build({ ...common, entryPoints: ["src/yamlEditor.ts"] }), "src/yamlEditor.ts");
+const alone = async (entry) => output(await build({ ...common, entryPoints: [entry] }), entry);
+const editor = await alone("src/yamlEditor.ts");
+const yamlWorker = await alone("src/yamlWorker.ts");
+const layout = await alone("src/networkLayout.ts");
 
 // The modules that src/lent.ts puts into a global.
 const LENT = [...(await readFile(join(here, "src/lent.ts"), "utf8")).matchAll(/^  "(.+)": /gm)].map(([, name]) => name);
@@ -77,9 +82,11 @@ const withEditor = {
   name: "editor",
   setup(builder) {
     builder.onResolve({ filter: /\/yamlEditor\.ts$/ }, () => ({ path: `./${editor}`, external: true }));
+    builder.onResolve({ filter: /\/networkLayout\.ts$/ }, () => ({ path: `./${layout}`, external: true }));
   },
 };
-const part = async (entry) => output(await build({ ...common, entryPoints: [entry], plugins: [shared, withEditor, lent] }), entry);
+const define = { ...common.define, YAML_WORKER: JSON.stringify(`./${yamlWorker}`) };
+const part = async (entry) => output(await build({ ...common, define, entryPoints: [entry], plugins: [shared, withEditor, lent] }), entry);
 const later = await part("src/later.tsx");
 const formParts = await part("src/formParts.tsx");
 

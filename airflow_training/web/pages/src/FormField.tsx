@@ -5,19 +5,41 @@ import { parse, stringify } from "yaml";
 
 import type { CheckAnswer } from "./api.ts";
 import { fieldName, plain, schemaAt, shapeOf, valueOf, type Schema, type Shape } from "./jobSchema.ts";
+import type { TuningDraft } from "./tuning.ts";
 import { valueAt, type Path } from "./yamlPatch.ts";
 
 type Problem = CheckAnswer["mistakes"][number];
 
 export interface FormState {
   schema: Schema;
-  text: string;
   values: unknown;
   mistakes: readonly Problem[];
   warnings: readonly Problem[];
   /** Undefined takes the field away. */
   edit: (path: Path, value: unknown) => void;
   goTo: (line: number) => void;
+  /** The text with all edits in it. */
+  document: () => Promise<string>;
+  tuning: TuningDraft;
+  tune: (tuning: TuningDraft) => void;
+  /** How many the tuning would begin; null: it is not known, or nothing is tuned. */
+  trials: number | null;
+}
+
+/** Of a list, shown at first: each is drawn anew with every change. */
+const MOST_ITEMS = 50;
+
+/** Which items of a long list are shown: the first ones, and those that were added at its end. */
+export function useShown(length: number) {
+  const [most, setMost] = useState(MOST_ITEMS);
+  const [added, setAdded] = useState(0);
+  const end = Math.max(most, length - added);
+  return {
+    shown: Array.from({ length }, (_, index) => index).filter((index) => index < most || index >= end),
+    hidden: end - most,
+    more: () => setMost(most + MOST_ITEMS),
+    add: () => length >= most && setAdded(added + 1),
+  };
 }
 
 const Context = createContext<FormState | null>(null);
@@ -32,10 +54,12 @@ function saidOf(told: readonly Problem[], name: string, below: boolean): Problem
   return told.filter(({ field }) => field === name || (below && (field.startsWith(`${name}.`) || field.startsWith(`${name}[`))));
 }
 
-export function Said({ below = false, path }: { below?: boolean; path: Path }) {
+/** `without`: names of fields that tell their own. */
+export function Said({ below = false, path, without = [] }: { below?: boolean; path: Path; without?: readonly string[] }) {
   const { goTo, mistakes, warnings } = useForm();
   const name = fieldName(path);
-  const found = [...saidOf(mistakes, name, below).map((each) => [each, true] as const), ...saidOf(warnings, name, below).map((each) => [each, false] as const)];
+  const told = (problems: readonly Problem[]) => saidOf(problems, name, below).filter((each) => !without.some((other) => saidOf([each], other, true).length > 0));
+  const found = [...told(mistakes).map((each) => [each, true] as const), ...told(warnings).map((each) => [each, false] as const)];
   return (
     <>
       {found.map(([each, isError], number) => (
@@ -327,6 +351,7 @@ function List({ items, value, ...given }: Given & { items: Schema; value: unknow
   const { edit, schema } = useForm();
   const shape = shapeOf(schema, items);
   const list = Array.isArray(value) ? (value as unknown[]) : [];
+  const { add, hidden, more, shown } = useShown(list.length);
   const isSimple = shape.kind === "text" || shape.kind === "number" || shape.kind === "choice";
   const label = given.label ?? last(given.path);
   const first = (): unknown => {
@@ -337,13 +362,13 @@ function List({ items, value, ...given }: Given & { items: Schema; value: unknow
   };
   const body = () => (
     <>
-      {list.map((each, index) => (
+      {shown.map((index) => (
         <Flex align="start" gap={1} key={index}>
           <Box flex={1} minW={0}>
-            {isSimple && typeof each !== "object" ? (
-              <Item index={index} label={label} path={given.path} value={each} kind={shape.kind === "number" ? "number" : "text"} />
+            {isSimple && typeof list[index] !== "object" ? (
+              <Item index={index} label={label} path={given.path} value={list[index]} kind={shape.kind === "number" ? "number" : "text"} />
             ) : (
-              <SchemaField label={nameOfItem(each, index)} path={[...given.path, index]} schema={items} />
+              <SchemaField label={nameOfItem(list[index], index)} path={[...given.path, index]} schema={items} />
             )}
           </Box>
           <Button aria-label={`Remove ${label} ${index + 1}`} onClick={() => edit([...given.path, index], undefined)} size="xs" variant="ghost">
@@ -351,7 +376,23 @@ function List({ items, value, ...given }: Given & { items: Schema; value: unknow
           </Button>
         </Flex>
       ))}
-      <Button aria-label={`Add to ${label}`} onClick={() => edit([...given.path, list.length], first())} size="2xs" variant="outline">
+      {hidden > 0 && (
+        <Text color="fg.muted" fontSize="xs" mb={1}>
+          {list.length - hidden} of {list.length} are shown.{" "}
+          <Box as="button" onClick={more} textDecoration="underline" {...{ type: "button" }}>
+            Show more
+          </Box>
+        </Text>
+      )}
+      <Button
+        aria-label={`Add to ${label}`}
+        onClick={() => {
+          edit([...given.path, list.length], first());
+          add();
+        }}
+        size="2xs"
+        variant="outline"
+      >
         Add
       </Button>
     </>

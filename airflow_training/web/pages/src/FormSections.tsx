@@ -1,14 +1,15 @@
 // The sections of the form. Each is fields of the document by their paths; what this version does not have is left out.
 import { Badge, Box, Button, Checkbox, Flex, Heading, Input, NativeSelect, SimpleGrid, Text } from "@chakra-ui/react";
 import { useQuery } from "@tanstack/react-query";
-import { useMemo, useState, type ReactNode } from "react";
+import { memo, useMemo, useState, type ReactNode } from "react";
 
 import { get, post, type NewTrainingOffer } from "./api.ts";
+import { AutoTune } from "./AutoTune.tsx";
 import { absentFiles } from "./dataFiles.ts";
-import { Fields, FormField, Said, useForm } from "./FormField.tsx";
+import { Fields, FormField, Said, useForm, useShown } from "./FormField.tsx";
 import { everyField, fieldName, schemaAt, shapeOf, type Schema } from "./jobSchema.ts";
 import { HIDDEN, NETWORK, NetworkSection } from "./NetworkSection.tsx";
-import { Fact, Problem } from "./parts.tsx";
+import { Fact, isStandalone, Problem } from "./parts.tsx";
 import { strategyWords, type Plan } from "./split.ts";
 import { bytes, counted, quantity } from "./words.ts";
 import { valueAt, type Path } from "./yamlPatch.ts";
@@ -22,7 +23,7 @@ export const SECTIONS: readonly (readonly [id: string, title: string, fields: re
   ["program", "Program", ["metadata", "spec.framework", "spec.command", "spec.args", "spec.image", "spec.workingDir"]],
   ["network", "Network", ["spec.trainer"]],
   ["data", "Data", ["spec.data", "spec.output"]],
-  ["parallel", "Parallel", ["spec.runtime", "spec.roles", "spec.parameters", "spec.checkpoint", "spec.plan"]],
+  ["parallel", "Parallel", ["spec.runtime", "spec.roles", "spec.parameters", "spec.checkpoint", "spec.plan", "space", "trials", "params"]],
   ["environment", "Environment", ["spec.environment", "spec.env", "spec.code"]],
   ["resources", "Resources", ["spec.resources", "spec.restart", "spec.activeDeadlineSeconds", "spec.schedulingPolicy", "spec.ttlSecondsAfterFinished"]],
   ["advanced", "Advanced", []],
@@ -59,7 +60,8 @@ const Two = ({ children }: { children: ReactNode }) => (
   </SimpleGrid>
 );
 
-export function Sections({ offer }: { offer: NewTrainingOffer }) {
+/** Drawn anew only with what the document says: typing into a long one is told apart from that. */
+export const Sections = memo(function AllSections({ offer }: { offer: NewTrainingOffer }) {
   const { schema } = useForm();
   return (
     <>
@@ -96,7 +98,7 @@ export function Sections({ offer }: { offer: NewTrainingOffer }) {
       </Part>
     </>
   );
-}
+});
 
 interface DataFiles {
   files: { name: string; bytes: number }[];
@@ -262,6 +264,7 @@ function ParallelSection({ offer }: { offer: NewTrainingOffer }) {
         <FormField help="A folder or an address; without one a broken training begins anew." label="Checkpoints" path={["spec", "checkpoint", "uri"]} />
         <FormField help="latest, none, or a step; or fields: another run (hot start)." label="Start from" path={["spec", "checkpoint", "resume"]} />
       </Two>
+      <AutoTune fields={offer.trainer_fields} />
       <PlanPart />
     </>
   );
@@ -272,15 +275,21 @@ interface PlanAnswer {
   why: string;
 }
 
+/** The module of a model that is a function of one's own; null: the model is none. */
+export function importedModule(values: unknown): string | null {
+  const model = valueAt(values, ["spec", "plan", "model"]);
+  return typeof model === "string" ? (/^([\w.]+):[\w.]+$/.exec(model.trim())?.[1] ?? null) : null;
+}
+
 function PlanPart() {
-  const { text, values } = useForm();
+  const { document, values } = useForm();
   const asked = valueAt(values, ["spec", "plan"]) !== undefined;
   const [found, setFound] = useState<PlanAnswer | null>(null);
   const [searching, setSearching] = useState(false);
   const predict = async () => {
     setSearching(true);
     try {
-      setFound(await post<PlanAnswer>("plan", { document: text }));
+      setFound(await post<PlanAnswer>("plan", { document: await document() }));
     } catch (problem) {
       setFound({ plan: null, why: problem instanceof Error ? problem.message : String(problem) });
     } finally {
@@ -295,6 +304,11 @@ function PlanPart() {
         <Button loading={searching} mb={2} onClick={() => void predict()} size="xs" variant="outline">
           Predict time, memory and cost
         </Button>
+      )}
+      {asked && isStandalone() && importedModule(values) !== null && (
+        <Text color="fg.muted" fontSize="xs" mb={2}>
+          To predict it, this server imports the module {importedModule(values)}.
+        </Text>
       )}
       <Box aria-live="polite">
         {found && !plan && <Problem error={new Error(found.why || "the document has to be without mistakes first")} />}
@@ -384,13 +398,15 @@ function Variables() {
   const { edit, values } = useForm();
   const found = valueAt(values, ["spec", "env"]);
   const list = Array.isArray(found) ? (found as ({ name?: unknown; valueFrom?: unknown } | null)[]) : [];
+  const { add, hidden, more, shown } = useShown(list.length);
   return (
     <Box aria-label="Variables" as="fieldset" data-field="spec.env" mb={3}>
       <Text as="legend" fontSize="sm" fontWeight="medium" mb={1}>
         Variables
       </Text>
-      {list.map((each, index) =>
-        each?.valueFrom ? (
+      {shown.map((index) => {
+        const each = list[index];
+        return each?.valueFrom ? (
           <FormField key={index} label={`${String(each.name ?? "")} (from elsewhere)`} path={["spec", "env", index]} />
         ) : (
           <Flex align="start" gap={2} key={index}>
@@ -404,9 +420,21 @@ function Variables() {
               ✕
             </Button>
           </Flex>
-        ),
+        );
+      })}
+      {hidden > 0 && (
+        <Button onClick={more} size="2xs" variant="ghost">
+          Show more of {list.length}
+        </Button>
       )}
-      <Button onClick={() => edit(["spec", "env", list.length], { name: "", value: "" })} size="2xs" variant="outline">
+      <Button
+        onClick={() => {
+          edit(["spec", "env", list.length], { name: "", value: "" });
+          add();
+        }}
+        size="2xs"
+        variant="outline"
+      >
         Add a variable
       </Button>
       <Said path={["spec", "env"]} />

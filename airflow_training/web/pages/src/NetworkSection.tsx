@@ -1,12 +1,14 @@
 // The network of a job that trains one: a saved one, a file, or that of a run, with what each of its layers gives.
 import { Box, Button, Flex, Input, NativeSelect, Table, Text } from "@chakra-ui/react";
 import { useQuery } from "@tanstack/react-query";
-import { useId, useState } from "react";
+import { useId, useMemo, useState } from "react";
 import { parse, stringify } from "yaml";
 
-import { get, ofTraining, post, type CheckAnswer, type ConfigurationAnswer, type SummaryPage } from "./api.ts";
+import { get, ofTraining, post, type ConfigurationAnswer, type SummaryPage } from "./api.ts";
 import { FormField, Said, useForm } from "./FormField.tsx";
 import { schemaAt } from "./jobSchema.ts";
+import { NetworkGraph } from "./NetworkGraph.tsx";
+import type { NetworkCheckAnswer } from "./schema.ts";
 import { quantity } from "./words.ts";
 import { readYaml, valueAt } from "./yamlPatch.ts";
 
@@ -17,21 +19,6 @@ interface SavedNetwork {
   version: number;
   user: string;
   description: string;
-}
-
-interface Layer {
-  name: string;
-  type: string;
-  takes: string[];
-  gives: number[] | null;
-  parameters: number;
-  flops: number;
-  nets: string[];
-}
-
-interface Checked {
-  problems: CheckAnswer["mistakes"];
-  network: { name: string; layers: Layer[]; parameters: number; flops: number } | null;
 }
 
 /** What a server that keeps no networks, or an older one, does not answer. */
@@ -134,7 +121,7 @@ function FromRun({ onSaid }: { onSaid: (words: string) => void }) {
 /** What each layer gives, by the server's inference; nothing where it has none. */
 function Layers({ network }: { network: { name?: string; version?: number; document?: unknown } | undefined }) {
   const name = network?.name;
-  const inline = network?.document === undefined ? null : stringify(network.document);
+  const inline = useMemo(() => (network?.document === undefined ? null : stringify(network.document)), [network?.document]);
   const { data: saved } = useQuery({
     queryKey: ["network", name, network?.version],
     queryFn: () => get<{ document: string }>(`networks/${encodeURIComponent(name!)}/${network!.version}`),
@@ -144,14 +131,16 @@ function Layers({ network }: { network: { name?: string; version?: number; docum
   const document = inline ?? saved?.document;
   const { data } = useQuery({
     queryKey: ["network check", document],
-    queryFn: () => post<Checked>("networks/check", { document }),
+    queryFn: () => post<NetworkCheckAnswer>("networks/check", { document }),
     enabled: document !== undefined,
     placeholderData: (before) => before,
     retry: false,
   });
+  const written = useMemo(() => network?.document ?? (saved ? readYaml(saved.document).values : undefined), [network?.document, saved]);
   if (!data || document === undefined) return null;
   return (
     <Box mb={3}>
+      <NetworkGraph answer={data} document={written} name={String(valueAt(written, ["metadata", "name"]) ?? "the network")} />
       {data.problems.map((each, number) => (
         <Text color="red.fg" fontSize="xs" key={number} overflowWrap="anywhere">
           {each.field}: {each.message}
@@ -172,7 +161,7 @@ function Layers({ network }: { network: { name?: string; version?: number; docum
                 <Table.Row key={each.name}>
                   <Table.Cell>{each.name}</Table.Cell>
                   <Table.Cell>{each.type}</Table.Cell>
-                  <Table.Cell>{each.gives?.join(" × ") ?? ""}</Table.Cell>
+                  <Table.Cell>{each.gives.join(" × ")}</Table.Cell>
                   <Table.Cell textAlign="end">{each.parameters ? quantity(each.parameters) : ""}</Table.Cell>
                   <Table.Cell>{each.nets.length === 2 ? "both" : `${each.nets[0] ?? "no"} net`}</Table.Cell>
                 </Table.Row>

@@ -1,25 +1,28 @@
 // A new training: left the form, right its YAML. The text is the truth; the form is read from it, and changes it.
 import { Alert, Box, Button, Card, Flex, Grid, Heading, Link as StyledLink, LinkOverlay, Separator, SimpleGrid, Text } from "@chakra-ui/react";
 import { useQuery } from "@tanstack/react-query";
-import { useEffect, useMemo, useRef, useState, type ReactNode } from "react";
+import { useCallback, useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 import { Link, useNavigate, useSearchParams } from "react-router-dom";
 
 import { get, ofTraining, post, type ConfigurationAnswer, type NewTrainingOffer, type PresetPage, type RerunAnswer, type SummaryPage } from "./api.ts";
 import { CodeEditor } from "./CodeEditor.tsx";
 import { forget, keep, kept, type Draft } from "./drafts.ts";
 import { FormProvider, type FormState } from "./FormField.tsx";
-import { hasSection, Sections, sectionOf, SECTIONS } from "./FormSections.tsx";
+import { hasSection, importedModule, Sections, sectionOf, SECTIONS } from "./FormSections.tsx";
 import type { Schema } from "./jobSchema.ts";
 import { countOf, marksOf } from "./marks.ts";
 import { HIDDEN } from "./NetworkSection.tsx";
 import { isStandalone, Loading, Problem, useTitle } from "./parts.tsx";
 import { prefillOf, withSet, type Prefill } from "./prefill.ts";
-import { newTrainingPage, runPage } from "./runPage.ts";
+import { newTrainingPage, runPage, tuningPage } from "./runPage.ts";
 import { SavePreset } from "./SavePreset.tsx";
+import type { TuningAnswer, TuningCheckAnswer } from "./schema.ts";
+import { NO_TUNING, tuningRequest, type TuningDraft } from "./tuning.ts";
 import { useCheck } from "./useCheck.ts";
+import { LONG, useYamlText } from "./useYamlText.ts";
 import { ago } from "./words.ts";
 import type { YamlEditor } from "./yamlEditor.ts";
-import { patched, readYaml, valueAt, type Path } from "./yamlPatch.ts";
+import { readYaml, valueAt } from "./yamlPatch.ts";
 
 const EMPTY = `apiVersion: airflow-training/v1
 kind: TrainingJob
@@ -31,8 +34,6 @@ spec:
     - {name: worker, replicas: 1}
 `;
 const MOST_BYTES = 256 * 1024;
-/** Characters from which on a text is read when typing pauses: reading it takes longer than a key. */
-const LONG = 30_000;
 const QUIET_MS = 300;
 /** Longer than any session of typing in one tab needs to be told apart from others. */
 const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(6)), (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -71,7 +72,7 @@ export function NewTraining() {
   }, [wanted, user, presets !== undefined]);
 
   const begin = (from: string, text: string) => {
-    const draft: Draft = { id: newId(), at: Date.now(), text, from, origin: "" };
+    const draft: Draft = { id: newId(), at: Date.now(), text, from, origin: "", tuning: NO_TUNING };
     if (user === undefined) return;
     setBegun({ draft, said: [], wanted: "", user });
     setQuery({ draft: draft.id });
@@ -128,8 +129,15 @@ async function load(prefill: Prefill, presets: PresetPage): Promise<Omit<Begun, 
     [text, from, origin] = [draft, `the run ${uid}`, `${dag}/${uid}`];
   }
   const filled = withSet(text, set);
-  const said = set.length === 0 ? [] : [`A link filled in: ${set.join("; ")}. Nothing runs before you press Run.`, ...filled.problems.map((each) => `Not filled in: ${each}`)];
-  return { draft: { id: newId(), at: Date.now(), text: filled.text, from, origin }, said };
+  const said = set.length === 0 ? [] : [linkWords(set, filled.text), ...filled.problems.map((each) => `Not filled in: ${each}`)];
+  return { draft: { id: newId(), at: Date.now(), text: filled.text, from, origin, tuning: NO_TUNING }, said };
+}
+
+/** What a link filled in, before anything of it is sent; also what less than Run would do with it. */
+function linkWords(set: readonly string[], text: string): string {
+  const module = importedModule(readYaml(text).values);
+  const imports = isStandalone() && module !== null && set.some((each) => /^\s*spec\.plan\b/.test(each));
+  return `A link filled in: ${set.join("; ")}. Nothing runs before you press Run${imports ? `, but Predict imports the module ${module} that it names into this server` : ""}.`;
 }
 
 /** A draft that was sent or is another browser's, or what is on its way. */
@@ -260,86 +268,112 @@ const nameOf = (values: unknown): string => {
   const found = valueAt(values, ["metadata", "name"]);
   return typeof found === "string" ? found : "";
 };
-const nameIn = (text: string): string => nameOf(readYaml(text).values);
+/** Of a long text as far as it can be seen without reading it. */
+const nameIn = (text: string): string =>
+  text.length > LONG ? (/^metadata:(?:\s*\{|[^]{0,400}?\n\s+)[^}\n]{0,200}?\bname:\s*["']?([^\s,"'}#]+)/m.exec(text)?.[1] ?? "") : nameOf(readYaml(text).values);
+
+const addressOf = (text: string) => `data:text/yaml;charset=utf-8,${encodeURIComponent(text.replace(/\p{Surrogate}/gu, "\ufffd"))}`;
+
+/** Keeps what is typed; a long text when typing pauses, or the page is left. */
+function useKept(draft: Draft, user: string, onKept: (id: string) => void) {
+  const [unkept, setUnkept] = useState(false);
+  const newest = useRef(draft);
+  const waits = useRef<ReturnType<typeof setTimeout> | null>(null);
+  const told = useRef(onKept);
+  told.current = onKept;
+  const write = useCallback(() => {
+    if (waits.current !== null) clearTimeout(waits.current);
+    waits.current = null;
+    setUnkept(!keep(localStorage, user, newest.current));
+  }, [user]);
+  const keepDraft = useCallback(
+    (change: Partial<Draft>) => {
+      newest.current = { ...newest.current, ...change, at: Date.now() };
+      if (newest.current.text.length <= LONG) write();
+      else waits.current ??= setTimeout(write, QUIET_MS);
+      told.current(draft.id);
+    },
+    [draft.id, write],
+  );
+  useEffect(() => {
+    const leave = () => waits.current !== null && write();
+    addEventListener("pagehide", leave);
+    return () => {
+      removeEventListener("pagehide", leave);
+      leave();
+    };
+  }, [write]);
+  return { keepDraft, unkept };
+}
+
+const NONE: readonly never[] = [];
 
 function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTrainingOffer; onKept: (id: string) => void; schema: Schema }) {
   const { draft } = begun;
   const navigate = useNavigate();
-  const [text, setText] = useState(draft.text);
   const [shown, setShown] = useState<"form" | "yaml">("form");
   const [saving, setSaving] = useState(false);
   const [said, setSaid] = useState(begun.said);
-  const [unkept, setUnkept] = useState(false);
-  const [refused, setRefused] = useState("");
+  const [problemOfRun, setProblemOfRun] = useState("");
   const [sending, setSending] = useState(false);
+  const [tuning, setTuning] = useState(draft.tuning);
   const editor = useRef<YamlEditor>(null);
-  const newest = useRef(text);
   const sent = useRef(false);
+  const { keepDraft, unkept } = useKept(draft, offer.user, onKept);
+  const { calm, change, edit, reading, refused, settled, text, values } = useYamlText(draft.text, editor, (next) => keepDraft({ text: next }));
   const split = draft.origin.lastIndexOf("/");
   const origin = useMemo(() => (split < 0 ? null : { dag: draft.origin.slice(0, split), uid: draft.origin.slice(split + 1) }), [draft.origin, split]);
-  const { checked, problem } = useCheck("check", text, { origin });
-  const [settled, setSettled] = useState(text);
-  useEffect(() => {
-    const timer = setTimeout(() => setSettled(text), QUIET_MS);
-    return () => clearTimeout(timer);
-  }, [text]);
-  const readText = text.length > LONG ? settled : text;
-  const reading = useMemo(() => readYaml(readText), [readText]);
-  const lastRead = useRef(reading.values);
-  if (reading.values !== null) lastRead.current = reading.values;
+  const tuned = tuning.rows.length > 0;
+  const { checked, problem } = useCheck(tuned ? "tunings/check" : "check", text, tuned ? { origin, tuning: tuningRequest(tuning) } : { origin });
   const marks = checked ? marksOf(checked) : [];
-
-  const change = (next: string) => {
-    newest.current = next;
-    setText(next);
-    setUnkept(!keep(localStorage, offer.user, { ...draft, at: Date.now(), text: next }));
-    onKept(draft.id);
-  };
-  const edit = (path: Path, value: unknown) => {
-    try {
-      const next = patched(newest.current, path, value);
-      setRefused("");
-      // the editor tells its change, as if it were typed there
-      if (editor.current) editor.current.replace(next);
-      else change(next);
-      setSettled(next);
-    } catch (error) {
-      setRefused(error instanceof Error ? error.message : String(error));
-    }
-  };
-  const goTo = (line: number) => {
+  const tune = useCallback(
+    (next: TuningDraft) => {
+      setTuning(next);
+      keepDraft({ tuning: next });
+    },
+    [keepDraft],
+  );
+  const goTo = useCallback((line: number) => {
     setShown("yaml");
     requestAnimationFrame(() => editor.current?.goTo(line));
-  };
-  const state: FormState = {
-    schema,
-    text,
-    values: lastRead.current ?? {},
-    mistakes: checked?.mistakes ?? [],
-    warnings: checked?.warnings ?? [],
-    edit,
-    goTo,
-  };
+  }, []);
+  const mistakes = checked?.mistakes ?? NONE;
+  const warnings = checked?.warnings ?? NONE;
+  const trials = tuned ? ((checked as TuningCheckAnswer | null)?.trials ?? null) : null;
+  const state = useMemo(
+    (): FormState => ({ schema, values, mistakes, warnings, edit, goTo, document: settled, tuning, tune, trials }),
+    [edit, goTo, mistakes, schema, settled, trials, tune, tuning, values, warnings],
+  );
   const run = async () => {
     if (sent.current) return;
     sent.current = true;
     setSending(true);
-    setRefused("");
-    const document = newest.current;
+    setProblemOfRun("");
     try {
-      const taken = await post<RerunAnswer>("runs", { document, origin });
-      // what was typed since then is not sent
-      if (newest.current === document) forget(localStorage, offer.user, draft.id);
-      void navigate(runPage(taken));
+      const document = await settled();
+      const forgetIt = async () => {
+        // what was typed since then is not sent
+        if ((await settled()) === document) forget(localStorage, offer.user, draft.id);
+      };
+      if (tuned) {
+        const taken = await post<TuningAnswer>("tunings", { document, origin, tuning: tuningRequest(tuning) });
+        if (taken.begun === taken.trials) await forgetIt();
+        void navigate(tuningPage({ tuning: taken.tuning, metric: tuning.metric, goal: tuning.goal, missing: taken.why && `${taken.trials - taken.begun} of ${taken.trials} trials were not begun: ${taken.why}` }));
+      } else {
+        const taken = await post<RerunAnswer>("runs", { document, origin });
+        await forgetIt();
+        void navigate(runPage(taken));
+      }
     } catch (error) {
       sent.current = false;
-      setRefused(error instanceof Error ? error.message : String(error));
+      setProblemOfRun(error instanceof Error ? error.message : String(error));
       setSending(false);
     }
   };
-  const name = nameOf(lastRead.current) || "training";
+  const name = nameOf(values) || "training";
   const ready = offer.possible && checked !== null && checked.mistakes.length === 0;
-  const state_words = problem ? `not checked: ${problem}` : reading.problem !== null && !checked ? "no YAML" : checked ? countOf(checked) : "checking";
+  const state_words = problem ? `not checked: ${problem}` : reading !== null && reading.problem !== null && !checked ? "no YAML" : checked ? countOf(checked) : "checking";
+  const href = useMemo(() => addressOf(calm), [calm]);
   const wrong = new Map<string, number>();
   for (const each of checked?.mistakes ?? []) wrong.set(sectionOf(each.field), (wrong.get(sectionOf(each.field)) ?? 0) + 1);
   return (
@@ -364,12 +398,12 @@ function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTraini
             Save as preset
           </Button>
           <Button asChild size="sm" variant="outline">
-            <a download={`${name}.yaml`} href={`data:text/yaml;charset=utf-8,${encodeURIComponent(text.replace(/\p{Surrogate}/gu, "\ufffd"))}`}>
+            <a download={`${name}.yaml`} href={href} onClick={(event) => (event.currentTarget.href = addressOf(text))}>
               Download
             </a>
           </Button>
           <Button colorPalette="blue" disabled={!ready} loading={sending} loadingText="Starting" onClick={() => void run()} size="sm">
-            Run
+            {tuned ? `Run ${trials || ""} trials` : "Run"}
           </Button>
         </Flex>
         <Flex aria-label="Sections" as="nav" columnGap={4} display={{ base: shown === "form" ? "flex" : "none", lg: "flex" }} flexWrap="wrap" fontSize="sm" mt={2}>
@@ -400,7 +434,7 @@ function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTraini
         </Flex>
         <Separator mt={2} />
       </Box>
-      {saving && <SavePreset document={() => newest.current} name={name.slice(0, 63)} onClose={() => setSaving(false)} />}
+      {saving && <SavePreset document={settled} name={name.slice(0, 63)} onClose={() => setSaving(false)} />}
       {said.map((each) => (
         <Alert.Root key={each} mb={3} role="status" size="sm" status="info">
           <Alert.Indicator />
@@ -413,10 +447,10 @@ function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTraini
         </Alert.Root>
       ))}
       {unkept && <Problem error={new Error("This browser keeps nothing: what you type is lost when this page is closed. Download it.")} />}
-      {refused && <Problem error={new Error(refused)} />}
+      {(problemOfRun || refused) && <Problem error={new Error(problemOfRun || refused)} />}
       <Grid alignItems="start" gap={5} templateColumns={{ base: "minmax(0, 1fr)", lg: "minmax(0, 1fr) minmax(0, 1fr)" }}>
-        <Box aria-label="Form" as="fieldset" border={0} display={{ base: shown === "form" ? "block" : "none", lg: "block" }} minW={0} {...{ disabled: reading.problem !== null }}>
-          {reading.problem !== null && (
+        <Box aria-label="Form" as="fieldset" border={0} display={{ base: shown === "form" ? "block" : "none", lg: "block" }} minW={0} {...{ disabled: reading === null || reading.problem !== null }}>
+          {reading !== null && reading.problem !== null && (
             <Alert.Root mb={3} role="alert" status="warning">
               <Alert.Indicator />
               <Alert.Title fontWeight="normal" overflowWrap="anywhere">

@@ -10,7 +10,7 @@ interface Saved {
 }
 
 /** `document`: asked for when it is saved. */
-export function SavePreset({ document, name: proposed, onClose }: { document: () => string; name: string; onClose: () => void }) {
+export function SavePreset({ document, name: proposed, onClose }: { document: () => string | Promise<string>; name: string; onClose: () => void }) {
   const [name, setName] = useState(proposed);
   const [description, setDescription] = useState("");
   const [said, setSaid] = useState("");
@@ -19,7 +19,7 @@ export function SavePreset({ document, name: proposed, onClose }: { document: ()
   const save = async () => {
     setSaving(true);
     try {
-      const saved = await post<Saved>("presets", { name, description, document: document() });
+      const saved = await post<Saved>("presets", { name, description, document: await document() });
       setSaid(`Saved as ${saved.name}, version ${saved.version}. Who may start trainings here finds it.`);
     } catch (problem) {
       setSaid(problem instanceof Error ? problem.message : String(problem));

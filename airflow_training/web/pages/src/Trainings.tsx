@@ -6,7 +6,7 @@ import { Link, useNavigationType, useSearchParams } from "react-router-dom";
 
 import { ApiError, get, type LossPage, type Summary, type SummaryPage } from "./api.ts";
 import { MOST_RUNS } from "./compared.ts";
-import { Compare } from "./lazyParts.tsx";
+import { Compare, Tuning } from "./lazyParts.tsx";
 import { comparing, named, nameOf, nextOrder, orderOf, sorted, STATE_GROUPS, statesOf, type Order } from "./listing.ts";
 import { Choice, isStandalone, Loading, Problem, StateBadge, useNow } from "./parts.tsx";
 import { Training } from "./RunTab.tsx";
@@ -36,7 +36,7 @@ const WIDE_ONLY = new Set(["Loss", "DAG", "Run", "Runtime", "By", "Submitted", "
 const WIDE = { base: "none", lg: "table-cell" };
 const NARROW = { "& th, & td": { px: { base: 1.5, lg: 2 } }, "& th": { fontSize: { base: "xs", lg: "sm" } } };
 
-/** All of them, the curves of some beside each other, or one that has no DAG run to be shown in. */
+/** All of them, the curves of some beside each other, the trials of a tuning, or one that has no DAG run to be shown in. */
 export function Trainings() {
   const [query, setQuery] = useSearchParams();
   const [run] = named(query.get("run") ?? "");
@@ -50,6 +50,8 @@ export function Trainings() {
       </Box>
     );
   }
+  const tuning = query.get("tuning");
+  if (tuning) return <Tuning key={tuning} name={tuning} />;
   const runs = named(query.get("compare") ?? "").slice(0, MOST_RUNS);
   if (runs.length === 0) return <List />;
   return (

@@ -1,5 +1,7 @@
 // What somebody typed and has not sent, kept in this browser under their name until it is sent. Pure but for the storage that it is given.
 
+import { tuningOf, type TuningDraft } from "./tuning.ts";
+
 export interface Draft {
   id: string;
   /** Of its last change, in ms since 1970. */
@@ -9,6 +11,7 @@ export interface Draft {
   from: string;
   /** The run that it came from: `<dag>/<uid>`; empty: none. */
   origin: string;
+  tuning: TuningDraft;
 }
 
 export type Storage = Pick<globalThis.Storage, "getItem" | "setItem" | "removeItem" | "key" | "length">;
@@ -51,9 +54,9 @@ export function kept(storage: Storage, user: string): Draft[] {
 
 function draftOf(text: string | null): Draft | null {
   try {
-    const { id, at, text: typed, from, origin } = JSON.parse(text ?? "") as Record<string, unknown>;
+    const { id, at, text: typed, from, origin, tuning } = JSON.parse(text ?? "") as Record<string, unknown>;
     if (typeof id !== "string" || typeof at !== "number" || typeof typed !== "string") return null;
-    return { id, at, text: typed, from: String(from ?? ""), origin: String(origin ?? "") };
+    return { id, at, text: typed, from: String(from ?? ""), origin: String(origin ?? ""), tuning: tuningOf(tuning) };
   } catch {
     return null;
   }

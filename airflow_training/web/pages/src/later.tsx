@@ -2,3 +2,4 @@
 export { Charts } from "./Charts.tsx";
 export { Checkpoints } from "./Checkpoints.tsx";
 export { Compare } from "./Compare.tsx";
+export { Tuning } from "./Tuning.tsx";

@@ -76,4 +76,5 @@ export function preload(): void {
 export const Charts = later.part((parts) => parts.Charts);
 export const Checkpoints = later.part((parts) => parts.Checkpoints);
 export const Compare = later.part((parts) => parts.Compare);
+export const Tuning = later.part((parts) => parts.Tuning);
 export const NewTraining = form.part((parts) => parts.NewTraining);

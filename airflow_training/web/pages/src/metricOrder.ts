@@ -25,3 +25,8 @@ function kindOf(name: string): number {
 export function ordered(names: readonly string[]): string[] {
   return [...names].sort((one, other) => kindOf(one) - kindOf(other) || one.localeCompare(other, "en"));
 }
+
+/** Whether less of a metric is better, by its name. */
+export function goalOf(metric: string): "max" | "min" {
+  return /(^|[^a-z])(loss|error|perplexity|ppl|nll|mse|mae|rmse|wer|fid)(?![a-z])|_loss$/i.test(metric) ? "min" : "max";
+}

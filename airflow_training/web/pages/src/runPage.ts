@@ -22,3 +22,9 @@ export function newTrainingPage(query: Record<string, string> = {}): string {
   const words = new URLSearchParams(query).toString();
   return `${isStandalone() ? "/new" : "/plugin/training-new"}${words && `?${words}`}`;
 }
+
+/** The trials of a tuning beside each other; what is empty is left out. */
+export function tuningPage(query: { tuning: string; metric?: string; goal?: string; missing?: string }): string {
+  const words = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "")).toString();
+  return `${isStandalone() ? "/" : "/plugin/trainings"}?${words}`;
+}

@@ -56,6 +56,12 @@ export function valueAt(values: unknown, path: Path): unknown {
   return found;
 }
 
+/** The values with a value at a path, as those of the text that `patched` gives. Raises PatchError. */
+export function withValue(values: unknown, path: Path, value: unknown): unknown {
+  if (value === undefined && valueAt(values, path) === undefined) return values;
+  return changed(values, value === undefined ? prunedPath(values, path) : path, value);
+}
+
 /** The text with a value at a path; undefined takes it away, and with it what is empty then. Raises PatchError. */
 export function patched(text: string, path: Path, value: unknown): string {
   const document = parsed(text);
@@ -64,7 +70,7 @@ export function patched(text: string, path: Path, value: unknown): string {
   if (value !== undefined && same(valueAt(before, path), value)) return text;
   if (value === undefined && valueAt(before, path) === undefined) return text;
   const at = value === undefined ? prunedPath(before, path) : path;
-  const wanted = changed(before, at, value);
+  const wanted = withValue(before, path, value);
   for (const splices of attempts(text, document, at, value, wanted)) {
     const next = spliced(text, splices);
     const found = readYaml(next);

@@ -4,6 +4,7 @@ import test from "node:test";
 import { forget, keep, kept, type Draft, type Storage } from "../src/drafts.ts";
 import { everyField, fieldName, schemaAt, shapeOf, valueOf, type Schema } from "../src/jobSchema.ts";
 import { pathOf, prefillOf, withSet } from "../src/prefill.ts";
+import { NO_TUNING } from "../src/tuning.ts";
 
 class Memory implements Storage {
   readonly all = new Map<string, string>();
@@ -16,7 +17,7 @@ class Memory implements Storage {
   setItem = (name: string, value: string) => void this.all.set(name, value);
 }
 
-const draft = (id: string, at = 1): Draft => ({ id, at, text: `# ${id}`, from: "", origin: "" });
+const draft = (id: string, at = 1): Draft => ({ id, at, text: `# ${id}`, from: "", origin: "", tuning: NO_TUNING });
 
 test("what a user typed is theirs, and there until it is sent", () => {
   const storage = new Memory();

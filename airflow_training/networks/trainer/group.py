@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,5 +81,18 @@ def form_group(environment: Mapping[str, str] = os.environ) -> TrainerGroup:
         device = torch.device("cuda", local % torch.cuda.device_count())
         torch.cuda.set_device(device)
     if world > 1:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        store, _, _ = next(dist.rendezvous("env://"))
+        backend = "gloo"
+        if device.type == "cuda" and _own_devices(store, rank, world, device):
+            backend = "nccl"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world)
     return TrainerGroup(rank, world, device, first_of_instance=local == 0)
+
+
+def _own_devices(store: Any, rank: int, world: int, device: Any) -> bool:
+    """Whether each process has a GPU of its own: NCCL refuses processes that share one, gloo takes them."""
+    import torch
+
+    identity = torch.cuda.get_device_properties(device).uuid
+    store.set(f"device/{rank}", f"{socket.gethostname()} {identity}")
+    return len({store.get(f"device/{each}") for each in range(world)}) == world

@@ -1,6 +1,6 @@
 """What `distribute` does on a GPU: splits against one device, precisions, overflow, memory, time.
 
-    python -m benchmarks.gpu_execution --ranks 4 --out FILE
+    python -m benchmarks.gpu_execution --ranks 1 2 4 --out FILE
 
 One card is enough: its ranks tell NCCL that they are on several machines, and talk over sockets. Times of several
 ranks on one card say nothing of several cards.
@@ -16,7 +16,7 @@ import queue
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,8 +140,8 @@ def distance(one: tuple[Any, dict[str, Any]], other: tuple[Any, dict[str, Any]])
     )
 
 
-def cases(world: int, device: str) -> Iterator[ExecutionPlan]:
-    """The splits that are tried."""
+def cases(world: int, device: str, axis: str, only: Sequence[str]) -> Iterator[ExecutionPlan]:
+    """The splits that are tried: those along an axis, in some precisions."""
     splits: dict[int, list[dict[str, Any]]] = {
         1: [{}, {"recompute": "full"}],
         2: [
@@ -165,12 +165,16 @@ def cases(world: int, device: str) -> Iterator[ExecutionPlan]:
     precisions = ["fp64", "fp32", "bf16", "fp16"] + (["tf32"] if device == "cuda" else [])
     for split in splits[world]:
         for precision in precisions:
+            if axis not in ("", *split) or (only and precision not in only):
+                continue
             yield ExecutionPlan(
                 **{"global_batch": BATCH, "micro_batch": 2, "precision": precision, **split}
             )
 
 
-def run_rank(rank: int, world: int, device: str, meeting: str, answers: Any) -> None:
+def run_rank(
+    rank: int, world: int, device: str, meeting: str, answers: Any, axis: str, only: Sequence[str]
+) -> None:
     """Try all splits of `world` ranks on this rank."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": "0"}
     os.environ |= {"NCCL_HOSTID": f"rank-{rank}", "NCCL_SOCKET_IFNAME": "lo"}
@@ -180,7 +184,7 @@ def run_rank(rank: int, world: int, device: str, meeting: str, answers: Any) -> 
     if device == "cuda":
         torch.cuda.set_device(0)
     dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=world)
-    for plan in cases(world, device):
+    for plan in cases(world, device, axis, only):
         began = time.monotonic()
         split = {
             key: getattr(plan, key)
@@ -212,7 +216,9 @@ def run_rank(rank: int, world: int, device: str, meeting: str, answers: Any) -> 
     dist.destroy_process_group()
 
 
-def try_world(world: int, device: str, seconds: float) -> list[dict[str, Any]]:
+def try_world(
+    world: int, device: str, seconds: float, axis: str, only: Sequence[str]
+) -> list[dict[str, Any]]:
     """Start the ranks; return what rank 0 found, or what the first that failed did."""
     context = multiprocessing.get_context("spawn")
     answers: Any = context.Queue()
@@ -220,7 +226,9 @@ def try_world(world: int, device: str, seconds: float) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{folder}/meeting"
         ranks = [
-            context.Process(target=run_rank, args=(rank, world, device, meeting, answers))
+            context.Process(
+                target=run_rank, args=(rank, world, device, meeting, answers, axis, only)
+            )
             for rank in range(world)
         ]
         for each in ranks:
@@ -247,20 +255,21 @@ def try_world(world: int, device: str, seconds: float) -> list[dict[str, Any]]:
 def main() -> None:
     """Print a table, and write all of it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, default=2, choices=(1, 2, 4))
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], choices=(1, 2, 4))
+    parser.add_argument("--axis", default="", help="splits along this one only, as pp")
+    parser.add_argument("--precisions", nargs="+", default=[], help="all, unless said")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    for world in (1, 2, 4):
-        if world <= asked.ranks:
-            found = try_world(world, asked.device, asked.seconds)
-            rows += found
-            for row in found:
-                print(_line(row), flush=True)
-            if asked.out:
-                asked.out.write_text(json.dumps(rows, indent=1))
+    for world in asked.ranks:
+        found = try_world(world, asked.device, asked.seconds, asked.axis, asked.precisions)
+        rows += found
+        for row in found:
+            print(_line(row), flush=True)
+        if asked.out:
+            asked.out.write_text(json.dumps(rows, indent=1))
     equal = sum(bool(row.get("equal")) for row in rows)
     print(f"{equal} of {len(rows)} equal on {asked.device}")
 

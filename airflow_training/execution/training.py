@@ -191,6 +191,11 @@ class DistributedTraining:
         return self._mean(total)
 
     @property
+    def scale(self) -> float:
+        """What the loss is multiplied by before the backward pass: in fp16 only."""
+        return 1.0 if self._loss_scale is None else self._loss_scale.value
+
+    @property
     def modules(self) -> list[torch.nn.Module]:
         """This rank's modules, one for each stage: with the user's own names where there is no pipeline."""
         return [stage.bare for stage in self._stages]
@@ -269,7 +274,7 @@ class DistributedTraining:
             given = tuple(torch.cat(columns[place]) for place in pipeline.first_inputs)
         (expected,) = self._moved((torch.cat([target[part] for part in rows]),), self._stages[0])
         losses: list[torch.Tensor] = []
-        scale = 1.0 if self._loss_scale is None else self._loss_scale.value
+        scale = self.scale
         pipeline.schedule.step(*given, target=expected, losses=losses, return_outputs=False)
         sum_shared_gradients(pipeline.shared, own, pipeline.group)
         total = torch.zeros((), device=like.device, dtype=like.dtype)

@@ -18,15 +18,6 @@ _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.93), (128, 64, 0.75), (
 its peak that it reaches on them: a tile of a x b does 2abk operations on (a + b)k numbers it loads
 (NVIDIA, Matrix Multiplication Background User's Guide, section "Tile quantization")."""
 
-_ALIGNED_BYTES = 16.0
-_UNALIGNED_SHARES = ((8.0, 0.27), (4.0, 0.27), (2.0, 0.11))
-"""Rate of a product on tensor cores whose rows begin at multiples of so few bytes only, as a share of that with
-rows of 16 bytes, which fast loads need (NVIDIA, Matrix Multiplication Background User's Guide, section "Tensor
-Core requirements"). Measured on one H200 with cuBLAS 13: bf16 and tf32, k of 900, 1,023 and 4,095."""
-
-_WIDTHS = {"fp8": 1.0, "bf16": 2.0, "fp16": 2.0, "tf32": 4.0}
-"""Bytes of a number that goes into tensor cores."""
-
 _LEAST_SPLIT = 512
 """Shortest part of k that is worth a tile of its own."""
 
@@ -69,7 +60,7 @@ def kernel_seconds(
             rate=multiplied,
             units=device.units,
             constants=constants,
-        ) / np.stack([_alignment(shape, precision, rows) for shape in shapes])
+        )
     rates = np.empty((len(kernels), 1))
     for index, kernel in enumerate(kernels):
         if kernel.kind == "attention":
@@ -103,20 +94,6 @@ def gemm_seconds(
             waves = np.where(waves < 1.0, 1.0 / splits, quantised)
         best = np.minimum(best, one_wave * waves)
     return best * (1.0 + constants.k_half / k)
-
-
-def _alignment(shape: Sequence[Number], precision: str, rows: int) -> Array:
-    """Return the share of its rate that a product keeps: its shortest rows decide."""
-    width = _WIDTHS.get(precision)
-    share = np.ones(rows)
-    if width is None:
-        return share
-    _, _, n, k = shape
-    for bytes_, kept in _UNALIGNED_SHARES:
-        for size in (n, k):
-            odd = np.mod(np.asarray(size, dtype=np.float64) * width, 2.0 * bytes_) != 0
-            share = np.where(odd, np.minimum(share, kept), share)
-    return share
 
 
 def peak_flops(device: Device, precision: str) -> float:

@@ -54,6 +54,7 @@ def make_mesh(plan: ExecutionPlan, device_type: str) -> DeviceMesh | None:
 def _form(device_type: str) -> None:
     import torch
     import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
 
     absent = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if absent:
@@ -77,7 +78,7 @@ def _form(device_type: str) -> None:
             hint="start as many processes on a machine as it has GPUs",
         )
     torch.cuda.set_device(local)
-    store, rank, world = next(dist.rendezvous("env://"))
+    store, rank, world = next(rendezvous("env://"))
     _check_devices(store, rank, world, str(torch.cuda.get_device_properties(local).uuid))
     dist.init_process_group("nccl", store=store, rank=rank, world_size=world)
 

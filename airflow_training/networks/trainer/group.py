@@ -73,6 +73,7 @@ def form_group(environment: Mapping[str, str] = os.environ) -> TrainerGroup:
     """Return this process's place, with `torch.distributed` set up where there are others."""
     import torch
     import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
 
     rank, world = int(environment.get("RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
     local = int(environment.get("LOCAL_RANK", "0"))
@@ -81,7 +82,7 @@ def form_group(environment: Mapping[str, str] = os.environ) -> TrainerGroup:
         device = torch.device("cuda", local % torch.cuda.device_count())
         torch.cuda.set_device(device)
     if world > 1:
-        store, _, _ = next(dist.rendezvous("env://"))
+        store, _, _ = next(rendezvous("env://"))
         backend = "gloo"
         if device.type == "cuda" and _own_devices(store, rank, world, device):
             backend = "nccl"

@@ -77,7 +77,11 @@ class TrainingRecorder:
             )
             add("output", value=tensor)
             if tensor.requires_grad:
-                tensor.register_hook(partial(_observe, partial(add, "output gradient")))
+                tensor.register_hook(partial(self._observe, partial(add, "output gradient")))
+
+    def _observe(self, record: Callable[..., None], grad: Any) -> None:
+        """Record a gradient without the scale of its loss, and return none: that would replace it."""
+        record(value=grad / self._training.scale)
 
     def _before_update(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         for group in optimizer.param_groups:
@@ -111,11 +115,6 @@ class TrainingRecorder:
                 module=module,
             )
         )
-
-
-def _observe(record: Callable[..., None], grad: Any) -> None:
-    """Record a gradient, and return none: that would replace it."""
-    record(value=grad)
 
 
 def _is_float(value: Any) -> bool:

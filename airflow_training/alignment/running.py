@@ -10,10 +10,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from airflow_training.alignment.comparing import AlignmentReport, compare_runs, replicas_of
+from airflow_training.alignment.tolerance import UNIT_ROUNDOFF
 from airflow_training.errors import InputError, Problem, TrainingError
 from airflow_training.execution.execution_plan import plan_of
 
@@ -32,6 +34,8 @@ def align(
     *,
     steps: int,
     folder: str | os.PathLike[str] | None = None,
+    device: Literal["cpu", "cuda"] = "cpu",
+    serial_precision: str | None = None,
 ) -> AlignmentReport:
     """Train a few steps on one process and, by a plan, on as many as it has ranks; compare all tensors.
 
@@ -40,6 +44,8 @@ def align(
         strategy: as in a plan's file.
         steps: how many to compare.
         folder: where tensors are written to: about twice what a step computes, for each step; by default one that goes.
+        device: of the ranks of the split, which may share GPUs here; the serial program runs on the CPU.
+        serial_precision: of the serial program, where it is another than that of the plan.
 
     Raises:
         InputError: plan and module do not go together.
@@ -55,9 +61,18 @@ def align(
             message="what is computed twice cannot be compared by operators",
             allowed=("none",),
         )
-    if plan.devices == 1:
+    reference = replace(plan, precision=serial_precision or plan.precision)
+    if plan.devices == 1 and device == "cpu" and reference.precision == plan.precision:
         raise InputError.of(
             code="BadPlan", field="strategy", message="a plan of one device is the serial training"
+        )
+    if reference.precision not in UNIT_ROUNDOFF:
+        raise InputError.of(
+            code="BadPlan",
+            field="serial_precision",
+            value=reference.precision,
+            message="is no precision",
+            allowed=tuple(UNIT_ROUNDOFF),
         )
     with tempfile.TemporaryDirectory(prefix="align-") as scratch:
         place = Path(folder or scratch).resolve()
@@ -68,34 +83,40 @@ def align(
             "strategy": dict(strategy),
             "steps": steps,
             "parent": os.getpid(),
+            "device": device,
+            "serial_precision": reference.precision,
         }
         order.write_text(json.dumps({**document, "folder": str(place)}))
         (place / "meeting").unlink(missing_ok=True)
-        for world in (1, plan.devices):
-            _run(order, place, world=world)
+        for side, world in (("serial", 1), ("split", plan.devices)):
+            _run(order, place, side=side, world=world, device="cpu" if side == "serial" else device)
+        coarser = max(plan.precision, reference.precision, key=UNIT_ROUNDOFF.__getitem__)
         return compare_runs(
             place / "serial",
             place / "split",
-            plan=plan,
+            plan=replace(plan, precision=coarser),
             steps=steps,
             replicas=replicas_of(plan),
         )
 
 
-def _run(order: Path, place: Path, *, world: int) -> None:
-    """Run all ranks; where one fails, end the others, and raise what it said."""
-    logs = [place / f"log-{world}-{rank}.txt" for rank in range(world)]
+def _run(order: Path, place: Path, *, side: str, world: int, device: str) -> None:
+    """Run all ranks of one side; where one fails, end the others, and raise what it said."""
+    logs = [place / f"log-{side}-{rank}.txt" for rank in range(world)]
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for rank, log in enumerate(logs):
             environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world)}
             environment["OMP_NUM_THREADS"] = "1"
-            environment["CUDA_VISIBLE_DEVICES"] = ""  # modules go to a device where there is one
+            if device == "cpu":
+                environment["CUDA_VISIBLE_DEVICES"] = (
+                    ""  # modules go to a device where there is one
+                )
             environment.pop("PLAN_FILE", None)
             with log.open("wb") as output:
                 processes.append(
                     subprocess.Popen(
-                        [sys.executable, "-m", _PROGRAM, str(order)],
+                        [sys.executable, "-m", _PROGRAM, str(order), side],
                         env=environment,
                         stdout=output,
                         stderr=subprocess.STDOUT,
@@ -111,14 +132,14 @@ def _run(order: Path, place: Path, *, world: int) -> None:
                 each.kill()  # it has nothing to save, and may wait for one that is gone
         for each in processes:
             each.wait()
-    _raise_failure(place, processes, logs, world=world)
+    _raise_failure(place, processes, logs, side=side)
 
 
 def _raise_failure(
-    place: Path, processes: list[subprocess.Popen[bytes]], logs: list[Path], *, world: int
+    place: Path, processes: list[subprocess.Popen[bytes]], logs: list[Path], *, side: str
 ) -> None:
     for rank, process in enumerate(processes):
-        refused = place / f"refused-{world}-{rank}.json"
+        refused = place / f"refused-{side}-{rank}.json"
         if process.returncode == _REFUSED and refused.exists():
             raise InputError(problems=[Problem(**each) for each in json.loads(refused.read_text())])
     said_by = [log.read_text(errors="replace") for log in logs]
@@ -129,6 +150,6 @@ def _raise_failure(
     failed.sort(key=lambda rank: bool(_LOST_PEER.search(said_by[rank])))  # the others' end is why
     if failed:
         said = said_by[failed[0]].strip().splitlines()[-15:]
-        name = "the serial program" if world == 1 else f"rank {failed[0]}"
+        name = "the serial program" if side == "serial" else f"rank {failed[0]}"
         code = processes[failed[0]].returncode
         raise TrainingError(f"{name} ended with {code}:\n" + "\n".join(said))

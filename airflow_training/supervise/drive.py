@@ -29,7 +29,7 @@ from airflow_training.control.reports import ProgressReport
 from airflow_training.control.transitions import ENDED
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
-from airflow_training.errors import LeaseLost, RuntimeUnavailable
+from airflow_training.errors import LeaseLost, RuntimeUnavailable, StopUnconfirmed
 from airflow_training.runtimes.clock import Clock
 from airflow_training.runtimes.port import Runtime
 from airflow_training.state.store import Store
@@ -73,6 +73,9 @@ _OUTAGE_POLL_SECONDS = 5.0
 _RECORD_SECONDS = 1.0
 """How long a stop waits for the store to take it before it is carried out without."""
 _UNRECORDED_SECONDS = 0.2
+_UNANSWERED_SECONDS = 5.0
+"""How long a runtime must be silent, after a stop was asked, before what it cannot end is left to it."""
+_UNANSWERED_POLL_SECONDS = 0.5
 
 
 class Drive:
@@ -116,7 +119,10 @@ class Drive:
         self._stop_asked = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
         self.left = asyncio.Event()
-        """Set when nothing is alive and the store cannot be told: after a stop, or as its file is gone."""
+        """Set when this holder can do no more: nothing is alive and the store cannot be told, or after a stop
+        the runtime does not answer."""
+        self.unconfirmed: StopUnconfirmed | None = None
+        """Of the second kind: what was left to the runtime."""
         self.ledger = Ledger()
         self.progress: dict[InstanceKey, ProgressReport] = {}
 
@@ -190,6 +196,7 @@ class Drive:
         """Give what goes on beside the passes, and end it with them."""
         background: list[asyncio.Future[Any]] = []
         background.append(asyncio.ensure_future(self._leave_without_store()))
+        background.append(asyncio.ensure_future(self._leave_without_runtime()))
         try:
             for follower in self._followers:
                 await self._store_change(await follower.begin(now=self._now()))
@@ -440,6 +447,44 @@ class Drive:
             )
         await self._end_unrecorded()
         self.left.set()
+
+    async def _leave_without_runtime(self) -> None:
+        """Set `left` where a stop was asked and the runtime, which alone can carry it out, does not answer.
+
+        The stop is in the store then, for whoever drives the run next; what nobody could end goes on.
+        """
+        await self._stop_asked.wait()
+        silent = 0.0
+        while silent < _UNANSWERED_SECONDS:
+            await asyncio.sleep(_UNANSWERED_POLL_SECONDS)
+            silent = silent + _UNANSWERED_POLL_SECONDS if self.is_unanswered else 0.0
+        known = self._watcher.instances or self.ledger.instances.values()
+        alive = {each.key for each in known if each.uid and each.state not in ENDED}
+        self.unconfirmed = StopUnconfirmed(
+            f"run {self._uid}: its runtime does not answer, and what lives there may go on",
+            instances=[str(key) for key in sorted(alive)],
+            recorded=await self._record_stop(),
+        )
+        self.left.set()
+
+    async def _record_stop(self) -> bool:
+        """Ask for the stop of this holder in the store, where no pass has stored it; return whether it is there."""
+        stop = self._own_stop
+        if self._end_recorded or stop is None:
+            return True
+        asking = asyncio.to_thread(
+            self._store.add_request, self._uid, stop.kind, reason=stop.reason, by=stop.by
+        )
+        try:
+            await asyncio.wait_for(asking, _RECORD_SECONDS)
+        except (RuntimeUnavailable, asyncio.TimeoutError):
+            return False
+        return True
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the runtime does not answer."""
+        return self._runner.is_unanswered
 
     @property
     def _is_alive(self) -> bool:

@@ -26,7 +26,6 @@ from airflow_training.control.model import (
     Request,
 )
 from airflow_training.control.reports import ProgressReport
-from airflow_training.control.transitions import ENDED
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, RuntimeUnavailable, StopUnconfirmed
@@ -44,6 +43,7 @@ from airflow_training.supervise.followers.follower import (
 from airflow_training.supervise.followers.selection import followers_of
 from airflow_training.supervise.hub import Hub
 from airflow_training.supervise.lease_keeper import LeaseKeeper
+from airflow_training.supervise.leaving import unconfirmed_stop, until_store_is_gone
 from airflow_training.supervise.retrying import retrying
 from airflow_training.supervise.run_clock import RunClock, newest_time
 from airflow_training.supervise.stored_records import StoredRecords
@@ -65,17 +65,9 @@ _PAUSE_SECONDS = 0.5
 A pod is silent for longer while it starts: it is not waited for.
 """
 _SHORTEST_WAIT_SECONDS = 0.005
-_GONE_SECONDS = 10.0
-"""How long the file of the store must be away before it is taken for lost: a mount may come back."""
-_GONE_POLL_SECONDS = 1.0
-_OUTAGE_POLL_SECONDS = 5.0
-"""How often it is asked whether the store is away at all."""
 _RECORD_SECONDS = 1.0
 """How long a stop waits for the store to take it before it is carried out without."""
 _UNRECORDED_SECONDS = 0.2
-_UNANSWERED_SECONDS = 5.0
-"""How long a runtime must be silent, after a stop was asked, before what it cannot end is left to it."""
-_UNANSWERED_POLL_SECONDS = 0.5
 
 
 class Drive:
@@ -119,8 +111,7 @@ class Drive:
         self._stop_asked = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
         self.left = asyncio.Event()
-        """Set when this holder can do no more: nothing is alive and the store cannot be told, or after a stop
-        the runtime does not answer."""
+        """Set when this holder can do no more: nothing is alive and the store cannot be told, or a stop is not answered."""
         self.unconfirmed: StopUnconfirmed | None = None
         """Of the second kind: what was left to the runtime."""
         self.ledger = Ledger()
@@ -435,12 +426,7 @@ class Drive:
 
         What trains goes on to its end meanwhile: only its bookkeeping is lost.
         """
-        away = 0.0
-        while away < _GONE_SECONDS or self._is_alive:
-            lasts = self._store.outage.lasts
-            await asyncio.sleep(_GONE_POLL_SECONDS if lasts else _OUTAGE_POLL_SECONDS)
-            gone = lasts and await asyncio.to_thread(self._store.is_gone)
-            away = away + _GONE_POLL_SECONDS if gone else 0.0
+        await until_store_is_gone(self._store, seen=lambda: self._watcher.instances)
         if self._own_stop is None:  # agents that wait for a next attempt end with the rest
             self._own_stop = Request(
                 id=0, kind="stop", reason="its store is gone", by="", at=self._now()
@@ -449,47 +435,21 @@ class Drive:
         self.left.set()
 
     async def _leave_without_runtime(self) -> None:
-        """Set `left` where a stop was asked and the runtime, which alone can carry it out, does not answer.
-
-        The stop is in the store then, for whoever drives the run next; what nobody could end goes on.
-        """
+        """Set `left` where a stop was asked and the runtime, which alone can carry it out, does not answer."""
         await self._stop_asked.wait()
-        silent = 0.0
-        while silent < _UNANSWERED_SECONDS:
-            await asyncio.sleep(_UNANSWERED_POLL_SECONDS)
-            silent = silent + _UNANSWERED_POLL_SECONDS if self.is_unanswered else 0.0
-        known = self._watcher.instances or self.ledger.instances.values()
-        alive = {each.key for each in known if each.uid and each.state not in ENDED}
-        self.unconfirmed = StopUnconfirmed(
-            f"run {self._uid}: its runtime does not answer, and what lives there may go on",
-            instances=[str(key) for key in sorted(alive)],
-            recorded=await self._record_stop(),
+        self.unconfirmed = await unconfirmed_stop(
+            lambda: None if self._end_recorded else self._own_stop,
+            store=self._store,
+            uid=self._uid,
+            is_unanswered=lambda: self.is_unanswered,
+            known=lambda: self._watcher.instances or self.ledger.instances.values(),
         )
         self.left.set()
-
-    async def _record_stop(self) -> bool:
-        """Ask for the stop of this holder in the store, where no pass has stored it; return whether it is there."""
-        stop = self._own_stop
-        if self._end_recorded or stop is None:
-            return True
-        asking = asyncio.to_thread(
-            self._store.add_request, self._uid, stop.kind, reason=stop.reason, by=stop.by
-        )
-        try:
-            await asyncio.wait_for(asking, _RECORD_SECONDS)
-        except (RuntimeUnavailable, asyncio.TimeoutError):
-            return False
-        return True
 
     @property
     def is_unanswered(self) -> bool:
         """Whether the runtime does not answer."""
         return self._runner.is_unanswered
-
-    @property
-    def _is_alive(self) -> bool:
-        """Whether anything of the run trains or may yet, as far as is seen."""
-        return any(each.state not in ENDED or each.lingers for each in self._watcher.instances)
 
     async def _end_unrecorded(self) -> None:
         """Decide and act as passes do until nothing is alive, but persist nothing."""

@@ -169,7 +169,10 @@ def test_a_gang_needs_a_scheduler(runtime, fields):
         pytest.param({"image": "repo/train:1"}, None, False, id="an-image-may-bring-its-command"),
         pytest.param({"image": "repo/train:1"}, "local", True, id="asked-for-here"),
         pytest.param(
-            {"image": "repo/train:1", "runtime": {"name": "local"}}, None, True, id="written-for-here"
+            {"image": "repo/train:1", "runtime": {"name": "local"}},
+            None,
+            True,
+            id="written-for-here",
         ),
         pytest.param({"command": ["true"]}, "local", False, id="a-command"),
         pytest.param({"command": ["true"]}, "kubernetes", True, id="no-image-for-a-pod"),

@@ -71,9 +71,7 @@ async def words(*written: bytes | Exception | None, epoch: int = 0) -> str:
         ),
         pytest.param([b""] * 5, "5 attempts in 25 s, each printed nothing", id="silent-loop"),
         pytest.param([b"hello\n", b""], "it printed nothing", id="silent-only-now"),
-        pytest.param(
-            [None], "its log could not be read: its pod is gone", id="lost-is-not-empty"
-        ),
+        pytest.param([None], "its log could not be read: its pod is gone", id="lost-is-not-empty"),
         pytest.param(
             [RuntimeUnavailable("may not get pods/log")],
             "its log could not be read: may not get pods/log",

@@ -79,7 +79,7 @@ async def test_a_kill_answers_that_the_runtime_does_not(stage, driven):
             other.cancel()
             await asyncio.gather(other, return_exceptions=True)
         stage.store.add_request(uid, "stop", by="somebody")
-        with pytest.raises(StillAlive, match="runtime does not answer.*is recorded"):
+        with pytest.raises(StillAlive, match=r"runtime does not answer.*is recorded"):
             await drive_to_end(uid, store=stage.store, runtime=stage.runtime, timeout_seconds=3)
         if driven:
             stage.runtime.be_unreachable(0)

@@ -234,7 +234,9 @@ class _PodBuilder:
         ref = instance.ref
         self._own_volumes()
         # where one of theirs fails, its last lines come with the pod: nobody has its log once that is gone
-        init = [{_MESSAGE_POLICY: _FROM_LOG, **each} for each in written.get("initContainers") or ()]
+        init = [
+            {_MESSAGE_POLICY: _FROM_LOG, **each} for each in written.get("initContainers") or ()
+        ]
         if makes_environment(instance):
             init.append(self._environment())
         if instance.held:

@@ -17,8 +17,6 @@ from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk, Runtime
 from airflow_training.supervise.followers.last_words import read_last_words
 
-pytestmark = pytest.mark.e2e
-
 RUN = RunRef(uid="u", job="digits", namespace="default", controller="c", generation=1)
 KEY = InstanceKey("worker", 0)
 

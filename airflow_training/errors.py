@@ -108,6 +108,18 @@ class RefusedForNow(RuntimeUnavailable):
         self.grace_seconds = grace_seconds
 
 
+class StopUnconfirmed(RuntimeUnavailable):
+    """A run was told to end, and the runtime that would end it does not answer: what lived there may still."""
+
+    def __init__(
+        self, message: str, *, instances: Sequence[str] = (), recorded: bool = True
+    ) -> None:
+        """`instances`: names of those that were alive when they were last seen. `recorded`: whether the store has the stop."""
+        super().__init__(message)
+        self.instances = instances
+        self.recorded = recorded
+
+
 class RunChanged(TrainingError):
     """Somebody has asked something of the run since whoever asks now has looked at it."""
 

@@ -25,7 +25,7 @@ from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import Problem
 from airflow_training.frameworks.pods import training_container
 from airflow_training.frameworks.resolve import resolve
-from airflow_training.runtimes.adapter import Adapter
+from airflow_training.runtimes.adapter import Adapter, runs_nothing
 from airflow_training.runtimes.registry import adapter_of, explained_adapter, keeps_size
 from airflow_training.settings import Settings
 
@@ -96,7 +96,9 @@ def make_layout(
     problems += trust_problems(
         job, resolved, source=request.source, user=request.user, settings=request.settings
     )
-    (problems if request.starts else warnings).extend(adapter.missing(resolved))
+    named = resolved.environment is None and _is_selected(job, adapter, request)
+    cannot_run = named or runs_nothing(resolved)
+    (problems if request.starts or cannot_run else warnings).extend(adapter.missing(resolved))
     return JobLayout(
         resolved=resolved,
         startup=startup,
@@ -110,6 +112,11 @@ def make_layout(
         problems=problems,
         warnings=warnings,
     )
+
+
+def _is_selected(job: TrainingJob, adapter: Adapter, request: AdmissionRequest) -> bool:
+    """Whether somebody has said that the job runs there: what is missing there comes from nowhere else."""
+    return adapter.name == (request.runtime or job.spec.runtime.name)
 
 
 def _with_gang(resolved: ResolvedJob) -> ResolvedJob:

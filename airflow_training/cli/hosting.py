@@ -17,7 +17,7 @@ from airflow_training.builtin_runtimes import HERE, SIMULATED
 from airflow_training.cli.output import OutputFormat, log_to_stderr, next_step, note, print_warnings
 from airflow_training.cli.statuses import print_status
 from airflow_training.control.reason_facts import NOT_ADMITTED
-from airflow_training.errors import JobFailed, LeaseLost, RuntimeUnavailable
+from airflow_training.errors import JobFailed, LeaseLost, RuntimeUnavailable, StopUnconfirmed
 from airflow_training.settings import user_name
 from airflow_training.supervise.waiting import alongside
 
@@ -233,6 +233,10 @@ async def _host(
             f"another process has taken over run {record.key.run_id};"
             f" see airflow-training status {record.key.run_id}"
         ) from None
+    except StopUnconfirmed as error:
+        _tell_unconfirmed(record, error)
+        sys.stdout.flush()
+        os._exit(_EXIT_FAILED)  # threads that wait for the runtime would hold this process for long
     except RuntimeUnavailable:
         if store.is_gone():
             note(
@@ -250,6 +254,16 @@ async def _host(
     finally:
         for number in _STOPS:
             loop.remove_signal_handler(number)
+
+
+def _tell_unconfirmed(record: RunRecord, error: StopUnconfirmed) -> None:
+    """Say what a stop has left behind, as the runtime does not answer, and what ends it."""
+    alive = f", where {', '.join(error.instances)} may still be alive" if error.instances else ""
+    stop = "is recorded" if error.recorded else "could not be recorded either"
+    note(
+        f"failed: the {record.runtime} runtime does not answer{alive}; that run {record.key.run_id}"
+        f" shall end {stop}. Once it answers: airflow-training kill {record.key.run_id}"
+    )
 
 
 @contextlib.contextmanager

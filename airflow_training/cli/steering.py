@@ -125,7 +125,7 @@ def kill(
         return
     if _end_kept(run, reason=why, wait=wait, output=output):
         return
-    store, record = _draining(run) if now else _living(run)
+    store, record = _draining(run)
     number = store.add_request(record.uid, kind, reason=why, by=user_name())
     if wait and record.runtime != SIMULATED:  # a simulation lives in its own process only
         asyncio.run(

@@ -34,6 +34,7 @@ __all__ = [
     "cause_of_role",
     "evidence_of",
     "headline_of",
+    "is_wordless",
     "message_of",
     "outcome_text",
     "place_of",
@@ -90,6 +91,8 @@ _TRIED = re.compile(r"\(tried \d+ times\)")
 """Of an upload that failed, in the words of the agent: the storage was away, which may pass."""
 _SAY_NOTHING = frozenset({"", "Error", reasons.INSTANCE_FAILED})
 """Reasons of whatever ended with an exit code."""
+_OWN_CODES = 128
+"""Up to this exit codes are a program's own; those above tell of a signal."""
 _WORDS = 120
 """Characters of the words of a headline: the limit shall be seen, too."""
 
@@ -163,13 +166,29 @@ def headline_of(cause: RootCause) -> str:
     return ": ".join(filter(None, [who, how, words]))
 
 
+def is_wordless(cause: RootCause) -> bool:
+    """Whether a program ended by itself, and nothing but its exit code is known of why."""
+    code = cause.exit_code
+    if cause.key is None or cause.signal is not None or code is None or not 0 < code <= _OWN_CODES:
+        return False
+    told = {f"{_who(cause)}: {_ended(cause)}", _who(cause)}
+    return headline_of(replace(cause, evidence="", message="")) in told and (
+        not cause.message or cause.message.startswith(_ended(cause))
+    )
+
+
 def message_of(cause: RootCause | None, limit: str) -> str:
     """Return the message of a job that failed: first the cause, then the limit that ended it.
 
     Where the limit is what happened (a deadline), or tells of the same instance, it says all.
     """
-    if cause is None or not (who := _who(cause)) or limit.startswith(f"{who}: "):
+    if cause is None or not (who := _who(cause)):
         return limit
+    if limit.startswith(f"{who}: "):
+        rest = limit.removeprefix(f"{who}: {_ended(cause)}; ")
+        if rest == limit or not _ended(cause):
+            return limit
+        limit = rest  # how it ended is told with the words that say why
     if cause.message == limit:
         return limit if who in limit else f"{who}: {limit}"
     first = headline_of(cause)

@@ -71,6 +71,22 @@ _WANTED = {
 _OURS = frozenset(
     {"bad_name", "bad_quantity", "name_too_long", "not_allowed", "out_of_range", "wrong_type"}
 )
+_OTHERS_WORDS = {
+    "completed": "Complete",
+    "completedsuccessfully": "Complete",
+    "failjobset": "FailJob",
+    "finished": "Complete",
+    "healthy": "Ready",
+    "restartjobset": "RestartJob",
+    "restartjobsetandignoremaxrestarts": "RestartJobAndIgnoreMaxRestarts",
+    "servicecompletedsuccessfully": "Complete",
+    "servicehealthy": "Ready",
+    "servicestarted": "Running",
+    "started": "Running",
+    "succeeded": "Complete",
+    "success": "Complete",
+}
+"""What other systems, and the states of runs, call a value: in small letters, without underscores."""
 _NO_BOOLEAN = frozenset({"yes", "no", "on", "off", "y", "n", "True", "False"})
 
 
@@ -229,8 +245,14 @@ def _not_allowed(value: Any, allowed: Sequence[Any], path: str) -> Problem:
         if len(allowed) == 1
         else "is not one of the values that exist",
         allowed=allowed,
-        hint=did_you_mean(value, allowed),
+        hint=did_you_mean(value, allowed) or _same_meaning(value, allowed),
     )
+
+
+def _same_meaning(value: Any, allowed: Sequence[Any]) -> str:
+    """Return `did you mean 'x'?` for a word by which other systems call one of the values."""
+    ours = _OTHERS_WORDS.get(value.lower().replace("_", "")) if isinstance(value, str) else None
+    return f"did you mean '{ours}'?" if ours in allowed else ""
 
 
 def _wrong_type(value: Any, wanted: str, path: str, allowed: Sequence[Any] = ()) -> Problem:

@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from airflow_training.runtimes.port import Runtime
     from airflow_training.settings import Settings
 
-__all__ = ["Adapter", "Leftover", "Reports", "RuntimeContext", "SweepQuery", "missing_key_problems"]
+__all__ = [
+    "Adapter",
+    "Leftover",
+    "Reports",
+    "RuntimeContext",
+    "SweepQuery",
+    "missing_key_problems",
+    "runs_nothing",
+]
 
 Reports = Callable[
     [str, Collection[InstanceKey]], Mapping[InstanceKey, Sequence[Mapping[str, Any]]]
@@ -198,6 +206,16 @@ class Adapter(ABC):
         Raises InputError where we have no rights at all, so that the place may be gone as well.
         """
         return ()
+
+
+def runs_nothing(job: ResolvedJob) -> bool:
+    """Whether an instance has neither a command nor an image: no runtime can run it."""
+    containers = [
+        training_container(role.template, None, name=role.container)
+        for role in job.roles
+        if role.replicas
+    ]
+    return not all(each.get("command") or each.get("image") for each in containers)
 
 
 def missing_key_problems(job: ResolvedJob, key: str, why: str) -> Sequence[Problem]:

@@ -72,6 +72,13 @@ class ActionRunner:
         """Return whether anything can have been made by this holder."""
         return self._effects is not None
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the runtime does not answer: to who prepares the run, and then to who watches it."""
+        if self._watcher is None or not self.is_prepared:
+            return self._failures > 0
+        return not self._watcher.answers
+
     def room_made(self) -> None:
         """Ask again now for what was refused for now."""
         self._refusals.room_made(now=self._clock.now())

@@ -19,6 +19,11 @@ from airflow_training.supervise.owners import Owner, new_owner
 
 __all__ = ["clean_up", "drive_to_end", "stop_run"]
 
+_SILENT = (
+    "its runtime does not answer, and what is alive there goes on until it does;"
+    " what was asked of the run is recorded, and carried out by whoever drives it then"
+)
+
 
 async def drive_to_end(
     run_uid: str,
@@ -32,15 +37,22 @@ async def drive_to_end(
 
     Raises StillAlive, naming the holder, when that takes longer than `timeout_seconds`.
     """
+    driven: list[Supervisor] = []
+    driving = _drive(run_uid, store=store, runtime=runtime, on_event=on_event, driven=driven)
     try:
-        return await asyncio.wait_for(
-            _drive(run_uid, store=store, runtime=runtime, on_event=on_event), timeout_seconds
-        )
+        return await asyncio.wait_for(driving, timeout_seconds)
     except asyncio.TimeoutError:
         lease = await asyncio.to_thread(store.lease, run_uid)
         holder = Owner.parse(lease.owner) if lease is not None else None
         who = f"held by process {holder.pid} on {holder.host}" if holder else "held by nobody"
-        raise StillAlive(f"run {run_uid} did not end within {timeout_seconds:g} s; {who}") from None
+        ledger = await asyncio.to_thread(store.ledger, run_uid)
+        silent = ledger.job.unreachable_since is not None or any(
+            each.is_unanswered for each in driven[-1:]
+        )
+        why = f": {_SILENT}" if silent else ""
+        raise StillAlive(
+            f"run {run_uid} did not end within {timeout_seconds:g} s{why}; {who}"
+        ) from None
 
 
 async def _drive(
@@ -49,11 +61,13 @@ async def _drive(
     store: Store,
     runtime: Runtime,
     on_event: Callable[[Event], None] | None,
+    driven: list[Supervisor],
 ) -> JobState:
     while True:
         supervisor = Supervisor(
             store=store, runtime=runtime, run_uid=run_uid, owner=new_owner(), on_event=on_event
         )
+        driven.append(supervisor)
         try:
             return await supervisor.run()
         except LeaseLost:

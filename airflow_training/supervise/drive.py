@@ -26,10 +26,9 @@ from airflow_training.control.model import (
     Request,
 )
 from airflow_training.control.reports import ProgressReport
-from airflow_training.control.transitions import ENDED
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
-from airflow_training.errors import LeaseLost, RuntimeUnavailable
+from airflow_training.errors import LeaseLost, RuntimeUnavailable, StopUnconfirmed
 from airflow_training.runtimes.clock import Clock
 from airflow_training.runtimes.port import Runtime
 from airflow_training.state.store import Store
@@ -44,6 +43,7 @@ from airflow_training.supervise.followers.follower import (
 from airflow_training.supervise.followers.selection import followers_of
 from airflow_training.supervise.hub import Hub
 from airflow_training.supervise.lease_keeper import LeaseKeeper
+from airflow_training.supervise.leaving import unconfirmed_stop, until_store_is_gone
 from airflow_training.supervise.retrying import retrying
 from airflow_training.supervise.run_clock import RunClock, newest_time
 from airflow_training.supervise.stored_records import StoredRecords
@@ -65,11 +65,6 @@ _PAUSE_SECONDS = 0.5
 A pod is silent for longer while it starts: it is not waited for.
 """
 _SHORTEST_WAIT_SECONDS = 0.005
-_GONE_SECONDS = 10.0
-"""How long the file of the store must be away before it is taken for lost: a mount may come back."""
-_GONE_POLL_SECONDS = 1.0
-_OUTAGE_POLL_SECONDS = 5.0
-"""How often it is asked whether the store is away at all."""
 _RECORD_SECONDS = 1.0
 """How long a stop waits for the store to take it before it is carried out without."""
 _UNRECORDED_SECONDS = 0.2
@@ -116,7 +111,9 @@ class Drive:
         self._stop_asked = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
         self.left = asyncio.Event()
-        """Set when nothing is alive and the store cannot be told: after a stop, or as its file is gone."""
+        """Set when this holder can do no more: nothing is alive and the store cannot be told, or a stop is not answered."""
+        self.unconfirmed: StopUnconfirmed | None = None
+        """Of the second kind: what was left to the runtime."""
         self.ledger = Ledger()
         self.progress: dict[InstanceKey, ProgressReport] = {}
 
@@ -190,6 +187,7 @@ class Drive:
         """Give what goes on beside the passes, and end it with them."""
         background: list[asyncio.Future[Any]] = []
         background.append(asyncio.ensure_future(self._leave_without_store()))
+        background.append(asyncio.ensure_future(self._leave_without_runtime()))
         try:
             for follower in self._followers:
                 await self._store_change(await follower.begin(now=self._now()))
@@ -428,12 +426,7 @@ class Drive:
 
         What trains goes on to its end meanwhile: only its bookkeeping is lost.
         """
-        away = 0.0
-        while away < _GONE_SECONDS or self._is_alive:
-            lasts = self._store.outage.lasts
-            await asyncio.sleep(_GONE_POLL_SECONDS if lasts else _OUTAGE_POLL_SECONDS)
-            gone = lasts and await asyncio.to_thread(self._store.is_gone)
-            away = away + _GONE_POLL_SECONDS if gone else 0.0
+        await until_store_is_gone(self._store, seen=lambda: self._watcher.instances)
         if self._own_stop is None:  # agents that wait for a next attempt end with the rest
             self._own_stop = Request(
                 id=0, kind="stop", reason="its store is gone", by="", at=self._now()
@@ -441,10 +434,22 @@ class Drive:
         await self._end_unrecorded()
         self.left.set()
 
+    async def _leave_without_runtime(self) -> None:
+        """Set `left` where a stop was asked and the runtime, which alone can carry it out, does not answer."""
+        await self._stop_asked.wait()
+        self.unconfirmed = await unconfirmed_stop(
+            lambda: None if self._end_recorded else self._own_stop,
+            store=self._store,
+            uid=self._uid,
+            is_unanswered=lambda: self.is_unanswered,
+            known=lambda: self._watcher.instances or self.ledger.instances.values(),
+        )
+        self.left.set()
+
     @property
-    def _is_alive(self) -> bool:
-        """Whether anything of the run trains or may yet, as far as is seen."""
-        return any(each.state not in ENDED or each.lingers for each in self._watcher.instances)
+    def is_unanswered(self) -> bool:
+        """Whether the runtime does not answer."""
+        return self._runner.is_unanswered
 
     async def _end_unrecorded(self) -> None:
         """Decide and act as passes do until nothing is alive, but persist nothing."""

@@ -81,6 +81,11 @@ class Supervisor:
         """Return the newest progress of each instance that this holder has seen."""
         return self._drive.progress if self._drive is not None else {}
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the runtime does not answer whoever drives the run here."""
+        return self._drive is not None and self._drive.is_unanswered
+
     def stop(self, *, reason: str, by: str) -> None:
         """End the run, though the store may be away; before the lease is held, as soon as it is."""
         self._stop = reason, by
@@ -90,7 +95,8 @@ class Supervisor:
     async def run(self) -> JobState:
         """Wait in the queue, hold the lease, drive the job; return its terminal state.
 
-        Raises LeaseLost when another holder took over, RuntimeUnavailable only after `stop`, or where
+        Raises LeaseLost when another holder took over, StopUnconfirmed after `stop` where the runtime does
+        not answer, RuntimeUnavailable only after `stop`, or where
         the store's file is gone: what this holder knew of has ended, and nobody could be told (else it retries).
         Cancelling it stops the loop only: the training goes on and can be adopted.
         """
@@ -203,6 +209,8 @@ async def _unless_over(keeper: LeaseKeeper, drive: Drive, work: Coroutine[Any, A
         if driving.done():
             result: T = driving.result()
             return result
+        if left.done() and drive.unconfirmed is not None:
+            raise drive.unconfirmed
         if left.done():
             raise RuntimeUnavailable(f"run {keeper.lease.run}: the store does not know of its end")
         raise LeaseLost(f"run {keeper.lease.run}: another holder has taken over")

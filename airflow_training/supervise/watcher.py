@@ -92,6 +92,11 @@ class Watcher:
         return Observations(instances=tuple(self._seen.values()), reachable=self._reachable)
 
     @property
+    def answers(self) -> bool:
+        """Whether the runtime answered when it was last asked; true before it was asked at all."""
+        return self._reachable
+
+    @property
     def instances(self) -> Collection[Observation]:
         """Return every object that is known now."""
         return self._seen.values()

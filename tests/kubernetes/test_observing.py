@@ -308,7 +308,7 @@ CASES = {
         "failed", "ContainerStatusUnknown", {"class": "infrastructure"},
     ),
     "users-init-container-failed": (
-        pod("Failed", container(waiting("PodInitializing")), init=[container(terminated(4, message="no data"), "fetch")]),
+        pod("Failed", container(waiting("PodInitializing")), init=[container(terminated(4, message="fetching\nno data"), "fetch")]),
         "failed", "Error", {"exit_code": 4, "message": "init container 'fetch' ended with exit code 4: no data", "finished_at": NOW - 10},
     ),
     # what cannot start

@@ -111,6 +111,7 @@ def test_what_the_user_wrote_stays():
     assert spec["nodeSelector"] == {"gpu": "a100"}
     assert [each["name"] for each in spec["containers"]] == ["main", "sidecar"]
     assert [each["name"] for each in spec["initContainers"]] == ["fetch"]
+    assert spec["initContainers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError"
     assert spec["volumes"][0] == {"name": "scratch", "emptyDir": {}}
     assert spec["restartPolicy"] == "Never"
 

@@ -160,3 +160,29 @@ def test_a_malformed_pod_is_an_error_and_no_traceback(key: str, broken: Any) -> 
 def test_a_gang_needs_a_scheduler(runtime, fields):
     found = warned([], runtime=runtime, schedulingPolicy={"gang": "volcano"})
     assert {(each.code, each.field) for each in found} == {("not_supported", f) for f in fields}
+
+
+@pytest.mark.parametrize(
+    ("spec", "runtime", "wrong"),
+    [
+        pytest.param({}, None, True, id="neither-command-nor-image"),
+        pytest.param({"image": "repo/train:1"}, None, False, id="an-image-may-bring-its-command"),
+        pytest.param({"image": "repo/train:1"}, "local", True, id="asked-for-here"),
+        pytest.param(
+            {"image": "repo/train:1", "runtime": {"name": "local"}},
+            None,
+            True,
+            id="written-for-here",
+        ),
+        pytest.param({"command": ["true"]}, "local", False, id="a-command"),
+        pytest.param({"command": ["true"]}, "kubernetes", True, id="no-image-for-a-pod"),
+    ],
+)
+def test_what_can_run_nowhere_is_a_mistake_before_anything_starts(spec, runtime, wrong):
+    document = a_document("custom", {"a": 1}, **spec)
+    for key in ("command", "image"):
+        if key not in spec:
+            document["spec"].pop(key, None)
+    (checked,) = check_text(yaml.safe_dump(document), runtime=runtime)
+    missing = [each.code for each in checked.problems if each.code == "missing"]
+    assert (missing == ["missing"]) is wrong

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from airflow_training.control import reasons
 from airflow_training.control.observations import InstanceState, Observation
 from airflow_training.control.reports import ProgressReport
+from airflow_training.documents.text import headline
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.fitting import never_fits_by_message
 from airflow_training.runtimes.kubernetes.group_status import GroupStatus
@@ -280,9 +281,8 @@ def _init_failure(pod: PodView, name: str, end: ContainerEnd) -> _InstanceStatus
         reason = "EnvironmentRefused" if refused else "EnvironmentFailed"
         return _InstanceStatus("failed", reason, end.message or f"exit code {end.exit_code}")
     text = f"init container '{name}' ended with exit code {end.exit_code}"
-    return _InstanceStatus(
-        "failed", end.reason or "Error", f"{text}: {end.message}" if end.message else text
-    )
+    last = headline(end.message)
+    return _InstanceStatus("failed", end.reason or "Error", f"{text}: {last}" if last else text)
 
 
 def _pending(pod: PodView, *, now: float, answers_since: float) -> _InstanceStatus:

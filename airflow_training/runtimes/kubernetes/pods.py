@@ -49,6 +49,8 @@ __all__ = [
     "waits_for",
 ]
 
+_MESSAGE_POLICY, _FROM_LOG = "terminationMessagePolicy", "FallbackToLogsOnError"
+
 _PROGRESS_FILE = f"{inject.TRAINING_FOLDER}/progress.jsonl"
 _PREDICTIONS_DIR = f"{inject.TRAINING_FOLDER}/predictions"
 _PORT_PROBE_FAILURES = 1_000_000
@@ -231,7 +233,10 @@ class _PodBuilder:
         instance, written = self._instance, self._written
         ref = instance.ref
         self._own_volumes()
-        init = [dict(each) for each in written.get("initContainers") or ()]
+        # where one of theirs fails, its last lines come with the pod: nobody has its log once that is gone
+        init = [
+            {_MESSAGE_POLICY: _FROM_LOG, **each} for each in written.get("initContainers") or ()
+        ]
         if makes_environment(instance):
             init.append(self._environment())
         if instance.held:
@@ -318,7 +323,7 @@ class _PodBuilder:
                 source = {"secretKeyRef": {"name": secret, "key": inject.TOKEN_KEY}}
                 env.append({"name": "TRAINING_CALLBACK_TOKEN", "valueFrom": source})
         made["env"] = env
-        made.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+        made.setdefault(_MESSAGE_POLICY, _FROM_LOG)
         if self._probes_port:
             made["startupProbe"] = {
                 "tcpSocket": {"port": next(iter(instance.ports.values()))},

@@ -5,12 +5,15 @@ Runs in which nothing fails never import what reads logs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_training.control.causes import RootCause
 from airflow_training.control.model import Decision
 from airflow_training.control.observations import Observations
-from airflow_training.control.root_cause import with_diagnosis, with_root_cause
+from airflow_training.control.root_cause import is_wordless, with_diagnosis, with_root_cause
 from airflow_training.supervise.followers.follower import Evidence, FollowedRun, Follower
+from airflow_training.supervise.retrying import retrying
 
 if TYPE_CHECKING:
     from airflow_training.supervise.followers.diagnosing import Diagnoser
@@ -21,8 +24,10 @@ __all__ = ["FailureFollower"]
 class FailureFollower(Follower):
     """Diagnoses of attempts that failed, and of the job when it ends."""
 
-    def __init__(self, run: FollowedRun) -> None:
+    def __init__(self, run: FollowedRun, *, read_logs: bool = False) -> None:
+        """`read_logs`: where nothing explains the end of a job, what its instance printed last is told with it."""
         self._run = run
+        self._read_logs = read_logs
         self._diagnoser: Diagnoser | None = None
 
     async def evidence(self, seen: Observations | None) -> Evidence:
@@ -47,9 +52,24 @@ class FailureFollower(Follower):
             return decision
         found = await self._make_diagnoser().root_cause(ledger)
         if found is None:
-            return decision
+            return await self._with_last_words(decision, known, now=now)
         reasons = self._run.runtime.capabilities.reasons
         return with_root_cause(decision, with_diagnosis(known, found, reasons=reasons), now=now)
+
+    async def _with_last_words(
+        self, decision: Decision, known: RootCause, *, now: float
+    ) -> Decision:
+        """Return the last decision with what the instance printed last, where its end has no words of its own."""
+        if not self._read_logs or not is_wordless(known):
+            return decision
+        from airflow_training.supervise.followers.last_words import read_last_words
+
+        run = self._run
+        attempts = await retrying(run.store, lambda: run.store.usage.of_run(run.ref.uid))
+        words = await read_last_words(run.runtime, run.ref, known, attempts)
+        if not words:
+            return decision
+        return with_root_cause(decision, replace(known, evidence=words), now=now)
 
     def _make_diagnoser(self) -> Diagnoser:
         if self._diagnoser is None:

@@ -15,7 +15,7 @@ def followers_of(run: FollowedRun, *, read_logs: bool) -> list[Follower]:
     """Return the followers of a run, in the order in which the loop turns to them."""
     job, _ = run.state()
     others: list[Follower] = [DelayedLogFollower(run)] if read_logs else []
-    others.append(FailureFollower(run))
+    others.append(FailureFollower(run, read_logs=read_logs))
     if job.plan is not None:
         others += _of_a_plan(run)
     if job.checkpoint is not None:

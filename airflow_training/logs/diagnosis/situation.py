@@ -19,6 +19,11 @@ _STEP = re.compile(
 _NOT_SAVED = re.compile(
     r"(?i)\b(?:fail|error|unable|could not|cannot|will|would|every|skip|interval|no checkpoint|if|not)"
 )
+_SETUP = re.compile(
+    r"(?i)no such device|no data available|not (?:supported|permitted|implemented)|permission denied|invalid argument"
+    r"|address family|no socket interface|(?:unable to|couldn't|could not|cannot) find|undefined symbol|no (?:\w+ )?provider"
+)
+"""Devices, providers and rights that are not there; what times out, is refused or reset may be better the next time."""
 _TRIED = re.compile(r"\(tried \d+ times\)")
 _LONGEST = 80
 
@@ -105,6 +110,13 @@ def _of_its_node(root: FoundCause, scans: Sequence[FileScan]) -> FoundCause:
     return replace(root, retryable="once", advice=f"{root.advice.rstrip('.')}; {told}.")
 
 
+def _of_its_setup(root: FoundCause, _: Sequence[FileScan]) -> FoundCause:
+    """Return an error of a communication library with whether its text speaks of what every try finds again."""
+    if root.retryable == "no" or not _SETUP.search(root.evidence):
+        return root
+    return replace(root, retryable="no")
+
+
 def _is_of(root: FoundCause, hit: Hit) -> bool:
     return hit.signature.partition("/")[0] == root.id
 
@@ -158,6 +170,7 @@ _SITUATIONS: Mapping[str, Callable[[FoundCause, Sequence[FileScan]], FoundCause]
     **dict.fromkeys(
         ("cuda-driver-mismatch", "gpu-not-available", "gpu-arch-unsupported"), _of_its_node
     ),
+    "nccl-unhandled-system-error": _of_its_setup,
     "output-failed": _may_come_back,
     "checkpoint-corrupt": _reads_it_again,
     **dict.fromkeys(("nccl-timeout", "rendezvous-timeout", "hang"), _prepares),

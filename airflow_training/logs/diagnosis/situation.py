@@ -24,6 +24,11 @@ _SETUP = re.compile(
     r"|address family|no socket interface|(?:unable to|couldn't|could not|cannot) find|undefined symbol|no (?:\w+ )?provider"
 )
 """Devices, providers and rights that are not there; what times out, is refused or reset may be better the next time."""
+_PASSES = re.compile(
+    r"(?i)too ?many ?requests|\b(?:429|50[0234])\b|time[d -]*out|tempor\w+ (?:failure|unavailable)|try again|connection (?:reset|refused|closed)"
+    r"|rate limit|slow ?down|overloaded|handshake|unexpected EOF|service unavailable"
+)
+"""What a server or a network says that may be well again soon."""
 _TRIED = re.compile(r"\(tried \d+ times\)")
 _LONGEST = 80
 
@@ -110,6 +115,13 @@ def _of_its_node(root: FoundCause, scans: Sequence[FileScan]) -> FoundCause:
     return replace(root, retryable="once", advice=f"{root.advice.rstrip('.')}; {told}.")
 
 
+def _may_pass(root: FoundCause, _: Sequence[FileScan]) -> FoundCause:
+    """Return what mostly is of the set-up with whether its text speaks of a server or network that may be well again."""
+    if root.retryable != "no" or not _PASSES.search(root.evidence):
+        return root
+    return replace(root, retryable="once")
+
+
 def _of_its_setup(root: FoundCause, _: Sequence[FileScan]) -> FoundCause:
     """Return an error of a communication library with whether its text speaks of what every try finds again."""
     if root.retryable == "no" or not _SETUP.search(root.evidence):
@@ -171,6 +183,7 @@ _SITUATIONS: Mapping[str, Callable[[FoundCause, Sequence[FileScan]], FoundCause]
         ("cuda-driver-mismatch", "gpu-not-available", "gpu-arch-unsupported"), _of_its_node
     ),
     "nccl-unhandled-system-error": _of_its_setup,
+    **dict.fromkeys(("image-pull-failure", "python-exception"), _may_pass),
     "output-failed": _may_come_back,
     "checkpoint-corrupt": _reads_it_again,
     **dict.fromkeys(("nccl-timeout", "rendezvous-timeout", "hang"), _prepares),

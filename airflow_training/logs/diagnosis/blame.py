@@ -87,9 +87,10 @@ def _rank_of_log(event: Incident, scan: FileScan) -> int | None:
     """Return the rank of an event, else the first of those that its log names: the number of a log is that of its node."""
     named = {hit.rank for hit in scan.hits if hit.named and hit.rank is not None}
     named |= {series.rank for series in scan.series if series.rank is not None}
-    if not named or event.rank in named:
+    if event.rank is None or not named or event.rank in named:
         return event.rank
-    return min(named)
+    first = min(named)
+    return first if first >= event.rank else event.rank  # of node n no rank is below n
 
 
 def _is_everywhere(

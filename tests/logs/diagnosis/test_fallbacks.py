@@ -34,7 +34,8 @@ LIBRARY = "/opt/venv/lib/python3.11/site-packages"
     ],
 )
 def test_the_number_of_an_error_of_the_system(number, text, causes, again):
-    found, retry = first(raised(f"OSError: [Errno {number}] {text}", "/app/read.py"))
+    name = type(OSError(number, text)).__name__
+    found, retry = first(raised(f"{name}: [Errno {number}] {text}", "/app/read.py"))
     assert (found in causes.split(), retry == again) == (True, True), (found, retry)
 
 

@@ -25,8 +25,9 @@ _SETUP = re.compile(
 )
 """Devices, providers and rights that are not there; what times out, is refused or reset may be better the next time."""
 _PASSES = re.compile(
-    r"(?i)too ?many ?requests|\b(?:429|50[0234])\b|time[d -]*out|tempor\w+ (?:failure|unavailable)|try again|connection (?:reset|refused|closed)"
-    r"|rate limit|slow ?down|overloaded|handshake|unexpected EOF|service unavailable"
+    r"(?i)too ?many ?requests|(?:status|http|code)[ =:(]{0,3}(?:429|50[0234])\b|\b(?:429|50[0234]) (?:server|bad gateway|service|gateway|internal)"
+    r"|timed out|time-?out(?:error| (?:exceeded|expired|while|waiting))|tempor\w+ (?:failure|unavailable)|try again|connection (?:reset|refused|closed)"
+    r"|rate limit|slow ?down|(?:server|service|is) overloaded|handshake|service unavailable"
 )
 """What a server or a network says that may be well again soon."""
 _TRIED = re.compile(r"\(tried \d+ times\)")

@@ -12,17 +12,24 @@ from collections.abc import Iterable, Sequence
 from airflow_training.logs.diagnosis.collectives import MISMATCH
 from airflow_training.logs.diagnosis.elastic import rank_in_summary
 from airflow_training.logs.diagnosis.evidence import Incident
-from airflow_training.logs.diagnosis.markers import MEMBER
+from airflow_training.logs.diagnosis.markers import MEMBER, NORMAL_END
 from airflow_training.logs.diagnosis.ordering import named_rank_after
 from airflow_training.logs.diagnosis.ranks import absent_rank_in
 from airflow_training.logs.diagnosis.scanning import NO_RANK
 from airflow_training.logs.diagnosis.weights import WeightedEvent
 from airflow_training.logs.model import FileScan, Hit
+from airflow_training.peer_causes import OVER_PEERS
 
 __all__ = ["absent_rank", "blamed_rank"]
 
 _WAITS = frozenset({"nccl-timeout", "rendezvous-timeout", "jax-coordinator-timeout", "hang"})
 """Causes that a rank tells of which waited for another one."""
+_UNREACHABLE = frozenset({"connection-refused-master", "dns-resolution-failure", "ssh-failure"})
+"""What a rank says that does not get to where the others wait."""
+_LEAST_LOGS = 2
+"""Logs from which on one of them can be the only one that is silent."""
+_SAYS_NOTHING = 3
+"""Of `Cause.generic`."""
 _NEAR_LINES = 6
 _BELOW_LINES = 20
 _COMPARED = re.compile(
@@ -48,8 +55,14 @@ def blamed_rank(
     """
     if event.cause.id in _WAITS and event.log is not None:
         absent = absent_rank(scans, event.cause.id)
+        if absent is None:
+            absent = _kept_away(event, among)
         if absent is not None:
             return absent
+    if event.cause.id in OVER_PEERS and event.log is not None:
+        silent = _silent_rank(scans, among)
+        if silent is not None:
+            return silent
     odd = _odd_rank(scans, event)
     if odd is not None:
         return odd
@@ -67,7 +80,17 @@ def blamed_rank(
         told = _next_to_raise(event, among)
     if told is None and event.rank is None:
         told = first_rank
-    return told if told is not None else event.rank
+    return told if told is not None else _rank_of_log(event, scan)
+
+
+def _rank_of_log(event: Incident, scan: FileScan) -> int | None:
+    """Return the rank of an event, else the first of those that its log names: the number of a log is that of its node."""
+    named = {hit.rank for hit in scan.hits if hit.named and hit.rank is not None}
+    named |= {series.rank for series in scan.series if series.rank is not None}
+    if event.rank is None or not named or event.rank in named:
+        return event.rank
+    first = min(named)
+    return first if first >= event.rank else event.rank  # of node n no rank is below n
 
 
 def _is_everywhere(
@@ -86,6 +109,42 @@ def _is_everywhere(
     }
     told = [number for number, scan in enumerate(scans) if scan.origin.role not in NO_RANK]
     return len(told) > 1 and all(number in same and scans[number].origin.role for number in told)
+
+
+def _kept_away(event: Incident, among: Iterable[WeightedEvent]) -> int | None:
+    """Return the rank of another log that could not reach the one which waited for it."""
+    away = [
+        each.event
+        for each in among
+        if each.event.cause.id in _UNREACHABLE and each.event.log not in (None, event.log)
+    ]
+    ranks = {each.rank for each in away}
+    return ranks.pop() if len(ranks) == 1 else None
+
+
+def _silent_rank(scans: Sequence[FileScan], among: Sequence[WeightedEvent]) -> int | None:
+    """Return the rank of the one log that says nothing of an end, where all others lost a peer: it left first.
+
+    None where there are several, where it says that it is complete, and where another rank failed by itself.
+    """
+    if any(each.event.cause.id not in OVER_PEERS and _tells(each.event) for each in among):
+        return None
+    told = {each.event.log for each in among}
+    silent = [
+        scan
+        for number, scan in enumerate(scans)
+        if number not in told
+        and scan.origin.role not in NO_RANK
+        and scan.tail
+        and not any(hit.signature == NORMAL_END for hit in scan.hits)
+    ]
+    if len(silent) != 1 or len(scans) < _LEAST_LOGS:
+        return None
+    return silent[0].origin.rank
+
+
+def _tells(event: Incident) -> bool:
+    return event.kind == "cause" and not event.survivable and event.cause.generic < _SAYS_NOTHING
 
 
 def absent_rank(scans: Iterable[FileScan], cause: str) -> int | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -37,6 +38,8 @@ _FOLLOWS = frozenset(
     }
 )
 """Causes that a lost loss may lead to: what is computed with it fails, and somebody who sees it stops the run."""
+_SENTENCE = re.compile(r"^\s*(?:[\w.]*(?:Error|Exception)\b|raise\b|assert\b)")
+"""What an exception says of a loss is no value of it: a signature knows whether it ended the run."""
 
 
 def diverged(
@@ -44,14 +47,17 @@ def diverged(
 ) -> Iterator[Incident]:
     """Yield the first value of each rank from which on a loss, or its gradients, were no number."""
     cause = catalogue.causes.get(_NAN_LOSS)
+    logs = {scan.origin.file: number for number, scan in enumerate(scans)}
     lasting = [
         each
         for each in health
-        if each.kind == "nan" and each.severity == "error" and _counts(each, scans)
+        if each.kind == "nan"
+        and each.severity == "error"
+        and _counts(each, scans)
+        and not _SENTENCE.match(_text(each, scans, logs))
     ]
     if cause is None or not lasting:
         return
-    logs = {scan.origin.file: number for number, scan in enumerate(scans)}
     first: dict[tuple[str, int | None], Finding] = {}
     for each in sorted(lasting, key=_order):
         first.setdefault((each.file, each.rank), each)
@@ -68,7 +74,7 @@ def diverged(
             line=each.line,
             offset=each.offset,
             time=each.time,
-            text=_evidence(each, None if log is None else scans[log]),
+            text=_evidence(each, _text(each, scans, logs).strip()),
         )
 
 
@@ -138,7 +144,14 @@ def _order(finding: Finding) -> tuple[float, bool, int]:
     return step, not is_training_loss(finding.metric), finding.line or 0
 
 
-def _evidence(finding: Finding, scan: FileScan | None) -> str:
-    """Return what was found, at which step, with its line where that is at hand."""
-    text = "" if scan is None or finding.line is None else scan.tail_text(finding.line).strip()
+def _text(finding: Finding, scans: Sequence[FileScan], logs: Mapping[str, int]) -> str:
+    """Return the line of a finding where it is at hand; `logs`: the number of each log by its name."""
+    log = logs.get(finding.file)
+    if log is None or finding.line is None:
+        return ""
+    return scans[log].tail_text(finding.line)
+
+
+def _evidence(finding: Finding, text: str) -> str:
+    """Return what was found, at which step, with its line."""
     return f"{finding.message_at_step}: {text}" if text else finding.message_at_step

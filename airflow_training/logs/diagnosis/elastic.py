@@ -1,4 +1,4 @@
-"""The summary that a launcher (torch elastic, mpirun, Horovod) prints when workers failed: who was the first. Pure."""
+"""The summary that a launcher (torch elastic, mpirun, Horovod, Paddle) prints when workers failed: who was the first. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ __all__ = ["first_rank_of", "rank_in_summary"]
 
 _FIELD = re.compile(r"^\s*(?P<name>time|rank|exitcode)\s*:\s*(?P<value>-?[\d_:-]+)")
 _REPORT = re.compile(r"failed \(exitcode: -?\d+\) local_rank: (\d+)")
+_ONE_LINE = re.compile(r"(?:Container rank|RANK) (\d+) (?:status failed|PID \d+ RUNNING AT )")
+"""How the launchers of Paddle and of MPICH's family name the process that failed."""
 _SUMMARY_LINES = 10
 _PROCESS_NAME = re.compile(r"^\s*Process name: (?:\[\[\d+,\d+\],)?(\d+)\]?$")
 """Of the first process that ended: the job and its rank in Open MPI, the rank in Horovod."""
@@ -41,6 +43,9 @@ def _first_rank(hits: Iterable[Hit]) -> int | None:
     for hit in hits:
         if hit.signature != ELASTIC:
             continue
+        named = _ONE_LINE.search(hit.text)
+        if named is not None:
+            return int(named[1])
         report = _REPORT.search(hit.text)
         if report is not None:
             reports.append(int(report[1]))

@@ -461,7 +461,8 @@ class _HealthyUntil:
         """Return whether the run went on after a line that tells of a cause."""
         if is_order(cause):
             again = any(line < resumed < self._trained_until for resumed in self._resumed)
-            return again or self.ended_well_after(line)
+            over = cause.id == "user-interrupt" and self.ended_well_before(line)
+            return again or over or self.ended_well_after(line)
         if cause.id in _BEFORE_THE_START and line < self._started_until:
             return True
         return self.survived(line)

@@ -44,7 +44,7 @@ MARKERS: Mapping[str, str] = {
     r"|\.Empty|exceptions\.[A-Z][A-Za-z]+|[Ee]rror (?:in|during|while|running) [A-Za-z_0-9 ]{1,40})(?::|$)",
     CHAIN: r"(?:During handling of the above exception, another exception occurred"
     r"|The above exception was the direct cause of the following exception)",
-    ELASTIC: r"(?:Root Cause \(first observed failure\)|failed \(exitcode: -?[0-9]+\) local_rank: |The first process to do so was:)",
+    ELASTIC: r"(?:Root Cause \(first observed failure\)|failed \(exitcode: -?[0-9]+\) local_rank: |The first process to do so was:|Container rank [0-9]+ status failed|RANK [0-9]+ PID [0-9]+ RUNNING AT )",
     NORMAL_END: r"(?:\[after training is done\]|train_runtime|max_epochs=[0-9]+` reached|max_steps=[0-9]+` reached"
     r"|[Tt]raining (?:has )?(?:completed|complete|finished|done|succeeded)|[Ff]inished training|[Dd]one training"
     r"|TRAINING COMPLETE|Training completed\. Do not forget to share your model|is now trained and ready"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["absent_rank_in", "rank_in"]
+__all__ = ["absent_rank_in", "rank_above", "rank_in"]
 
 _RANK = re.compile(
     r"\[(?:PG [^\]]*?)?(?:Global )?[Rr]ank:? ?(\d{1,6})\]|\bon rank (\d{1,6})\b|^[Rr]ank (\d{1,6})\b"
@@ -23,11 +23,26 @@ def rank_in(text: str) -> int | None:
     return int(next(group for group in match.groups() if group is not None))
 
 
+_ABOVE = re.compile(
+    r"\b(?:[Rr]ank|RANK)[ :=#]{0,3}(\d{1,6})\b|\b(?:[Pp]rocess|[Ww]orker|[Tt]rainer|[Tt]ask)[ #]{1,2}(\d{1,6})\b.{0,40}"
+    r"\b(?:fail|crash|rais|exit|terminat|error|exception|died)"
+)
+
+
+def rank_above(text: str) -> int | None:
+    """Return the rank whose traceback a line announces, None for none: `[Rank 2 Error Snippet]:`, `worker 3 failed:`."""
+    match = _ABOVE.search(text)
+    if match is None:
+        return None
+    return int(next(group for group in match.groups() if group is not None))
+
+
 _ABSENT = re.compile(
     r"\b[Rr]anks? \[?(\d{1,6})[\d, \]]{0,200} ?(?:failed to pass monitoredBarrier|are the lagging ranks)"
     r"|\b[Mm]issing ranks: ?(?:\n *)?\[?(\d{1,6})\b"
     r"|\b[Rr]ank (\d{1,6}) (?:did not|didn't|has not|hasn't|never) (?:join|enter|reach|call|start|arrive)"
     r"|timed out task names:\s{1,4}(?:/job:\w+/replica:\d+/)?task:(\d{1,6})\b"
+    r"|stopped sending heartbeats\)?:?\s{1,4}/job:\w+/replica:\d+/task:(\d{1,6})\b|caused the desync are:[^\[]{0,40}\[(\d{1,6})[,\]]"
 )
 
 

@@ -19,6 +19,17 @@ _STEP = re.compile(
 _NOT_SAVED = re.compile(
     r"(?i)\b(?:fail|error|unable|could not|cannot|will|would|every|skip|interval|no checkpoint|if|not)"
 )
+_SETUP = re.compile(
+    r"(?i)no such device|no data available|not (?:supported|permitted|implemented)|permission denied|invalid argument"
+    r"|address family|no socket interface|(?:unable to|couldn't|could not|cannot) find|undefined symbol|no (?:\w+ )?provider"
+)
+"""Devices, providers and rights that are not there; what times out, is refused or reset may be better the next time."""
+_PASSES = re.compile(
+    r"(?i)too ?many ?requests|(?:status|http|code)[ =:(]{0,3}(?:429|50[0234])\b|\b(?:429|50[0234]) (?:server|bad gateway|service|gateway|internal)"
+    r"|timed out|time-?out(?:error| (?:exceeded|expired|while|waiting))|tempor\w+ (?:failure|unavailable)|try again|connection (?:reset|refused|closed)"
+    r"|rate limit|slow ?down|(?:server|service|is) overloaded|handshake|service unavailable"
+)
+"""What a server or a network says that may be well again soon."""
 _TRIED = re.compile(r"\(tried \d+ times\)")
 _LONGEST = 80
 
@@ -105,6 +116,20 @@ def _of_its_node(root: FoundCause, scans: Sequence[FileScan]) -> FoundCause:
     return replace(root, retryable="once", advice=f"{root.advice.rstrip('.')}; {told}.")
 
 
+def _may_pass(root: FoundCause, _: Sequence[FileScan]) -> FoundCause:
+    """Return what mostly is of the set-up with whether its text speaks of a server or network that may be well again."""
+    if root.retryable != "no" or not _PASSES.search(root.evidence):
+        return root
+    return replace(root, retryable="once")
+
+
+def _of_its_setup(root: FoundCause, _: Sequence[FileScan]) -> FoundCause:
+    """Return an error of a communication library with whether its text speaks of what every try finds again."""
+    if root.retryable == "no" or not _SETUP.search(root.evidence):
+        return root
+    return replace(root, retryable="no")
+
+
 def _is_of(root: FoundCause, hit: Hit) -> bool:
     return hit.signature.partition("/")[0] == root.id
 
@@ -158,6 +183,8 @@ _SITUATIONS: Mapping[str, Callable[[FoundCause, Sequence[FileScan]], FoundCause]
     **dict.fromkeys(
         ("cuda-driver-mismatch", "gpu-not-available", "gpu-arch-unsupported"), _of_its_node
     ),
+    "nccl-unhandled-system-error": _of_its_setup,
+    **dict.fromkeys(("image-pull-failure", "python-exception"), _may_pass),
     "output-failed": _may_come_back,
     "checkpoint-corrupt": _reads_it_again,
     **dict.fromkeys(("nccl-timeout", "rendezvous-timeout", "hang"), _prepares),

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Literal
 
 from airflow_training.logs.diagnosis.markers import CHAIN, EXCEPTION, TRACEBACK
-from airflow_training.logs.diagnosis.ranks import rank_in
+from airflow_training.logs.diagnosis.ranks import rank_above, rank_in
 from airflow_training.logs.model import Hit
 
 __all__ = [
@@ -348,7 +348,7 @@ def _named_rank(hit: Hit, head: Hit) -> int | None:
     if hit.named:
         return hit.rank
     named = rank_in(head.text)
-    return rank_in(head.before[-1]) if named is None and head.before else named
+    return rank_above(head.before[-1]) if named is None and head.before else named
 
 
 def _is_ignored(head: Hit, type_: str) -> bool:

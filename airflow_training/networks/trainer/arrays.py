@@ -25,7 +25,7 @@ from airflow_training.networks.trainer.tables import (
     to_numbers,
 )
 
-__all__ = ["class_names", "parquet_columns", "read_images", "read_npz", "read_parquet", "read_text"]
+__all__ = ["class_names", "parquet_columns", "parquet_file", "read_images", "read_npz", "read_parquet", "read_text"]
 
 Array = numpy.ndarray[Any, Any]
 
@@ -68,7 +68,7 @@ def read_npz(file: SampleFile, part: FilePart, settings: TrainerSettings) -> Sam
 def read_parquet(file: SampleFile, part: FilePart, settings: TrainerSettings) -> Samples:
     """Return the rows of a Parquet file that lie in a part of it; only the row groups they are in are read."""
     with open_file(file.address) as opened:
-        table = _parquet(file, opened)
+        table = parquet_file(file, opened)
         names = list(table.schema_arrow.names)
         columns = columns_of(names, settings, place=file.name)
         query = settings.data.query
@@ -95,10 +95,11 @@ def read_parquet(file: SampleFile, part: FilePart, settings: TrainerSettings) ->
 def parquet_columns(file: SampleFile) -> list[str]:
     """Return the names of a Parquet file's columns; raises TrainerError, OSError."""
     with open_file(file.address) as opened:
-        return [*_parquet(file, opened).schema_arrow.names]
+        return [*parquet_file(file, opened).schema_arrow.names]
 
 
-def _parquet(file: SampleFile, opened: Any) -> Any:
+def parquet_file(file: SampleFile, opened: Any) -> Any:
+    """Open a Parquet file, its rows unread; raises TrainerError."""
     try:
         from pyarrow import ArrowInvalid, parquet
     except ImportError:

@@ -13,7 +13,7 @@ __all__ = ["TextLine", "header_of", "lines_in", "refuse_binary", "row_at"]
 _BLOCK = 1 << 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TextLine:
     """A line of a file that holds something."""
 

@@ -35,6 +35,11 @@ from airflow_training.networks.trainer.sample_data import SCHEME, write_sample
 from airflow_training.networks.trainer.samples import Samples
 from airflow_training.networks.trainer.session import is_alone, open_checkpoint, restore, section
 from airflow_training.networks.trainer.settings import TrainerSettings, read_settings
+from airflow_training.networks.trainer.share_memory import (
+    check_share,
+    memory_limit,
+    processes_here,
+)
 from airflow_training.networks.trainer.shares import ShareOrder
 
 if TYPE_CHECKING:
@@ -198,6 +203,9 @@ def _read(
     held: Samples | None = None
     mistake: TrainerError | None = None
     try:
+        limit, processes = memory_limit(), processes_here()
+        for each in filter(None, (reader, tests)):
+            check_share(each, group.rank, group.world, limit=limit, processes=processes)
         samples = reader.read(group.rank, group.world)
         held = tests.read(group.rank, group.world) if tests else None
     except TrainerError as error:

@@ -109,8 +109,11 @@ class ShareReader:
                 return arrays.read_images(
                     self.files, parts, settings, threads=settings.threads or 4
                 )
-            read = _READERS[settings.data.format]
-            return joined([read(self.files[part.file], part, settings) for part in parts], settings)
+            return joined([self.read_part(part) for part in parts], settings)
+
+    def read_part(self, part: FilePart) -> Samples:
+        """Return the samples in a part of one file, but of images; raises TrainerError and OSError."""
+        return _READERS[self.settings.data.format](self.files[part.file], part, self.settings)
 
     def read_rows(self, wanted: numpy.ndarray[Any, Any], world: int) -> Samples:
         """Return samples of the shares of `world` ranks by `(share, sample)`, in that order."""

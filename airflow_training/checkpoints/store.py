@@ -277,13 +277,25 @@ class RemoteStore:
 
 @contextlib.contextmanager
 def _as_os_errors(uri: str) -> Iterator[None]:
-    """Let nothing but our own errors and OSError out: every driver has a tree of its own."""
+    """Let nothing but our own errors and OSError out: every driver has a tree of its own. All tell the address."""
     try:
         yield
-    except (OSError, CheckpointError):
+    except OSError as error:
+        if error.filename is None and not isinstance(error, FileNotFoundError):
+            _name(error, uri)
+        raise
+    except CheckpointError:
         raise
     except Exception as error:
         raise OSError(f"{uri}: {type(error).__name__}: {error}") from error
+
+
+def _name(error: OSError, uri: str) -> None:
+    """Let an error that a driver raises with words only (`PermissionError("Forbidden")`) say where it happened."""
+    words = error.strerror or str(error) or type(error).__name__
+    if uri not in words:
+        number = errno.EACCES if isinstance(error, PermissionError) else errno.EIO
+        error.errno, error.strerror, error.filename = error.errno or number, words, uri
 
 
 def create_once(store: ObjectStore, key: str, content: bytes) -> None:

@@ -229,6 +229,12 @@ def rows_to_samples(
 ) -> Samples:
     """Return rows as samples: each by itself, or as lists of documents where the data has queries."""
     if settings.data.query:
+        if (twice := _first_apart(queries)) is not None:
+            raise TrainerError(
+                file.name,
+                f"has rows of the query '{twice}' in two places, with other queries between them",
+                "sort the file by query, so that rows of equal query stand together",
+            )
         inputs = {each.name: each for each in settings.inputs}
         rows = {
             name: each.reshape(len(each), *inputs[name].shape[1:]).astype(inputs[name].dtype)
@@ -240,6 +246,18 @@ def rows_to_samples(
     }
     count = len(next(iter(found.values())))
     return Samples(found, numpy.full(count, number))
+
+
+def _first_apart(queries: Sequence[str]) -> str | None:
+    """Return the first query that comes again after another one; None: equal ones stand together."""
+    seen: set[str] = set()
+    for place, query in enumerate(queries):
+        if place and query == queries[place - 1]:
+            continue
+        if query in seen:
+            return query
+        seen.add(query)
+    return None
 
 
 def to_numbers(

@@ -92,7 +92,7 @@ def test_a_connection_that_breaks_leaves_nothing_half_and_the_next_try_has_it(
     with NarrowDoor(s3_endpoint, after=1 << 19) as door:
         monkeypatch.setenv("AWS_ENDPOINT_URL", door.address)
         forget_storages()
-        with pytest.raises(OSError):
+        with pytest.raises(OSError, match="bucket-"):
             fetch(open_store(address), "tiny@1", HERE, tmp_path / "cache")
         assert door.cut
         assert [*(tmp_path / "cache").glob("*/environment.json")] == []
@@ -123,7 +123,9 @@ def test_a_storage_that_knows_us_not_is_told_in_a_sentence(closed, home, typed, 
     assert answer.code == 1
     (line,) = answer.stderr.strip().splitlines()
     assert closed in line
-    assert "does not exist in our records" in line or "Forbidden" in line  # as the request is answered
+    assert (
+        "does not exist in our records" in line or "Forbidden" in line
+    )  # as the request is answered
 
 
 def authenticate(endpoint: str, *, after: str) -> None:

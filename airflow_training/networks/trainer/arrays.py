@@ -25,7 +25,15 @@ from airflow_training.networks.trainer.tables import (
     to_numbers,
 )
 
-__all__ = ["class_names", "parquet_columns", "parquet_file", "read_images", "read_npz", "read_parquet", "read_text"]
+__all__ = [
+    "class_names",
+    "parquet_columns",
+    "parquet_file",
+    "read_images",
+    "read_npz",
+    "read_parquet",
+    "read_text",
+]
 
 Array = numpy.ndarray[Any, Any]
 
@@ -145,7 +153,11 @@ def class_names(files: Sequence[SampleFile], settings: TrainerSettings) -> tuple
 
 
 def read_images(
-    files: Sequence[SampleFile], parts: Sequence[FilePart], settings: TrainerSettings, *, threads: int
+    files: Sequence[SampleFile],
+    parts: Sequence[FilePart],
+    settings: TrainerSettings,
+    *,
+    threads: int,
 ) -> Samples:
     """Return images as bytes, and the place of their folder's name among the classes."""
     feature = settings.features[0]

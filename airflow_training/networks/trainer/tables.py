@@ -9,7 +9,13 @@ from typing import Any, BinaryIO, NoReturn
 import numpy
 
 from airflow_training.networks.trainer.addresses import SampleFile, open_file
-from airflow_training.networks.trainer.lines import TextLine, header_of, lines_in, refuse_binary, row_at
+from airflow_training.networks.trainer.lines import (
+    TextLine,
+    header_of,
+    lines_in,
+    refuse_binary,
+    row_at,
+)
 from airflow_training.networks.trainer.mistakes import TrainerError
 from airflow_training.networks.trainer.samples import Samples, lists_of, shaped
 from airflow_training.networks.trainer.settings import NetworkInput, TrainerSettings

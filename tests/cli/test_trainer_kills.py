@@ -85,8 +85,9 @@ def times_trained() -> torch.Tensor:
     torch.manual_seed(0)
     begun = runpy.run_path("model/net.py")["TrainNet"]().state_dict()
     ((name, ended),) = load_file("model/model.safetensors").items()
-    ratio = (ended.double() / begun[name].double()).flatten()
-    return ratio.log() / torch.tensor(1 - SHRINK).log()
+    ratio: torch.Tensor = (ended.double() / begun[name].double()).flatten()
+    found: torch.Tensor = ratio.log() / torch.tensor(1 - SHRINK).log()
+    return found
 
 
 def saved() -> list[Path]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from airflow_training.networks.trainer.mistakes import EXIT_LOST, EXIT_MISTAKE
 
@@ -37,8 +38,9 @@ def main(words: Sequence[str] = ("-m", _TRAINER)) -> None:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    torchrun: Any = run  # without types
     try:
-        run.run(run.parse_args([*words]))
+        torchrun.run(torchrun.parse_args([*words]))
     except ChildFailedError as error:
         sys.exit(exit_code_of((each.timestamp, each.exitcode) for each in error.failures.values()))
     except SignalException as error:

@@ -15,7 +15,6 @@ from airflow_training.checkpoints.store import (
     LocalStore,
     ObjectStore,
     RemoteStore,
-    open_address,
     open_store,
     probe,
 )
@@ -175,28 +174,3 @@ def test_a_relative_path_means_the_folder_it_meant_at_the_start(tmp_path, monkey
     monkeypatch.chdir("/")
     store.create("a", b"1")
     assert Path(tmp_path, "root", "a").read_bytes() == b"1"
-
-
-def test_a_revision_is_another_one_once_bytes_of_the_same_size_were_written(tmp_path, s3_root):
-    for store in (open_address(str(tmp_path)), open_address(s3_root)):
-        store.create("a", b"one")
-        size, first = store.revision("a")
-        assert (size, bool(first)) == (3, True)
-        assert store.revision("a") == (3, first)
-        store.delete("a")
-        store.create("a", b"two")
-        assert store.revision("a") != (3, first)
-        with pytest.raises(FileNotFoundError):
-            store.revision("b")
-
-
-def test_what_a_driver_refuses_says_where(s3_root, monkeypatch):
-    store = open_address(s3_root)
-
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError("Forbidden")
-
-    monkeypatch.setattr(store._filesystem, "info", refuse)
-    with pytest.raises(PermissionError) as told:
-        store.revision("a")
-    assert (told.value.filename, told.value.strerror) == (s3_root, "Forbidden")

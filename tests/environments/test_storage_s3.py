@@ -13,7 +13,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from airflow_training.checkpoints.store import open_store
+from airflow_training.checkpoints.store import open_address, open_store
 from airflow_training.environments import catalogue_here
 from airflow_training.environments.storage import add, fetch, list_all, load
 from airflow_training.errors import InputError
@@ -140,3 +140,28 @@ def authenticate(endpoint: str, *, after: str) -> None:
 def forget_storages() -> None:
     """Let the next one that is opened see the variables as they are now."""
     fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+def test_a_revision_is_another_one_once_bytes_of_the_same_size_were_written(tmp_path, s3_root):
+    for store in (open_address(str(tmp_path)), open_address(s3_root)):
+        store.create("a", b"one")
+        size, first = store.revision("a")
+        assert (size, bool(first)) == (3, True)
+        assert store.revision("a") == (3, first)
+        store.delete("a")
+        store.create("a", b"two")
+        assert store.revision("a") != (3, first)
+        with pytest.raises(FileNotFoundError):
+            store.revision("b")
+
+
+def test_what_a_driver_refuses_says_where(s3_root, monkeypatch):
+    store = open_address(s3_root)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("Forbidden")
+
+    monkeypatch.setattr(store._filesystem, "info", refuse)
+    with pytest.raises(PermissionError) as told:
+        store.revision("a")
+    assert (told.value.filename, told.value.strerror) == (s3_root, "Forbidden")

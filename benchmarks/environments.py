@@ -55,7 +55,7 @@ def main() -> None:
         _measure_torch(found, Path(folder))
     with tempfile.TemporaryDirectory(
         dir=Path(sys.prefix).parent
-    ) as folder:  # where links can be made
+    ) as folder:  # on the file system of what is installed
         _measure_builtin(Path(folder))
 
 
@@ -71,7 +71,7 @@ def _measure_builtin(folder: Path) -> None:
     words = [sys.executable, "-I", "-S", str(program), json.dumps(document)]
     began = time.perf_counter()
     subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
-    figure("builtin made, by hard links", time.perf_counter() - began, "s")
+    figure("builtin made, by copies", time.perf_counter() - began, "s")
     starts: list[float] = []
     cpu: list[float] = []
     for _ in range(15):

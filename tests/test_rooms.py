@@ -147,6 +147,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("diagram",),
     ),
     "environments": (
+        ("marks",),
         ("addresses", "contents", "model", "orders", "programs", "scan"),
         ("cache", "framework_builds", "interpreters", "markers"),
         ("differences", "locks", "preparing"),

@@ -18,12 +18,22 @@ from urllib.parse import unquote, urlsplit
 
 from airflow_training.checkpoints.errors import CheckpointError, KeyExists, StoreRefused
 
-__all__ = ["LocalStore", "ObjectStore", "RemoteStore", "create_once", "open_store", "probe"]
+__all__ = [
+    "LocalStore",
+    "ObjectStore",
+    "RemoteStore",
+    "create_once",
+    "open_address",
+    "open_store",
+    "probe",
+]
 
 Data = bytes | memoryview | Iterable[bytes | memoryview]
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _RACERS = 4
+_REVISIONS = ("ETag", "etag", "generation")
+"""What drivers of fsspec call the state of an object: those of S3, of Google's and Microsoft's storages."""
 _COPIED_AT_ONCE = 1 << 20
 
 
@@ -60,8 +70,11 @@ def open_store(uri: str | ObjectStore) -> ObjectStore:
     Raises:
         StoreRefused: where fsspec or the driver of the address is not installed.
     """
-    if not isinstance(uri, str):
-        return uri
+    return open_address(uri) if isinstance(uri, str) else uri
+
+
+def open_address(uri: str) -> LocalStore | RemoteStore:
+    """Return the store at an address, as `open_store`; it can tell the revision of an object."""
     if "://" not in uri:
         return LocalStore(Path(uri).absolute())
     parts = urlsplit(uri)
@@ -131,6 +144,11 @@ class LocalStore:
 
     def size(self, key: str) -> int:
         return (self._root / key).stat().st_size
+
+    def revision(self, key: str) -> tuple[int, str]:
+        """Return the size of an object, and a text that is another one once its bytes were written again."""
+        found = (self._root / key).stat()
+        return found.st_size, f"{found.st_ino} {found.st_mtime_ns} {found.st_ctime_ns}"
 
     def list(self, prefix: str) -> list[tuple[str, int]]:
         found = []
@@ -252,6 +270,17 @@ class RemoteStore:
             self._filesystem.invalidate_cache()
             return int(self._filesystem.size(self._path(key)))
 
+    def revision(self, key: str) -> tuple[int, str]:
+        """Return the size of an object, and a text that is another one once its bytes were written again.
+
+        That of an object store is its tag or generation; the text is empty where the driver tells none.
+        """
+        with _as_os_errors(self.uri):
+            self._filesystem.invalidate_cache()
+            found = self._filesystem.info(self._path(key))
+        told = [str(found[name]) for name in _REVISIONS if found.get(name)]
+        return int(found["size"]), " ".join(told)
+
     def list(self, prefix: str) -> list[tuple[str, int]]:
         with _as_os_errors(self.uri):
             self._filesystem.invalidate_cache()
@@ -277,13 +306,25 @@ class RemoteStore:
 
 @contextlib.contextmanager
 def _as_os_errors(uri: str) -> Iterator[None]:
-    """Let nothing but our own errors and OSError out: every driver has a tree of its own."""
+    """Let nothing but our own errors and OSError out: every driver has a tree of its own. All tell the address."""
     try:
         yield
-    except (OSError, CheckpointError):
+    except OSError as error:
+        if error.filename is None and not isinstance(error, FileNotFoundError):
+            _name(error, uri)
+        raise
+    except CheckpointError:
         raise
     except Exception as error:
         raise OSError(f"{uri}: {type(error).__name__}: {error}") from error
+
+
+def _name(error: OSError, uri: str) -> None:
+    """Let an error that a driver raises with words only (`PermissionError("Forbidden")`) say where it happened."""
+    words = error.strerror or str(error) or type(error).__name__
+    if uri not in words:
+        number = errno.EACCES if isinstance(error, PermissionError) else errno.EIO
+        error.errno, error.strerror, error.filename = error.errno or number, words, uri
 
 
 def create_once(store: ObjectStore, key: str, content: bytes) -> None:

@@ -180,7 +180,8 @@ def is_wordless(cause: RootCause) -> bool:
 def message_of(cause: RootCause | None, limit: str) -> str:
     """Return the message of a job that failed: first the cause, then the limit that ended it.
 
-    Where the limit is what happened (a deadline), or tells of the same instance, it says all.
+    Where the limit is what happened (a deadline), or tells of the same instance, it says all; where it repeats the
+    proof for a peer, which met the same mistake, the cause alone does.
     """
     if cause is None or not (who := _who(cause)):
         return limit
@@ -192,6 +193,8 @@ def message_of(cause: RootCause | None, limit: str) -> str:
     if cause.message == limit:
         return limit if who in limit else f"{who}: {limit}"
     first = headline_of(cause)
+    if cause.evidence and cause.evidence[:_WORDS] in limit:
+        return first
     return f"{first}; {limit}" if limit else first
 
 

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # `typing` is waited for at the start of each instance
 if TYPE_CHECKING:
+    from typing import Any
+
     from airflow_training.environments.building import prepare
     from airflow_training.environments.catalogue import EnvironmentCatalogue, catalogue_here
     from airflow_training.environments.matching import Match, match
@@ -45,5 +45,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
+        from importlib import import_module
+
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The environment that needs no registry: made of the Python that this package is installed in, by hard links.
+"""The environment that needs no registry: made of the Python that this package is installed in, by copies of its files.
 
 It has this package and what it trains with: its own requirements, those of its extras for examples and storages, and
 what all of these need. What else is installed there (Airflow, for one) is no part of it.
@@ -55,6 +55,9 @@ _EXTRAS = ("checkpoints", "examples", "s3")
 _BESIDE = ("pyarrow",)
 """What the trainer reads data with, where it is installed."""
 _LEFT_OUT = ("__pycache__", "node_modules")
+_BLOCK_BYTES = 1 << 20
+_FICLONE = 0x40049409
+"""Of Linux (`ioctl_ficlone`): Btrfs, XFS and others copy nothing then."""
 _OWN_METADATA = ("METADATA", "entry_points.txt", "INSTALLER", "WHEEL", "top_level.txt")
 
 
@@ -139,7 +142,7 @@ def _build(source: BuiltinSource, digest: str, build: EnvironmentBuild) -> Mappi
         if each.is_own:
             _copy_own(each, Path(source.package), packages)
         else:
-            _link(each, packages, build.place)
+            _copy(each, packages, build.place)
     changed = changed_files(build.place)
     if changed:
         raise InputError(
@@ -273,8 +276,8 @@ def _copy_own(own: _Installed, folder: Path, packages: Path) -> None:
             (metadata / name).write_text(text, "utf-8")
 
 
-def _link(each: _Installed, packages: Path, place: Path) -> None:
-    """Link the files of a distribution, without what lies outside; scripts are written for the new interpreter."""
+def _copy(each: _Installed, packages: Path, place: Path) -> None:
+    """Copy the files of a distribution, without what lies outside; scripts are written for the new interpreter."""
     rows = []
     for row in csv.reader(io.StringIO(each.record)):
         if not row:
@@ -293,7 +296,7 @@ def _link(each: _Installed, packages: Path, place: Path) -> None:
             target.write_bytes(text)
             target.chmod(0o755)
             continue  # its bytes are others than RECORD says
-        _link_file(source, target)
+        _copy_file(source, target)
         rows.append(row)
     metadata = next(row[0].split("/")[0] for row in rows if row[0].endswith(".dist-info/METADATA"))
     record = packages / metadata / "RECORD"
@@ -301,11 +304,15 @@ def _link(each: _Installed, packages: Path, place: Path) -> None:
         csv.writer(file, lineterminator="\n").writerows([*rows, [f"{metadata}/RECORD", "", ""]])
 
 
-def _link_file(source: Path, target: Path) -> None:
+def _copy_file(source: Path, target: Path) -> None:
+    """Give a file of its own to the environment: what a training writes there is not written to what is installed."""
+    if target.exists():  # two distributions may have one file
+        return
     try:
-        os.link(source.resolve(), target)
-    except FileExistsError:  # two distributions may have one file
-        pass
+        with source.open("rb") as read, target.open("wb") as written:
+            if not _shares_blocks(read.fileno(), written.fileno()):
+                shutil.copyfileobj(read, written, _BLOCK_BYTES)
+        shutil.copystat(source, target)
     except FileNotFoundError:
         raise InputError.of(
             code="bad_value",
@@ -314,8 +321,19 @@ def _link_file(source: Path, target: Path) -> None:
             message="is not there, and its package lists it",
             hint="install the package again: pip install --force-reinstall",
         ) from None
-    except OSError:  # another file system, or one without hard links
-        shutil.copy2(source, target)
+
+
+def _shares_blocks(source: int, target: int) -> bool:
+    """Let a file have the blocks of another until one of them is written to; False where the file system cannot."""
+    if sys.platform != "linux":
+        return False
+    import fcntl  # a laptop without it describes environments too
+
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError:
+        return False
+    return True
 
 
 _SHEBANG = re.compile(rb"^#!(?:/bin/sh\n'''exec' [^\n]*\n' '''|[^\n]*python[^\n]*)\n")

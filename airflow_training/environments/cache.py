@@ -8,10 +8,8 @@ repaired is what somebody runs on.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +20,13 @@ from airflow_training.environments.contents import (
     damaged_files,
     listed_digest,
     other_files,
+)
+from airflow_training.environments.marks import (
+    MARK,
+    body_digest,
+    is_digest,
+    lock_file,
+    read_mark,
     stat_digest,
 )
 from airflow_training.errors import TrainingError
@@ -36,7 +41,6 @@ __all__ = [
     "default_folder",
     "find_cached",
     "find_whole",
-    "is_digest",
     "locked",
     "pin",
     "remove",
@@ -48,9 +52,6 @@ __all__ = [
     "verify",
     "write_mark",
 ]
-
-_MARK = "environment.json"
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class EnvironmentInUse(TrainingError):
@@ -106,14 +107,9 @@ def default_folder() -> Path:
     return Path(home).expanduser() / "airflow-training" / "environments"
 
 
-def is_digest(text: str) -> bool:
-    """Say whether a text is what an environment's folder may be called."""
-    return _DIGEST.fullmatch(text) is not None
-
-
 def cached_digests(folder: Path) -> frozenset[str]:
     """Return the digests of what was built in a cache folder."""
-    return frozenset(path.parent.name for path in folder.glob(f"*/{_MARK}"))
+    return frozenset(path.parent.name for path in folder.glob(f"*/{MARK}"))
 
 
 def cached_environments(folder: Path) -> list[CachedEnvironment]:
@@ -134,15 +130,11 @@ def find_cached(folder: Path, digest: str) -> CachedEnvironment | None:
 
 def _marked(folder: Path, digest: str) -> CachedEnvironment | None:
     place = folder / digest
+    body = read_mark(str(place), digest)
     try:
-        mark = json.loads((place / _MARK).read_bytes())
-        body = mark["environment"]
-        if mark["sha256"] != _body_digest(body) or body["digest"] != digest:
-            return None
-        found = CachedEnvironment(folder=place, **body)
-    except (OSError, ValueError, TypeError, KeyError):
+        return None if body is None else CachedEnvironment(folder=place, **body)
+    except TypeError:  # of another version
         return None
-    return found if os.access(found.python, os.X_OK) else None
 
 
 def find_whole(folder: Path, digest: str) -> CachedEnvironment | None:
@@ -154,12 +146,12 @@ def find_whole(folder: Path, digest: str) -> CachedEnvironment | None:
     found = _marked(folder, digest)
     if found is None:
         return None
-    now = stat_digest(found.folder)
+    now = stat_digest(str(found.folder))
     if now and now == found.stat_sha256:
         return found
     if find_cached(folder, digest) is None or verify(found):
         return None
-    mark = json.loads((found.folder / _MARK).read_bytes())["environment"]
+    mark = json.loads((found.folder / MARK).read_bytes())["environment"]
     with suppress(OSError):  # it is whole: on a full disk all bytes are compared the next time, too
         _write_body(found.folder, {**mark, "stat_sha256": now})
     return found
@@ -168,14 +160,14 @@ def find_whole(folder: Path, digest: str) -> CachedEnvironment | None:
 def write_mark(place: Path, body: Mapping[str, Any]) -> None:
     """Say that the environment in a folder is whole, on disk before it counts."""
     listed, others = listed_digest(place), other_files(place)
-    stat = {"stat_sha256": stat_digest(place)}
+    stat = {"stat_sha256": stat_digest(str(place))}
     _write_body(place, {**body, "listed_sha256": listed, "others": others, **stat})
 
 
 def _write_body(place: Path, body: Mapping[str, Any]) -> None:
     import tempfile  # not at the start of each instance
 
-    text = json.dumps({"environment": body, "sha256": _body_digest(body)}, indent=1)
+    text = json.dumps({"environment": body, "sha256": body_digest(body)}, indent=1)
     with tempfile.NamedTemporaryFile("w", dir=place, prefix=".mark", delete=False) as file:
         try:
             file.write(text)
@@ -184,7 +176,7 @@ def _write_body(place: Path, body: Mapping[str, Any]) -> None:
         except BaseException:
             Path(file.name).unlink()
             raise
-    Path(file.name).replace(place / _MARK)
+    Path(file.name).replace(place / MARK)
 
 
 def verify(environment: CachedEnvironment) -> list[str]:
@@ -259,7 +251,7 @@ def remove(folder: Path, digest: str) -> int:
 
     Raises EnvironmentInUse while a process runs on it.
     """
-    if not _DIGEST.fullmatch(digest):
+    if not is_digest(digest):
         raise ValueError(digest)
     with locked(folder, digest), unused(folder, digest) as may_go:
         if not may_go:
@@ -275,7 +267,7 @@ def collect(folder: Path, *, before: float) -> Mapping[str, int]:
     """
     removed: dict[str, int] = {}
     for place in sorted(folder.iterdir() if folder.is_dir() else ()):
-        if not _DIGEST.fullmatch(place.name) or not place.is_dir():
+        if not is_digest(place.name) or not place.is_dir():
             continue
         with locked(folder, place.name), unused(folder, place.name) as may_go:
             found = find_cached(folder, place.name)
@@ -284,7 +276,7 @@ def collect(folder: Path, *, before: float) -> Mapping[str, int]:
                 removed[place.name] = clear(place)
     for path in (folder / "named").glob("[!.]*"):  # what `ready` finds them by
         with suppress(OSError):
-            if not (folder / path.read_text("utf-8") / _MARK).exists():
+            if not (folder / path.read_text("utf-8") / MARK).exists():
                 path.unlink()
     for path in (folder / "files").glob("*/*"):  # wheels of named ones, for others that share them
         with suppress(
@@ -299,19 +291,15 @@ def clear(place: Path) -> int:
     """Remove a folder, its mark first: a kill in between leaves nothing that counts. The caller holds its lock."""
     import shutil
 
-    (place / _MARK).unlink(missing_ok=True)  # first: from now on it does not count
+    (place / MARK).unlink(missing_ok=True)  # first: from now on it does not count
     size = sum(path.lstat().st_size for path in place.rglob("*") if not path.is_dir())
     shutil.rmtree(place, ignore_errors=True)
     return size
 
 
 def _lock_file(folder: Path, digest: str) -> Path:
-    return folder / f"{digest}.lock"
+    return Path(lock_file(str(folder), digest))
 
 
 def _pin_file(folder: Path, digest: str) -> Path:
     return folder / f"{digest}.pinned"
-
-
-def _body_digest(body: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

@@ -8,13 +8,19 @@ ORDER is JSON: `environment` (see `provided.EnvironmentOrder`), `cache` (the fol
 from __future__ import annotations
 
 import json
-import site
-import subprocess
+import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import time
 
+from airflow_training.environments.interpreters import interpreter_identity
+from airflow_training.environments.marks import find_unchanged
+
+TYPE_CHECKING = False  # `typing` and others are waited for at the start of each instance
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Any
+
     from airflow_training.environments.orders import EnvironmentOrder
     from airflow_training.environments.preparing import PreparedEnvironment
     from airflow_training.environments.provided import Opener
@@ -27,11 +33,41 @@ _PERMANENT, _MAY_PASS = 2, 75
 
 def main(text: str, open_storage: Opener) -> int:
     """Have it ready; returns the exit code. `open_storage` opens the storage at an address."""
+    began = time.monotonic()
+    document = json.loads(text)
+    if found := _unchanged(document):
+        _say({**found, "seconds": round(time.monotonic() - began, 3)})
+        return 0
+    return _have(document, open_storage)
+
+
+def _unchanged(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the answer where the environment is there, untouched, for this interpreter: most starts import no more."""
+    order = document["environment"]
+    cache = os.path.abspath(document["cache"])  # noqa: PTH100 - pathlib is waited for at each start
+    source = order["source"]
+    minor = "{}.{}".format(*sys.version_info[:2])
+    python = source["python"] if source else sys.executable
+    if python != sys.executable or document.get("link"):
+        return None
+    if not source and order["python"].split(".")[:2] not in ([""], minor.split(".")):
+        return None
+    name = find_unchanged(cache, order["digest"], interpreter_identity(python))
+    if not name:
+        return None
+    return {"python": f"{cache}/{name}/bin/python", "digest": name, "cached": True}
+
+
+def _have(document: Mapping[str, Any], open_storage: Opener) -> int:
+    """Have what is missing, or may be damaged."""
+    import site
+    import subprocess
+    from pathlib import Path
+
     from airflow_training.environments.cache import EnvironmentInUse
     from airflow_training.environments.orders import EnvironmentOrder
     from airflow_training.errors import InputError, TrainingError
 
-    document = json.loads(text)
     cache = Path(document["cache"])
     order = EnvironmentOrder.from_json(document["environment"])
     try:

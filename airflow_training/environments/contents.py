@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from airflow_training.environments.marks import LEFT_OUT
 
 __all__ = [
     "changed_files",
@@ -14,12 +15,7 @@ __all__ = [
     "listed_digest",
     "other_files",
     "sha256_of",
-    "stat_digest",
 ]
-
-_TICK_NS = 50_000_000
-"""How far apart two writes have to be so that file systems give them other times."""
-_LEFT_OUT = ("environment.json", ".mark")
 
 
 def listed_digest(place: Path) -> str:
@@ -55,55 +51,13 @@ def changed_files(place: Path) -> list[str]:
     return sorted(name for name, digest in listed.items() if not _is(place / name, digest))
 
 
-def stat_digest(place: Path) -> str:
-    """SHA-256 over path, size and time of change of all files and links: equal where nobody has written meanwhile.
-
-    Empty where one was written just now: another write in the same tick of the clock would not be seen. Ten thousand
-    files take some 50 ms, where reading their bytes takes seconds.
-    """
-    lines: list[str] = []
-    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        newest = _add_statuses(descriptor, "", lines)
-    finally:
-        os.close(descriptor)
-    if newest > time.time_ns() - _TICK_NS:
-        return ""
-    lines.sort()
-    return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()
-
-
-def _add_statuses(folder: int, below: str, lines: list[str]) -> int:
-    """Add a line for each file; returns when the newest was written, in nanoseconds of the epoch.
-
-    By descriptors of folders, as the kernel walks each path that it is given: a fifth of the time.
-    """
-    newest = 0
-    with os.scandir(folder) as entries:
-        for each in entries:
-            name = below + each.name
-            if each.is_dir(follow_symlinks=False):
-                if each.name == "__pycache__":
-                    continue
-                inside = os.open(each.name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
-                try:
-                    newest = max(newest, _add_statuses(inside, f"{name}/", lines))
-                finally:
-                    os.close(inside)
-            elif not name.startswith(_LEFT_OUT):
-                status = each.stat(follow_symlinks=False)
-                newest = max(newest, status.st_mtime_ns)
-                lines.append(f"{name}\0{status.st_size}\0{status.st_mtime_ns}")
-    return newest
-
-
 def _files(place: Path) -> Iterator[str]:
     for folder, folders, names in os.walk(place):
         folders[:] = [name for name in folders if name != "__pycache__"]
         links = [name for name in folders if Path(folder, name).is_symlink()]
         for name in (*names, *links):
             relative = str(Path(folder, name).relative_to(place))
-            if not relative.startswith(_LEFT_OUT):
+            if not relative.startswith(LEFT_OUT):
                 yield relative
 
 

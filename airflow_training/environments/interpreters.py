@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+
+TYPE_CHECKING = False  # `typing` and `pathlib` are waited for at the start of each instance
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["find_python", "interpreter_identity"]
 
@@ -52,7 +54,8 @@ def find_python(minor: str) -> str:
 
 def interpreter_identity(python: str) -> Sequence[str]:
     """What an environment that lies on an interpreter depends on: its path, version, machine and libc."""
-    path = str(Path(python).absolute())
+    # pathlib is waited for at the start of each instance
+    path = python if python.startswith(os.sep) else f"{os.getcwd()}{os.sep}{python}"  # noqa: PTH109 - as above
     if python == sys.executable:
         return [path, sys.version, os.uname().machine, _libc()]
     import subprocess

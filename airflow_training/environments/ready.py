@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 
-from airflow_training.environments.cache import is_digest
 from airflow_training.environments.interpreters import interpreter_identity
+from airflow_training.environments.marks import index_file, is_digest
 from airflow_training.environments.preparing import PreparedEnvironment, find_prepared
 
 __all__ = ["find_ready", "ready_folder", "remember"]
@@ -40,5 +38,4 @@ def remember(cache_dir: Path, digest: str, python: str, folder: str) -> None:
 
 
 def _index_file(cache_dir: Path, digest: str, python: str) -> Path:
-    key = json.dumps([digest, *interpreter_identity(python)])
-    return cache_dir.absolute() / "named" / hashlib.sha256(key.encode()).hexdigest()
+    return Path(index_file(str(cache_dir.absolute()), digest, interpreter_identity(python)))

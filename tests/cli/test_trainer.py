@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -96,9 +97,11 @@ def test_a_loss_that_is_no_number_ends_it_at_once_with_a_sentence(home, command)
     assert "Traceback" not in logs
 
 
-def test_a_mistake_in_one_file_ends_all_ranks_with_its_row(home, command):
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_mistake_in_one_file_ends_all_ranks_with_its_row(home, command, processes):
     write_preset("tabular-classification")
     document = yaml.safe_load(Path("job.yaml").read_text())
+    document["spec"]["parameters"] = {"nprocPerNode": processes}  # above 1 by torchrun
     write_sample("customers", Path("data"))
     file = Path("data/train-1.csv")
     lines = file.read_text().splitlines()
@@ -106,7 +109,14 @@ def test_a_mistake_in_one_file_ends_all_ranks_with_its_row(home, command):
     file.write_text("\n".join(lines))
     document["spec"]["data"]["uri"] = "data"
     Path("job.yaml").write_text(yaml.safe_dump(document))
-    assert command("run", "job.yaml", "--run-id", "r").code != 0
+    ended = command("run", "job.yaml", "--run-id", "r", "-o", "json")
+    assert ended.code == 1
+    found = json.loads(ended.stdout)
+    assert sum(found["restarts"].values()) == 0  # another try would end the same way
+    assert found["root_cause"]["id"] == "trainer-input"
+    assert found["root_cause"]["exit_code"] == 2
+    assert "trainer-input" in found["message"]
+    assert "cannot train: train-1.csv, row 500, column 'income': 'x" in found["message"]
     for role in ("master", "worker"):
         logs = command("logs", "show", "r", "--role", role, "--index", "0").stdout
         assert "train-1.csv, row 500, column 'income': 'x" in logs

@@ -18,6 +18,7 @@ from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.service.places import OutputStream
 from airflow_training.cloud.service.storage_place import StoragePlace
 from airflow_training.cloud.service.submissions import Submissions
+from airflow_training.cloud.service.tree_storage import TreeStorage
 from airflow_training.cloud.submit import submit
 from airflow_training.cloud.target_settings import TargetSettings
 from airflow_training.environments import EnvironmentCatalogue, record
@@ -271,3 +272,21 @@ def test_an_object_that_is_damaged_at_its_size_is_written_anew(tmp_path, project
     path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
     submit(service.client(), captured(project), target="office")
     assert path.read_bytes() == good
+
+
+def test_what_was_compared_once_is_not_read_again(tmp_path, project, monkeypatch):
+    (project / "large.py").write_text("width = 3  # a comment\n" * 20_000)
+    service = StorageService(tmp_path / "service")
+    read: list[str] = []
+    stream = TreeStorage.stream
+    monkeypatch.setattr(
+        TreeStorage,
+        "stream",
+        lambda self, key, **place: read.append(key) or stream(self, key, **place),
+    )
+    for _ in range(2):
+        submit(service.client(), captured(project), target="office")
+    assert {key.partition("/")[0] for key in read} == {"blobs", "packs"}
+    del read[:]
+    submit(service.client(), captured(project), target="office")
+    assert read == []

@@ -9,10 +9,10 @@ import pytest
 
 from airflow_training.control import reasons
 from airflow_training.control.attempts import AttemptId
-from airflow_training.control.causes import DiagnosedCause
+from airflow_training.control.causes import DiagnosedCause, RootCause
 from airflow_training.control.model import JobEntry
 from airflow_training.control.observations import InstanceDiagnosis
-from airflow_training.control.root_cause import headline_of, with_root_cause
+from airflow_training.control.root_cause import headline_of, message_of, with_root_cause
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.codec import compact_json, from_json
 from tests.builders import Bench, job, role, rule
@@ -67,6 +67,15 @@ def test_the_headline_is_who_failed_and_not_who_lost_it(scope, first):
     assert bench.ledger.job.message == expected
     assert event(bench, reasons.JOB_FAILED) == f"{expected} (MaxRestartsExceeded)"
     assert bench.root_cause.index == 1
+
+
+def test_a_mistake_that_all_ranks_met_is_told_once():
+    who: dict[str, Any] = {"role": "worker", "index": 1, "attempt": 0, "exit_code": 2}
+    root = RootCause(**LOG, **{**MINE, "id": "trainer-input"}, **who)
+    limit = f"worker-0: trainer-input needs a change first: {MINE['evidence']}"
+    told_once = "worker-1: exit code 2 (trainer-input): ValueError: batch 7 has no labels"
+    assert message_of(root, limit) == told_once
+    assert message_of(root, "maxRestarts 0 is used up").endswith("; maxRestarts 0 is used up")
 
 
 def test_the_end_is_told_once_nothing_is_alive_and_its_beginning_at_once():

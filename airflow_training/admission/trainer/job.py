@@ -25,6 +25,8 @@ from airflow_training.runtimes.registry import adapter_of
 __all__ = ["AdmittedTrainer", "admit_trainer", "missing_ranks", "trainer_document", "trainer_job"]
 
 MODULE = "airflow_training.networks.trainer"
+_LAUNCHER = f"{MODULE}.launching"
+"""Of several processes in an instance."""
 _FILE = "trainer/trainer.json"
 _RANK_VARIABLES = ("RANK", "WORLD_SIZE")
 
@@ -64,10 +66,8 @@ def trainer_job(job: TrainingJob) -> TrainingJob:
     several = job.spec.parameters.get("nprocPerNode", 1) != 1 or any(
         role.min_replicas is not None for role in job.spec.roles
     )
-    launcher = ["-m", "torch.distributed.run"] if several else []
-    command = [*trainer.python, *launcher, "-m", MODULE]
-    # torchrun ends with 1 whatever ended its processes: then nothing can be told by it
-    roles = job.spec.roles if several else [_patient(role) for role in job.spec.roles]
+    command = [*trainer.python, "-m", _LAUNCHER if several else MODULE]
+    roles = [_patient(role) for role in job.spec.roles]
     spec = job.spec.model_copy(update={"command": command, "roles": roles})
     return job.model_copy(update={"spec": spec})
 

@@ -12,14 +12,14 @@ from typing import Any, BinaryIO
 
 from airflow_training.networks.trainer.mistakes import TrainerError
 
-__all__ = ["DataFile", "find_files", "join", "open_file", "read_bytes"]
+__all__ = ["SampleFile", "find_files", "join", "open_file", "read_bytes"]
 
 _AT_ONCE = 16
 """Questions to a storage."""
 
 
 @dataclass(frozen=True)
-class DataFile:
+class SampleFile:
     """A file of the data."""
 
     name: str
@@ -50,7 +50,7 @@ def read_bytes(address: str) -> bytes:
         return file.read()
 
 
-def find_files(root: str, names: Sequence[str], suffixes: Sequence[str]) -> list[DataFile]:
+def find_files(root: str, names: Sequence[str], suffixes: Sequence[str]) -> list[SampleFile]:
     """Return the files that names stand for, in their order; without names all below the root.
 
     A folder stands for the files in it with one of the suffixes, however deep, in the order of their names.
@@ -75,7 +75,7 @@ def find_files(root: str, names: Sequence[str], suffixes: Sequence[str]) -> list
     return found
 
 
-def _files_of(root: str, name: str, suffixes: Sequence[str]) -> list[DataFile]:
+def _files_of(root: str, name: str, suffixes: Sequence[str]) -> list[SampleFile]:
     address = join(root, name) if name else root or "."
     try:
         listed = _local_files(address) if _local(address) else _stored_files(address)
@@ -86,9 +86,9 @@ def _files_of(root: str, name: str, suffixes: Sequence[str]) -> list[DataFile]:
         fix = f"looked for it at {address}: see data.uri and data.files"
         raise TrainerError(name or address, what, fix) from None
     if len(listed) == 1 and listed[0][0] == "":
-        return [DataFile(name or address, address, listed[0][1])]
+        return [SampleFile(name or address, address, listed[0][1])]
     return [
-        DataFile(posixpath.join(name, below) if name else below, join(address, below), size)
+        SampleFile(posixpath.join(name, below) if name else below, join(address, below), size)
         for below, size in sorted(listed)
         if below.lower().endswith(tuple(suffixes))
     ]

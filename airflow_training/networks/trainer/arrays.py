@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy
 
-from airflow_training.networks.trainer.addresses import DataFile, open_file, read_bytes
+from airflow_training.networks.trainer.addresses import SampleFile, open_file, read_bytes
 from airflow_training.networks.trainer.mistakes import TrainerError
 from airflow_training.networks.trainer.samples import Samples
 from airflow_training.networks.trainer.settings import NetworkInput, TrainerSettings
@@ -25,12 +25,20 @@ from airflow_training.networks.trainer.tables import (
     to_numbers,
 )
 
-__all__ = ["class_names", "parquet_columns", "read_images", "read_npz", "read_parquet", "read_text"]
+__all__ = [
+    "class_names",
+    "parquet_columns",
+    "parquet_file",
+    "read_images",
+    "read_npz",
+    "read_parquet",
+    "read_text",
+]
 
 Array = numpy.ndarray[Any, Any]
 
 
-def read_npz(file: DataFile, part: FilePart, settings: TrainerSettings) -> Samples:
+def read_npz(file: SampleFile, part: FilePart, settings: TrainerSettings) -> Samples:
     """Return the rows of the arrays in a .npz file that lie in a part of it; raises TrainerError, OSError."""
     try:
         archive = numpy.load(io.BytesIO(read_bytes(file.address)), allow_pickle=False)
@@ -65,10 +73,10 @@ def read_npz(file: DataFile, part: FilePart, settings: TrainerSettings) -> Sampl
     )
 
 
-def read_parquet(file: DataFile, part: FilePart, settings: TrainerSettings) -> Samples:
+def read_parquet(file: SampleFile, part: FilePart, settings: TrainerSettings) -> Samples:
     """Return the rows of a Parquet file that lie in a part of it; only the row groups they are in are read."""
     with open_file(file.address) as opened:
-        table = _parquet(file, opened)
+        table = parquet_file(file, opened)
         names = list(table.schema_arrow.names)
         columns = columns_of(names, settings, place=file.name)
         query = settings.data.query
@@ -92,13 +100,14 @@ def read_parquet(file: DataFile, part: FilePart, settings: TrainerSettings) -> S
     )
 
 
-def parquet_columns(file: DataFile) -> list[str]:
+def parquet_columns(file: SampleFile) -> list[str]:
     """Return the names of a Parquet file's columns; raises TrainerError, OSError."""
     with open_file(file.address) as opened:
-        return [*_parquet(file, opened).schema_arrow.names]
+        return [*parquet_file(file, opened).schema_arrow.names]
 
 
-def _parquet(file: DataFile, opened: Any) -> Any:
+def parquet_file(file: SampleFile, opened: Any) -> Any:
+    """Open a Parquet file, its rows unread; raises TrainerError."""
     try:
         from pyarrow import ArrowInvalid, parquet
     except ImportError:
@@ -110,7 +119,7 @@ def _parquet(file: DataFile, opened: Any) -> Any:
         raise TrainerError(file.name, f"is no Parquet file: {error}") from None
 
 
-def read_text(file: DataFile, part: FilePart, settings: TrainerSettings) -> Samples:
+def read_text(file: SampleFile, part: FilePart, settings: TrainerSettings) -> Samples:
     """Return the pieces of a text that lie in a part of it: its bytes, and for each the byte that follows."""
     feature, label = settings.features[0], settings.labels[0]
     length = feature.shape[0]
@@ -124,7 +133,7 @@ def read_text(file: DataFile, part: FilePart, settings: TrainerSettings) -> Samp
     return Samples({feature.name: before, label.name: after}, numpy.full(high - low, part.file))
 
 
-def class_names(files: Sequence[DataFile], settings: TrainerSettings) -> tuple[str, ...]:
+def class_names(files: Sequence[SampleFile], settings: TrainerSettings) -> tuple[str, ...]:
     """Return the classes of image folders: those of the settings, else the folders' names in their order.
 
     Raises TrainerError where they are not as many as the network needs.
@@ -144,13 +153,17 @@ def class_names(files: Sequence[DataFile], settings: TrainerSettings) -> tuple[s
 
 
 def read_images(
-    files: Sequence[DataFile], parts: Sequence[FilePart], settings: TrainerSettings, *, threads: int
+    files: Sequence[SampleFile],
+    parts: Sequence[FilePart],
+    settings: TrainerSettings,
+    *,
+    threads: int,
 ) -> Samples:
     """Return images as bytes, and the place of their folder's name among the classes."""
     feature = settings.features[0]
     known = {name: number for number, name in enumerate(settings.data.classes)}
 
-    def class_of(file: DataFile) -> int:
+    def class_of(file: SampleFile) -> int:
         name = posixpath.basename(posixpath.dirname(file.address))
         if name not in known:
             fix = f"trainer.data.classes has {', '.join(settings.data.classes[:20])}"
@@ -165,7 +178,7 @@ def read_images(
     return Samples(arrays, numpy.array([part.file for part in parts]))
 
 
-def _image(file: DataFile, shape: Sequence[int]) -> Array:
+def _image(file: SampleFile, shape: Sequence[int]) -> Array:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
@@ -188,7 +201,7 @@ def _image(file: DataFile, shape: Sequence[int]) -> Array:
     return pixels[None] if channels == 1 else numpy.moveaxis(pixels, 2, 0)
 
 
-def _rows(count: int, file: DataFile, part: FilePart, queries: Sequence[str]) -> tuple[int, int]:
+def _rows(count: int, file: SampleFile, part: FilePart, queries: Sequence[str]) -> tuple[int, int]:
     """Return the rows that are in a part of a file's bytes, with whole lists."""
 
     def place(byte: int) -> int:
@@ -219,7 +232,7 @@ def _array_name(wanted: NetworkInput, settings: TrainerSettings) -> str:
     return settings.data.label if wanted.is_label and settings.data.label else wanted.name
 
 
-def _fitting(values: Array, wanted: NetworkInput, name: str, low: int, file: DataFile) -> Array:
+def _fitting(values: Array, wanted: NetworkInput, name: str, low: int, file: SampleFile) -> Array:
     if values.dtype.kind not in "biuf":
         fix = "save an array of numbers"
         raise TrainerError(f"{file.name}, array '{name}'", f"holds {values.dtype}", fix)
@@ -242,7 +255,7 @@ def _column(
     name: str,
     wanted: NetworkInput,
     low: int,
-    file: DataFile,
+    file: SampleFile,
     settings: TrainerSettings,
 ) -> Array:
     texts = [

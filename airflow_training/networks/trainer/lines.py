@@ -8,13 +8,13 @@ from typing import BinaryIO
 
 from airflow_training.networks.trainer.mistakes import TrainerError
 
-__all__ = ["Line", "header_of", "lines_in", "refuse_binary", "row_at"]
+__all__ = ["TextLine", "header_of", "lines_in", "refuse_binary", "row_at"]
 
 _BLOCK = 1 << 16
 
 
-@dataclass(frozen=True)
-class Line:
+@dataclass(frozen=True, slots=True)
+class TextLine:
     """A line of a file that holds something."""
 
     start: int
@@ -54,7 +54,7 @@ def lines_in(
     *,
     head: int = 0,
     query: Callable[[str], str] | None = None,
-) -> list[Line]:
+) -> list[TextLine]:
     """Return the lines that begin in bytes `start` to `stop`.
 
     With `query`, a list of lines with equal query belongs to the stretch in which its first line begins, so
@@ -72,7 +72,7 @@ def lines_in(
         file.seek(begin - 1)
         begin += len(file.readline()) - 1  # the line that began before ends here
     file.seek(begin)
-    lines: list[Line] = []
+    lines: list[TextLine] = []
     earlier = query and _query_before(file, begin, head, query)
     file.seek(begin)
     while raw := file.readline():
@@ -89,7 +89,7 @@ def lines_in(
                 continue
             if place >= stop and (not lines or own != query(lines[-1].text)):
                 break
-        lines.append(Line(place, text))
+        lines.append(TextLine(place, text))
     return lines
 
 

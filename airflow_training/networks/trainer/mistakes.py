@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["TrainerError", "public_address"]
+__all__ = ["EXIT_LOST", "EXIT_MISTAKE", "TrainerError", "public_address"]
+
+EXIT_MISTAKE = 2
+"""Exit code: the same start ends the same way."""
+EXIT_LOST = 75
+"""Exit code, EX_TEMPFAIL: a peer went away, or something that another start may not meet."""
 
 _USER = re.compile(r"(?<=://)[^/\s]*@")
 _QUERY = re.compile(r"(://[^\s?]*)\?[^\s'\"]*")

@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from airflow_training.networks.trainer.addresses import DataFile, find_files
+from airflow_training.networks.trainer.addresses import SampleFile, find_files
 from airflow_training.networks.trainer.group import TrainerGroup, form_group
 from airflow_training.networks.trainer.loop import NetworkTraining, blank
-from airflow_training.networks.trainer.mistakes import TrainerError, public_address
+from airflow_training.networks.trainer.mistakes import (
+    EXIT_LOST,
+    EXIT_MISTAKE,
+    TrainerError,
+    public_address,
+)
 from airflow_training.networks.trainer.nets import (
     batch_of,
     load_nets,
@@ -28,8 +33,13 @@ from airflow_training.networks.trainer.reading import SUFFIXES, ShareReader, dig
 from airflow_training.networks.trainer.results import ModelFacts, write_model
 from airflow_training.networks.trainer.sample_data import SCHEME, write_sample
 from airflow_training.networks.trainer.samples import Samples
-from airflow_training.networks.trainer.session import open_checkpoint, restore, section
+from airflow_training.networks.trainer.session import is_alone, open_checkpoint, restore, section
 from airflow_training.networks.trainer.settings import TrainerSettings, read_settings
+from airflow_training.networks.trainer.share_memory import (
+    check_share,
+    memory_limit,
+    processes_here,
+)
 from airflow_training.networks.trainer.shares import ShareOrder
 
 if TYPE_CHECKING:
@@ -37,10 +47,8 @@ if TYPE_CHECKING:
 
 __all__ = ["main", "train_network"]
 
-_MISTAKE = 2
-"""Exit code: the same start ends the same way."""
-_LOST = 75
-"""Exit code, EX_TEMPFAIL: a peer went away, or something that another start may not meet."""
+_CANNOT_TRAIN = "airflow-training: cannot train"
+"""What begins the line of a mistake, by which the cause `trainer-input` knows it."""
 
 
 def main(settings: TrainerSettings | None = None) -> None:
@@ -49,10 +57,11 @@ def main(settings: TrainerSettings | None = None) -> None:
     try:
         train_network(settings or read_settings())
     except TrainerError as error:
-        sys.stderr.write(f"error: {error}\n")
+        begin = "error" if is_alone() else _CANNOT_TRAIN
+        sys.stderr.write(f"{begin}: {error}\n")
         sys.stderr.flush()
         os._exit(
-            _MISTAKE
+            EXIT_MISTAKE
         )  # peers may still wait in a collective, whose threads would hold this process
     except (
         OSError
@@ -60,11 +69,11 @@ def main(settings: TrainerSettings | None = None) -> None:
         traceback.print_exc()
         sys.stderr.write(f"error: {error}\n")
         sys.stderr.flush()
-        os._exit(_LOST)
+        os._exit(EXIT_LOST)
     except Exception:  # noqa: BLE001 - whatever it is, its peers cannot go on without it
         traceback.print_exc()
         sys.stderr.flush()
-        os._exit(_LOST if world > 1 else 1)
+        os._exit(EXIT_LOST if world > 1 else 1)
 
 
 def train_network(settings: TrainerSettings, environment: Mapping[str, str] = os.environ) -> None:
@@ -170,7 +179,7 @@ def _distributed(net: torch.nn.Module, *, unused: bool) -> torch.nn.Module:
 
 def _files(
     settings: TrainerSettings, environment: Mapping[str, str], scratch: str
-) -> tuple[list[DataFile], list[DataFile]]:
+) -> tuple[list[SampleFile], list[SampleFile]]:
     root = environment.get("TRAINING_DATA_URI", "")
     names = settings.data.files
     if root.startswith(SCHEME):
@@ -194,6 +203,9 @@ def _read(
     held: Samples | None = None
     mistake: TrainerError | None = None
     try:
+        limit, processes = memory_limit(), processes_here()
+        for each in filter(None, (reader, tests)):
+            check_share(each, group.rank, group.world, limit=limit, processes=processes)
         samples = reader.read(group.rank, group.world)
         held = tests.read(group.rank, group.world) if tests else None
     except TrainerError as error:

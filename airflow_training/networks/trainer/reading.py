@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 
 from airflow_training.networks.trainer import arrays, tables
-from airflow_training.networks.trainer.addresses import DataFile
+from airflow_training.networks.trainer.addresses import SampleFile
 from airflow_training.networks.trainer.mistakes import TrainerError
 from airflow_training.networks.trainer.samples import Samples, joined
 from airflow_training.networks.trainer.settings import NetworkInput, TrainerSettings
@@ -38,13 +38,13 @@ _READERS = {
     "text": arrays.read_text,
 }
 
-_COLUMNS: Mapping[str, Callable[[DataFile, TrainerSettings], list[str]]] = {
+_COLUMNS: Mapping[str, Callable[[SampleFile, TrainerSettings], list[str]]] = {
     "csv": tables.csv_columns,
     "parquet": lambda file, _: arrays.parquet_columns(file),
 }
 
 
-def digest_of(files: Sequence[DataFile]) -> str:
+def digest_of(files: Sequence[SampleFile]) -> str:
     """Return the digest of a list of files, by their names and sizes: `sha256:...`."""
     told = json.dumps([[each.name, each.size] for each in files])
     return f"sha256:{hashlib.sha256(told.encode()).hexdigest()}"
@@ -66,7 +66,7 @@ def recipe_of(settings: TrainerSettings) -> Mapping[str, str]:
 class ShareReader:
     """Reads the shares of a list of files: each is the same for whoever asks."""
 
-    def __init__(self, files: Sequence[DataFile], settings: TrainerSettings) -> None:
+    def __init__(self, files: Sequence[SampleFile], settings: TrainerSettings) -> None:
         """Take the files; of image folders the classes are found in their names."""
         self.files = files
         self.settings = settings
@@ -78,7 +78,7 @@ class ShareReader:
         ):
             self.settings = replace(settings, inputs=self._named_columns(files[0]))
 
-    def _named_columns(self, first: DataFile) -> tuple[NetworkInput, ...]:
+    def _named_columns(self, first: SampleFile) -> tuple[NetworkInput, ...]:
         """Return the inputs with the names of what the first file has left: other files may have another order."""
         settings = self.settings
         with _told([first.name]):
@@ -109,8 +109,11 @@ class ShareReader:
                 return arrays.read_images(
                     self.files, parts, settings, threads=settings.threads or 4
                 )
-            read = _READERS[settings.data.format]
-            return joined([read(self.files[part.file], part, settings) for part in parts], settings)
+            return joined([self.read_part(part) for part in parts], settings)
+
+    def read_part(self, part: FilePart) -> Samples:
+        """Return the samples in a part of one file, but of images; raises TrainerError and OSError."""
+        return _READERS[self.settings.data.format](self.files[part.file], part, self.settings)
 
     def read_rows(self, wanted: numpy.ndarray[Any, Any], world: int) -> Samples:
         """Return samples of the shares of `world` ranks by `(share, sample)`, in that order."""

@@ -12,7 +12,7 @@ from airflow_training.networks.trainer.alone import FileCheckpoint, print_progre
 from airflow_training.networks.trainer.mistakes import TrainerError
 from airflow_training.networks.trainer.shares import ShareOrder
 
-__all__ = ["file_readings", "open_checkpoint", "report_progress", "restore", "section"]
+__all__ = ["file_readings", "is_alone", "open_checkpoint", "report_progress", "restore", "section"]
 
 
 def is_alone() -> bool:

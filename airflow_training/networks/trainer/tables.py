@@ -8,8 +8,14 @@ from typing import Any, BinaryIO, NoReturn
 
 import numpy
 
-from airflow_training.networks.trainer.addresses import DataFile, open_file
-from airflow_training.networks.trainer.lines import Line, header_of, lines_in, refuse_binary, row_at
+from airflow_training.networks.trainer.addresses import SampleFile, open_file
+from airflow_training.networks.trainer.lines import (
+    TextLine,
+    header_of,
+    lines_in,
+    refuse_binary,
+    row_at,
+)
 from airflow_training.networks.trainer.mistakes import TrainerError
 from airflow_training.networks.trainer.samples import Samples, lists_of, shaped
 from airflow_training.networks.trainer.settings import NetworkInput, TrainerSettings
@@ -84,7 +90,7 @@ def columns_of(
     return found
 
 
-def read_csv(file: DataFile, part: FilePart, settings: TrainerSettings) -> Samples:
+def read_csv(file: SampleFile, part: FilePart, settings: TrainerSettings) -> Samples:
     """Return the rows of a CSV file with a header that begin in a part of it; raises TrainerError, OSError."""
     data = settings.data
 
@@ -106,7 +112,7 @@ def read_csv(file: DataFile, part: FilePart, settings: TrainerSettings) -> Sampl
                 text: str,
                 message: str,
                 fix: str,
-                some: Sequence[Line] = some,
+                some: Sequence[TextLine] = some,
             ) -> NoReturn:
                 row = row_at(opened, some[index].start)
                 place = f"{file.name}, row {row}, column '{names[column]}'"
@@ -122,19 +128,19 @@ def read_csv(file: DataFile, part: FilePart, settings: TrainerSettings) -> Sampl
     return rows_to_samples(arrays, queries, settings=settings, file=file, number=part.file)
 
 
-def csv_columns(file: DataFile, settings: TrainerSettings) -> list[str]:
+def csv_columns(file: SampleFile, settings: TrainerSettings) -> list[str]:
     """Return the names of a CSV file's columns; raises TrainerError, OSError."""
     with open_file(file.address) as opened:
         return _header(opened, file, settings)[0]
 
 
-def _header(opened: BinaryIO, file: DataFile, settings: TrainerSettings) -> tuple[list[str], int]:
+def _header(opened: BinaryIO, file: SampleFile, settings: TrainerSettings) -> tuple[list[str], int]:
     refuse_binary(opened, file.name)
     header, head = header_of(opened)
     return [each.strip() for each in _cells(header, file, settings)], head
 
 
-def _cells(text: str, file: DataFile, settings: TrainerSettings) -> list[str]:
+def _cells(text: str, file: SampleFile, settings: TrainerSettings) -> list[str]:
     try:
         return next(csv.reader([text], delimiter=settings.data.delimiter), [])
     except csv.Error as error:
@@ -145,13 +151,13 @@ _ONE_LINE = "a row is one line, which ends with a line feed; quotes around a cel
 
 
 def _rows(
-    lines: Sequence[Line], *, file: DataFile, opened: BinaryIO, delimiter: str
+    lines: Sequence[TextLine], *, file: SampleFile, opened: BinaryIO, delimiter: str
 ) -> list[list[str]]:
     """Return the cells of lines: one row each, so that no open quote swallows those below it."""
     reader = csv.reader((each.text for each in lines), delimiter=delimiter)
     rows: list[list[str]] = []
 
-    def refuse(line: Line, message: str) -> NoReturn:
+    def refuse(line: TextLine, message: str) -> NoReturn:
         place = f"{file.name}, row {row_at(opened, line.start)}"
         raise TrainerError(place, message, _ONE_LINE) from None
 
@@ -171,7 +177,7 @@ def _rows(
     return rows
 
 
-def read_libsvm(file: DataFile, part: FilePart, settings: TrainerSettings) -> Samples:
+def read_libsvm(file: SampleFile, part: FilePart, settings: TrainerSettings) -> Samples:
     """Return the rows of a LIBSVM file (`label qid:1 1:0.5 7:2`) that begin in a part of it."""
     feature, label = settings.features[0], settings.labels[0]
     size = int(numpy.prod(_row_shape(feature, settings), dtype=numpy.int64))
@@ -224,11 +230,17 @@ def rows_to_samples(
     queries: Sequence[str],
     *,
     settings: TrainerSettings,
-    file: DataFile,
+    file: SampleFile,
     number: int,
 ) -> Samples:
     """Return rows as samples: each by itself, or as lists of documents where the data has queries."""
     if settings.data.query:
+        if (twice := _first_apart(queries)) is not None:
+            raise TrainerError(
+                file.name,
+                f"has rows of the query '{twice}' in two places, with other queries between them",
+                "sort the file by query, so that rows of equal query stand together",
+            )
         inputs = {each.name: each for each in settings.inputs}
         rows = {
             name: each.reshape(len(each), *inputs[name].shape[1:]).astype(inputs[name].dtype)
@@ -240,6 +252,18 @@ def rows_to_samples(
     }
     count = len(next(iter(found.values())))
     return Samples(found, numpy.full(count, number))
+
+
+def _first_apart(queries: Sequence[str]) -> str | None:
+    """Return the first query that comes again after another one; None: equal ones stand together."""
+    seen: set[str] = set()
+    for place, query in enumerate(queries):
+        if place and query == queries[place - 1]:
+            continue
+        if query in seen:
+            return query
+        seen.add(query)
+    return None
 
 
 def to_numbers(
@@ -318,10 +342,10 @@ def misfit_of(text: str, wanted: NetworkInput, classes: Sequence[str]) -> tuple[
 
 def _same_width(
     rows: Sequence[Sequence[str]],
-    lines: Sequence[Line],
+    lines: Sequence[TextLine],
     names: Sequence[str],
     *,
-    file: DataFile,
+    file: SampleFile,
     opened: BinaryIO,
 ) -> None:
     for index, row in enumerate(rows):

@@ -63,6 +63,15 @@ def test_a_job_needs_neither_framework_nor_command():
     assert {role.restart_policy for role in job.roles} == {"ExitCode"}
 
 
+def test_several_processes_of_an_instance_end_with_the_code_of_the_first_that_failed():
+    document = yaml.safe_load(yaml.safe_dump(JOB))
+    document["spec"]["parameters"] = {"nprocPerNode": 2}
+    job = answer_of(document).resolved
+    (container,) = job.role("worker").template["spec"]["containers"]
+    assert container["command"] == ["python", "-m", "airflow_training.networks.trainer.launching"]
+    assert {role.restart_policy for role in job.roles} == {"ExitCode"}
+
+
 def test_the_network_travels_with_the_job_by_its_digest():
     job = answer_of(JOB).resolved
     document = network_document(TABLE)

@@ -219,7 +219,16 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("importing",),
     ),
     "capture": (
-        ("ignore", "installed", "known_contents", "links", "model", "path_expressions", "roots", "secret_patterns"),
+        (
+            "ignore",
+            "installed",
+            "known_contents",
+            "links",
+            "model",
+            "path_expressions",
+            "roots",
+            "secret_patterns",
+        ),
         ("git", "imports", "kinds", "layout", "notebook", "search_places", "secret_values"),
         ("import_lines", "import_problems", "module_search", "secrets", "summary"),
         ("code_places", "command", "files"),

@@ -205,7 +205,9 @@ def test_a_route_answers_who_may_ask(served, user: str, method: str, path: str):
     query["by"] = user if "presets" in path else "job"
     query = {**query, "run": run.uid} if path == "/status" else query
     same = {"other_dag": "digits", "other": run.uid}
-    there = path.format(dag="digits", uid=run.uid, run_id="r", name="x.js", version=1, tuning="0" * 12, **same)
+    there = path.format(
+        dag="digits", uid=run.uid, run_id="r", name="x.js", version=1, tuning="0" * 12, **same
+    )
     answer = ask(served, user, method, there, params=query)
     assert answer.status_code == TABLE[method, path][user], answer.text
     acted = user in ("user", "op", "admin") and path.endswith("/actions")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_training.capture.command import CapturedCommand
 from airflow_training.capture.known_contents import KnownContents
+from airflow_training.capture.model import CapturedCommand
 from airflow_training.capture.project import capture_project
 from airflow_training.errors import InputError
 

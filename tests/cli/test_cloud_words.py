@@ -43,7 +43,12 @@ NOT_PLAIN = [
 
 def by_typer(words, monkeypatch):
     found = []
-    monkeypatch.setattr(cloud, "run_there", lambda typed: found.append(typed) or 0)
+
+    def run_there(typed):
+        found.append(typed)
+        return 0
+
+    monkeypatch.setattr(cloud, "run_there", run_there)
     with pytest.raises(SystemExit):
         build(["cloud"])(["cloud", "run", *words], prog_name="airflow-training")
     return found[0] if found else None

@@ -279,11 +279,12 @@ def test_what_was_compared_once_is_not_read_again(tmp_path, project, monkeypatch
     service = StorageService(tmp_path / "service")
     read: list[str] = []
     stream = TreeStorage.stream
-    monkeypatch.setattr(
-        TreeStorage,
-        "stream",
-        lambda self, key, **place: read.append(key) or stream(self, key, **place),
-    )
+
+    def counted(self, key, **place):
+        read.append(key)
+        return stream(self, key, **place)
+
+    monkeypatch.setattr(TreeStorage, "stream", counted)
     for _ in range(2):
         submit(service.client(), captured(project), target="office")
     assert {key.partition("/")[0] for key in read} == {"blobs", "packs"}

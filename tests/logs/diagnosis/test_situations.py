@@ -27,7 +27,7 @@ def wrong(case: dict[str, Any], found: Diagnosis) -> dict[str, Any]:
     if not found.causes:
         return {"health": "healthy"}
     root = found.causes[0]
-    told = {}
+    told: dict[str, object] = {}
     if root.id not in case["cause"].split():
         told["cause"] = root.id
     if root.rank not in case["rank"]:

@@ -88,6 +88,13 @@ export interface Answers {
   StateCounts: StateCounts;
   Summary: Summary;
   SummaryPage: SummaryPage;
+  TrialAnswer: TrialAnswer;
+  TunedParameter: TunedParameter;
+  Tuning: Tuning;
+  TuningAnswer: TuningAnswer;
+  TuningCheckAnswer: TuningCheckAnswer;
+  TuningPage: TuningPage;
+  TuningRequest: TuningRequest;
   UsageAnswer: UsageAnswer;
   UsageSum: UsageSum;
 }
@@ -246,6 +253,7 @@ export interface ConfigurationAnswer {
   defaults: FieldAnswer[];
   document: string;
   draft: string;
+  has_package: boolean;
   problem: string;
   single: SingleOffer;
   written: {
@@ -654,8 +662,13 @@ export interface NetworkAnswer {
   parameters: number;
 }
 export interface NetworkLayerAnswer {
+  field: string;
   flops: number;
   gives: number[];
+  inputs: {
+    [k: string]: string[];
+  };
+  kind: string;
   name: string;
   nets: ("train" | "test")[];
   parameters: number;
@@ -700,8 +713,10 @@ export interface NewTrainingOffer {
   default_runtime: string;
   folder: string;
   frameworks: string[];
+  lists_files: boolean;
   possible: boolean;
   runtimes: RuntimeOffer[];
+  trainer_fields: string[];
   user: string;
   why: string;
 }
@@ -834,6 +849,290 @@ export interface SummaryPage {
   more: boolean;
   next: string | null;
   trainings: Summary[];
+}
+export interface TrialAnswer {
+  number: number;
+  params: {
+    [k: string]: unknown;
+  };
+  summary: Summary;
+  value: number | null;
+}
+/**
+ * What is tried of one parameter of `dag.params`: values, or a range.
+ */
+export interface TunedParameter {
+  high: string;
+  log: boolean;
+  low: string;
+  name: string;
+  values: string | null;
+}
+export interface Tuning {
+  /**
+   * @maxItems 20
+   */
+  parameters:
+    | []
+    | [TunedParameter]
+    | [TunedParameter, TunedParameter]
+    | [TunedParameter, TunedParameter, TunedParameter]
+    | [TunedParameter, TunedParameter, TunedParameter, TunedParameter]
+    | [TunedParameter, TunedParameter, TunedParameter, TunedParameter, TunedParameter]
+    | [
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter
+      ]
+    | [
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter
+      ]
+    | [
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter
+      ]
+    | [
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter
+      ]
+    | [
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter
+      ]
+    | [
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter
+      ]
+    | [
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter
+      ]
+    | [
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter
+      ]
+    | [
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter
+      ]
+    | [
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter
+      ]
+    | [
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter
+      ]
+    | [
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter
+      ]
+    | [
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter
+      ]
+    | [
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter
+      ]
+    | [
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter,
+        TunedParameter
+      ];
+  seed: number;
+  trials: number | null;
+}
+/**
+ * A tuning that has begun.
+ */
+export interface TuningAnswer {
+  begun: number;
+  trials: number;
+  tuning: string;
+  why: string;
+}
+export interface TuningCheckAnswer {
+  mistakes: ProblemAnswer[];
+  trials: number;
+  warnings: ProblemAnswer[];
+}
+/**
+ * How the trials stand, of those that the user may read.
+ */
+export interface TuningPage {
+  best: number | null;
+  metrics: string[];
+  trials: TrialAnswer[];
+}
+export interface TuningRequest {
+  document: string;
+  origin: OriginRun | null;
+  tuning: Tuning;
 }
 export interface UsageAnswer {
   basis: "requested";

@@ -152,7 +152,7 @@ FAULTS: dict[str, Fault] = {
     "a gradient averaged over tensor parallel ranks": Fault(
         split=TP_DP, plant=wrong_axis("0.weight", "tp"), kind="gradient", operators=["0.weight"]
     ),
-    "a gradient averaged over stages": Fault(
+    "a gradient of a stage averaged over tensor parallel ranks": Fault(
         split=PP_TP,
         plant=wrong_axis("0.weight", "tp"),
         kind="gradient",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_training.alignment.records import (
@@ -71,6 +72,7 @@ class TrainingRecorder:
         self._calls: dict[tuple[int, str], int] = {}
         self._micro_batches: dict[int, int] = {}
         self._kept: set[tuple[str, str, int, int]] = set()
+        (folder / f"{rank}.json").unlink(missing_ok=True)  # of what was recorded there before
         self._names = {id(tensor): name for name, tensor in training.named_tensors()}
         for stage, module in zip(training.stage_numbers, training.modules, strict=True):
             for name, inner in module.named_modules():
@@ -230,14 +232,14 @@ def _calling_line() -> str:
 
     library = str(Path(torch.__file__).parent)
     execution = str(Path(__file__).parent.parent / "execution")
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         file = frame.f_code.co_filename
         if file.startswith(execution):
             return ""
         if not file.startswith((library, "<")):
             return f"{os.path.relpath(file)}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+        frame = frame.f_back
     return ""
 
 

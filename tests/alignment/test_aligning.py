@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ SAMPLE = [
     "a stage in half precision",
     "another rate of one replica",
 ]
-CALM: list[tuple[str, dict[str, object]]] = [
+CALM: list[tuple[str, dict[str, Any]]] = [
     ("mlp", {"dp": 2, "zero": 2, "precision": "fp32"}),
     ("gpt", {"dp": 2, "zero": 3}),
     ("gpt", {"pp": 2}),

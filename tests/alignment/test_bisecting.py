@@ -24,7 +24,8 @@ def report(step: int | None, kind: str = "output", operator: str = "layers.1") -
     return AlignmentReport(equal=first is None, steps=1, ranks=2, kinds=(), first=first)
 
 
-def after(look: Look, found: AlignmentReport, *recorded: str) -> Look | None:
+def after(look: Look | None, found: AlignmentReport, *recorded: str) -> Look | None:
+    assert look is not None
     return next_look(look, found, steps=1000, recorded=recorded)
 
 

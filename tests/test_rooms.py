@@ -175,9 +175,9 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (
             "execution_plan",
             "forwarding",
+            "loss_scale",
             "parameter_splits",
             "replicated_norm",
-            "saved_state",
             "stage_cuts",
             "timeline",
         ),
@@ -188,6 +188,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
             "precision",
             "recomputation",
             "replicas",
+            "saved_state",
             "stage_inputs",
         ),
         ("pipeline_stages", "screening", "step_recording", "tensor_parallel", "trial_run"),

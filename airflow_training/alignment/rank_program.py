@@ -1,7 +1,7 @@
-"""One rank of a training that is compared: `python -m airflow_training.alignment.rank_program ORDER`.
+"""One rank of a training that is compared: `python -m airflow_training.alignment.rank_program ORDER SIDE`.
 
-The order is a JSON file: `engine`, `strategy`, `steps` that are written, `detail`, `blocks`, `inside`, `folder`, `parent`. `RANK` says which
-rank this is; one process alone is the serial program.
+The order is a JSON file: `engine`, `strategy`, `steps` that are written, `detail`, `blocks`, `inside`, `folder`, `parent`, `device`,
+`serial_precision`. The side is `serial` or `split`; `RANK` says which rank this is.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,21 +39,20 @@ def main() -> None:
         die_with_parent()
         if os.getppid() != order["parent"]:
             raise SystemExit(1)  # it ended while torch was imported
-    folder = Path(order["folder"])
+    folder, side = Path(order["folder"]), sys.argv[2]
     try:
-        record_steps(order, folder)
+        record_steps(order, folder, side)
     except InputError as error:
         problems = [
             {"code": each.code, "field": each.field, "message": each.message, "hint": each.hint}
             for each in error.problems
         ]
-        world, rank = os.environ["WORLD_SIZE"], os.environ["RANK"]
-        (folder / f"refused-{world}-{rank}.json").write_text(json.dumps(problems))
+        (folder / f"refused-{side}-{os.environ['RANK']}.json").write_text(json.dumps(problems))
         raise SystemExit(2) from None
 
 
-def record_steps(order: dict[str, Any], folder: Path) -> None:
-    """Train as an order says."""
+def record_steps(order: dict[str, Any], folder: Path, side: str) -> None:
+    """Train one side as an order says."""
     import torch
     import torch.distributed as dist
     from torch.utils.data import default_collate
@@ -61,11 +61,14 @@ def record_steps(order: dict[str, Any], folder: Path) -> None:
     world, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
     engine = EngineSettings(**order["engine"])
     plan = plan_of(order)
-    if world == 1:
-        plan = serial_plan(plan)
-    else:
+    if side == "serial":
+        plan = replace(serial_plan(plan), precision=str(order["serial_precision"]))
+    elif order["device"] == "cuda":
+        _choose_gpu(rank)
+    if world > 1:
+        backend = "nccl" if order["device"] == "cuda" else "gloo"
         meeting = f"file://{folder}/meeting"
-        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
+        dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=world)
     functions = load_functions(engine)
     seed_generators(engine.seed)
     model = make_model(engine, functions)
@@ -87,9 +90,8 @@ def record_steps(order: dict[str, Any], folder: Path) -> None:
         plan=plan,
         randomness="refuse",
     )
-    name = "serial" if world == 1 else "split"
     recorder = TrainingRecorder(
-        training, folder / name, rank=rank, detail=order["detail"], watch=watch
+        training, folder / side, rank=rank, detail=order["detail"], watch=watch
     )
     written = frozenset(order["steps"])
     for step in range(max(written) + 1):
@@ -116,6 +118,25 @@ def _watched(model: Any, order: dict[str, Any]) -> Callable[[str], bool]:
 
 def _is_within(name: str, outer: str) -> bool:
     return name == outer or name.startswith(f"{outer}.")
+
+
+def _choose_gpu(rank: int) -> None:
+    """Take one of this machine's GPUs, which ranks may share.
+
+    NCCL lets ranks of one machine have different GPUs only, so those that share one say that they are on several.
+    """
+    import torch
+
+    count = torch.cuda.device_count()
+    if count == 0:
+        raise InputError.of(
+            code="NoDevice", field="device", message="no GPU is seen here", value="cuda"
+        )
+    local = rank % count
+    os.environ["LOCAL_RANK"] = str(local)
+    os.environ["NCCL_HOSTID"] = f"align-{rank // count}"
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+    torch.cuda.set_device(local)
 
 
 if __name__ == "__main__":

@@ -142,7 +142,11 @@ class TrainingRecorder:
             )
             add("output", value=tensor)
             if tensor.requires_grad:
-                tensor.register_hook(partial(_observe, partial(add, "output gradient")))
+                tensor.register_hook(partial(self._observe, partial(add, "output gradient")))
+
+    def _observe(self, record: Callable[..., None], grad: Any) -> None:
+        """Record a gradient without the scale of its loss, and return none: that would replace it."""
+        record(value=grad / self._training.scale)
 
     def _before_update(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self._writer is None:
@@ -194,11 +198,6 @@ class TrainingRecorder:
                 stage=stage,
             )
         )
-
-
-def _observe(record: Callable[..., None], grad: Any) -> None:
-    """Record a gradient, and return none: that would replace it."""
-    record(value=grad)
 
 
 def _is_float(value: Any) -> bool:

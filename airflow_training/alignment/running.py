@@ -12,12 +12,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from airflow_training.alignment.bisecting import Look, first_look, next_look
 from airflow_training.alignment.comparing import compare_runs
 from airflow_training.alignment.records import read_run, read_step
 from airflow_training.alignment.report import AlignmentReport
+from airflow_training.alignment.tolerance import UNIT_ROUNDOFF
 from airflow_training.errors import InputError, Problem, TrainingError
 from airflow_training.execution.execution_plan import ExecutionPlan, plan_of
 
@@ -37,6 +38,8 @@ def align(
     steps: int,
     folder: str | os.PathLike[str] | None = None,
     bisect: bool = False,
+    device: Literal["cpu", "cuda"] = "cpu",
+    serial_precision: str | None = None,
 ) -> AlignmentReport:
     """Train a few steps on one process and, by a plan, on as many as it has ranks; compare all tensors.
 
@@ -48,6 +51,8 @@ def align(
             by default one that goes.
         bisect: look for the step first, by sketches of gradients, then for the block, then for the operator: each
             is a pass of both programs that writes what is looked at only.
+        device: of the ranks of the split, which may share GPUs here; the serial program runs on the CPU.
+        serial_precision: of the serial program, where it is another than that of the plan.
 
     Raises:
         InputError: plan and module do not go together.
@@ -63,14 +68,30 @@ def align(
             message="what is computed twice cannot be compared by operators",
             allowed=("none",),
         )
-    if plan.devices == 1:
+    reference = replace(plan, precision=serial_precision or plan.precision)
+    if plan.devices == 1 and device == "cpu" and reference.precision == plan.precision:
         raise InputError.of(
             code="BadPlan", field="strategy", message="a plan of one device is the serial training"
+        )
+    if reference.precision not in UNIT_ROUNDOFF:
+        raise InputError.of(
+            code="BadPlan",
+            field="serial_precision",
+            value=reference.precision,
+            message="is no precision",
+            allowed=tuple(UNIT_ROUNDOFF),
         )
     with tempfile.TemporaryDirectory(prefix="align-") as scratch:
         place = Path(folder or scratch).resolve()
         place.mkdir(parents=True, exist_ok=True)
-        passes = _Passes(engine=engine, strategy=strategy, plan=plan, place=place)
+        passes = _Passes(
+            engine=engine,
+            strategy=strategy,
+            plan=plan,
+            place=place,
+            device=device,
+            serial_precision=reference.precision,
+        )
         if not bisect:
             return passes.look(Look(steps=range(steps)))
         return _bisect(passes, steps)
@@ -108,6 +129,8 @@ class _Passes:
     strategy: Mapping[str, Any]
     plan: ExecutionPlan
     place: Path
+    device: str
+    serial_precision: str
 
     def look(self, look: Look) -> AlignmentReport:
         order = self.place / "order.json"
@@ -120,11 +143,14 @@ class _Passes:
             "detail": look.detail,
             "blocks": look.blocks,
             "inside": None if look.inside is None else list(look.inside),
+            "device": self.device,
+            "serial_precision": self.serial_precision,
         }
         order.write_text(json.dumps(document))
-        for world in (1, self.plan.devices):
+        for side, world in (("serial", 1), ("split", self.plan.devices)):
             (self.place / "meeting").unlink(missing_ok=True)
-            _run(order, self.place, world=world)
+            device = "cpu" if side == "serial" else self.device
+            _run(order, self.place, side=side, world=world, device=device)
         return compare_runs(
             read_run(self.place / "serial"),
             read_run(self.place / "split"),
@@ -142,20 +168,22 @@ class _Passes:
         return list(dict.fromkeys(names))
 
 
-def _run(order: Path, place: Path, *, world: int) -> None:
-    """Run all ranks; where one fails, end the others, and raise what it said."""
-    logs = [place / f"log-{world}-{rank}.txt" for rank in range(world)]
+def _run(order: Path, place: Path, *, side: str, world: int, device: str) -> None:
+    """Run all ranks of one side; where one fails, end the others, and raise what it said."""
+    logs = [place / f"log-{side}-{rank}.txt" for rank in range(world)]
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for rank, log in enumerate(logs):
             environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world)}
             environment["OMP_NUM_THREADS"] = "1"
-            environment["CUDA_VISIBLE_DEVICES"] = ""  # modules go to a device where there is one
+            if device == "cpu":
+                # modules go to a GPU where one is seen
+                environment["CUDA_VISIBLE_DEVICES"] = ""
             environment.pop("PLAN_FILE", None)
             with log.open("wb") as output:
                 processes.append(
                     subprocess.Popen(
-                        [sys.executable, "-m", _PROGRAM, str(order)],
+                        [sys.executable, "-m", _PROGRAM, str(order), side],
                         env=environment,
                         stdout=output,
                         stderr=subprocess.STDOUT,
@@ -171,14 +199,14 @@ def _run(order: Path, place: Path, *, world: int) -> None:
                 each.kill()  # it has nothing to save, and may wait for one that is gone
         for each in processes:
             each.wait()
-    _raise_failure(place, processes, logs, world=world)
+    _raise_failure(place, processes, logs, side=side)
 
 
 def _raise_failure(
-    place: Path, processes: list[subprocess.Popen[bytes]], logs: list[Path], *, world: int
+    place: Path, processes: list[subprocess.Popen[bytes]], logs: list[Path], *, side: str
 ) -> None:
     for rank, process in enumerate(processes):
-        refused = place / f"refused-{world}-{rank}.json"
+        refused = place / f"refused-{side}-{rank}.json"
         if process.returncode == _REFUSED and refused.exists():
             raise InputError(problems=[Problem(**each) for each in json.loads(refused.read_text())])
     said_by = [log.read_text(errors="replace") for log in logs]
@@ -189,6 +217,6 @@ def _raise_failure(
     failed.sort(key=lambda rank: bool(_LOST_PEER.search(said_by[rank])))  # the others' end is why
     if failed:
         said = said_by[failed[0]].strip().splitlines()[-15:]
-        name = "the serial program" if world == 1 else f"rank {failed[0]}"
+        name = "the serial program" if side == "serial" else f"rank {failed[0]}"
         code = processes[failed[0]].returncode
         raise TrainingError(f"{name} ended with {code}:\n" + "\n".join(said))

@@ -11,7 +11,13 @@ import math
 
 __all__ = ["UNIT_ROUNDOFF", "rounding_units", "tolerance"]
 
-UNIT_ROUNDOFF = {"fp64": 2.0**-53, "fp32": 2.0**-24, "tf32": 2.0**-11, "bf16": 2.0**-9}
+UNIT_ROUNDOFF = {
+    "fp64": 2.0**-53,
+    "fp32": 2.0**-24,
+    "tf32": 2.0**-11,
+    "bf16": 2.0**-9,
+    "fp16": 2.0**-11,
+}
 _SAFETY = 16.0
 """Operators that are not sums (softmax, norms, activations) magnify what comes in by such factors."""
 _STEP_GROWTH = 4.0

@@ -34,7 +34,13 @@ def align(
         int | None, typer.Option(min=1, metavar="N", help="Samples of one replica and pass.")
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="How many steps to compare.")] = 3,
-    precision: Annotated[str, typer.Option(help="fp64, fp32 or bf16.")] = "fp64",
+    precision: Annotated[str, typer.Option(help="fp64, fp32, tf32, bf16 or fp16.")] = "fp64",
+    device: Annotated[
+        str, typer.Option(metavar="cpu|cuda", help="Of the split; the serial program runs on CPU.")
+    ] = "cpu",
+    serial_precision: Annotated[
+        str | None, typer.Option(help="Of the serial program, where it is another.")
+    ] = None,
     loss: Annotated[str, typer.Option(help="Function of the same module.")] = "loss",
     optimizer: Annotated[str, typer.Option(help="Function of the same module.")] = "optimizer",
     data: Annotated[str, typer.Option(help="Function of the same module.")] = "data",
@@ -63,6 +69,8 @@ def align(
 
     if output not in ("table", "json"):
         raise fail("--output", "is neither", value=output, allowed=("table", "json"))
+    if device not in ("cpu", "cuda"):
+        raise fail("--device", "is neither", value=device, allowed=("cpu", "cuda"))
     _check_question(model, record, between, bisect=bisect)
     if between is not None:
         report = compare_recorded(*between)
@@ -71,7 +79,15 @@ def align(
         engine = {"model": model, "loss": loss, "optimizer": optimizer, "data": data, "seed": seed}
         # so that processes and tensors are removed by those who made them
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-        report = compare(engine, strategy, steps=steps, folder=record, bisect=bisect)
+        report = compare(
+            engine,
+            strategy,
+            steps=steps,
+            folder=record,
+            bisect=bisect,
+            device="cuda" if device == "cuda" else "cpu",
+            serial_precision=serial_precision,
+        )
     if output == "json":
         print_json(report_document(report))
     else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow_training.agent.progress import mark_plan
 from airflow_training.errors import InputError
 from airflow_training.execution.execution_plan import ExecutionPlan, read_plan
+from airflow_training.execution.loss_scale import LossScale
 from airflow_training.execution.mesh import make_mesh, world_size
 from airflow_training.execution.microbatches import (
     check_tensors,
@@ -104,9 +105,11 @@ def distribute(
     screen_loss(model, seen, expected, loss, chosen)
     view = _view(model, small) if chosen.tp > 1 or chosen.pp > 1 else None
     splits = _splits(model, view, chosen)
+    loss_scale = LossScale() if chosen.precision == "fp16" else None
     pipeline: PipelineRun | None = None
     if view is not None and mesh is not None and chosen.pp > 1:
-        stages, pipeline = _pipelined(model, small, view, chosen, mesh, splits, loss)
+        passed = loss if loss_scale is None else loss_scale.scaled(loss)
+        stages, pipeline = _pipelined(model, small, view, chosen, mesh, splits, passed)
     else:
         stages = [_stage(model, chosen, mesh, splits)]
     training = DistributedTraining(
@@ -121,6 +124,7 @@ def distribute(
         root=root,
         every=every,
         document=_document(plan),
+        loss_scale=loss_scale,
     )
 
     def passes() -> None:

@@ -17,8 +17,8 @@ from airflow_training.planning.view.strategy import ParallelConfig
 
 __all__ = ["ExecutionPlan", "check_world", "plan_of", "read_plan"]
 
-PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
-"""Kinds of numbers that torch computes with here; fp64 is for comparing runs. fp16 would need its loss scaled."""
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp64")
+"""Kinds of numbers that torch computes with here; fp64 is for comparing runs."""
 SCHEDULES: Mapping[str, str] = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",

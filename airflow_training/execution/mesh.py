@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import socket
+from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError
 from airflow_training.execution.execution_plan import ExecutionPlan, check_world
@@ -53,6 +54,7 @@ def make_mesh(plan: ExecutionPlan, device_type: str) -> DeviceMesh | None:
 def _form(device_type: str) -> None:
     import torch
     import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
 
     absent = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if absent:
@@ -62,6 +64,42 @@ def _form(device_type: str) -> None:
             message=f"WORLD_SIZE says several ranks, and {', '.join(absent)} is not set",
             hint="start the script with torchrun or as a job, or call init_process_group first",
         )
-    if device_type == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("nccl" if device_type == "cuda" else "gloo")
+    if device_type != "cuda":
+        dist.init_process_group("gloo")
+        return
+    local, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if local >= count:
+        raise InputError.of(
+            code="NoDevice",
+            field="LOCAL_RANK",
+            message=f"rank {os.environ['RANK']} is process {local} of its machine, which shows {count} GPUs",
+            value=local,
+            allowed=tuple(range(count)),
+            hint="start as many processes on a machine as it has GPUs",
+        )
+    torch.cuda.set_device(local)
+    store, rank, world = next(rendezvous("env://"))
+    _check_devices(store, rank, world, str(torch.cuda.get_device_properties(local).uuid))
+    dist.init_process_group("nccl", store=store, rank=rank, world_size=world)
+
+
+def _check_devices(store: Any, rank: int, world: int, device: str) -> None:
+    """Check, on every rank, that each has a GPU of its own: NCCL refuses others, and says only a bus number."""
+    # what NCCL tells machines apart by
+    machine = os.environ.get("NCCL_HOSTID") or socket.gethostname()
+    store.set(f"device/{rank}", f"{machine} {device}")
+    owners: dict[str, list[int]] = {}
+    for each in range(world):
+        owners.setdefault(store.get(f"device/{each}").decode(), []).append(each)
+    shared = next(((name, ranks) for name, ranks in owners.items() if len(ranks) > 1), None)
+    if shared is None:
+        return
+    name, ranks = shared
+    together = ", ".join(map(str, ranks))
+    raise InputError.of(
+        code="SharedDevice",
+        field="CUDA_VISIBLE_DEVICES",
+        message=f"ranks {together} have the same GPU, GPU-{name.split()[-1]}",
+        value=ranks,
+        hint="let each instance ask for a GPU of its own: `nvidia.com/gpu: 1`",
+    )

@@ -15,7 +15,7 @@ __all__ = ["autocast_forward", "set_precision"]
 
 
 def set_precision(module: torch.nn.Module, precision: str, device_type: str) -> None:
-    """Bring parameters into the type that is stored: fp64 for fp64, else fp32 (bf16 casts in each pass).
+    """Bring parameters into the type that is stored: fp64 for fp64, else fp32 (bf16 and fp16 cast in each pass).
 
     Raises:
         InputError: the device has no such numbers.
@@ -29,7 +29,7 @@ def set_precision(module: torch.nn.Module, precision: str, device_type: str) -> 
             field="strategy.precision",
             message=f"{device_type} does not train in {precision}",
             value=precision,
-            allowed=("fp32", "bf16", "fp64"),
+            allowed=("fp32", "bf16", "fp16", "fp64"),
         )
     module.to(torch.float64 if precision == "fp64" else torch.float32)
     if device_type == "cuda":
@@ -38,12 +38,12 @@ def set_precision(module: torch.nn.Module, precision: str, device_type: str) -> 
 
 
 def autocast_forward(module: torch.nn.Module, precision: str, device_type: str) -> None:
-    """Let a module compute in bf16 where torch holds that for safe, and return fp32."""
+    """Let a module compute in bf16 or fp16 where torch holds that for safe, and return fp32."""
     import torch
 
-    if precision != "bf16":
+    if precision not in ("bf16", "fp16"):
         return
-    dtype = torch.bfloat16
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float16
 
     def widen(value: Any) -> Any:
         return value.float() if getattr(value, "dtype", None) == dtype else value

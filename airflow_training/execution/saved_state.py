@@ -13,6 +13,7 @@ from airflow_training.checkpoints import resharding, torch_state, tree
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.saver import ResumePoint
 from airflow_training.checkpoints.tree import Shard
+from airflow_training.execution.loss_scale import LossScale
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +22,11 @@ __all__ = ["capture_state", "restore_state"]
 
 
 def capture_state(
-    held: Sequence[tuple[str, Any]], optimizer: torch.optim.Optimizer, *, step: int
+    held: Sequence[tuple[str, Any]],
+    optimizer: torch.optim.Optimizer,
+    *,
+    step: int,
+    loss_scale: LossScale | None = None,
 ) -> dict[str, Any]:
     """Return a tree of this rank's part: parameters, buffers, optimizer state, random numbers.
 
@@ -29,6 +34,7 @@ def capture_state(
         held: parameters and buffers, each with its name; copies of one have the same.
         optimizer: whose parameters are among them.
         step: steps that are done.
+        loss_scale: that of fp16.
 
     """
     names = {id(tensor): name for name, tensor in held}
@@ -43,6 +49,7 @@ def capture_state(
         },
         "execution": {
             "step": step,
+            "loss_scale": None if loss_scale is None else loss_scale.state(),
             "groups": [
                 {key: value for key, value in group.items() if key != "params"}
                 for group in optimizer.param_groups
@@ -53,7 +60,11 @@ def capture_state(
 
 
 def restore_state(
-    found: ResumePoint, held: Sequence[tuple[str, Any]], optimizer: torch.optim.Optimizer
+    found: ResumePoint,
+    held: Sequence[tuple[str, Any]],
+    optimizer: torch.optim.Optimizer,
+    *,
+    loss_scale: LossScale | None = None,
 ) -> int:
     """Fill parameters, buffers and optimizer from a checkpoint of any split; return the steps that were done.
 
@@ -118,6 +129,9 @@ def restore_state(
     document = found.state()
     if found.mine:
         torch_state.apply_random(document["rng"])
+    saved_scale = document["execution"].get("loss_scale")  # none of another precision
+    if loss_scale is not None and saved_scale is not None:
+        loss_scale.load(saved_scale)
     groups = document["execution"]["groups"]
     if len(groups) != len(optimizer.param_groups):
         raise CheckpointError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_training.checkpoints.checkpointer import distributed
 from airflow_training.checkpoints.saver import Saver
 from airflow_training.execution.execution_plan import ExecutionPlan
+from airflow_training.execution.loss_scale import LossScale
 from airflow_training.execution.microbatches import (
     check_rows,
     check_same,
@@ -65,6 +66,7 @@ class DistributedTraining:
         root: Any = None,
         every: Any = None,
         document: Mapping[str, Any] | None = None,
+        loss_scale: LossScale | None = None,
     ) -> None:
         """Take the parts that `distribute` made; `document`: the whole plan, where it came from a file."""
         self.plan = plan
@@ -74,6 +76,7 @@ class DistributedTraining:
         """Steps that are done."""
         self._stages = stages
         self._loss = loss
+        self._loss_scale = loss_scale
         self._pipeline = pipeline
         self._replica = 0
         self._replicas: Any = None
@@ -128,7 +131,9 @@ class DistributedTraining:
                 loss = self.accumulate(inputs, target)
             else:
                 loss = self._run_schedule(self._pipeline, inputs, target)
-            self.optimizer.step()
+            # a step whose gradients overflow is left out, on all ranks
+            if self._loss_scale is None or self._loss_scale.unscale(self.optimizer):
+                self.optimizer.step()
         return loss
 
     @contextmanager
@@ -180,9 +185,15 @@ class DistributedTraining:
                     (expected,) = self._moved(take_rows((target,), part), stage)
                     loss = self._loss(output, expected)
                 with self._pass(number, "backward"):
-                    (loss / len(rows)).backward()
+                    scaled = loss if self._loss_scale is None else self._loss_scale.scale(loss)
+                    (scaled / len(rows)).backward()
             total = total + loss.detach() / len(rows)
         return self._mean(total)
+
+    @property
+    def scale(self) -> float:
+        """What the loss is multiplied by before the backward pass: in fp16 only."""
+        return 1.0 if self._loss_scale is None else self._loss_scale.value
 
     @property
     def modules(self) -> list[torch.nn.Module]:
@@ -213,7 +224,9 @@ class DistributedTraining:
         """
         found = self._saver.restore()
         if found is not None:
-            self.steps = restore_state(found, self._held, self.optimizer)
+            self.steps = restore_state(
+                found, self._held, self.optimizer, loss_scale=self._loss_scale
+            )
         self._saves = self._saver.enabled
         return self.steps
 
@@ -245,7 +258,9 @@ class DistributedTraining:
         return {name: tensor for part in parts for name, tensor in part.items()}
 
     def _capture(self) -> dict[str, Any]:
-        return capture_state(self._held, self.optimizer, step=self.steps)
+        return capture_state(
+            self._held, self.optimizer, step=self.steps, loss_scale=self._loss_scale
+        )
 
     def _run_schedule(
         self, pipeline: PipelineRun, inputs: tuple[Any, ...], target: Any
@@ -264,11 +279,13 @@ class DistributedTraining:
             given = tuple(torch.cat(columns[place]) for place in pipeline.first_inputs)
         (expected,) = self._moved((torch.cat([target[part] for part in rows]),), self._stages[0])
         losses: list[torch.Tensor] = []
+        scale = self.scale
         pipeline.schedule.step(*given, target=expected, losses=losses, return_outputs=False)
         sum_shared_gradients(pipeline.shared, own, pipeline.group)
         total = torch.zeros((), device=like.device, dtype=like.dtype)
         if losses:  # the rank of the last stage has them
             total += torch.stack(losses).mean().detach()
+            total /= scale
         dist.all_reduce(total, group=pipeline.group)
         return self._mean(total)
 

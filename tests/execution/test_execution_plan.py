@@ -66,7 +66,7 @@ def test_all_mistakes_are_named_at_once():
         ({"pp": 2, "stage_layers": [1, 2, 3]}, "strategy.stage_layers"),
         ({"pp": 2, "schedule": "zero-bubble", "recompute": "full"}, "strategy.recompute"),
         ({"cp": 2}, "strategy.cp"),
-        ({"precision": "fp16"}, "strategy.precision"),
+        ({"precision": "fp8"}, "strategy.precision"),
         ({"global_batch": 10, "pp": 2, "virtual_stages": 2}, "strategy.micro_batch"),
         ({"ep": 2}, "strategy.ep"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +73,7 @@ def form_group(environment: Mapping[str, str] = os.environ) -> TrainerGroup:
     """Return this process's place, with `torch.distributed` set up where there are others."""
     import torch
     import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
 
     rank, world = int(environment.get("RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
     local = int(environment.get("LOCAL_RANK", "0"))
@@ -80,5 +82,18 @@ def form_group(environment: Mapping[str, str] = os.environ) -> TrainerGroup:
         device = torch.device("cuda", local % torch.cuda.device_count())
         torch.cuda.set_device(device)
     if world > 1:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        store, _, _ = next(rendezvous("env://"))
+        backend = "gloo"
+        if device.type == "cuda" and _own_devices(store, rank, world, device):
+            backend = "nccl"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world)
     return TrainerGroup(rank, world, device, first_of_instance=local == 0)
+
+
+def _own_devices(store: Any, rank: int, world: int, device: Any) -> bool:
+    """Whether each process has a GPU of its own: NCCL refuses processes that share one, gloo takes them."""
+    import torch
+
+    identity = torch.cuda.get_device_properties(device).uuid
+    store.set(f"device/{rank}", f"{socket.gethostname()} {identity}")
+    return len({store.get(f"device/{each}") for each in range(world)}) == world

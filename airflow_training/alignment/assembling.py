@@ -64,6 +64,11 @@ class RecordedStep:
                     stages.setdefault(key, set()).add(each.stage)
         return frozenset(key for key, found in stages.items() if len(found) > 1)
 
+    @cached_property
+    def overflowed(self) -> bool:
+        """Whether gradients overflowed in fp16: then the update was left out, on all ranks."""
+        return self.run.plan.precision == "fp16" and not self.gradients()
+
     def gradients(self) -> Mapping[str, torch.Tensor]:
         """The gradient of each parameter, by its name."""
         return {

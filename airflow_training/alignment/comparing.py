@@ -6,7 +6,7 @@ The first tensor that differs by more than rounding names the operator: all that
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from airflow_training.alignment.assembling import RecordedStep, StepPair
@@ -51,7 +51,7 @@ def compare_runs(
 
     Raises:
         InputError: they have no step in common, or batches of other sizes.
-        TrainingError: no gradient, loss or parameter could be compared.
+        TrainingError: no gradient, loss or parameter could be compared, or fp16 left out an update of one run only.
 
     """
     steps = _common_steps(first, second)
@@ -61,26 +61,34 @@ def compare_runs(
     noise: dict[tuple[bool, int], GradientNoise] = {}
     kinds: dict[str, KindSummary] = {}
     earliest: tuple[_Order, Divergence] | None = None
+    overflowed: list[int] = []
     for step in steps:
         pair = StepPair(RecordedStep(first, step), RecordedStep(second, step))
+        if _overflowed(pair, step):
+            overflowed.append(step)
         comparison = _StepComparison(pair, step, precision, noise)
-        for kind, difference, order, divergence in comparison.rows():
+        for kind, found, order, diverged in comparison.rows():
+            difference, divergence = found, diverged
+            if kind == "output gradient" and step in overflowed:
+                difference, divergence = None, None  # infinities and what comes of them
             summary = kinds.get(kind) or KindSummary(kind=kind)
             kinds[kind] = summary.add(difference, diverged=divergence is not None)
             if divergence is not None and (earliest is None or order < earliest[0]):
                 earliest = (order, divergence)
     for kind in _SKETCHED if sketched else _ALWAYS_COMPARED:
         if kinds.get(kind, KindSummary(kind=kind)).compared == 0:
+            cause = f"; {_overflow_note(overflowed)}" if overflowed else ""
             raise TrainingError(
-                f"no {kind} could be compared: nothing says that the runs are equal"
+                f"no {kind} could be compared: nothing says that the runs are equal{cause}"
             )
+    notes = [*_notes(first, second), *([_overflow_note(overflowed)] if overflowed else [])]
     return AlignmentReport(
         equal=earliest is None,
         steps=len(steps),
         ranks=second.plan.devices,
         kinds=tuple(kinds[kind] for kind in _PHASES if kind in kinds),
         first=None if earliest is None else earliest[1],
-        notes=tuple(_notes(first, second)),
+        notes=tuple(notes),
     )
 
 
@@ -121,6 +129,25 @@ def _notes(first: RecordedRun, second: RecordedRun) -> Iterator[str]:
     for name, value in first.versions.items():
         if second.versions.get(name, value) != value:
             yield f"{name}: {value} and {second.versions[name]}"
+
+
+def _overflowed(pair: StepPair, step: int) -> bool:
+    """Whether both runs left out the update of a step; where one alone did, nothing after it is comparable."""
+    sides = {"first": pair.first, "second": pair.second}
+    found = [name for name, side in sides.items() if side.overflowed]
+    if len(found) == 1:
+        raise TrainingError(
+            f"step {step}: gradients of the {found[0]} run overflow in fp16, and its update was left out: the runs"
+            " cannot be compared; make the loss smaller, or choose bf16"
+        )
+    return bool(found)
+
+
+def _overflow_note(steps: Sequence[int]) -> str:
+    return (
+        f"fp16: gradients overflow in steps {', '.join(map(str, steps))}, and the updates were left out:"
+        " output gradients of these are not compared"
+    )
 
 
 class _StepComparison:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_training.errors import InputError
@@ -119,11 +120,21 @@ def write_step(folder: Path, *, rank: int, step: int, records: Sequence[TensorRe
 
 
 def read_step(folder: Path, *, rank: int, step: int) -> Iterator[TensorRecord]:
-    """Read the records of one step in the order in which they were computed; values stay on disk until they are used."""
+    """Read the records of one step in the order in which they were computed; values stay on disk until they are used.
+
+    Raises:
+        InputError: a file is cut off or damaged.
+
+    """
     import torch
 
     for part in sorted(folder.glob(f"{rank}-{step}.*.pt")):
-        for row in torch.load(part, weights_only=True, map_location="cpu", mmap=True):
+        try:
+            rows = torch.load(part, weights_only=True, map_location="cpu", mmap=True)
+        except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
+            said = str(error).partition("\n")[0]
+            raise _unreadable(folder, "folder", f"{part.name} cannot be read: {said}") from None
+        for row in rows:
             yield TensorRecord(**row)
 
 
@@ -162,6 +173,8 @@ def read_run(folder: Path, *, field_name: str = "folder") -> RecordedRun:
     documents = [first] + [
         _rank_document(folder, rank, field_name) for rank in range(1, plan.devices)
     ]
+    if any(each["strategy"] != first["strategy"] for each in documents):
+        raise _unreadable(folder, field_name, "its ranks followed different plans")
     whole = set.intersection(*(set(each["steps"]) for each in documents))
     if not whole:
         raise _unreadable(folder, field_name, "no step was recorded on all ranks")

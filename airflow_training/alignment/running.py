@@ -83,7 +83,16 @@ def align(
         )
     with tempfile.TemporaryDirectory(prefix="align-") as scratch:
         place = Path(folder or scratch).resolve()
-        place.mkdir(parents=True, exist_ok=True)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "order.json").touch()
+        except OSError as error:
+            raise InputError.of(
+                code="NoFolder",
+                field="--record",
+                value=str(folder),
+                message=f"cannot be written to: {error.strerror}",
+            ) from None
         passes = _Passes(
             engine=engine,
             strategy=strategy,
@@ -172,6 +181,8 @@ def _run(order: Path, place: Path, *, side: str, world: int, device: str) -> Non
     """Run all ranks of one side; where one fails, end the others, and raise what it said."""
     logs = [place / f"log-{side}-{rank}.txt" for rank in range(world)]
     processes: list[subprocess.Popen[bytes]] = []
+    for stale in place.glob(f"refused-{side}-*.json"):
+        stale.unlink()  # of what was recorded there before
     try:
         for rank, log in enumerate(logs):
             environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world)}

@@ -71,7 +71,8 @@ def align(
         raise fail("--output", "is neither", value=output, allowed=("table", "json"))
     if device not in ("cpu", "cuda"):
         raise fail("--device", "is neither", value=device, allowed=("cpu", "cuda"))
-    _check_question(model, record, between, bisect=bisect)
+    trained = (model, record, plan, split, global_batch, micro_batch, serial_precision)
+    _check_question(model, record, between, bisect=bisect, trains=bisect or any(trained))
     if between is not None:
         report = compare_recorded(*between)
     else:
@@ -107,11 +108,16 @@ def align(
 
 
 def _check_question(
-    model: str | None, record: Path | None, between: tuple[Path, Path] | None, *, bisect: bool
+    model: str | None,
+    record: Path | None,
+    between: tuple[Path, Path] | None,
+    *,
+    bisect: bool,
+    trains: bool,
 ) -> None:
     if between is None and model is None:
         raise fail("MODULE:FUNCTION", "is required, or --between", code="missing")
-    if between is not None and (model is not None or record is not None or bisect):
+    if between is not None and trains:
         raise fail("--between", "compares what is there, and goes with --output alone")
     if record is not None and bisect:
         raise fail("--record", "keeps whole steps, which --bisect does not write")

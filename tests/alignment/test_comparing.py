@@ -242,3 +242,43 @@ def test_a_sketch_differs_as_much_as_its_tensor(size: int):
     apart = sketch_tensor(one + change, "w") - sketch_tensor(one, "w")
     assert sketch_tensor(one, "w").numel() <= 256
     assert float(apart.norm()) == pytest.approx(float(change.norm()), rel=0.5)
+
+
+def test_steps_whose_gradients_overflow_in_fp16_are_no_alarm(tmp_path: Path):
+    broken: Tensors = {**SAME, ("output gradient", "0"): torch.full((3, 8), math.nan)}
+    del broken["gradient", "w"]
+    plan, runs = planned(precision="fp16"), []
+    for name in ("serial", "split"):
+        record(tmp_path / name, plan, broken)
+        record(tmp_path / name, plan, SAME, step=1)
+        runs.append(RecordedRun(folder=tmp_path / name, plan=plan, steps=(0, 1)))
+    found = compare_runs(*runs)
+    assert found.equal
+    assert any("overflow in steps 0" in each for each in found.notes)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_an_overflow_of_one_run_alone_is_told_and_is_no_divergence(tmp_path: Path, swapped):
+    broken = {key: value for key, value in SAME.items() if key[0] != "gradient"}
+    runs = [
+        record(tmp_path / "split", planned(precision="fp16"), broken),
+        record(tmp_path / "serial", planned(precision="fp32"), SAME),
+    ]
+    with pytest.raises(TrainingError, match="overflow in fp16"):
+        compare_runs(*(reversed(runs) if swapped else runs))
+
+
+def test_a_file_that_is_cut_off_is_named(tmp_path: Path):
+    run = record(tmp_path, planned(), SAME)
+    (file,) = tmp_path.glob("0-0.*.pt")
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(InputError, match=file.name):
+        list(read_step(run.folder, rank=0, step=0))
+
+
+def test_ranks_of_different_plans_are_no_run(tmp_path: Path):
+    for rank, zero in enumerate((0, 1)):
+        strategy = {"global_batch": 8, "micro_batch": 4, "dp": 2, "zero": zero}
+        describe_rank(tmp_path, rank=rank, strategy=strategy, steps=[0], versions={})
+    with pytest.raises(InputError, match="different plans"):
+        read_run(tmp_path)

@@ -57,6 +57,7 @@ def test_align_says_equal_or_names_the_operator_and_its_place(command, home, mon
         (["--split", "tp=2", "--split", "recompute=full", *SIZES], "strategy.recompute"),
         (["--split", "tp=2", "--record", "kept", "--bisect", *SIZES], "--record"),
         (["--between", "one", "other"], "--between"),
+        (["--split", "tp=2", "--record", "/dev/null/kept", *SIZES], "--record"),
     ],
 )
 def test_what_cannot_be_aligned_is_refused(command, home, words, says):
@@ -83,6 +84,9 @@ def test_recorded_runs_of_two_splits_are_compared(command, home):
     assert found.json["equal"] is True
     compared = {each["kind"]: each["compared"] for each in found.json["kinds"]}
     assert min(compared[kind] for kind in ("output", "gradient", "parameter")) > 0
+    ignored = command("align", "--between", "samples/split", "width/split", "--split", "dp=2")
+    assert ignored.code == 2
+    assert "--between" in ignored.stderr
     missing = command("align", "--between", "samples/split", "samples/other")
     assert missing.code == 2
     assert "samples/other" in missing.stderr

@@ -28,6 +28,7 @@ ALL = (
     "recovery_states",
     "recovery",
     "capture",
+    "alignment",
 )
 
 

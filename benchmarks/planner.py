@@ -25,6 +25,7 @@ from benchmarks.planner_rows import (
     Row,
     by_set,
     calibration,
+    h200,
     published,
 )
 
@@ -65,6 +66,11 @@ def accuracy() -> dict[str, Array]:
     for kind, places in by_set(others).items():
         worst = np.abs(beyond[places]).max()
         print(f"{kind:30} {len(places):4} {np.abs(beyond[places]).mean():8.1%} worst {worst:.1%}")
+    print("\nsteps of eager PyTorch on one H200, on which nothing was fitted")
+    single = h200()
+    apart = errors(single, FROZEN)
+    for kind, places in by_set(single).items():
+        print(f"{kind:30} {len(places):4} {_summary(apart[places])}")
     known = np.flatnonzero(runtime_seen)
     spread = {
         "spread_known": _ends(by_model[known], [rows[place] for place in known]),

@@ -79,6 +79,17 @@ def published() -> list[Row]:
     ]
 
 
+def h200() -> list[Row]:
+    """Return steps of eager PyTorch on one H200; nothing is fitted on them."""
+    document = json.loads(DATA.joinpath("h200.json").read_text("utf-8"))
+    sets = {"h200": "rows", "h200, after choices": "held_out"}
+    return [
+        Row(row["id"], kind, row, row["measured"]["step_time_s"])
+        for kind, place in sets.items()
+        for row in document[place]
+    ]
+
+
 def by_set(rows: Sequence[Row]) -> dict[str, list[int]]:
     """Return the places of the rows of each set, in the order of the sets."""
     found: dict[str, list[int]] = {}

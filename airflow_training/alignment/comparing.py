@@ -1,4 +1,4 @@
-"""Compares what a split training wrote down with the serial one, in the order in which it was computed.
+"""Compares two recorded runs, in the order in which the first computed: usually the serial training and a split one.
 
 The first tensor that differs by more than rounding names the operator: all that was computed before it agreed.
 """
@@ -7,310 +7,300 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from airflow_training.alignment.records import TensorRecord, read_step
+from airflow_training.alignment.assembling import RecordedStep, StepPair
+from airflow_training.alignment.gradient_noise import GradientNoise
+from airflow_training.alignment.records import RecordedRun, TensorRecord
+from airflow_training.alignment.report import AlignmentReport, Divergence, KindSummary
 from airflow_training.alignment.tolerance import UNIT_ROUNDOFF, tolerance
-from airflow_training.errors import TrainingError
+from airflow_training.errors import InputError, TrainingError
 
 if TYPE_CHECKING:
     import torch
 
     from airflow_training.execution.execution_plan import ExecutionPlan
 
-__all__ = [
-    "AlignmentReport",
-    "Divergence",
-    "KindSummary",
-    "compare_runs",
-    "replicas_of",
-    "report_document",
-    "serial_plan",
-]
+__all__ = ["compare_runs", "serial_plan"]
 
 _FLOOR = 1e-2
 """A gradient is measured by its own norm, but by no less than this part of the largest one: below is rounding of the others."""
-_ROUNDING = 1e4
-"""Gradients below so many units of the largest one are rounding alone: adaptive optimizers make steps of it that nothing can compare."""
-_MOST_ROUNDING = 0.05
-"""Of the largest gradient, in whatever precision: else nothing would be compared in bf16."""
-_ALWAYS_COMPARED = ("gradient", "loss", "parameter")
-Key = tuple[str, str, int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Divergence:
-    """A tensor that differs by more than rounding."""
-
-    step: int
-    rank: int
-    kind: str
-    operator: str
-    order: int
-    """Among what the rank computed in this step."""
-    micro_batch: int
-    difference: float
-    """Relative to the tensor's norm; infinite where one has other shapes or is missing."""
-    allowed: float
-    place: str
-    """Class, and source line where it is the user's."""
-    origin: str
-    """Where it comes from, in words."""
-    worst: tuple[int, ...] = ()
-    """Index of the largest difference."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KindSummary:
-    """How one kind of tensors compared."""
-
-    kind: str
-    compared: int = 0
-    left_out: int = 0
-    """Those that cannot be compared: parts of a sum over replicas, and steps made of rounding."""
-    diverged: int = 0
-    largest: float = 0.0
-    """Difference over all of them, relative to each tensor's norm."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlignmentReport:
-    """Whether a split training equals the serial one."""
-
-    equal: bool
-    steps: int
-    ranks: int
-    kinds: Sequence[KindSummary]
-    first: Divergence | None = None
-    notes: Sequence[str] = ()
+_SKETCHED = ("gradient", "loss")
+_ALWAYS_COMPARED = (*_SKETCHED, "parameter")
+_PHASES = {
+    kind: place
+    for place, kind in enumerate(
+        ("output", "output gradient", "gradient", "loss", "parameter", "optimizer")
+    )
+}
+_Order = tuple[float, ...]
 
 
 def compare_runs(
-    serial: Path, split: Path, *, plan: ExecutionPlan, steps: int, replicas: Sequence[int]
+    first: RecordedRun,
+    second: RecordedRun,
+    *,
+    sketched: bool = False,
 ) -> AlignmentReport:
-    """Compare all steps of all ranks; `replicas`: of each rank, which one it is part of."""
-    kinds: dict[str, KindSummary] = {}
-    first: Divergence | None = None
-    noise: list[dict[str, torch.Tensor]] = [{} for _ in replicas]
-    for step in range(steps):
-        expected = {each.key: each for each in read_step(serial, rank=0, step=step)}
-        rows = _rows(split, expected, replicas, step=step)
-        recorded: set[Key] = set()
-        for rank, replica in enumerate(replicas):
-            found = list(read_step(split, rank=rank, step=step))
-            recorded |= {each.key for each in found}
-            place = _Place(
-                plan=plan, step=step, rank=rank, replica=replica, rows=rows, noise=noise[rank]
-            )
-            for name, difference, divergence in _compare(found, expected, place):
-                kinds[name] = _added(
-                    kinds.get(name) or KindSummary(kind=name), difference, divergence
-                )
-                if divergence is not None and (
-                    first is None
-                    or (divergence.step, divergence.order, divergence.rank)
-                    < (first.step, first.order, first.rank)
-                ):
-                    first = divergence
-        for each in expected.values():
-            if each.key in recorded or (plan.pp > 1 and each.kind.startswith("output")):
-                continue  # of pipeline stages no operators are recorded
-            absent = _absent(each, step)
-            kinds[each.kind] = _added(
-                kinds.get(each.kind) or KindSummary(kind=each.kind), math.inf, absent
-            )
-            if first is None or absent.step < first.step:
-                first = absent
-    for kind in _ALWAYS_COMPARED:
-        if kinds.get(kind, KindSummary(kind=kind)).compared == 0:
-            raise TrainingError(
-                f"no {kind} could be compared: nothing says that the runs are equal"
-            )
-    return AlignmentReport(
-        equal=first is None,
-        steps=steps,
-        ranks=len(replicas),
-        kinds=tuple(kinds.values()),
-        first=first,
-        notes=(
-            ("operators of pipeline stages are not compared: torch traces them into a graph",)
-            if plan.pp > 1
-            else ()
-        ),
-    )
+    """Compare all ranks of two runs, in the steps that both recorded.
 
+    Args:
+        first: what the other should equal.
+        second: of the same batches from the same weights, in any split.
+        sketched: only losses and sketches of gradients were recorded.
 
-def _added(summary: KindSummary, difference: float | None, diverged: Any) -> KindSummary:
-    if difference is None:
-        return replace(summary, left_out=summary.left_out + 1)
-    return replace(
-        summary,
-        compared=summary.compared + 1,
-        diverged=summary.diverged + (diverged is not None),
-        largest=difference
-        if math.isnan(difference) or difference > summary.largest
-        else summary.largest,
-    )
+    Raises:
+        InputError: they have no step in common, or batches of other sizes.
+        TrainingError: no gradient, loss or parameter could be compared, or fp16 left out an update of one run only.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Whose records of which step are compared."""
-
-    plan: ExecutionPlan
-    step: int
-    rank: int
-    replica: int
-    rows: Mapping[Key, Mapping[int, tuple[int, int, int]]]
-    """Of outputs that replicas have parts of, for each one: dimension, first row and rows of the serial tensor."""
-    noise: dict[str, torch.Tensor] = field(default_factory=dict)
-    """Which numbers of a parameter had gradients of rounding alone, in this step or one before."""
-
-
-def _rows(
-    split: Path, expected: Mapping[Key, TensorRecord], replicas: Sequence[int], *, step: int
-) -> dict[Key, dict[int, tuple[int, int, int]]]:
-    """Find which rows of each output the replicas have: along the one dimension in which theirs add up to the serial ones.
-
-    Replicas may have unlike numbers of rows, as of what a router gives an expert.
     """
-    shapes: dict[Key, dict[int, tuple[int, ...]]] = {}
-    for rank, replica in enumerate(replicas):
-        for each in read_step(split, rank=rank, step=step):
-            if each.kind.startswith("output"):
-                shapes.setdefault(each.key, {})[replica] = tuple(each.value.shape)
-    found: dict[Key, dict[int, tuple[int, int, int]]] = {}
-    for key, parts in shapes.items():
-        if key not in expected or len(parts) < 2:
-            continue
-        whole = tuple(expected[key].value.shape)
-        dimension = _split_dimension(whole, list(parts.values()))
-        if dimension is not None:
-            begin = 0
-            found[key] = {}
-            for replica in sorted(parts):
-                size = parts[replica][dimension]
-                found[key][replica] = (dimension, begin, size)
-                begin += size
-    return found
-
-
-def _split_dimension(whole: tuple[int, ...], parts: Sequence[tuple[int, ...]]) -> int | None:
-    if any(len(part) != len(whole) for part in parts):
-        return None
-    for dimension, size in enumerate(whole):
-        around = (whole[:dimension], whole[dimension + 1 :])
-        if sum(part[dimension] for part in parts) == size and all(
-            (part[:dimension], part[dimension + 1 :]) == around for part in parts
-        ):
-            return dimension
-    return None
-
-
-def _absent(each: TensorRecord, step: int) -> Divergence:
-    return Divergence(
-        step=step,
-        rank=0,
-        kind=each.kind,
-        operator=each.name,
-        order=each.order,
-        micro_batch=each.micro_batch,
-        difference=math.inf,
-        allowed=0.0,
-        place=each.module,
-        origin="no rank computed it, and the serial program did",
+    steps = _common_steps(first, second)
+    precision = max(
+        (first.plan.precision, second.plan.precision), key=lambda name: UNIT_ROUNDOFF[name]
+    )
+    noise: dict[tuple[bool, int], GradientNoise] = {}
+    kinds: dict[str, KindSummary] = {}
+    earliest: tuple[_Order, Divergence] | None = None
+    overflowed: list[int] = []
+    for step in steps:
+        pair = StepPair(RecordedStep(first, step), RecordedStep(second, step))
+        if _overflowed(pair, step):
+            overflowed.append(step)
+        comparison = _StepComparison(pair, step, precision, noise)
+        for kind, found, order, diverged in comparison.rows():
+            difference, divergence = found, diverged
+            if kind == "output gradient" and step in overflowed:
+                difference, divergence = None, None  # infinities and what comes of them
+            summary = kinds.get(kind) or KindSummary(kind=kind)
+            kinds[kind] = summary.add(difference, diverged=divergence is not None)
+            if divergence is not None and (earliest is None or order < earliest[0]):
+                earliest = (order, divergence)
+    for kind in _SKETCHED if sketched else _ALWAYS_COMPARED:
+        if kinds.get(kind, KindSummary(kind=kind)).compared == 0:
+            cause = f"; {_overflow_note(overflowed)}" if overflowed else ""
+            raise TrainingError(
+                f"no {kind} could be compared: nothing says that the runs are equal{cause}"
+            )
+    notes = [*_notes(first, second), *([_overflow_note(overflowed)] if overflowed else [])]
+    return AlignmentReport(
+        equal=earliest is None,
+        steps=len(steps),
+        ranks=second.plan.devices,
+        kinds=tuple(kinds[kind] for kind in _PHASES if kind in kinds),
+        first=None if earliest is None else earliest[1],
+        notes=tuple(notes),
     )
 
 
-def _compare(
-    found: Sequence[TensorRecord], expected: Mapping[Key, TensorRecord], place: _Place
-) -> Iterator[tuple[str, float | None, Divergence | None]]:
-    """Yield for each record its kind, its difference where it can be compared, and the divergence where it is one."""
-    plan, step, rank = place.plan, place.step, place.rank
-    serial = {each.name: each.value for each in expected.values() if each.kind == "gradient"}
-    gradients = {name: float(value.double().norm()) for name, value in serial.items()}
-    largest = max(gradients.values(), default=0.0)
-    _note_noise(place, serial, [each for each in found if each.kind == "gradient"])
-    sums: list[int] = []
-    previous: TensorRecord | None = None
-    for each in found:
-        sums.append(each.sums)
-        other = expected.get(each.key)
-        allowed = tolerance(plan.precision, sums, step=step)
-        if other is None:
-            yield (
-                each.kind,
-                float("inf"),
-                _divergence(each, previous, step, rank, float("inf"), allowed, ()),
-            )
-            continue
-        reference = _part(each, other, place)
-        if reference is None or _is_rounding(each, gradients, largest, plan.precision):
-            yield each.kind, None, None
-            continue
-        value = each.value
-        noise = place.noise.get(each.name.partition(":")[0])
-        if (
-            each.kind in ("parameter", "optimizer")
-            and noise is not None
-            and noise.shape == value.shape
-        ):
-            if bool(noise.all()):
-                yield each.kind, None, None
+def serial_plan(plan: ExecutionPlan) -> ExecutionPlan:
+    """The plan of one device whose micro-batches are those of all replicas together."""
+    return type(plan)(
+        global_batch=plan.global_batch,
+        micro_batch=plan.micro_batch * plan.dp,
+        precision=plan.precision,
+    )
+
+
+def _common_steps(first: RecordedRun, second: RecordedRun) -> list[int]:
+    if first.plan.global_batch != second.plan.global_batch:
+        raise InputError.of(
+            code="UnlikeRuns",
+            field="strategy.global_batch",
+            message=f"a step has {first.plan.global_batch} samples in one run and {second.plan.global_batch} in the other",
+            hint="record both with the same --global-batch",
+        )
+    steps = sorted(set(first.steps) & set(second.steps))
+    if not steps:
+        raise InputError.of(
+            code="UnlikeRuns",
+            field="steps",
+            message=f"no step is in both: {list(first.steps)} and {list(second.steps)}",
+        )
+    return steps
+
+
+def _notes(first: RecordedRun, second: RecordedRun) -> Iterator[str]:
+    one, other = first.plan, second.plan
+    if one.micro_batch * one.dp != other.micro_batch * other.dp:
+        yield (
+            f"micro-batches of all replicas have {one.micro_batch * one.dp} samples in one run and"
+            f" {other.micro_batch * other.dp} in the other: outputs are not compared"
+        )
+    for name, value in first.versions.items():
+        if second.versions.get(name, value) != value:
+            yield f"{name}: {value} and {second.versions[name]}"
+
+
+def _overflowed(pair: StepPair, step: int) -> bool:
+    """Whether both runs left out the update of a step; where one alone did, nothing after it is comparable."""
+    sides = {"first": pair.first, "second": pair.second}
+    found = [name for name, side in sides.items() if side.overflowed]
+    if len(found) == 1:
+        raise TrainingError(
+            f"step {step}: gradients of the {found[0]} run overflow in fp16, and its update was left out: the runs"
+            " cannot be compared; make the loss smaller, or choose bf16"
+        )
+    return bool(found)
+
+
+def _overflow_note(steps: Sequence[int]) -> str:
+    return (
+        f"fp16: gradients overflow in steps {', '.join(map(str, steps))}, and the updates were left out:"
+        " output gradients of these are not compared"
+    )
+
+
+class _StepComparison:
+    """One step of two runs."""
+
+    def __init__(
+        self,
+        pair: StepPair,
+        step: int,
+        precision: str,
+        noise: dict[tuple[bool, int], GradientNoise],
+    ) -> None:
+        self._pair = pair
+        self._step = step
+        self._precision = precision
+        self._noise = noise
+        self._gradients = pair.first.gradients()
+        self._floor = _FLOOR * max(
+            (float(value.double().norm()) for value in self._gradients.values()), default=0.0
+        )
+        self._owners = _owners(pair)
+
+    def rows(self) -> Iterator[tuple[str, float | None, _Order, Divergence | None]]:
+        """Yield for each tensor its kind, its difference where it can be compared, its place in the order, what diverged."""
+        for own, side in ((False, self._pair.second), (True, self._pair.first)):
+            for rank, replica in enumerate(side.run.replicas):
+                if own and rank == 0:
+                    continue  # where others of the first run are not what it has, they are told as well
+                yield from self._compare_rank(side, rank, replica, own=own)
+        for each in self._pair.absent():
+            origin = "no rank computed it, and the first run did"
+            divergence = self._divergence(each, each, 0, math.inf, 0.0, (), origin)
+            yield each.kind, math.inf, self._sequence(each, each, 0), divergence
+
+    def _compare_rank(
+        self, side: RecordedStep, rank: int, replica: int, *, own: bool
+    ) -> Iterator[tuple[str, float | None, _Order, Divergence | None]]:
+        found = side.ranks[rank]
+        noise = self._noise.setdefault((own, rank), GradientNoise(self._precision))
+        noise.note(
+            self._gradients,
+            {each.name: each.value for each in found.values() if each.kind == "gradient"},
+        )
+        previous: TensorRecord | None = None
+        reference: TensorRecord | None = None
+        for each in found.values():
+            references = self._pair.references(each, side)
+            if self._pair.is_left_out(each, side) or (
+                not references
+                and each.kind.startswith("output")
+                and (side.run.piped or self._pair.first.run.piped)
+            ):
+                yield each.kind, None, (), None
                 continue
-            value = value.where(~noise, reference.to(value.dtype))
-        floor = _FLOOR * largest if each.kind == "gradient" else 0.0
-        difference, worst = _difference(value, reference, floor=floor)
-        divergence = None
-        if not difference <= allowed:
-            divergence = _divergence(each, previous, step, rank, difference, allowed, worst)
-        yield each.kind, difference, divergence
-        previous = each
+            if not references:
+                divergence = self._divergence(
+                    each, each, rank, math.inf, 0.0, (), "the first run did not compute it"
+                )
+                order = self._sequence(reference or each, each, rank)
+                yield each.kind, math.inf, order, divergence
+                continue
+            measured = [
+                (*self._measure(each, one, side, replica, noise), one) for one in references
+            ]
+            difference, worst, reference = min(
+                measured, key=lambda row: math.inf if row[0] is None else row[0]
+            )
+            cut_down = len(references) > 1 or references[0].key != each.key
+            if difference is None or (cut_down and difference == math.inf):
+                yield each.kind, None, (), None
+                continue
+            allowed = tolerance(
+                self._precision, self._units(each, reference, side), step=self._step
+            )
+            divergence = None
+            if not difference <= allowed:
+                origin = _origin(each, previous)
+                divergence = self._divergence(
+                    each, reference, rank, difference, allowed, worst, origin
+                )
+            yield each.kind, difference, self._sequence(reference, each, rank), divergence
+            previous = each
+
+    def _measure(
+        self,
+        each: TensorRecord,
+        reference: TensorRecord,
+        side: RecordedStep,
+        replica: int,
+        noise: GradientNoise,
+    ) -> tuple[float | None, tuple[int, ...]]:
+        expected = self._pair.expected(each, reference, side, replica)
+        if expected is None:
+            return None, ()
+        value = noise.without(each, each.value, expected)
+        if value is None:
+            return None, ()
+        floor = self._floor if each.kind == "gradient" else 0.0
+        return _difference(value, expected, floor=floor)
+
+    def _units(self, each: TensorRecord, reference: TensorRecord, side: RecordedStep) -> float:
+        """Stages of a pipeline know only of their own operators before a tensor."""
+        if not self._pair.first.run.piped:
+            return reference.rounding
+        return side.rounding if side.run.piped else each.rounding
+
+    def _sequence(self, reference: TensorRecord, each: TensorRecord, rank: int) -> _Order:
+        """Where a tensor is in the order of computation: what depends on it comes later."""
+        if not self._pair.first.run.piped:
+            return (self._step, 0, 0, 0, reference.order, rank)
+        backwards = each.kind == "output gradient"
+        stage = -reference.stage if backwards else reference.stage
+        return (self._step, _PHASES[each.kind], stage, each.micro_batch, reference.order, rank)
+
+    def _divergence(
+        self,
+        each: TensorRecord,
+        reference: TensorRecord,
+        rank: int,
+        difference: float,
+        allowed: float,
+        worst: tuple[int, ...],
+        origin: str,
+    ) -> Divergence:
+        owner = reference
+        if not each.kind.startswith("output"):
+            module = each.name.partition(":")[0].rpartition(".")[0] or "module"
+            owner = self._owners.get(module, reference)
+        return Divergence(
+            step=self._step,
+            rank=rank,
+            kind=each.kind,
+            operator=each.name,
+            order=reference.order,
+            micro_batch=each.micro_batch,
+            difference=difference,
+            allowed=allowed,
+            place=owner.module,
+            source=owner.source,
+            origin=origin,
+            worst=worst,
+            stage=each.stage,
+        )
 
 
-def _note_noise(
-    place: _Place, serial: Mapping[str, torch.Tensor], found: Sequence[TensorRecord]
-) -> None:
-    """Remember which single numbers have gradients of rounding alone: a bias of queries, keys and values has a third of them."""
-    peaks = [float(value.abs().max()) for value in serial.values() if value.numel()]
-    limit = _rounding(place.plan.precision) * max(peaks, default=0.0)
-    for each in found:
-        expected = serial.get(each.name)
-        if expected is None or expected.shape != each.value.shape:
-            continue
-        size = each.value.abs().maximum(expected.abs())
-        noise = (size > 0) & (size < limit)
-        before = place.noise.get(each.name)
-        place.noise[each.name] = noise if before is None else noise | before
-
-
-def _rounding(precision: str) -> float:
-    return min(_MOST_ROUNDING, _ROUNDING * UNIT_ROUNDOFF[precision])
-
-
-def _part(each: TensorRecord, other: TensorRecord, place: _Place) -> torch.Tensor | None:
-    """Return what of the serial tensor this rank should have; None where it has only a part of a sum."""
-    plan, whole = place.plan, other.value
-    if each.kind not in ("output", "output gradient") or plan.dp == 1:
-        return whole
-    scale = (
-        plan.dp if each.kind == "output gradient" else 1
-    )  # its loss is the mean over fewer samples
-    rows = place.rows.get(each.key)
-    if rows is not None:
-        return whole.narrow(*rows[place.replica]) * scale
-    return None if each.kind == "output gradient" else whole
-
-
-def _is_rounding(
-    each: TensorRecord, gradients: Mapping[str, float], largest: float, precision: str
-) -> bool:
-    if each.kind not in ("parameter", "optimizer"):
-        return False
-    norm = gradients.get(each.name.partition(":")[0])
-    return norm is not None and norm < _rounding(precision) * largest
+def _owners(pair: StepPair) -> Mapping[str, TensorRecord]:
+    """The output of each module, of the run that has the user's own classes."""
+    step = pair.second if pair.first.run.piped and not pair.second.run.piped else pair.first
+    found: dict[str, TensorRecord] = {}
+    for key, parts in step.parts.items():
+        if key[0] == "output":
+            found.setdefault(key[1].partition("[")[0], next(iter(parts.values())))
+    return found
 
 
 def _difference(
@@ -319,10 +309,10 @@ def _difference(
     import torch
 
     if value.shape != reference.shape:
-        return float("inf"), ()
+        return math.inf, ()
     if value.is_complex() or reference.is_complex():
         if value.is_complex() != reference.is_complex():
-            return float("inf"), ()
+            return math.inf, ()
         value, reference = torch.view_as_real(value), torch.view_as_real(reference)
     one, other = value.double(), reference.double()
     # an infinity equals itself, as of a mask; what is not a number equals nothing
@@ -332,31 +322,7 @@ def _difference(
     if not total:
         return 0.0, ()
     worst = torch.unravel_index(apart.argmax(), apart.shape) if apart.dim() else ()
-    return total / norm if norm else float("inf"), tuple(int(index) for index in worst)
-
-
-def _divergence(
-    each: TensorRecord,
-    previous: TensorRecord | None,
-    step: int,
-    rank: int,
-    difference: float,
-    allowed: float,
-    worst: tuple[int, ...],
-) -> Divergence:
-    return Divergence(
-        step=step,
-        rank=rank,
-        kind=each.kind,
-        operator=each.name,
-        order=each.order,
-        micro_batch=each.micro_batch,
-        difference=difference,
-        allowed=allowed,
-        place=each.module,
-        origin=_origin(each, previous),
-        worst=worst,
-    )
+    return total / norm if norm else math.inf, tuple(int(index) for index in worst)
 
 
 def _origin(each: TensorRecord, previous: TensorRecord | None) -> str:
@@ -376,35 +342,3 @@ def _origin(each: TensorRecord, previous: TensorRecord | None) -> str:
     if each.kind == "loss":
         return "the loss or its mean: all outputs and gradients agree"
     return "the optimizer's step: its gradient agrees"
-
-
-def report_document(report: AlignmentReport) -> dict[str, Any]:
-    """Return a report as JSON has it: null for what is infinite or not a number."""
-
-    def plain(value: Any) -> dict[str, Any]:
-        found = {name: getattr(value, name) for name in type(value).__slots__}
-        return {
-            name: None if isinstance(each, float) and not math.isfinite(each) else each
-            for name, each in found.items()
-        }
-
-    return {
-        **plain(report),
-        "kinds": [plain(each) for each in report.kinds],
-        "first": None if report.first is None else plain(report.first),
-        "notes": list(report.notes),
-    }
-
-
-def serial_plan(plan: ExecutionPlan) -> ExecutionPlan:
-    """The plan of one device whose micro-batches are those of all replicas together."""
-    return type(plan)(
-        global_batch=plan.global_batch,
-        micro_batch=plan.micro_batch * plan.dp,
-        precision=plan.precision,
-    )
-
-
-def replicas_of(plan: ExecutionPlan) -> list[int]:
-    """Of each rank, which replica it is part of: the mesh has stages outermost, then replicas, then `tp`."""
-    return [rank // plan.tp % plan.dp for rank in range(plan.devices)]

@@ -1,7 +1,7 @@
 """One rank of a training that is compared: `python -m airflow_training.alignment.rank_program ORDER SIDE`.
 
-The order is a JSON file: `engine`, `strategy`, `steps`, `folder`, `device`, `serial_precision`. The side is `serial` or `split`; `RANK` says
-which rank this is.
+The order is a JSON file: `engine`, `strategy`, `steps` that are written, `detail`, `blocks`, `inside`, `folder`, `parent`, `device`,
+`serial_precision`. The side is `serial` or `split`; `RANK` says which rank this is.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from airflow_training.agent.proc import die_with_parent
 from airflow_training.alignment.comparing import serial_plan
@@ -25,6 +27,7 @@ from airflow_training.execution.engine_settings import (
     seed_generators,
 )
 from airflow_training.execution.execution_plan import plan_of
+from airflow_training.execution.replicas import blocks
 
 __all__ = ["main"]
 
@@ -48,7 +51,7 @@ def main() -> None:
         raise SystemExit(2) from None
 
 
-def record_steps(order: dict[str, object], folder: Path, side: str) -> None:
+def record_steps(order: dict[str, Any], folder: Path, side: str) -> None:
     """Train one side as an order says."""
     import torch
     import torch.distributed as dist
@@ -56,7 +59,7 @@ def record_steps(order: dict[str, object], folder: Path, side: str) -> None:
 
     torch.set_num_threads(1)  # the order of sums on one device does not depend on its cores
     world, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
-    engine = EngineSettings(**order["engine"])  # type: ignore[arg-type]  # its own program wrote it
+    engine = EngineSettings(**order["engine"])
     plan = plan_of(order)
     if side == "serial":
         plan = replace(serial_plan(plan), precision=str(order["serial_precision"]))
@@ -78,6 +81,7 @@ def record_steps(order: dict[str, object], folder: Path, side: str) -> None:
             [samples[number % len(samples)] for number in range(first, first + plan.global_batch)]
         )
 
+    watch = _watched(model, order)
     training = distribute(
         model,
         loss=functions.loss,
@@ -86,12 +90,34 @@ def record_steps(order: dict[str, object], folder: Path, side: str) -> None:
         plan=plan,
         randomness="refuse",
     )
-    recorder = TrainingRecorder(training, folder / side, rank=rank)
-    for step in range(int(order["steps"])):  # type: ignore[call-overload]  # as above
-        recorder.step(batch(step))
+    recorder = TrainingRecorder(
+        training, folder / side, rank=rank, detail=order["detail"], watch=watch
+    )
+    written = frozenset(order["steps"])
+    for step in range(max(written) + 1):
+        if step in written:
+            recorder.step(batch(step))
+        else:
+            training.step(batch(step))
     if world > 1:
         dist.barrier()
         dist.destroy_process_group()
+
+
+def _watched(model: Any, order: dict[str, Any]) -> Callable[[str], bool]:
+    """Tell by their names which modules are written."""
+    inside = order["inside"]
+    if inside is not None:
+        return lambda name: any(_is_within(name or "module", each) for each in inside)
+    if not order["blocks"]:
+        return lambda _: True
+    entries = {id(block) for block in blocks(model)}
+    names = [name for name, inner in model.named_modules() if id(inner) in entries]
+    return lambda name: not any(name.startswith(f"{each}.") for each in names)
+
+
+def _is_within(name: str, outer: str) -> bool:
+    return name == outer or name.startswith(f"{outer}.")
 
 
 def _choose_gpu(rank: int) -> None:

@@ -9,17 +9,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from airflow_training.alignment.comparing import AlignmentReport, compare_runs, replicas_of
+from airflow_training.alignment.bisecting import Look, first_look, next_look
+from airflow_training.alignment.comparing import compare_runs
+from airflow_training.alignment.records import read_run, read_step
+from airflow_training.alignment.report import AlignmentReport
 from airflow_training.alignment.tolerance import UNIT_ROUNDOFF
 from airflow_training.errors import InputError, Problem, TrainingError
-from airflow_training.execution.execution_plan import plan_of
+from airflow_training.execution.execution_plan import ExecutionPlan, plan_of
 
-__all__ = ["align"]
+__all__ = ["align", "compare_recorded"]
 
 _PROGRAM = "airflow_training.alignment.rank_program"
 _LOOK_SECONDS = 0.05
@@ -34,6 +37,7 @@ def align(
     *,
     steps: int,
     folder: str | os.PathLike[str] | None = None,
+    bisect: bool = False,
     device: Literal["cpu", "cuda"] = "cpu",
     serial_precision: str | None = None,
 ) -> AlignmentReport:
@@ -43,7 +47,10 @@ def align(
         engine: fields of `EngineSettings`: the user's module and its functions.
         strategy: as in a plan's file.
         steps: how many to compare.
-        folder: where tensors are written to: about twice what a step computes, for each step; by default one that goes.
+        folder: where tensors are written to, `serial` and `split`: about twice what a step computes, for each step;
+            by default one that goes.
+        bisect: look for the step first, by sketches of gradients, then for the block, then for the operator: each
+            is a pass of both programs that writes what is looked at only.
         device: of the ranks of the split, which may share GPUs here; the serial program runs on the CPU.
         serial_precision: of the serial program, where it is another than that of the plan.
 
@@ -76,42 +83,113 @@ def align(
         )
     with tempfile.TemporaryDirectory(prefix="align-") as scratch:
         place = Path(folder or scratch).resolve()
-        place.mkdir(parents=True, exist_ok=True)
-        order = place / "order.json"
-        document = {
-            "engine": dict(engine),
-            "strategy": dict(strategy),
-            "steps": steps,
-            "parent": os.getpid(),
-            "device": device,
-            "serial_precision": reference.precision,
-        }
-        order.write_text(json.dumps({**document, "folder": str(place)}))
-        (place / "meeting").unlink(missing_ok=True)
-        for side, world in (("serial", 1), ("split", plan.devices)):
-            _run(order, place, side=side, world=world, device="cpu" if side == "serial" else device)
-        coarser = max(plan.precision, reference.precision, key=UNIT_ROUNDOFF.__getitem__)
-        return compare_runs(
-            place / "serial",
-            place / "split",
-            plan=replace(plan, precision=coarser),
-            steps=steps,
-            replicas=replicas_of(plan),
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "order.json").touch()
+        except OSError as error:
+            raise InputError.of(
+                code="NoFolder",
+                field="--record",
+                value=str(folder),
+                message=f"cannot be written to: {error.strerror}",
+            ) from None
+        passes = _Passes(
+            engine=engine,
+            strategy=strategy,
+            plan=plan,
+            place=place,
+            device=device,
+            serial_precision=reference.precision,
         )
+        if not bisect:
+            return passes.look(Look(steps=range(steps)))
+        return _bisect(passes, steps)
+
+
+def _bisect(passes: _Passes, steps: int) -> AlignmentReport:
+    look: Look | None = first_look(steps)
+    count = 0
+    while look is not None:
+        report = passes.look(look)
+        count += 1
+        recorded = passes.recorded() if look.blocks else ()
+        look = next_look(look, report, steps=steps, recorded=recorded)
+    note = f"{count} passes: gradients of all steps by sketches, one step whole"
+    return replace(report, steps=steps, notes=(*report.notes, note))
+
+
+def compare_recorded(first: Path, second: Path) -> AlignmentReport:
+    """Compare two runs that were recorded before: in two splits, on two devices, by two versions of a library.
+
+    Raises:
+        InputError: a folder holds no run, or they have nothing in common.
+
+    """
+    return compare_runs(
+        read_run(first, field_name="--between"), read_run(second, field_name="--between")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Passes:
+    """Runs both programs and compares them, as often as it is asked to."""
+
+    engine: Mapping[str, Any]
+    strategy: Mapping[str, Any]
+    plan: ExecutionPlan
+    place: Path
+    device: str
+    serial_precision: str
+
+    def look(self, look: Look) -> AlignmentReport:
+        order = self.place / "order.json"
+        document = {
+            "engine": dict(self.engine),
+            "strategy": dict(self.strategy),
+            "parent": os.getpid(),
+            "folder": str(self.place),
+            "steps": list(look.steps),
+            "detail": look.detail,
+            "blocks": look.blocks,
+            "inside": None if look.inside is None else list(look.inside),
+            "device": self.device,
+            "serial_precision": self.serial_precision,
+        }
+        order.write_text(json.dumps(document))
+        for side, world in (("serial", 1), ("split", self.plan.devices)):
+            (self.place / "meeting").unlink(missing_ok=True)
+            device = "cpu" if side == "serial" else self.device
+            _run(order, self.place, side=side, world=world, device=device)
+        return compare_runs(
+            read_run(self.place / "serial"),
+            read_run(self.place / "split"),
+            sketched=look.detail == "sketch",
+        )
+
+    def recorded(self) -> Sequence[str]:
+        """Names of the modules whose outputs the serial program wrote, in their order."""
+        run = read_run(self.place / "serial")
+        names = (
+            each.name.partition("[")[0]
+            for each in read_step(run.folder, rank=0, step=run.steps[-1])
+            if each.kind == "output"
+        )
+        return list(dict.fromkeys(names))
 
 
 def _run(order: Path, place: Path, *, side: str, world: int, device: str) -> None:
     """Run all ranks of one side; where one fails, end the others, and raise what it said."""
     logs = [place / f"log-{side}-{rank}.txt" for rank in range(world)]
     processes: list[subprocess.Popen[bytes]] = []
+    for stale in place.glob(f"refused-{side}-*.json"):
+        stale.unlink()  # of what was recorded there before
     try:
         for rank, log in enumerate(logs):
             environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world)}
             environment["OMP_NUM_THREADS"] = "1"
             if device == "cpu":
-                environment["CUDA_VISIBLE_DEVICES"] = (
-                    ""  # modules go to a device where there is one
-                )
+                # modules go to a GPU where one is seen
+                environment["CUDA_VISIBLE_DEVICES"] = ""
             environment.pop("PLAN_FILE", None)
             with log.open("wb") as output:
                 processes.append(

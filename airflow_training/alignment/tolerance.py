@@ -8,9 +8,8 @@ so outputs differ by about that. Errors of operators that follow each other add 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-__all__ = ["UNIT_ROUNDOFF", "tolerance"]
+__all__ = ["UNIT_ROUNDOFF", "rounding_units", "tolerance"]
 
 UNIT_ROUNDOFF = {
     "fp64": 2.0**-53,
@@ -25,16 +24,19 @@ _STEP_GROWTH = 4.0
 """An update carries the difference of a step into the next one, where it is magnified again."""
 
 
-def tolerance(precision: str, sums: Sequence[int], *, step: int) -> float:
+def rounding_units(products: int) -> float:
+    """By how many unit roundoffs one operator's result may differ; `products`: how many a number of it adds up."""
+    return math.sqrt(max(1, products))
+
+
+def tolerance(precision: str, units: float, *, step: int) -> float:
     """Bound the difference relative to a tensor's norm.
 
     Args:
         precision: of the computation.
-        sums: how many products each operator so far added up for one number, backward passes among them.
+        units: sum of `rounding_units` of all operators so far, backward passes among them.
         step: from 0; parameters differ by what steps before have left.
 
     """
-    rounding = UNIT_ROUNDOFF[precision] * sum(math.sqrt(max(1, count)) for count in sums)
-    return min(
-        0.5, _SAFETY * max(rounding, UNIT_ROUNDOFF[precision]) * _STEP_GROWTH ** min(step, 8)
-    )
+    rounding = UNIT_ROUNDOFF[precision] * max(units, 1.0)
+    return min(0.5, _SAFETY * rounding * _STEP_GROWTH ** min(step, 8))

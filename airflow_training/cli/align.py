@@ -17,7 +17,9 @@ __all__ = ["align"]
 
 
 def align(
-    model: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="Makes the module.")],
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODULE:FUNCTION", help="Makes the module.")
+    ] = None,
     plan: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A plan's file, as PLAN_FILE names it.")
     ] = None,
@@ -43,30 +45,50 @@ def align(
     optimizer: Annotated[str, typer.Option(help="Function of the same module.")] = "optimizer",
     data: Annotated[str, typer.Option(help="Function of the same module.")] = "data",
     seed: Annotated[int, typer.Option(help="Of weights and data.")] = 0,
+    record: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep what was computed: FOLDER/serial, FOLDER/split."),
+    ] = None,
+    bisect: Annotated[
+        bool,
+        typer.Option("--bisect", help="Find the step first, then the operator: for large models."),
+    ] = False,
+    between: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="FOLDER FOLDER", help="Compare two recorded runs, and train nothing."),
+    ] = None,
     output: Annotated[str, typer.Option("--output", "-o", metavar="table|json")] = "table",
 ) -> None:
     """Train on one process and by a plan, on the same data from the same weights, and compare.
 
     Exit code 0: equal but for rounding; 1: not.
     """
-    from airflow_training.alignment.comparing import report_document
+    from airflow_training.alignment.report import report_document
     from airflow_training.alignment.running import align as compare
+    from airflow_training.alignment.running import compare_recorded
 
-    strategy = _strategy(plan, split or [], global_batch, micro_batch, precision)
-    if device not in ("cpu", "cuda"):
-        raise fail("--device", "is neither", value=device, allowed=("cpu", "cuda"))
     if output not in ("table", "json"):
         raise fail("--output", "is neither", value=output, allowed=("table", "json"))
-    engine = {"model": model, "loss": loss, "optimizer": optimizer, "data": data, "seed": seed}
-    # so that processes and tensors are removed by those who made them
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    report = compare(
-        engine,
-        strategy,
-        steps=steps,
-        device="cuda" if device == "cuda" else "cpu",
-        serial_precision=serial_precision,
-    )
+    if device not in ("cpu", "cuda"):
+        raise fail("--device", "is neither", value=device, allowed=("cpu", "cuda"))
+    trained = (model, record, plan, split, global_batch, micro_batch, serial_precision)
+    _check_question(model, record, between, bisect=bisect, trains=bisect or any(trained))
+    if between is not None:
+        report = compare_recorded(*between)
+    else:
+        strategy = _strategy(plan, split or [], global_batch, micro_batch, precision)
+        engine = {"model": model, "loss": loss, "optimizer": optimizer, "data": data, "seed": seed}
+        # so that processes and tensors are removed by those who made them
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        report = compare(
+            engine,
+            strategy,
+            steps=steps,
+            folder=record,
+            bisect=bisect,
+            device="cuda" if device == "cuda" else "cpu",
+            serial_precision=serial_precision,
+        )
     if output == "json":
         print_json(report_document(report))
     else:
@@ -78,11 +100,27 @@ def align(
         for line in report.notes:
             note(line)
         _tell(report)
-        words = (
-            ["run", "job.yaml"] if report.equal else ["align", model, "--steps", "1", "-o", "json"]
-        )
-        next_step(*words)
+        if report.equal or model is None:
+            next_step("run", "job.yaml")
+        else:
+            next_step("align", model, "--steps", "1", "-o", "json")
     raise typer.Exit(0 if report.equal else 1)
+
+
+def _check_question(
+    model: str | None,
+    record: Path | None,
+    between: tuple[Path, Path] | None,
+    *,
+    bisect: bool,
+    trains: bool,
+) -> None:
+    if between is None and model is None:
+        raise fail("MODULE:FUNCTION", "is required, or --between", code="missing")
+    if between is not None and trains:
+        raise fail("--between", "compares what is there, and goes with --output alone")
+    if record is not None and bisect:
+        raise fail("--record", "keeps whole steps, which --bisect does not write")
 
 
 def _strategy(
@@ -129,8 +167,11 @@ def _tell(report: Any) -> None:
     print(
         f"first divergence: {first.kind} of {first.operator}, step {first.step}, rank {first.rank},"
         f" micro-batch {first.micro_batch}{where}"
+        + (f", stage {first.stage}" if first.stage else "")
     )
     print(f"  differs by {first.difference:.1e} of its norm, rounding explains {first.allowed:.1e}")
     if first.place:
         print(f"  computed by {first.place}")
+    if first.source:
+        print(f"  called at {first.source}")
     print(f"  origin: {first.origin}")

@@ -41,16 +41,16 @@ class LossScale:
         import torch
         import torch.distributed as dist
 
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
         grads = [
-            parameter.grad.to_local() if hasattr(parameter.grad, "to_local") else parameter.grad
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-            if parameter.grad is not None
+            each.grad.to_local() if hasattr(each.grad, "to_local") else each.grad
+            for each in parameters
+            if each.grad is not None
         ]
         for grad in grads:
             grad.div_(self.value)
-        device = grads[0].device if grads else None
-        overflow = torch.zeros((), device=device)
+        # a stage that learns nothing has no gradient, and still answers on its device
+        overflow = torch.zeros((), device=parameters[0].device)
         for grad in grads:
             overflow = torch.maximum(overflow, (~grad.isfinite().all()).to(overflow))
         if dist.is_available() and dist.is_initialized():

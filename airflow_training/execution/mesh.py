@@ -94,6 +94,10 @@ def _check_devices(store: Any, rank: int, world: int, device: str) -> None:
     shared = next(((name, ranks) for name, ranks in owners.items() if len(ranks) > 1), None)
     if shared is None:
         return
+    store.set(f"device-read/{rank}", "")
+    if rank == 0:  # the store may end with it, and others still read
+        for each in range(world):
+            store.get(f"device-read/{each}")
     name, ranks = shared
     together = ", ".join(map(str, ranks))
     raise InputError.of(

@@ -200,6 +200,11 @@ class DistributedTraining:
         """This rank's modules, one for each stage: with the user's own names where there is no pipeline."""
         return [stage.bare for stage in self._stages]
 
+    @property
+    def stage_numbers(self) -> list[int]:
+        """Which stage of the pipeline each of `modules` is; 0 without one."""
+        return [stage.index for stage in self._stages]
+
     def named_tensors(self) -> list[tuple[str, torch.Tensor]]:
         """The parameters and buffers that this rank holds a part of, by the names in the user's module."""
         return list(self._held)

@@ -8,7 +8,7 @@ import pytest
 from airflow_training.planning.cost.constants import FROZEN
 from airflow_training.planning.cost.refining import value
 from benchmarks.fit_planner import FREE, errors
-from benchmarks.planner_rows import by_set, calibration, published
+from benchmarks.planner_rows import by_set, calibration, h200, published
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,8 @@ from benchmarks.planner_rows import by_set, calibration, published
         pytest.param(published, "Megatron SC'21 table 2, ZeRO-3", 0.15, 0.25, id="sc21-zero-3"),
         pytest.param(published, "Korthikanti table 5", 0.035, 0.07, id="korthikanti"),
         pytest.param(published, "MT-NLG 530B", 0.16, 0.20, id="mt-nlg"),
+        pytest.param(h200, "h200", 0.25, 0.70, id="h200"),
+        pytest.param(h200, "h200, after choices", 0.42, 0.85, id="h200-after-choices"),
     ],
 )
 def test_step_times_are_as_close_as_documented(rows, kind, mean, worst):

@@ -25,16 +25,21 @@ def reserve_run(store: Store, job: ResolvedJob, *, uid: str, account: str) -> bo
     if not account or not operations.is_in_use(store):
         return False
     held = store.reservations.of_run(uid)
-    if held is not None and (held.ended_at is None or store.run(uid) is not None):
+    if held is not None and (
+        held.ended_at is None
+        or held.ended_at
+        >= held.expires_at  # it has waited too long: what begins later goes on beyond it
+        or store.run(uid) is not None
+    ):
         return True  # by whoever has sent it, or before it was started again
     seconds = job.active_deadline_seconds
     held = operations.reserve(
         store,
-        account=account,
+        account=account if held is None else held.account,
         roles=operations.reserved_roles(job, role_resources(job)),
         hours=DEFAULT_HOURS if seconds is None else Decimal(str(seconds)) / 3600,
-        key=f"run-{uid}",
-        team=job.annotations.get(_TEAM),
+        key=f"run-{uid}" if held is None else held.key,  # that takes the place of what was given up
+        team=(held and held.team) or job.annotations.get(_TEAM),
         wait_hours=WAIT_HOURS,
     )
     store.reservations.attach(held.id, uid)

@@ -74,6 +74,7 @@ def plain_words(words: Sequence[str]) -> CloudRunWords | None:
                 return None
         place += 1
         if word == "-m":
+            place += words[place : place + 1] == ["--"]  # as Typer reads it
             return CloudRunWords(module=value, words=[*words[place:]], **found)
         if not _take(name, value, found):
             return None
@@ -101,9 +102,10 @@ def _take(name: str, value: str, found: dict[str, Any]) -> bool:
     elif name == "--replicas" and value.isdecimal() and value.isascii() and int(value) >= 1:
         found[key] = int(value)
     elif name in ("--hours", "--data-wait"):
+        found[key] = -1.0
         with contextlib.suppress(ValueError):
             found[key] = float(value)
-        return bool(0 <= found.get(key, -1.0) < float("inf"))
+        return bool(0 <= found[key] < float("inf"))
     else:
         return False
     return True

@@ -20,7 +20,7 @@ from airflow_training.interception.protocol import RANGE_BYTES
 
 TYPE_CHECKING = False  # `typing` costs the training's start
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from airflow_training.interception.protocol import HookSettings
@@ -29,9 +29,11 @@ __all__ = ["RangedFile", "RangedFiles", "wrap_open"]
 
 _FROM_BEGINNING_BYTES = 4 << 20
 """Who has read so much from the beginning on, and goes on, gets the whole file."""
+_AT_ONCE_BYTES = 4 << 20
 _AHEAD = 16
 """So many ranges are fetched beforehand of who has read as many in a row."""
 _REMEMBERED = 1 << 16
+_OF_TEXT = frozenset(("encoding", "errors", "newline"))
 
 
 class RangedFiles:
@@ -153,6 +155,8 @@ class RangedFile(io.RawIOBase):
                 return 0
             if wanted < RANGE_BYTES:  # what a buffer would read ahead makes no other range come
                 wanted = min(wanted, RANGE_BYTES - self._position % RANGE_BYTES)
+            elif self._begin:  # one question is for a few ranges only; who reads more asks again
+                wanted = min(wanted, _AT_ONCE_BYTES)
             end = self._position + wanted
             if self._begin or end <= _FROM_BEGINNING_BYTES:
                 path = self._files.content(
@@ -160,9 +164,10 @@ class RangedFile(io.RawIOBase):
                 )
                 if path and self._opens(path):
                     count = os.preadv(self._content, [view[:wanted]], self._position)
-                    self._position += count
-                    self._look_ahead()
-                    return count
+                    if count:  # else what had come was removed: that is no end of the file
+                        self._position += count
+                        self._look_ahead()
+                        return count
         return self._all().readinto(buffer)
 
     def readall(self) -> bytes:
@@ -217,19 +222,43 @@ class RangedFile(io.RawIOBase):
             raise ValueError("I/O operation on closed file")
 
 
-def wrap_open(files: RangedFiles) -> None:
-    """Let `open(path, "rb")` give such readers, in all modules that look the name up from now on."""
-    import functools
+class _Open:
+    """The `open` of a process. No function: as an attribute of a class it is not bound, as the built-in one is not."""
 
-    plain: Any = builtins.open
+    __module__ = "io"  # where pickle finds it
 
-    @functools.wraps(plain)
-    def open(file: Any, mode: str = "r", buffering: int = -1, *args: Any, **kwargs: Any) -> Any:  # noqa: A001  # the name that tracebacks show
-        if mode == "rb" and buffering and not args and not kwargs:
-            raw = files.open(file)
+    def __init__(self, files: RangedFiles, plain: Any) -> None:
+        import functools
+
+        functools.update_wrapper(self, plain)
+        self.__module__ = "io"
+        self._files = files
+        self._plain = plain
+
+    def __call__(
+        self, file: Any, mode: str = "r", buffering: int = -1, *args: Any, **kwargs: Any
+    ) -> Any:
+        if mode == "rb" and buffering and _is_usual(args, kwargs):
+            raw = self._files.open(file)
             if raw is not None:
                 size = buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE
                 return io.BufferedReader(raw, size)
-        return plain(file, mode, buffering, *args, **kwargs)
+        return self._plain(file, mode, buffering, *args, **kwargs)
 
-    vars(builtins)["open"] = vars(io)["open"] = open
+    def __reduce__(self) -> str:
+        return "open"
+
+
+def _is_usual(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether encoding, errors and newline at most stand behind mode and buffering, as None: `pathlib` writes them down."""
+    values = [*args, *kwargs.values()]
+    return (
+        len(values) <= len(_OF_TEXT)
+        and _OF_TEXT.issuperset(kwargs)
+        and not any(each is not None for each in values)
+    )
+
+
+def wrap_open(files: RangedFiles) -> None:
+    """Let `open(path, "rb")` give such readers, in all modules that look the name up from now on."""
+    vars(builtins)["open"] = vars(io)["open"] = _Open(files, builtins.open)

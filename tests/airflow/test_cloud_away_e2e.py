@@ -9,7 +9,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from airflow_training.cloud.protocol import PREFIX
 from tests.airflow.conftest import run_airflow
 from tests.airflow.stack import Airflow
 from tests.airflow.test_cloud_e2e import DAG, SCRIPT, begun, dag_runs, log_in, typed
@@ -45,7 +44,7 @@ def api_server(airflow: Airflow) -> Iterator[None]:
 def start_again(airflow: Airflow) -> None:
     def answers() -> bool:
         with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"{airflow.stack.url}{PREFIX}/").is_success
+            return httpx.get(f"{airflow.stack.url}/api/v2/version", timeout=PATIENCE).is_success
         return False
 
     airflow.stack.start("api-server")

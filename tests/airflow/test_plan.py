@@ -17,7 +17,9 @@ import yaml
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
+from sqlalchemy import update
 
+from airflow_training.accounts import operations
 from airflow_training.admission.launch import launch
 from airflow_training.compiler.dag import job_to_dag
 from airflow_training.compiler.form import form_params, job_of_form
@@ -35,9 +37,11 @@ from airflow_training.operators.ending import Result
 from airflow_training.operators.first_pass import free_roles
 from airflow_training.operators.rollup import RollupOperator
 from airflow_training.settings import load_settings
-from airflow_training.state.account_records import Account, AccountLimit
+from airflow_training.state.account_models import ReservationRow
+from airflow_training.state.account_records import Account, AccountLimit, ReservedRole
 from airflow_training.state.store import RunRecord, Store, open_store
 from airflow_training.supervise.runtimes import place_here
+from airflow_training.triggers.access import run_key
 from tests.airflow.jobs import shell
 from tests.airflow.triggers.scenes import TaskInstance
 from tests.runtimes.local_runs import alive
@@ -111,6 +115,44 @@ def test_a_run_of_a_schedule_is_in_no_account(store: Store):
     store.accounts.save(Account(name="ann"))
     reference = job_to_dag(shell("hello", "true")).get_task("plan").execute(by(""))
     assert store.reservations.of_run(reference["run"]) is None
+
+
+def sent_by_ann(store: Store, uid: str) -> str:
+    """Hold it for a run as whoever sends it does; returns the reservation."""
+    role = ReservedRole(role="worker", replicas=1, resources={}, node_labels={})
+    held = operations.reserve(
+        store,
+        account="ann",
+        roles=[role],
+        hours=Decimal(1),
+        key="submission",
+        wait_hours=Decimal(2),
+    )
+    store.reservations.attach(held.id, uid)
+    return held.id
+
+
+def test_a_run_that_began_later_than_it_was_held_for_goes_on_in_its_reservation(store: Store):
+    store.accounts.save(Account(name="ann"))
+    plan = job_to_dag(shell("hello", "true")).get_task("plan")
+    uid = run_key(store, by("ann")["ti"], group_id="").uid
+    held = sent_by_ann(store, uid)
+    with store._db.write() as connection:  # two hours later
+        connection.execute(update(ReservationRow).values(expires_at=0.0))
+    assert operations.settle(store, account="ann") == 1
+    assert plan.execute(by("ann"))["run"] == uid
+    [live] = store.reservations.live(account="ann")
+    assert (live.reservation.id, live.reservation.run) == (held, uid)
+
+
+def test_a_run_whose_reservation_was_given_up_is_held_anew(store: Store):
+    store.accounts.save(Account(name="ann"))
+    plan = job_to_dag(shell("hello", "true")).get_task("plan")
+    uid = run_key(store, by("ann")["ti"], group_id="").uid
+    store.reservations.release(sent_by_ann(store, uid))
+    assert plan.execute(by("ann"))["run"] == uid
+    [live] = store.reservations.live(account="ann")
+    assert (live.reservation.run, live.reservation.hours) == (uid, Decimal(24))
 
 
 def test_the_team_that_pays_stands_in_the_job(store: Store):

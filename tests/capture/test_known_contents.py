@@ -88,6 +88,8 @@ def test_a_secret_that_was_allowed_once_is_refused_without_it(capture, project):
 
 def test_a_file_that_was_written_just_now_is_read_again(capture, project, monkeypatch):
     monkeypatch.undo()
+    now = (project / "train.py").stat().st_ctime_ns  # whatever a busy machine takes
+    monkeypatch.setattr("airflow_training.capture.known_contents.time.time_ns", lambda: now + 10**9)
     command = CapturedCommand(kind="script", entry="train.py", args=(), working_dir="project")
     place = project.parent / "fresh.json"
     known = KnownContents(place)

@@ -19,6 +19,10 @@ PLAIN = [
     ["--allow-missing", "x", "--root", ".", "--team", "t", "--returns", "model=a.pt", "t.py"],
     ["--target", "office", "-m", "pkg.train", "--lr", "0.1"],
     ["-m", "pkg.train"],
+    ["-m", "pkg.train", "--", "--lr", "0.1"],
+    ["-m", "pkg.train", "x", "--", "y"],
+    ["train.py", "--", "x"],
+    ["--hours", "1", "--hours", "2", "train.py"],
     ["--dry-run", "train.py"],
 ]
 NOT_PLAIN = [
@@ -31,6 +35,7 @@ NOT_PLAIN = [
     ["--hours", "-1", "train.py"],
     ["--hours", "nan", "train.py"],
     ["--hours", "soon", "train.py"],
+    ["--hours", "1", "--hours", "soon", "train.py"],
     ["--target"],
     ["--target", "--detach", "train.py"],
     ["--detach=yes", "train.py"],

@@ -229,6 +229,49 @@ except FileNotFoundError as error: print(error.filename)
     assert said[1:4] == ["read of closed file", "closed", "data/no.bin"]
 
 
+def test_open_is_the_one_that_libraries_know(node, large):
+    """As an attribute of a class (`pathlib` of Python 3.10 has such a one), by pickle, and with its mistakes."""
+    script = """
+import io, pathlib, pickle
+class Library:
+    opener = open
+with Library().opener("data/large.bin", "rb") as file: assert file.seek(1 << 20) and len(file.read(5)) == 5
+assert pickle.loads(pickle.dumps(open)) is open is io.open and open.__name__ == "open"
+with pathlib.Path("data/large.bin").open("rb") as file: assert file.seek(1 << 20) and len(file.read(5)) == 5
+try: open("data/large.bin", "rb", encoding="utf-8")
+except ValueError as error: print(error)
+try: open("data/large.bin", "rb", sorcery=None)
+except TypeError: print("no such argument")
+"""
+    fetcher = node()
+    said = run(fetcher, script)
+    assert said.split("\n")[:2] == [
+        "binary mode doesn't take an encoding argument",
+        "no such argument",
+    ]
+    assert fetcher.counts()["source_bytes"] == RANGE_BYTES
+
+
+def test_a_large_part_is_asked_for_in_pieces(node, large):
+    """Not in one question that asks the sharing machine for thousands of ranges at once."""
+    fetcher = node()
+    read_at_random(fetcher, large, [(77, 20 << 20), (9, SIZE)])
+    assert fetcher.counts()["files"] == 0
+
+
+def test_ranges_that_were_removed_are_no_end_of_the_file(node, large):
+    script = """
+import hashlib, os, pathlib
+with open("data/large.bin", "rb") as file:
+    file.seek(50 << 18); file.read(5)
+    for each in pathlib.Path("state/ranges").iterdir(): os.truncate(each, 0)
+    file.seek((50 << 18) + 20000); print(hashlib.sha256(file.read(9000)).hexdigest())
+"""
+    place = (50 << 18) + 20000
+    wanted = hashlib.sha256(large.read_bytes()[place : place + 9000]).hexdigest()
+    assert run(node(), script).strip() == wanted
+
+
 def test_an_archive_is_read_by_its_members(node, tmp_path, large):
     with zipfile.ZipFile(large, "w") as archive:
         for number in range(40):

@@ -122,8 +122,8 @@ class FakeNewRuns:
     ) -> None:
         if len(self.params) >= self.most:
             raise HTTPException(503, "the server is full")
-        while self.params and self.held is not None and not self.held.is_set():
-            await asyncio.sleep(0.01)
+        if self.params and self.held is not None:
+            await asyncio.to_thread(self.held.wait)
         if self.broken is not None and len(self.params) == 2:
             error, self.broken = self.broken, None
             raise error

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from airflow_training.cli.documents import parse_params
 from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.instances import InstanceKey
-from airflow_training.documents.loading import load_documents
 from airflow_training.state.store import open_store
 from airflow_training.web.api import tunings
 from airflow_training.web.command_runs import _param_text
@@ -192,10 +192,10 @@ def test_what_could_not_be_begun_is_said(client, new_runs: FakeNewRuns):
     ["😀", "a\u2028b\x85", 'a"b\\', "{{ run_id }}", "x: [", "\x00", "1", 1.0, None, {"a": ["é"]}],
 )
 def test_a_command_line_is_told_each_value_as_it_is(value: Any):
-    (document,) = load_documents(_param_text(value))
-    assert not document.problems
-    assert document.data == value
-    assert type(document.data) is type(value)
+    given = parse_params([f"lr={_param_text(value)}"])
+    assert not given.problems
+    assert given.values == {"lr": value}
+    assert type(given.values["lr"]) is type(value)
 
 
 def test_only_who_may_submit(client, new_runs: FakeNewRuns):

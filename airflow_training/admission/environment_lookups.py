@@ -48,7 +48,7 @@ class EnvironmentLookups:
                     self._answers.clear()
                 self._answers[key] = known
         if isinstance(known.found, Exception):
-            raise known.found
+            raise known.found.with_traceback(None)  # else each raise makes it longer
         return known.found
 
 

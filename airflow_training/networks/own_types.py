@@ -39,7 +39,7 @@ class OwnTypes:
     broken: Mapping[str, str]
     """Name of a type -> where it is from, and what is wrong with it."""
     unread: Sequence[str]
-    """Files and entry points that say nothing, each with its reason."""
+    """Files, entry points, and types of a name that another has, which say nothing; each with its reason."""
 
 
 def own_types(shipped: Mapping[str, LayerType]) -> OwnTypes:
@@ -56,6 +56,7 @@ def own_types(shipped: Mapping[str, LayerType]) -> OwnTypes:
         types |= found
         for name, wrong in problems.items():
             broken[name] = f"{path}: {'; '.join(str(each) for each in wrong)}"
+    unread += [f"{name}: {why}" for name, why in broken.items() if name in types]
     return OwnTypes(
         types={name: kind for name, kind in types.items() if name not in shipped},
         broken={name: why for name, why in broken.items() if name not in types},
@@ -65,7 +66,14 @@ def own_types(shipped: Mapping[str, LayerType]) -> OwnTypes:
 
 def folder_stamp() -> Sequence[tuple[str, int]]:
     """Return what changes when a file of the user's folder does: names and times of change, in ns."""
-    return [(str(path), path.stat().st_mtime_ns) for path in _of_folder()]
+    return [(str(path), _changed_at(path)) for path in _of_folder()]
+
+
+def _changed_at(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:  # a link to nothing, as editors make, or it went meanwhile
+        return 0
 
 
 def read_types(path: Path, *, taken: Mapping[str, LayerType]) -> dict[str, LayerType]:
@@ -139,9 +147,11 @@ def _path_of(point: EntryPoint) -> Path | str:
 
 def _of_folder() -> Sequence[Path]:
     folder = layer_types_folder()
-    if not folder.is_dir():
+    try:
+        found = [path for path in folder.iterdir() if path.suffix in (".yaml", ".yml")]
+    except OSError:  # mostly there is none
         return ()
-    return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+    return sorted(found)
 
 
 def _mistakes(name: str, kind: LayerType, taken: Mapping[str, LayerType]) -> Iterator[Problem]:
@@ -211,8 +221,8 @@ def _mistakes_of_code(
     where = f"{name}.code"
     try:
         body = ast.parse(kind.code).body
-    except SyntaxError as error:
-        yield Problem(code="syntax", field=where, message=f"is no Python: {error.msg}")
+    except (SyntaxError, ValueError) as error:  # ValueError: a null character, before Python 3.12
+        yield Problem(code="syntax", field=where, message=f"is no Python: {error}")
         return
     others = "\n".join(each.code for each in taken.values())
     for node in body:

@@ -82,9 +82,9 @@ class AirflowRuns:
         """Return the key of a run of the generic DAG."""
         return RunKey(source=deployment_id(), dag_id=GENERIC_DAG, run_id=f"new__{digest}")
 
-    def trial_key(self, job: str, tuning: str, number: int) -> RunKey:
+    def trial_key(self, job: str, tuning: str, number: int, trials: int) -> RunKey:
         """Return the key of a run of the generic DAG."""
-        run_id = f"{job}-{trial_name(tuning, number)}"
+        run_id = f"{job}-{trial_name(tuning, number, trials)}"
         return RunKey(source=deployment_id(), dag_id=GENERIC_DAG, run_id=run_id)
 
     async def begin_new(

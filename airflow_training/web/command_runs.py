@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 from fastapi import HTTPException, Request
@@ -85,9 +86,9 @@ class CommandRuns:
         """Return the key of a run of the command line."""
         return RunKey(source="cli", run_id=f"{job}-{digest[:8]}")
 
-    def trial_key(self, job: str, tuning: str, number: int) -> RunKey:
+    def trial_key(self, job: str, tuning: str, number: int, trials: int) -> RunKey:
         """Return the key of a run of the command line."""
-        return RunKey(source="cli", run_id=f"{job}-{trial_name(tuning, number)}")
+        return RunKey(source="cli", run_id=f"{job}-{trial_name(tuning, number, trials)}")
 
     async def begin_new(
         self,
@@ -101,7 +102,7 @@ class CommandRuns:
         """Start the process, and wait until its run is there; raises HTTPException with what it says where it begins none."""
         words = ["/dev/stdin", "--base-dir", base_dir]
         for name, value in (params or {}).items():
-            words += ["--param", f"{name}={json.dumps(value)}"]
+            words += ["--param", f"{name}={_param_text(value)}"]
         await asyncio.to_thread(self._begin_and_see, run_id, words, document)
 
     async def connections(self, request: Request) -> Sequence[ClusterConnection]:  # noqa: ARG002 - the protocol's
@@ -111,8 +112,6 @@ class CommandRuns:
     def _begin_and_see(self, run_id: str, words: Sequence[str], document: str) -> None:
         begun = self._start(run_id, words, document)
         if begun is not None and (why := begun.refusal(_SECONDS_TO_BEGIN)):
-            with self._lock:
-                self._begun.discard(run_id)
             raise HTTPException(422, why)
 
     def _begin(self, run: RunRecord, run_id: str, words: Sequence[str], document: str = "") -> None:
@@ -140,14 +139,28 @@ class CommandRuns:
                 stderr=said,
                 start_new_session=True,  # Ctrl-C of the server is not for it
             )
-        return _BegunProcess(run_id, process, said)
+        return _BegunProcess(run_id, process, said, refused=self._forget)
+
+    def _forget(self, run_id: str) -> None:
+        """Let an id whose process has begun no run be asked for again, however late that is known."""
+        with self._lock:
+            self._begun.discard(run_id)
 
 
 class _BegunProcess:
     """A process that is to drive a run, watched until it ends."""
 
-    def __init__(self, run_id: str, process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        process: subprocess.Popen[bytes],
+        said: IO[bytes],
+        *,
+        refused: Callable[[str], None],
+    ) -> None:
+        """`refused`: told the id once it is known that there will be no run of it."""
         self.run_id = run_id
+        self._refused = refused
         self._process = process
         self._said = said
         self._over = threading.Event()
@@ -162,6 +175,7 @@ class _BegunProcess:
                 self._said.seek(0)
                 said = self._said.read(_LONGEST_MESSAGE).decode(errors="replace").strip()
                 self._why = said or f"the process ended with exit code {code}"
+                self._refused(self.run_id)
         self._over.set()
 
     def _has_run(self) -> bool:
@@ -180,6 +194,12 @@ class _BegunProcess:
         """Wait for its end; return why it has begun no run, empty where it has."""
         self._over.wait()
         return self._why
+
+
+def _param_text(value: Any) -> str:
+    """Return a value as the command line reads it, which is YAML: of JSON's escapes it knows none in two halves."""
+    text = json.dumps(value, ensure_ascii=False)
+    return re.sub("[\x7f-\x9f\u2028\u2029\ufeff]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _tell_refusal(uid: str, begun: _BegunProcess) -> None:

@@ -122,7 +122,7 @@ def _network_answer(network: ResolvedNetwork) -> NetworkAnswer:
                 type=layer.flat.type,
                 kind=layer.flat.kind.kind,
                 takes=network.takes(layer.name),
-                inputs=inputs[layer.name],
+                inputs=inputs.get(layer.name, {}),
                 gives=list(layer.inferred.output.shape),
                 parameters=layer.parameters,
                 flops=layer.inferred.flops,

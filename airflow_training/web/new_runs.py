@@ -47,7 +47,7 @@ class NewRuns(Protocol):
     def new_key(self, job: str, digest: str) -> RunKey:
         """Return the key of a run of a job that has none yet; the same digest gives the same."""
 
-    def trial_key(self, job: str, tuning: str, number: int) -> RunKey:
+    def trial_key(self, job: str, tuning: str, number: int, trials: int) -> RunKey:
         """Return the key of one trial of a tuning; its run id ends in what `trial_name` gives."""
 
     async def begin_new(
@@ -76,9 +76,9 @@ class ClusterConnection:
     kind: str
 
 
-def trial_name(tuning: str, number: int) -> str:
-    """Return the end of the run id of a trial, by which the runs of a tuning are found."""
-    return f"tuning-{tuning}-{number:03}"
+def trial_name(tuning: str, number: int, trials: int) -> str:
+    """Return the end of the run id of a trial, by which the runs of a tuning are found, and how many there are to be."""
+    return f"tuning-{tuning}-{number:03}of{trials:03}"
 
 
 def resume_of(run: RunRecord, step: int) -> Mapping[str, Any]:

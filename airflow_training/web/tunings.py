@@ -26,7 +26,7 @@ __all__ = [
     "TuningCheckAnswer",
     "TuningPage",
     "differing",
-    "number_of",
+    "place_of",
     "planned_trials",
     "shared_output",
 ]
@@ -69,7 +69,9 @@ class TuningAnswer(BaseModel):
     """Trials whose runs were taken."""
     trials: int
     why: str
-    """Why some were not; empty: all were."""
+    """Why some were not; empty: none was refused."""
+    pending: int
+    """Trials that are still being begun; their runs come by and by."""
 
 
 class TrialAnswer(BaseModel):
@@ -86,6 +88,8 @@ class TuningPage(BaseModel):
     """How the trials stand, of those that the user may read."""
 
     trials: list[TrialAnswer]
+    planned: int
+    """How many there are to be; those without a run yet are not in `trials`."""
     metrics: list[str]
     """Names of what they have told."""
     best: int | None
@@ -138,7 +142,7 @@ def _values(tuned: TunedParameter, field: str) -> Sequence[Any] | Range:
                 message="must be values with commas between them",
                 hint="0.1, 0.01, 0.001",
             )
-        return found
+        return [_finite(value, f"{field}[{place}]") for place, value in enumerate(found)]
     ends = {name: _read(text) for name, text in (("low", tuned.low), ("high", tuned.high))}
     problems = [
         Problem(
@@ -155,6 +159,21 @@ def _values(tuned: TunedParameter, field: str) -> Sequence[Any] | Range:
     return Range(**ends, log=tuned.log)
 
 
+def _finite(value: Any, field: str) -> Any:
+    """Return the value; raises InputError for a number that JSON, and so no run of it, can have."""
+    if isinstance(value, float) and not isfinite(value):
+        raise InputError.of(
+            code="out_of_range", field=field, value=str(value), message="must be a finite number"
+        )
+    if isinstance(value, dict):
+        for name, each in value.items():
+            _finite(each, f"{field}.{name}")
+    elif isinstance(value, list):
+        for place, each in enumerate(value):
+            _finite(each, f"{field}[{place}]")
+    return value
+
+
 def _read(text: str) -> Any:
     """Return the value of a text, as the command line reads a parameter; None where it is no YAML."""
     loaded = load_documents(text)
@@ -163,25 +182,34 @@ def _read(text: str) -> Any:
     return loaded[0].data
 
 
-def shared_output(uri: str, trials: int) -> Sequence[Problem]:
-    """Return that all trials would put their result into one place; nothing where each has its own."""
-    if trials < 2 or not uri or "{{" in uri:
+def shared_output(uri: str, trials: Sequence[Mapping[str, Any]]) -> Sequence[Problem]:
+    """Return that trials would put their result into one place; nothing where each has its own."""
+    inserted = " ".join(re.findall(r"\{\{(.*?)\}\}", uri, re.DOTALL))
+    if len(trials) < 2 or not uri or re.search(r"\brun_id\b", inserted):
+        return ()
+    named = [name for name in trials[0] if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", inserted)]
+    places = {repr([each[name] for name in named]) for each in trials}
+    if len(places) == len(trials):
         return ()
     return [
         Problem(
             code="conflict",
             field="spec.output.uri",
             value=uri,
-            message=f"is one place for {trials} trials: each would write over the one before",
+            message=f"is one place for several of {len(trials)} trials: each would write over the one before",
             hint=f"{uri.rstrip('/')}/{{{{ run_id }}}}",
         )
     ]
 
 
-def number_of(run_id: str, tuning: str) -> int | None:
-    """Return which trial of a tuning a run is; None: it is none of it."""
-    _, found, number = run_id.rpartition(trial_name(tuning, 0)[:-3])
-    return int(number) if found and re.fullmatch("[0-9]{3}", number) else None
+def place_of(run_id: str, tuning: str) -> tuple[int, int] | None:
+    """Return which trial of a tuning a run is, and of how many; None: it is none of it."""
+    found = re.search(r"(\d{3})of(\d{3})$", run_id)
+    if found is None:
+        return None
+    number, trials = int(found[1]), int(found[2])
+    is_one = number < trials and run_id.endswith(trial_name(tuning, number, trials))
+    return (number, trials) if is_one else None
 
 
 def differing(params: Sequence[Mapping[str, Any]]) -> Sequence[str]:

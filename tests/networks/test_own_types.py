@@ -184,3 +184,22 @@ def test_a_broken_type_is_named_and_all_others_work(
     (fresh / "b.yaml").unlink()
     network, problems = parse_network(NETWORK.replace("FACTOR", "2").replace("Square", "Cube"))
     assert network is not None, problems
+
+
+def test_what_lies_in_the_folder_by_chance_breaks_no_network(fresh: Path):
+    (fresh / ".#a.yaml").symlink_to("somebody@a-machine.1234")  # of an editor
+    (fresh / "a.yaml").write_text(SQUARE, encoding="utf-8")
+    null = SQUARE.replace("Square:", "Cube:").split("  code:", maxsplit=1)[0] + '  code: "\\0"\n'
+    (fresh / "b.yaml").write_text(null, encoding="utf-8")
+    network, problems = parse_network(NETWORK.replace("FACTOR", "2"))
+    assert network is not None, problems
+    assert "is no Python" in catalogue.broken_types()["Cube"]
+
+
+def test_a_type_of_a_name_that_is_taken_is_told_and_not_used(fresh: Path):
+    taken = SQUARE.replace("Square:", "ReLU:").replace("_squared", "_mine")
+    (fresh / "a.yaml").write_text(taken, encoding="utf-8")
+    (why,) = catalogue.unread_types()
+    assert "ReLU" in why
+    assert "there is such a type already" in why
+    assert layer_types()["ReLU"] is shipped_types()["ReLU"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import warnings
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -83,6 +85,10 @@ class FakeNewRuns:
         self.params: dict[str, Any] = {}
         """Of those that were begun by a document of their own."""
         self.most = 1000
+        self.held: threading.Event | None = None
+        """All but the first wait until it is set."""
+        self.broken: Exception | None = None
+        """What beginning the third fails with."""
         self.why = ""
 
     def refusal(self, run: RunRecord) -> str:
@@ -107,8 +113,8 @@ class FakeNewRuns:
     def new_key(self, job: str, digest: str) -> RunKey:
         return RunKey(source=SOURCE, dag_id="training_job", run_id=f"{job}-{digest}")
 
-    def trial_key(self, job: str, tuning: str, number: int) -> RunKey:
-        run_id = f"{job}-{trial_name(tuning, number)}"
+    def trial_key(self, job: str, tuning: str, number: int, trials: int) -> RunKey:
+        run_id = f"{job}-{trial_name(tuning, number, trials)}"
         return RunKey(source=SOURCE, dag_id="training_job", run_id=run_id)
 
     async def begin_new(
@@ -116,6 +122,11 @@ class FakeNewRuns:
     ) -> None:
         if len(self.params) >= self.most:
             raise HTTPException(503, "the server is full")
+        if self.params and self.held is not None:
+            await asyncio.to_thread(self.held.wait)
+        if self.broken is not None and len(self.params) == 2:
+            error, self.broken = self.broken, None
+            raise error
         self.begun[run_id] = document
         self.params[run_id] = params
 

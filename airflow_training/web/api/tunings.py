@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from fastapi import APIRouter, Depends, Header, HTTPException, Path, Query, Requ
 from airflow_training.errors import InputError, Problem
 from airflow_training.operators.trials import Goal, trial_of, winner
 from airflow_training.state.store import open_store
+from airflow_training.web.answers import finite
 from airflow_training.web.api.new_trainings import (
     LOOK_UP_AGE,
     NewTrainingRequest,
@@ -38,7 +40,7 @@ from airflow_training.web.tunings import (
     TuningCheckAnswer,
     TuningPage,
     differing,
-    number_of,
+    place_of,
     planned_trials,
     shared_output,
 )
@@ -51,7 +53,12 @@ _CHECKED_WHILE_TYPED = 4
 """Trials that are checked whole at each pause of typing; all are before any begins."""
 _BEGUN_AT_ONCE = 4
 """On one's own machine each is a process, which needs seconds of a processor to begin."""
+_SECONDS_TO_ANSWER = 20.0
+"""Trials that take longer are begun after the answer."""
 _MOST_RUNS = 200
+_LOG = logging.getLogger(__name__)
+_BEGINNING: set[asyncio.Task[None]] = set()
+"""Nothing else keeps a task from being collected."""
 
 
 class TuningRequest(NewTrainingRequest):
@@ -87,7 +94,7 @@ async def begin(
     places = asyncio.Semaphore(_BEGUN_AT_ONCE)
 
     async def begin_trial(number: int, params: Mapping[str, Any]) -> None:
-        key = new_runs.trial_key(job, tuning, number)
+        key = new_runs.trial_key(job, tuning, number, len(trials))
         async with places:
             await new_runs.begin_new(
                 request, key.run_id, document=asked.document, base_dir=folder, params=params
@@ -95,20 +102,41 @@ async def begin(
 
     # what is refused for one is refused for all: then none has begun
     await begin_trial(0, trials[0])
-    ended = await asyncio.gather(
-        *(begin_trial(number, params) for number, params in enumerate(trials) if number > 0),
-        return_exceptions=True,
-    )
-    failed = [each for each in ended if isinstance(each, BaseException)]
-    for each in failed:
-        if not isinstance(each, HTTPException):
-            raise each
+    tasks = [
+        asyncio.create_task(begin_trial(number, params), name=f"{tuning} {number}")
+        for number, params in enumerate(trials)
+        if number > 0
+    ]
+    for task in tasks:
+        _BEGINNING.add(task)
+        task.add_done_callback(_end_trial)
+    if tasks:
+        await asyncio.wait(tasks, timeout=_SECONDS_TO_ANSWER)
+    pending = sum(not task.done() for task in tasks)
+    failed = [why for task in tasks if task.done() and (why := _refusal(task))]
     return TuningAnswer(
         tuning=tuning,
         trials=len(trials),
-        begun=len(trials) - len(failed),
-        why=str(failed[0].detail) if failed else "",  # type: ignore[attr-defined]  # others were raised
+        begun=len(trials) - len(failed) - pending,
+        why=failed[0] if failed else "",
+        pending=pending,
     )
+
+
+def _refusal(task: asyncio.Task[None]) -> str:
+    """Return why a trial was not begun; empty: it was."""
+    if task.cancelled():
+        return "the server ends"
+    error = task.exception()
+    if error is None:
+        return ""
+    return str(error.detail) if isinstance(error, HTTPException) else repr(error)
+
+
+def _end_trial(task: asyncio.Task[None]) -> None:
+    _BEGINNING.discard(task)
+    if why := _refusal(task):
+        _LOG.warning("the trial %s of a tuning was not begun: %s", task.get_name(), why)
 
 
 @router.get("/tunings/{tuning}", dependencies=[Depends(known)])
@@ -127,11 +155,12 @@ def trials(
         dag_ids=rights.readable(user),
         text=f"tuning-{tuning}-",
     )
-    numbers = {
-        each.uid: number
+    places = {
+        each.uid: place
         for each in readable_runs(request, user, found)
-        if (number := number_of(each.key.run_id, tuning)) is not None
+        if (place := place_of(each.key.run_id, tuning)) is not None
     }
+    numbers = {uid: number for uid, (number, _) in places.items()}
     records = sorted(
         (each for each in found if each.uid in numbers), key=lambda each: numbers[each.uid]
     )
@@ -158,13 +187,14 @@ def trials(
             TrialAnswer(
                 number=each.number,
                 params=dict(each.params),
-                value=each.value,
+                value=finite(each.value),
                 summary=summaries[each.run],
             )
             for each in told
             if each.run in summaries
         ],
         metrics=sorted(_metrics(summaries)),
+        planned=max(trials for _, trials in places.values()),
         best=None if best is None else best.number,
     )
 
@@ -194,5 +224,5 @@ def _checked(
     told = {(each.field, each.message): each for checked in checks for each in checked.mistakes}
     warnings = {(each.field, each.message): each for checked in checks for each in checked.warnings}
     job = next((checked.job for checked in checks if checked.job), None)
-    shared = shared_output(job.output_uri, len(found)) if job else ()
+    shared = shared_output(job.output_uri, found) if job else ()
     return found, [*told.values(), *shared], [*warnings.values()], job.name if job else ""

@@ -120,6 +120,7 @@ function FromRun({ onSaid }: { onSaid: (words: string) => void }) {
 
 /** What each layer gives, by the server's inference; nothing where it has none. */
 function Layers({ network }: { network: { name?: string; version?: number; document?: unknown } | undefined }) {
+  const { mistakes } = useForm();
   const name = network?.name;
   const inline = useMemo(() => (network?.document === undefined ? null : stringify(network.document)), [network?.document]);
   const { data: saved } = useQuery({
@@ -138,10 +139,12 @@ function Layers({ network }: { network: { name?: string; version?: number; docum
   });
   const written = useMemo(() => network?.document ?? (saved ? readYaml(saved.document).values : undefined), [network?.document, saved]);
   if (!data || document === undefined) return null;
+  // those that the check of the whole job has found too stand above
+  const isNew = ({ field, message }: { field: string; message: string }) => !mistakes.some((each) => each.message === message && each.field.endsWith(field));
   return (
     <Box mb={3}>
       <NetworkGraph answer={data} document={written} name={String(valueAt(written, ["metadata", "name"]) ?? "the network")} />
-      {data.problems.map((each, number) => (
+      {data.problems.filter(isNew).map((each, number) => (
         <Text color="red.fg" fontSize="xs" key={number} overflowWrap="anywhere">
           {each.field}: {each.message}
         </Text>

@@ -308,6 +308,14 @@ function useKept(draft: Draft, user: string, onKept: (id: string) => void) {
 
 const NONE: readonly never[] = [];
 
+/** What is to say of trials without a run; empty: all have one. */
+const missingWords = ({ begun, pending, trials, why }: TuningAnswer): string =>
+  why
+    ? `${trials - begun - pending} of ${trials} trials were not begun: ${why}. The draft is kept: Run begins those that are missing.`
+    : pending > 0
+      ? `${pending} of ${trials} trials are still being begun. The draft is kept: should the server end meanwhile, Run begins those that are missing.`
+      : "";
+
 function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTrainingOffer; onKept: (id: string) => void; schema: Schema }) {
   const { draft } = begun;
   const navigate = useNavigate();
@@ -355,12 +363,13 @@ function Form({ begun, offer, onKept, schema }: { begun: Begun; offer: NewTraini
         // what was typed since then is not sent
         if ((await settled()) === document) forget(localStorage, offer.user, draft.id);
       };
+      // the key is the draft's: where an answer was lost, Run again begins only what is missing
       if (tuned) {
-        const taken = await post<TuningAnswer>("tunings", { document, origin, tuning: tuningRequest(tuning) });
+        const taken = await post<TuningAnswer>("tunings", { document, origin, tuning: tuningRequest(tuning) }, draft.id);
         if (taken.begun === taken.trials) await forgetIt();
-        void navigate(tuningPage({ tuning: taken.tuning, metric: tuning.metric, goal: tuning.goal, missing: taken.why && `${taken.trials - taken.begun} of ${taken.trials} trials were not begun: ${taken.why}` }));
+        void navigate(tuningPage({ tuning: taken.tuning, metric: tuning.metric, goal: tuning.goal, missing: missingWords(taken) }));
       } else {
-        const taken = await post<RerunAnswer>("runs", { document, origin });
+        const taken = await post<RerunAnswer>("runs", { document, origin }, draft.id);
         await forgetIt();
         void navigate(runPage(taken));
       }

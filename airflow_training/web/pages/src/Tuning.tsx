@@ -22,7 +22,7 @@ export function Tuning({ name }: { name: string }) {
   const { data, error } = useQuery({
     queryKey: ["tuning", name, metric, goal],
     queryFn: () => get<TuningPage>(`tunings/${encodeURIComponent(name)}`, { metric, goal }),
-    refetchInterval: (asked) => (asked.state.data?.trials.every(({ summary }) => summary.finished_at !== null) ? false : REFRESH_MS),
+    refetchInterval: (asked) => (asked.state.data && asked.state.data.trials.length >= asked.state.data.planned && asked.state.data.trials.every(({ summary }) => summary.finished_at !== null) ? false : REFRESH_MS),
     placeholderData: (before) => before,
     // the first run may not be there yet
     retry: 5,
@@ -60,7 +60,7 @@ export function Tuning({ name }: { name: string }) {
         <>
           <Flex align="center" flexWrap="wrap" gap={3} my={3}>
             <Text color="fg.muted" fontSize="sm">
-              {over} of {data.trials.length} trials have ended.
+              {over} of {data.planned} trials have ended.{data.trials.length < data.planned && ` ${data.planned - data.trials.length} have no run yet, or one that was removed.`}
             </Text>
             <Choice
               label="Compare by the metric"

@@ -165,9 +165,10 @@ export async function getText(path: string, query: Parameters<typeof address>[1]
   return (await ask(address(path, query))).text();
 }
 
-/** Ask for something once, however often the request has to be sent. */
-export function post<T>(path: string, body: object): Promise<T> {
-  const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+const newKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+
+/** Ask for something once, however often the request has to be sent. `key`: of what is asked for, where a person may ask for it again. */
+export function post<T>(path: string, body: object, key: string = newKey()): Promise<T> {
   const request = {
     method: "POST",
     headers: { "Content-Type": "application/json", "Idempotency-Key": key },

@@ -1,5 +1,5 @@
 // The text of a form: what is typed into it, what the form changes in it, what it says. Long ones are read and changed beside the page.
-import { useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 
 import type { YamlEditor } from "./yamlEditor.ts";
 import { patched, readYaml, withValue, type Path, type Reading } from "./yamlPatch.ts";
@@ -101,6 +101,8 @@ export function useYamlText(first: string, editor: { current: YamlEditor | null 
             edits.current.shift();
             put(after);
           } catch (error) {
+            // of what is not there any more
+            if (newest.current !== before || edits.current[0] !== next) continue;
             edits.current.shift();
             setAhead(null);
             setRefused(error instanceof Error ? error.message : String(error));
@@ -120,6 +122,7 @@ export function useYamlText(first: string, editor: { current: YamlEditor | null 
         const again = last && value !== undefined && last.value !== undefined && last.path.join("\n") === path.join("\n");
         if (again) edits.current[edits.current.length - 1] = { path, value };
         else edits.current.push({ path, value });
+        told.current(newest.current); // the draft is begun before the text follows
         work.current ??= drain();
       } catch (error) {
         setRefused(error instanceof Error ? error.message : String(error));
@@ -127,6 +130,28 @@ export function useYamlText(first: string, editor: { current: YamlEditor | null 
     },
     [change, editor],
   );
+  useLayoutEffect(() => {
+    // the page is left while edits wait for the worker: they are made here, before the draft is kept for the last time
+    const finish = () => {
+      const left = edits.current.splice(0);
+      if (left.length === 0) return;
+      let next = newest.current;
+      for (const each of left) {
+        try {
+          next = patched(next, each.path, each.value);
+        } catch {
+          continue; // it would have been refused
+        }
+      }
+      if (editor.current) editor.current.replace(next);
+      else change(next);
+    };
+    addEventListener("pagehide", finish, { capture: true });
+    return () => {
+      removeEventListener("pagehide", finish, { capture: true });
+      finish();
+    };
+  }, [change, editor]);
   const settled = useCallback(async () => {
     await work.current;
     return newest.current;

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from itertools import islice
+import stat
+import time
+from collections import deque
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -14,7 +16,9 @@ __all__ = ["DataFileAnswer", "DataFilesAnswer", "list_data_files"]
 
 _MOST_FILES = 500
 _MOST_LOOKED_AT = 20_000
-"""Of a tree: a wrong address, as `/`, must not keep the server busy."""
+"""Names of a tree, of folders and hidden files too: a wrong address, as `/`, must not keep the server busy."""
+_LONGEST_LOOK_SECONDS = 10.0
+"""For a slow disk; less than a proxy waits for an answer."""
 
 
 class DataFileAnswer(BaseModel):
@@ -36,23 +40,36 @@ def list_data_files(uri: str, *, folder: Path | None) -> DataFilesAnswer:
     path, why = _path_of(uri.strip(), folder)
     if path is None:
         return DataFilesAnswer(files=[], more=False, why=why)
-    if path.is_file():
-        return DataFilesAnswer(
-            files=[DataFileAnswer(name=path.name, bytes=path.stat().st_size)], more=False, why=""
-        )
-    found = sorted(islice(_files(path), _MOST_LOOKED_AT), key=lambda each: each.name)
-    why = "" if found else f"no file is in {uri}"
-    return DataFilesAnswer(files=found[:_MOST_FILES], more=len(found) > _MOST_FILES, why=why)
+    look = _Look(path)
+    try:
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode):
+            alone = DataFileAnswer(name=path.name, bytes=status.st_size)
+            return DataFilesAnswer(files=[alone], more=False, why="")
+        look.into_tree()
+    except (OSError, ValueError) as error:  # ValueError: its name is no text
+        return DataFilesAnswer(files=[], more=False, why=f"{uri} cannot be read: {_words(error)}")
+    look.found.sort(key=lambda each: each.name)
+    why = "" if look.found else f"no file is in {uri}"
+    if why and look.cut:
+        why = f"no file is among the first {look.looked_at} names in {uri}: give a folder further down"
+    return DataFilesAnswer(
+        files=look.found[:_MOST_FILES], more=look.cut or len(look.found) > _MOST_FILES, why=why
+    )
 
 
 def _path_of(uri: str, folder: Path | None) -> tuple[Path | None, str]:
     """Return the file or folder, or None and why there is none."""
-    scheme = urlsplit(uri).scheme
     if not uri or "{{" in uri or "\0" in uri:
         return None, "the address is not known before the run starts" if uri else "no address"
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        return None, f"{uri} is no address: {error}"
+    scheme = parts.scheme
     if len(scheme) > 1 and scheme != "file":  # one letter is a drive
         return None, f"files of {scheme}:// are not listed here; write their names"
-    path = Path(unquote(urlsplit(uri).path) if scheme == "file" else uri)
+    path = Path(unquote(parts.path) if scheme == "file" else uri)
     if not path.is_absolute() and folder is None:
         return None, f"{uri} starts from no folder that is known here; write the whole path, from /"
     try:
@@ -60,7 +77,7 @@ def _path_of(uri: str, folder: Path | None) -> tuple[Path | None, str]:
         path = path.resolve()
         there = path.exists()
     except (OSError, ValueError, RuntimeError) as error:
-        return None, f"{uri} cannot be read: {error}"
+        return None, f"{uri} cannot be read: {_words(error)}"
     if there:
         return path, ""
     return None, f"there is no {uri}" + (
@@ -68,15 +85,48 @@ def _path_of(uri: str, folder: Path | None) -> tuple[Path | None, str]:
     )
 
 
-def _files(path: Path) -> Iterator[DataFileAnswer]:
-    for root, folders, names in os.walk(path, followlinks=False):
-        folders[:] = sorted(each for each in folders if not each.startswith("."))
-        for name in sorted(names):
-            file = Path(root, name)
-            if name.startswith("."):
-                continue
+def _words(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+@dataclass(slots=True)
+class _Look:
+    """Files of a tree as far as one looks: folders above before those below, links to folders not followed."""
+
+    top: Path
+    found: list[DataFileAnswer] = field(default_factory=list)
+    looked_at: int = 0
+    cut: bool = False
+
+    def into_tree(self) -> None:
+        """Fill `found`; raises OSError where the folder itself cannot be read."""
+        until = time.monotonic() + _LONGEST_LOOK_SECONDS
+        folders = deque([""])
+        while folders:
+            inside = folders.popleft()
             try:
-                size = file.stat().st_size
-            except OSError:  # gone in between, or a link that leads nowhere
-                continue
-            yield DataFileAnswer(name=file.relative_to(path).as_posix(), bytes=size)
+                entries = os.scandir(self.top / inside)
+            except OSError:
+                if not inside:
+                    raise
+                continue  # gone in between, or another's
+            with entries:
+                for each in entries:
+                    if self.looked_at >= _MOST_LOOKED_AT or time.monotonic() > until:
+                        self.cut = True
+                        return
+                    self.looked_at += 1
+                    if not each.name.startswith("."):
+                        self._note(each, f"{inside}{each.name}", folders)
+
+    def _note(self, entry: os.DirEntry[str], name: str, folders: deque[str]) -> None:
+        try:
+            name.encode()
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(f"{name}/")
+                return
+            status = entry.stat()
+        except (OSError, UnicodeEncodeError):
+            return  # gone in between, a link that leads nowhere, or a name that no document can hold
+        if stat.S_ISREG(status.st_mode):
+            self.found.append(DataFileAnswer(name=name, bytes=status.st_size))

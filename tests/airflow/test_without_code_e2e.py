@@ -37,12 +37,20 @@ def test_from_files_of_ones_own_to_a_folder_that_trains_elsewhere(airflow: Airfl
             look=lambda page, name: check_page(page, name, within=OURS),
         )
     python = _python_without_us(tmp_path / "elsewhere")
-    absent: list[str | Path] = [python, "-c", "import airflow_training"]
-    assert subprocess.run(absent, cwd=tmp_path, capture_output=True, check=False).returncode == 1
+    environment = {"PATH": "/usr/bin:/bin"}
+    absent = subprocess.run(
+        [python, "-c", "import airflow_training"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "No module named 'airflow_training'" in absent.stderr
     done = subprocess.run(
         [python, "train.py", "--epochs", "2"],
         cwd=folder,
-        env={"PATH": "/usr/bin:/bin"},
+        env=environment,
         capture_output=True,
         text=True,
         timeout=PATIENCE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_training.cli import running
 from tests.cli.conftest import job_file
 from tests.waiting import wait_until
 
@@ -82,6 +84,27 @@ def test_a_killed_job_goes_on_from_its_checkpoint(command, home):
     assert Path(status["checkpoint"]["uri"]).is_dir()
     assert status["restarts"]["infrastructure"] == 2
     assert "CheckpointCommitted" in reasons_of(command, "r")
+
+
+def test_a_document_that_lies_in_no_folder_finds_its_checkpoints_again(
+    typed, home, monkeypatch: pytest.MonkeyPatch
+):
+    """As one that was typed inside Airflow: its addresses lead to a folder of the run."""
+    read = running.JobReference._read
+    monkeypatch.setattr(
+        running.JobReference, "_read", lambda self: dataclasses.replace(read(self), base_dir="")
+    )
+    path = recovering("if step in (8, 23) and step > start + 3: os.kill(os.getpid(), 9)")
+    text = path.read_text().replace("train.py", str(Path("train.py").resolve()))
+    path.write_text(text)
+    done = typed("run", str(path), "--run-id", "r", "-o", "json")
+    assert done.code == 0, done.stderr
+    assert starts(home) == [0, 5, 20]
+    kept = Path(done.json["checkpoint"]["uri"])
+    assert kept.is_relative_to(next(home.glob("training/*/files/ckpt")))
+    again = typed("run", "--from-run", "r", "--run-id", "again", "-o", "json")
+    assert again.code == 0, again.stderr
+    assert len(list(home.glob("training/*/files/ckpt/*"))) == 2
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_told(command, home):

@@ -14,6 +14,7 @@ from airflow_training.state.store import open_store
 from airflow_training.web.data import imbalance_of, stalled_seconds
 from tests.state.samples import a_ledger, worker
 from tests.web.conftest import a_run
+from tests.web.test_configuration import RANKER, resolved
 from tests.web.test_runs_api import get
 
 POINTS = tuple(ReadingPoint(at=float(at), samples=at) for at in range(0, 20, 2))
@@ -139,6 +140,19 @@ def test_files_that_the_job_gives_are_told_before_the_script_speaks(client, run,
     tell(run, 0, files=files_of(("/mnt/a.npz", 1.0, 2.0)))
     found = get(client, f"dags/digits/trainings/{run.uid}/data/files", role="worker")["files"]
     assert [(each["name"], each["read"]) for each in found] == [("/mnt/a.npz", 1), ("b.npz", None)]
+
+
+def test_of_our_trainer_only_files_are_told_in_which_samples_of_a_rank_lie(client, airflow_home):
+    text = RANKER.replace("uri: s3://lists/2026", "uri: s3://lists, files: [a.libsvm, b.libsvm]")
+    workers = [worker(index, state="running") for index in range(2)]
+    run = a_run(job=resolved(text), ledger=a_ledger(*workers, state="Running", started_at=1.0))
+    tell(run, 0, files=files_of(("a.libsvm", 1.0, 2.0)))
+    found = get(client, f"dags/digits/trainings/{run.uid}/data/files")["files"]
+    assert [(each["index"], each["name"], each["read"]) for each in found] == [
+        (0, "a.libsvm", 1),
+        (1, "a.libsvm", None),
+        (1, "b.libsvm", None),
+    ]
 
 
 def test_a_thousand_ranks_are_told_at_once(client):

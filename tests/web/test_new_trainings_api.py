@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -150,12 +151,65 @@ def test_files_are_listed_with_their_sizes(tmp_path: Path):
         ("{{ params.data }}", "not known before"),
         ("a\0b", "not known before"),
         ("x" * 5000, "cannot be read"),
+        ("file://[x/data", "is no address"),
+        ("file:///%00", "cannot be read"),
     ],
 )
 def test_why_no_files_are_listed_is_said(tmp_path: Path, uri: str, why: str):
     found = list_data_files(uri, folder=tmp_path)
     assert found.files == []
     assert why in found.why
+
+
+def test_a_tree_without_files_is_not_looked_through_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("airflow_training.web.data_files._MOST_LOOKED_AT", 20)
+    for number in range(30):
+        (tmp_path / f"{number}").mkdir()
+        (tmp_path / f".hidden-{number}").write_text("x")
+    (tmp_path / "0/0").mkdir()
+    (tmp_path / "0/0/train.csv").write_text("x")
+    found = list_data_files(str(tmp_path), folder=None)
+    assert (found.files, found.more) == ([], True)
+    assert "a folder further down" in found.why
+    within = list_data_files(str(tmp_path / "0"), folder=None)
+    assert ([each.name for each in within.files], within.more) == (["0/train.csv"], False)
+
+
+def test_a_look_at_a_slow_disk_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("airflow_training.web.data_files._LONGEST_LOOK_SECONDS", -1)
+    (tmp_path / "train.csv").write_text("x")
+    assert list_data_files(str(tmp_path), folder=None).more
+
+
+def test_what_no_document_can_name_keeps_nobody_from_the_others(
+    client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("AIRFLOW__TRAINING__ALLOW_LOCAL", "True")
+    folder = tmp_path / "lists"
+    folder.mkdir()
+    (folder / os.fsdecode(b"caf\xe9.csv")).write_text("x")
+    (folder / "train.csv").write_text("x")
+    (folder / "gone.csv").symlink_to("nowhere")
+    os.mkfifo(folder / "pipe.csv")
+    answer = client.post("/api/data-files", headers=KEY, json={"uri": str(folder)})
+    assert [each["name"] for each in answer.json()["files"]] == ["train.csv"]
+
+
+def test_links_to_folders_are_not_followed(tmp_path: Path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/secret.csv").write_text("x")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/link").symlink_to(tmp_path / "other")
+    (tmp_path / "data/loop").symlink_to(tmp_path / "data")
+    assert list_data_files(str(tmp_path / "data"), folder=None).files == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read all")
+def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path: Path):
+    (tmp_path / "data").mkdir(mode=0)
+    assert "cannot be read" in list_data_files(str(tmp_path / "data"), folder=None).why
 
 
 def test_files_of_a_server_are_not_listed(client):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,6 +145,40 @@ def test_what_was_predicted_is_seen_step_by_step(site: Site):
         rows = page.get_by_role("region", name="step-000005.csv")
         rows.get_by_role("button", name="Rows after").click()
         page.get_by_text("<b>51</b>").wait_for()
+
+
+def test_steps_that_come_faster_than_their_tables_load_are_seen(site: Site):
+    lists: list[int] = []
+    tables: list[tuple[int, Any]] = []
+
+    def answer_list(route: Any) -> None:
+        lists.append(0)
+        files = [
+            {
+                "role": "worker", "index": 0, "name": f"step-{step}.csv", "kind": "table",
+                "step": step, "at": None, "bytes": 9,
+            }
+            for step in range(len(lists), 0, -1)
+        ]  # fmt: skip
+        route.fulfill(json={"files": files, "more": False})
+        for asked, table in [each for each in tables if len(lists) >= each[0] + 2]:
+            tables.remove((asked, table))
+            name = re.search(r"name=([\w.-]+)", table.request.url)
+            table.fulfill(
+                json={
+                    "columns": ["file"], "rows": [[f"row of {name and name[1]}"]], "rows_read": 1,
+                    "cut": False, "problem": "", "confusion": None, "histogram": None,
+                }
+            )  # fmt: skip
+
+    with site.page() as page:
+        path = f"**/trainings/{site.uids['living']}/predictions"
+        page.route(f"{path}?*", answer_list)
+        page.route(f"{path}/table?*", lambda route: tables.append((len(lists), route)))
+        site.open(page, "living", "predictions")
+        page.get_by_text("row of step-1.csv").wait_for()
+        assert page.get_by_role("heading", name="Step 1", exact=True).is_visible()
+        page.get_by_text(re.compile(r"row of step-[2-9].csv")).wait_for()
 
 
 def test_two_trainings_are_compared(site: Site):

@@ -13,6 +13,7 @@ from airflow_training.documents.paths import Loc, format_path
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.shapes import mapping, mappings
 from airflow_training.errors import Problem
+from airflow_training.runtimes.folders.deletion import deleted_with_run
 
 __all__ = ["ignored"]
 
@@ -44,15 +45,7 @@ def ignored(job: ResolvedJob) -> Iterator[Problem]:
             message="the local runtime has no gang scheduler: the queue starts the whole job"
             " or nothing of it",
         )
-    if job.ttl_seconds_after_finished is not None and not job.output_uri:
-        yield Problem(
-            code="conflict",
-            field="spec.ttlSecondsAfterFinished",
-            value=job.ttl_seconds_after_finished,
-            message="so long after the end the run's folder is deleted, with everything that"
-            " was written to TRAINING_OUTPUT_DIR",
-            hint="output.uri brings it to another place",
-        )
+    yield from deleted_with_run(job)
     yield from _in_pods(job.document, container=job.roles[0].container)
     wanted = job.scheduling
     given = {

@@ -79,7 +79,9 @@ class _Slurm(Adapter):
         return missing_key_problems(job, "command", "a node of Slurm starts a command")
 
     def warnings(self, job: ResolvedJob) -> Sequence[Problem]:
-        found = list(super().warnings(job))
+        from airflow_training.runtimes.folders.deletion import deleted_with_run
+
+        found = [*super().warnings(job), *deleted_with_run(job)]
         written = sorted(
             {
                 key

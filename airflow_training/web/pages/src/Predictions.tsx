@@ -1,13 +1,13 @@
 // What the script predicted during the training, step by step: matrices, histograms, tables and pictures.
 import { Box, Button, Code, Flex, Heading, Image, Slider, Table, Text } from "@chakra-ui/react";
-import { useQuery } from "@tanstack/react-query";
-import { Fragment, useState } from "react";
+import { useQueries, useQuery } from "@tanstack/react-query";
+import { Fragment, useEffect, useState } from "react";
 import { useSearchParams } from "react-router-dom";
 
 import { address, get, ofTraining, type ConfigurationAnswer, type Detail } from "./api.ts";
 import { Fact, Loading, Problem } from "./parts.tsx";
 import type { Confusion, Histogram, PredictionFile, PredictionPage, PredictionTable } from "./schema.ts";
-import { keyOf, placeOf, stepsOf } from "./steps.ts";
+import { keyOf, placeOf, stepsOf, versionOf, type StepFiles } from "./steps.ts";
 import { bytes, cellText, moment, quantity } from "./words.ts";
 
 const REFRESH_MS = 5000;
@@ -23,11 +23,13 @@ export function Predictions({ detail }: { detail: Detail }) {
     placeholderData: (before) => before,
     refetchInterval: detail.held ? REFRESH_MS : false,
   });
+  const groups = data ? stepsOf(data.files) : [];
+  const chosen = groups.find((each) => keyOf(each) === query.get("predictions"));
+  const followed = useFollowed(chosen ? undefined : groups.at(-1), path, detail.summary.uid);
   if (error && !data) return <Problem error={error} />;
   if (!data) return <Loading />;
-  const groups = stepsOf(data.files);
-  const place = placeOf(groups, query.get("predictions"));
-  const group = groups[place];
+  const group = chosen ?? followed;
+  const place = placeOf(groups, group ? keyOf(group) : null);
   if (!group) return <Nothing detail={detail} />;
   const show = (next: number) =>
     setQuery(
@@ -92,6 +94,34 @@ export function Predictions({ detail }: { detail: Detail }) {
   );
 }
 
+/** The newest step whose tables are here: where steps come faster than tables load, the page stays at one until the next is whole. */
+function useFollowed(newest: StepFiles | undefined, path: string, uid: string): StepFiles | undefined {
+  const [{ awaited, shown }, setState] = useState<{ awaited?: StepFiles; shown?: StepFiles }>({});
+  const next = newest && (awaited ?? newest);
+  const tables = useQueries({
+    queries: (next?.files ?? [])
+      .slice(0, MOST_FILES)
+      .filter((file) => file.kind !== "picture")
+      .map((file) => tableQuery(path, uid, { role: file.role, index: file.index, name: file.name }, file.at, 0)),
+  });
+  const arrived = tables.every((each) => !each.isPending);
+  useEffect(
+    () => setState(!newest ? {} : awaited && arrived ? { awaited: newest, shown: awaited } : (before) => ({ ...before, awaited: awaited ?? newest })),
+    // groups are made anew by each answer: what they hold tells whether they are others
+    [arrived, awaited && versionOf(awaited), newest && versionOf(newest)],
+  );
+  return newest && (shown ?? next);
+}
+
+function tableQuery(path: string, uid: string, of: { role: string; index: number; name: string }, at: string | null, offset: number) {
+  return {
+    queryKey: ["prediction", uid, of, at, offset],
+    queryFn: () => get<PredictionTable>(path + "/table", { ...of, offset, limit: PAGE_ROWS }),
+    retry: false,
+    staleTime: Infinity,
+  };
+}
+
 function Nothing({ detail }: { detail: Detail }) {
   const { dag, uid } = detail.summary;
   const { data, isPending } = useQuery({
@@ -134,7 +164,7 @@ function File({ file, path, uid }: { file: PredictionFile; path: string; uid: st
       {file.kind === "picture" ? (
         <Picture name={file.name} source={address(`${path}/picture`, { ...of, at: file.at })} />
       ) : (
-        <Rows at={file.at} of={of} path={`${path}/table`} uid={uid} />
+        <Rows at={file.at} of={of} path={path} uid={uid} />
       )}
     </Box>
   );
@@ -149,11 +179,8 @@ function Picture({ name, source }: { name: string; source: string }) {
 function Rows({ at, of, path, uid }: { at: string | null; of: { role: string; index: number; name: string }; path: string; uid: string }) {
   const [offset, setOffset] = useState(0);
   const { data, error } = useQuery({
-    queryKey: ["prediction", uid, of, at, offset],
-    queryFn: () => get<PredictionTable>(path, { ...of, offset, limit: PAGE_ROWS }),
+    ...tableQuery(path, uid, of, at, offset),
     placeholderData: (before) => before,
-    retry: false,
-    staleTime: Infinity,
   });
   if (error && !data) return <Problem error={error} />;
   if (!data) return <Loading />;

@@ -36,3 +36,8 @@ export function keyOf(group: StepFiles): string {
   const [first] = group.files;
   return first!.step === null ? first!.name : String(first!.step);
 }
+
+/** What differs where a group's files are others, or have been written anew. */
+export function versionOf(group: StepFiles): string {
+  return JSON.stringify(group.files.map((each) => [each.role, each.index, each.name, each.at]));
+}

@@ -13,3 +13,7 @@ test("what the address has not is told once", () => {
   assert.deepEqual(absentFiles(["train-0.csv", "b.csv", "202", "train-0.csv", ""], files), ["train-0.csv", "b.csv", "202"]);
   assert.deepEqual(absentFiles(["a.csv"], []), ["a.csv"]);
 });
+
+test("what a list of the address cannot tell is not said to be absent", () => {
+  assert.deepEqual(absentFiles([".", "./", "/srv/a.csv", "s3://b/a.csv", "{{ params.day }}.csv", ".hidden.csv", "x/.y/z.csv", "/"], files), []);
+});

@@ -26,6 +26,8 @@ _WAITS = frozenset({"nccl-timeout", "rendezvous-timeout", "jax-coordinator-timeo
 """Causes that a rank tells of which waited for another one."""
 _UNREACHABLE = frozenset({"connection-refused-master", "dns-resolution-failure", "ssh-failure"})
 """What a rank says that does not get to where the others wait."""
+_OWN_LINK = "nccl-unhandled-system-error/link-down"
+"""What a node says of its own network: it followed no other rank."""
 _LEAST_LOGS = 2
 """Logs from which on one of them can be the only one that is silent."""
 _SAYS_NOTHING = 3
@@ -63,7 +65,7 @@ def blamed_rank(
             absent = _kept_away(event, among)
         if absent is not None:
             return absent
-    if event.cause.id in OVER_PEERS and event.log is not None:
+    if event.cause.id in OVER_PEERS and event.signature != _OWN_LINK and event.log is not None:
         silent = _silent_rank(scans, among)
         if silent is not None:
             return silent

@@ -40,7 +40,7 @@ MARKERS: Mapping[str, str] = {
     GAP: "airflow-training: lines may be missing here",
     TRACEBACK: r"Traceback \(most recent call last\)",
     # whether it is the first word of its line is for `tracebacks` to see
-    EXCEPTION: r"(?:Error|Exception|Interrupt|SystemExit|StopIteration|TimeoutExpired|\.timeout|\.gaierror|\.error"
+    EXCEPTION: r"(?:Error|Exception|Interrupt|SystemExit|StopIteration|TimeoutExpired|\.timeout|\.(?:Connect|Read|Write|Pool)Timeout|\.gaierror|\.error"
     r"|\.Empty|exceptions\.[A-Z][A-Za-z]+|[Ee]rror (?:in|during|while|running) [A-Za-z_0-9 ]{1,40})(?::|$)",
     CHAIN: r"(?:During handling of the above exception, another exception occurred"
     r"|The above exception was the direct cause of the following exception)",

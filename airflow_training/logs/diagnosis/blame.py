@@ -26,6 +26,8 @@ _WAITS = frozenset({"nccl-timeout", "rendezvous-timeout", "jax-coordinator-timeo
 """Causes that a rank tells of which waited for another one."""
 _UNREACHABLE = frozenset({"connection-refused-master", "dns-resolution-failure", "ssh-failure"})
 """What a rank says that does not get to where the others wait."""
+_OWN_LINK = "nccl-unhandled-system-error/link-down"
+"""What a node says of its own network: it followed no other rank."""
 _LEAST_LOGS = 2
 """Logs from which on one of them can be the only one that is silent."""
 _SAYS_NOTHING = 3
@@ -38,8 +40,12 @@ _COMPARED = re.compile(
 _ENQUEUED = re.compile(
     r"[Rr]ank (?P<rank>\d{1,6})\].*?[Ll]ast enqueued (?:NCCL )?work: (?P<work>\d+)"
 )
-_MEMBER = re.compile(r"pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d+)")
-_PROCESS = re.compile(r"\bpid=(\d+)")
+_MEMBER = re.compile(
+    r"(?P<ray>\bpid=\d+)\) world_rank=(?P<ray_rank>\d+)"
+    r"|\[xgboost\.dask-\d+\]:(?P<dask>\w+://[\w.\[\]-]*:\d+) got (?:new )?rank (?P<dask_rank>\d+)"
+)
+_PROCESS = re.compile(r"\bpid=\d+|\b(?:tcp|tls|ucxx?)://[\w.\[\]-]*:\d+")
+"""What launchers call their processes: Ray by number, Dask by address."""
 
 
 def blamed_rank(
@@ -59,7 +65,7 @@ def blamed_rank(
             absent = _kept_away(event, among)
         if absent is not None:
             return absent
-    if event.cause.id in OVER_PEERS and event.log is not None:
+    if event.cause.id in OVER_PEERS and event.signature != _OWN_LINK and event.log is not None:
         silent = _silent_rank(scans, among)
         if silent is not None:
             return silent
@@ -201,19 +207,33 @@ def _behind(scans: Sequence[FileScan], cause: str) -> int | None:
 
 
 def _rank_of_process(event: Incident, scan: FileScan) -> int | None:
-    """Return the rank of the process that a line names, where a launcher told the ranks of its processes (Ray)."""
+    """Return the rank of the process that a line names, where a launcher told the ranks of its processes (Ray, Dask).
+
+    Where neither that line nor one next to it names one, a line below that tells the same cause does.
+    """
     members = {
-        told["pid"]: int(told["rank"])
+        told["ray"] or told["dask"]: int(told["ray_rank"] or told["dask_rank"])
         for hit in scan.hits
         if hit.signature == MEMBER and (told := _MEMBER.search(hit.text)) is not None
     }
     if not members:
         return None
+    same = sorted(
+        (hit for hit in scan.hits if hit.line == event.line or _tells_it_below(hit, event)),
+        key=lambda hit: hit.line,
+    )
     near = (
         line
-        for hit in scan.hits
-        if hit.line == event.line
+        for hit in same
         for line in (hit.text, *hit.after[:_NEAR_LINES], *reversed(hit.before[-_NEAR_LINES:]))
     )
-    named = (members.get(pid) for line in near for pid in _PROCESS.findall(line))
+    named = (members.get(process) for line in near for process in _PROCESS.findall(line))
     return next((rank for rank in named if rank is not None), None)
+
+
+def _tells_it_below(hit: Hit, event: Incident) -> bool:
+    return (
+        event.line is not None
+        and hit.signature.partition("/")[0] == event.cause.id
+        and event.line < hit.line <= event.line + _BELOW_LINES
+    )

@@ -40,7 +40,7 @@ MARKERS: Mapping[str, str] = {
     GAP: "airflow-training: lines may be missing here",
     TRACEBACK: r"Traceback \(most recent call last\)",
     # whether it is the first word of its line is for `tracebacks` to see
-    EXCEPTION: r"(?:Error|Exception|Interrupt|SystemExit|StopIteration|TimeoutExpired|\.timeout|\.gaierror|\.error"
+    EXCEPTION: r"(?:Error|Exception|Interrupt|SystemExit|StopIteration|TimeoutExpired|\.timeout|\.(?:Connect|Read|Write|Pool)Timeout|\.gaierror|\.error"
     r"|\.Empty|exceptions\.[A-Z][A-Za-z]+|[Ee]rror (?:in|during|while|running) [A-Za-z_0-9 ]{1,40})(?::|$)",
     CHAIN: r"(?:During handling of the above exception, another exception occurred"
     r"|The above exception was the direct cause of the following exception)",
@@ -52,7 +52,7 @@ MARKERS: Mapping[str, str] = {
     r"|Loss for final step: |exiting program after [0-9]+ iterations|`Trainer\.fit` stopped: |Epoch [0-9]+: early stopping"
     r"|Trial [0-9]+ finished with value|(?:finished|completed|stopped) successfully|[Ss]uccessfully (?:finished|completed|stopped|trained))",
     RESUMED: r"(?:[Rr]esum(?:ing|ed) (?:training |run )?from |[Rr]estor(?:ing|ed) (?:from|(?:all )?states? from|parameters from) )",
-    MEMBER: r"pid=[0-9]+\) world_rank=[0-9]+",
+    MEMBER: r"(?:pid=[0-9]+\) world_rank=[0-9]+|\[xgboost\.dask-[0-9]+\]:\S+ got (?:new )?rank [0-9]+)",
     # launchers that start all processes again: torch elastic, DeepSpeed, Horovod, Ray Train, Lightning
     RESTARTED: r"(?:will restart worker group|[Rr]estarting worker group|Restarting (?:the )?(?:workers|training|process group)|resetting (?:the )?workers|Attempting to restart)",
     # events of Kubernetes; the first container of a pod that had to wait for a node or for its image

@@ -148,5 +148,5 @@ def test_a_run_whose_store_is_deleted_leaves_nothing_alive_and_says_so(
     _, err = running.communicate()
     assert "its file was deleted or moved" in err
     assert "was deleted or moved while it ran" in err
-    assert "nothing of the run is alive" in err
+    assert "nothing of it is alive" in err
     assert alive(str(home / "training")) == []

@@ -8,18 +8,29 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_training.control.model import Event, Ledger
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
+from airflow_training.documents.text import counted
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.pods import requested_amounts, training_container
 from airflow_training.runtimes.port import ClusterSnapshot, Runtime
+from airflow_training.state.queue import QueueStanding
 from airflow_training.state.store import Store
 
-__all__ = ["QueueTurn", "check_fits", "queued_ledger", "requested_resources", "role_resources"]
+__all__ = [
+    "QueueTurn",
+    "check_fits",
+    "queued_ledger",
+    "requested_resources",
+    "role_resources",
+    "standing_text",
+]
+
+_MOST_NAMED = 3
 
 
 def role_resources(job: ResolvedJob) -> Mapping[str, Mapping[str, str]]:
@@ -83,18 +94,43 @@ def _amount(name: str, value: float) -> str:
     return f"{value / 2**30:.1f} GiB" if name == "memory" else f"{value:g}"
 
 
-def queued_ledger(ledger: Ledger, *, now: float) -> tuple[Ledger, tuple[Event, ...]]:
-    """Return the ledger of a run that must wait, and the event that says so."""
+def queued_ledger(ledger: Ledger, *, before: str, now: float) -> tuple[Ledger, tuple[Event, ...]]:
+    """Return the ledger of a run that must wait, and the event that says so; none where it waits already.
+
+    `before`: who is before it, in words.
+    """
     message = "waits until it is its turn and the machine has room"
+    if before:
+        message = f"{message}: {before}"
+    waits = ledger.job.state == "Queued"
     job = dataclasses.replace(
         ledger.job,
         state="Queued",
         condition="Queued",
         reason="WaitingForTurn",
         message=message,
-        last_transition_at=now,
+        last_transition_at=ledger.job.last_transition_at if waits else now,
     )
-    return dataclasses.replace(ledger, job=job), (Event(at=now, reason="Queued", message=message),)
+    events = () if waits else (Event(at=now, reason="Queued", message=message),)
+    return dataclasses.replace(ledger, job=job), events
+
+
+def standing_text(standing: QueueStanding, *, max_running_jobs: int) -> str:
+    """Say who has the places, and who waits before a run; "" where nobody does."""
+    limit = f" of {max_running_jobs} (max_running_jobs)" if max_running_jobs else ""
+    running = f"{counted(standing.running, 'run')}{limit} started{_names(standing.running_ids)}"
+    waiting = f"{counted(standing.waiting, 'run')} before it{_names(standing.waiting_ids)}"
+    return "; ".join(
+        text
+        for number, text in ((standing.running, running), (standing.waiting, waiting))
+        if number
+    )
+
+
+def _names(ids: Sequence[str]) -> str:
+    """Return ` (a, b and 3 more)` of some ids; "" for none."""
+    more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
+    return f" ({', '.join(ids[:_MOST_NAMED])}{more})" if ids else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +157,11 @@ class QueueTurn:
             free=free,
             wants=wants or None,
         )
+
+    async def before(self) -> str:
+        """Return who is before the run, in words."""
+        standing = await asyncio.to_thread(self.store.queue.standing, self.uid)
+        return standing_text(standing, max_running_jobs=self.max_running_jobs)
 
     def poll_seconds(self) -> float:
         """Return seconds until the next try, spread so that many that wait do not try at once."""

@@ -12,19 +12,17 @@ import json
 import os
 import signal
 import time
-from pathlib import Path
 
 from airflow_training.agent import proc
 from airflow_training.agent.command_start import fork_command
 from airflow_training.agent.fetched_data import ask_data_failure
 from airflow_training.agent.finishing import EarlyEnd
+from airflow_training.agent.hangs import HangWatch
 from airflow_training.agent.loop import Loop
 from airflow_training.agent.preparing import Preparation
 from airflow_training.agent.process_tree import ProcessTree, names_of, outlived_text, outliving
-from airflow_training.agent.progress_tail import NewestProgress
 from airflow_training.agent.publishing import Publisher
 from airflow_training.agent.stack_dump import StackDump
-from airflow_training.agent.stalls import StallWatch
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
@@ -62,7 +60,6 @@ class Attempt(abc.ABC):
         self._child_start: int | None = None
         self._status: int | None = None
         self._start_error: tuple[int, str] | None = None
-        self._stall: StallWatch | None = None
         self._passed_on = 0
         """The signal to end that was passed on to the command; its end is then no success."""
         self._stop_reason = ""
@@ -102,6 +99,15 @@ class Attempt(abc.ABC):
         self._tree = ProcessTree(limit=limit, loop=self._loop, preparation=self._preparation)
         self._dump = StackDump(
             loop=self._loop, tree=self._tree, environment=self._environment, log=log, say=self._say
+        )
+        self._hangs = HangWatch(
+            order,
+            loop=self._loop,
+            tree=self._tree,
+            dump=self._dump,
+            say=self._say,
+            told=self._tell_stopped,
+            end=lambda why: self._stop("Hang", why, grace_seconds=_HANG_GRACE_SECONDS),
         )
         self._early = EarlyEnd(
             [order.output_dir, order.code_dir, order.working_dir],
@@ -204,7 +210,7 @@ class Attempt(abc.ABC):
             grace = float(order["grace_seconds"])
             self._dump_first(order, lambda: self._stop("Stopped", "", grace_seconds=grace))
         elif order.get("do") == "finish" and self._is_running:
-            self._loop.cancel("stall")
+            self._hangs.end()
             self._early.begin(float(order["grace_seconds"]))
         elif order.get("do") == "leave" and self._waiting:
             self._leave()
@@ -212,9 +218,8 @@ class Attempt(abc.ABC):
             self._stay(seconds=float(order["seconds"]))
         elif order.get("do") == "restart" and self._waiting and not self._staying:
             self._restart(order)
-        elif order.get("do") == "await" and self._stall is not None:
-            seconds = float(order["seconds"])
-            self._stall.excuse(int(order["number"]), seconds=seconds, now=time.monotonic())
+        elif order.get("do") == "await":
+            self._hangs.excuse(order)
 
     @property
     def _is_running(self) -> bool:
@@ -271,25 +276,14 @@ class Attempt(abc.ABC):
         companion = self._preparation.companion
         if companion is not None:
             companion.script_started()
-        if self._order.stall is not None and self._order.progress_file:
-            newest = NewestProgress(Path(self._order.progress_file))
-            self._stall = StallWatch(newest, self._order.stall)
-            self._loop.after(self._stall.every_seconds, "stall", self._check_progress)
+        self._hangs.begin()
         self._publisher.begin()
         self._command_started()
 
     # hangs ---------------------------------------------------------------------------------------
-    def _check_progress(self) -> None:
-        """End a script that has stopped getting anywhere, once its log says where it stands."""
-        if self._stall is None or self._status is not None or self._stop_reason:
-            return
-        message = self._stall.poll(now=time.monotonic())
-        if not message:
-            self._loop.after(self._stall.every_seconds, "stall", self._check_progress)
-            return
-        self._say(f"{message}; ending it, as it hangs")
-        grace = _HANG_GRACE_SECONDS
-        self._dump.begin(lambda: self._stop("Hang", message, grace_seconds=grace))
+    def _tell_stopped(self, message: str) -> None:
+        self._message = message or self._limit.warning
+        self._record()
 
     def _dump_first(self, order: Mapping[str, Any], end: Callable[[], None]) -> None:
         """Follow an order to end, which may want the stacks of the processes first."""
@@ -302,7 +296,8 @@ class Attempt(abc.ABC):
     def _command_ended(self, wait_status: int) -> None:
         """Take everything the command left behind with it, as a container's end would."""
         self._status = wait_status
-        self._loop.cancel("probe", "stall")
+        self._loop.cancel("probe")
+        self._hangs.end()
         self._publisher.end()
         if not self._early.told:
             self._command_over()
@@ -393,6 +388,7 @@ class Attempt(abc.ABC):
             self._loop.sooner(grace_seconds, "kill")
             self._grace_seconds = min(self._grace_seconds, grace_seconds)
             return
+        self._hangs.end()
         self._grace_seconds = grace_seconds
         self._stop_reason, self._message = reason, message or self._message
         self._loop.cancel("deadline", "early end")

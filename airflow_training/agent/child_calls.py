@@ -16,11 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["LONGEST_TEXT", "ChildCall"]
+__all__ = ["LONGEST_TEXT", "ChildCall", "asked_children"]
 
 LONGEST_TEXT = 120
 """Of what is told about an error."""
 _MOST_BYTES = 1 << 16
+_ASKED: dict[int, int | None] = {}
+"""Pid -> start time of the children of this process that have not answered yet."""
+
+
+def asked_children() -> dict[int, int | None]:
+    """Return pid -> start time of the children of this process that work on a question: nothing of a command."""
+    return dict(_ASKED)
 
 
 class ChildCall:
@@ -63,6 +70,7 @@ class ChildCall:
             self._be_child(read, write)
         os.close(write)
         os.set_blocking(read, False)
+        _ASKED[child] = proc.start_time(child)
         self._child, self._pipe, self._asked_at = child, read, time.monotonic()
         self._bytes = b""
 
@@ -121,6 +129,7 @@ class ChildCall:
     def _end(self) -> None:
         os.close(self._pipe)
         if self._child is not None:
+            _ASKED.pop(self._child, None)
             self._unburied.append(self._child)
         self._child, self._pipe = None, -1
         self._unburied = [pid for pid in self._unburied if _is_alive(pid)]

@@ -23,6 +23,7 @@ __all__ = [
     "ends_with_its_parent",
     "exit_code",
     "has_children",
+    "is_stopped",
     "kill_exactly",
     "living_processes",
     "marked_processes",
@@ -112,6 +113,12 @@ def start_time(pid: int) -> int | None:
     """Return when a living process started, in clock ticks since boot; None: none or a zombie."""
     found = _stat(pid)
     return None if found is None or found[0] in "ZX" else found[3]
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a signal has stopped a process (state T): it does nothing until SIGCONT."""
+    found = _stat(pid)
+    return found is not None and found[0] == "T"
 
 
 def parent_of(pid: int) -> int | None:

@@ -10,6 +10,7 @@ import signal
 import time
 
 from airflow_training.agent import proc
+from airflow_training.agent.child_calls import asked_children
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
@@ -57,8 +58,12 @@ class ProcessTree:
     def of_command(self) -> dict[int, int]:
         """Find what lives of the command: all of the tree but what works for the agent, as probes and uploads do."""
         tree = self.processes()
-        for pid in self._loop.children if tree else ():
-            if pid != self.command and pid in tree:
+        if not tree:
+            return tree
+        # a number may have changed hands since its process was asked
+        asked = {pid for pid, start in asked_children().items() if tree.get(pid) == start}
+        for pid in {*self._loop.children, *asked} - {self.command}:
+            if pid in tree:
                 for each in (pid, *proc.descendants(pid)):
                     tree.pop(each, None)
         return tree

@@ -241,7 +241,7 @@ async def _host(
         if store.is_gone():
             note(
                 f"failed: the store of run {record.key.run_id} was deleted or moved while it ran:"
-                f" {store.url}; nothing of the run is alive, and how it ended is not recorded"
+                f" {store.url}; nothing of it is alive, and how it ended is not recorded"
             )
             sys.stdout.flush()
             os._exit(_EXIT_FAILED)

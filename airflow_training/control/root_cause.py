@@ -91,6 +91,7 @@ _TRIED = re.compile(r"\(tried \d+ times\)")
 """Of an upload that failed, in the words of the agent: the storage was away, which may pass."""
 _SAY_NOTHING = frozenset({"", "Error", reasons.INSTANCE_FAILED})
 """Reasons of whatever ended with an exit code."""
+_LOST_PEER = "peer-connection-lost"
 _OWN_CODES = 128
 """Up to this exit codes are a program's own; those above tell of a signal."""
 _WORDS = 120
@@ -275,6 +276,9 @@ def with_diagnosis(known: RootCause, found: DiagnosedCause, *, reasons: Reasons)
         return known
     if known.id != found.id and proven_cause(known.reason or "", reasons):
         return known
+    other = found.role is not None and (known.role, known.index) != (found.role, found.index)
+    if other and found.id == _LOST_PEER and is_wordless(known):
+        return known  # the peer that was lost is the one that ended first by itself
     if known.id == found.id and found.file is None:
         found = replace(found, evidence=known.evidence)  # the runtime's own words say it whole
     if found.role is None:  # no log proves it: whose end it was is known all the same

@@ -5,7 +5,8 @@ and those before it have a slot each of `max_running_jobs`. Of what is free on t
 those before it and those that have started but are not complete have what they want. So a small
 late run cannot starve a large early one, and fills the gaps that it leaves.
 A run counts as running from its start until the job is over and nothing of it is alive, also
-while nobody holds its lease. A run that nobody waits for (its holder died in the queue) keeps its
+while nobody holds its lease, unless somebody has seen that nothing of it lives (`give_back`): then it
+waits again, under its old number. A run that nobody waits for (its holder died in the queue) keeps its
 number but holds nobody back.
 """
 
@@ -13,16 +14,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, func, insert, not_, or_, select, update
+from sqlalchemy import Connection, and_, delete, exists, func, insert, not_, or_, select, update
 
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.state.database import StorePart
-from airflow_training.state.models import MetaRow, QueueRow, RunRow
+from airflow_training.state.models import LeaseRow, MetaRow, QueueRow, RunRow
 from airflow_training.state.run_lookup import unknown_run
 
-__all__ = ["PATIENCE_SECONDS", "RunQueue", "enqueue", "leave"]
+__all__ = ["PATIENCE_SECONDS", "QueueStanding", "RunQueue", "SlotHolder", "enqueue", "leave"]
 
 PATIENCE_SECONDS = 10.0
 """Who has not asked to start for this long is not waiting any more."""
@@ -57,6 +59,31 @@ def enqueue(connection: Connection, uid: str, *, priority: int, runtime: str, no
 def leave(connection: Connection, uid: str) -> None:
     """Free the place of a run that is over."""
     connection.execute(delete(QueueRow).where(QueueRow.run == uid))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotHolder:
+    """A run that takes a place, and who drives it."""
+
+    uid: str
+    runtime: str
+    owner: str
+    """Of its newest lease; empty: it was given up, or nobody ever held one."""
+    generation: int
+    expires_at: float
+    started_at: float
+    now: float
+    """When this was read; all by the store's clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStanding:
+    """Who is before a run that waits. The ids are of runs of the same DAG, or of the command line too."""
+
+    running: int
+    running_ids: Sequence[str]
+    waiting: int
+    waiting_ids: Sequence[str]
 
 
 class RunQueue(StorePart):
@@ -102,20 +129,7 @@ class RunQueue(StorePart):
                 .where(QueueRow.run == uid)
                 .values(polled_at=now, runtime=runtime, wants=json.dumps(dict(wants or {})))
             )
-            ahead = connection.execute(
-                select(QueueRow.runtime, QueueRow.wants)
-                .join(RunRow, RunRow.uid == QueueRow.run)
-                .where(
-                    QueueRow.started_at.is_(None),
-                    not_(RunRow.tombstone),
-                    not_(_TERMINAL),
-                    QueueRow.polled_at > now - PATIENCE_SECONDS,
-                    or_(
-                        QueueRow.priority > priority,
-                        and_(QueueRow.priority == priority, QueueRow.ticket < ticket),
-                    ),
-                )
-            ).all()
+            ahead = _ahead(connection, priority=priority, ticket=ticket, now=now)
             running = _running(connection)
             if max_running_jobs and len(running) + len(ahead) >= max_running_jobs:
                 return False
@@ -125,6 +139,95 @@ class RunQueue(StorePart):
                 return False
             connection.execute(update(QueueRow).where(QueueRow.run == uid).values(started_at=now))
             return True
+
+    def holders(self) -> Sequence[SlotHolder]:
+        """Return the runs that take a place."""
+        with self._db.read() as connection:
+            now = self._db.now(connection)
+            rows = connection.execute(
+                select(
+                    QueueRow.run,
+                    QueueRow.runtime,
+                    QueueRow.started_at,
+                    LeaseRow.owner,
+                    LeaseRow.generation,
+                    LeaseRow.expires_at,
+                )
+                .join(RunRow, RunRow.uid == QueueRow.run)
+                .join(LeaseRow, LeaseRow.run == QueueRow.run)
+                .where(_TAKES_A_PLACE)
+            ).all()
+        return [
+            SlotHolder(
+                uid=row.run,
+                runtime=row.runtime,
+                owner=row.owner,
+                generation=row.generation,
+                expires_at=row.expires_at,
+                started_at=row.started_at,
+                now=now,
+            )
+            for row in rows
+        ]
+
+    def give_back(self, holder: SlotHolder) -> bool:
+        """Have a run that nobody drives, and of which nothing lives, wait again; False where somebody has taken it up."""
+        with self._db.write() as connection:
+            _one_at_a_time(connection)
+            untouched = exists().where(
+                LeaseRow.run == holder.uid,
+                LeaseRow.owner == holder.owner,
+                LeaseRow.generation == holder.generation,
+                LeaseRow.expires_at == holder.expires_at,
+            )
+            changed = connection.execute(
+                update(QueueRow)
+                .where(QueueRow.run == holder.uid, QueueRow.started_at.is_not(None), untouched)
+                # nobody waits for it now
+                .values(started_at=None, polled_at=0.0)
+            )
+            return changed.rowcount == 1
+
+    def standing(self, uid: str) -> QueueStanding:
+        """Return who is before a run that waits."""
+        with self._db.read() as connection:
+            now = self._db.now(connection)
+            own = connection.execute(
+                select(RunRow.source, RunRow.dag_id, QueueRow.priority, QueueRow.ticket)
+                .join(QueueRow, QueueRow.run == RunRow.uid)
+                .where(RunRow.uid == uid)
+            ).first()
+            if own is None:
+                raise unknown_run(connection, uid)
+            running = _running(connection)
+            ahead = _ahead(connection, priority=own.priority, ticket=own.ticket, now=now)
+        # whoever may see a run need not be allowed to see those of other DAGs
+        mine = (own.source, own.dag_id)
+        return QueueStanding(
+            running=len(running),
+            running_ids=sorted(e.run_id for e in running if (e.source, e.dag_id) == mine),
+            waiting=len(ahead),
+            waiting_ids=[e.run_id for e in ahead if (e.source, e.dag_id) == mine],
+        )
+
+
+def _ahead(connection: Connection, *, priority: int, ticket: int, now: float) -> Sequence[Any]:
+    """Return the runs that wait before one with these numbers, the first in line first."""
+    return connection.execute(
+        select(QueueRow.runtime, QueueRow.wants, RunRow.source, RunRow.dag_id, RunRow.run_id)
+        .join(RunRow, RunRow.uid == QueueRow.run)
+        .where(
+            QueueRow.started_at.is_(None),
+            not_(RunRow.tombstone),
+            not_(_TERMINAL),
+            QueueRow.polled_at > now - PATIENCE_SECONDS,
+            or_(
+                QueueRow.priority > priority,
+                and_(QueueRow.priority == priority, QueueRow.ticket < ticket),
+            ),
+        )
+        .order_by(QueueRow.priority.desc(), QueueRow.ticket)
+    ).all()
 
 
 def _fits(
@@ -147,9 +250,16 @@ def _fits(
 
 
 def _running(connection: Connection) -> Sequence[Any]:
-    """Return (runtime, wants, state) of every run that started and is not over."""
+    """Return (runtime, wants, state) of every run that started and is not over, and what it is called."""
     return connection.execute(
-        select(QueueRow.runtime, QueueRow.wants, RunRow.state)
+        select(
+            QueueRow.runtime,
+            QueueRow.wants,
+            RunRow.state,
+            RunRow.source,
+            RunRow.dag_id,
+            RunRow.run_id,
+        )
         .join(RunRow, RunRow.uid == QueueRow.run)
         .where(_TAKES_A_PLACE)
     ).all()

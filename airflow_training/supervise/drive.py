@@ -32,6 +32,7 @@ from airflow_training.errors import LeaseLost, RuntimeUnavailable, StopUnconfirm
 from airflow_training.runtimes.clock import Clock
 from airflow_training.runtimes.port import Runtime
 from airflow_training.state.store import Store
+from airflow_training.supervise.abandoned_places import take_turn
 from airflow_training.supervise.action_runner import ActionRunner
 from airflow_training.supervise.expiry import expire_due
 from airflow_training.supervise.followers.follower import (
@@ -168,7 +169,7 @@ class Drive:
         raised: the next holder tries again.
         """
         await asyncio.to_thread(self._load)
-        if self._queued and not await self._queue_turn().try_start():
+        if self._queued and not await take_turn(self._queue_turn()):
             return False
         until = self._now() + _FIRST_SECONDS
         async with self._background() as background:
@@ -285,10 +286,11 @@ class Drive:
         while not any(request.kind in STOPS for request in self._pending_requests()):
             self._wake.clear()
             try:
-                if await turn.try_start():
+                if await take_turn(turn):
                     return
-                if self.ledger.job.state != "Queued":
-                    ledger, events = queued_ledger(self.ledger, now=self._now())
+                before = await turn.before()
+                ledger, events = queued_ledger(self.ledger, before=before, now=self._now())
+                if ledger != self.ledger:
                     await self._commit(ledger, events)
                     self._publish_events(events)
             except LeaseLost:

@@ -69,6 +69,28 @@ def test_what_the_agent_does_beside_a_command_is_no_process_of_it(command, tmp_p
     assert "ProcessesLeft" not in [each["reason"] for each in events(command, "one")]
 
 
+def test_a_question_to_the_python_of_a_command_is_no_process_of_it(command, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys, time\n"
+        "if '-c' in sys.orig_argv:\n"  # how an agent asks which packages an interpreter finds
+        "    open(os.environ['ASKED'], 'w').close()\n"
+        "    time.sleep(3600)\n"
+    )
+    asked = tmp_path / "asked"
+    (tmp_path / "train.py").write_text(
+        f"import pathlib, time\nwhile not pathlib.Path({str(asked)!r}).exists(): time.sleep(0.1)\n"
+    )
+    path = job_file(
+        Path("job.yaml"),
+        ("worker", 1),
+        command=[sys.executable, str(tmp_path / "train.py")],
+        env=[{"name": "ASKED", "value": str(asked)}, {"name": "PYTHONPATH", "value": str(tmp_path)}],
+    )
+    done = command("run", str(path), "--run-id", "one")
+    assert done.code == 0, done.stderr
+    assert "ProcessesLeft" not in [each["reason"] for each in events(command, "one")]
+
+
 def test_what_ignores_sigterm_is_killed_and_that_is_told(command, background, tmp_path):
     path = job_file(Path("job.yaml"), ("worker", 2), command=[sys.executable, "-c", DEAF])
     document = json.loads(path.read_text())
@@ -126,5 +148,5 @@ def test_a_run_whose_store_is_deleted_leaves_nothing_alive_and_says_so(
     _, err = running.communicate()
     assert "its file was deleted or moved" in err
     assert "was deleted or moved while it ran" in err
-    assert "nothing of the run is alive" in err
+    assert "nothing of it is alive" in err
     assert alive(str(home / "training")) == []

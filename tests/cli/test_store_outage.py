@@ -107,5 +107,5 @@ def test_a_run_whose_store_is_away_ends_all_it_started(host, home, trouble, numb
     assert "Traceback" not in err
     assert len(err.splitlines()) <= MOST_LINES, err
     assert err.count("does not answer") <= 1, err
-    assert "nothing of it is alive" in err or "nothing of the run is alive" in err
+    assert "nothing of it is alive" in err
     assert Path("up").read_text().count("up") == 2, "nothing was started again"

@@ -364,6 +364,21 @@ def test_the_root_cause_of_the_job_is_what_runtime_and_logs_agree_on(known, foun
     assert (merged.id, merged.exit_code) == expected
 
 
+@pytest.mark.parametrize(
+    ("message", "index", "expected"),
+    [
+        pytest.param("exit code 3", 2, ("unknown", 1), id="another-lost-it"),
+        pytest.param("exit code 3", 1, ("peer-connection-lost", 1), id="itself-lost-one"),
+        pytest.param("its disk is full", 2, ("peer-connection-lost", 2), id="not-wordless"),
+    ],
+)
+def test_who_lost_a_peer_is_no_root_cause_beside_one_that_ended_first(message, index, expected):
+    known = RootCause(**{**KNOWN, "index": 1, "attempt": 0, "exit_code": 3, "message": message})
+    found = DiagnosedCause(**LOST, confidence=0.3, role="worker", index=index, attempt=0)
+    merged = with_diagnosis(known, found, reasons=REASONS)
+    assert (merged.id, merged.index) == expected
+
+
 # peers that restart alone ---------------------------------------------------------------------------
 UNAVAILABLE = LOST | {"id": "tensorflow-unavailable"}
 

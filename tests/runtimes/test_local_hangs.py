@@ -132,3 +132,18 @@ async def test_the_library_needs_nothing_that_is_installed(
         await seen.until(lambda now: any(i.finished_at for i in now.values()))
         log = attempt_folder(tmp_path, harness, "quick").log.read_text()
         assert seen.now["quick", 0].state == "succeeded", log
+
+
+async def test_a_script_that_a_signal_has_stopped_is_ended_though_it_reports_nothing(
+    harness: Harness, tmp_path: Path
+) -> None:
+    stops = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
+    async with watching(harness.runtime, harness.run) as seen:
+        await harness.runtime.create(
+            [harness.spec("quick", command=python_script(stops), stall=STALL)]
+        )
+        found = await seen.state("quick", 0, "failed")
+    assert found.reason == "Hang"
+    assert "a signal has stopped it (state T, as SIGSTOP does)" in found.message
+    log = attempt_folder(tmp_path, harness, "quick").log.read_text()
+    assert "ending it, as it hangs" in log

@@ -11,6 +11,8 @@ from airflow_training.admission.queueing import QueueTurn
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import ClusterSnapshot, NodeView
+from airflow_training.supervise.abandoned_places import take_turn
+from airflow_training.supervise.owners import forget_owner, new_owner
 from tests.builders import job, role
 
 GIB = 2**30
@@ -55,3 +57,30 @@ async def test_a_run_starts_when_what_it_asks_for_is_free(stage, limits, free, s
         store=stage.store, runtime=Machine(**free), job=wanted, uid=uid, max_running_jobs=0
     )
     assert await turn.try_start() is starts
+
+
+@pytest.mark.parametrize(
+    ("driver_lives", "starts"),
+    [pytest.param(True, False, id="driven"), pytest.param(False, True, id="driver-died")],
+)
+async def test_a_run_of_which_nothing_lives_holds_a_place_only_while_it_is_driven(
+    stage, driver_lives, starts
+):
+    wanted = asking()
+    first, second = (stage.launch(wanted, run_id=name) for name in "ab")
+    turns = [
+        QueueTurn(store=stage.store, runtime=Machine(), job=wanted, uid=uid, max_running_jobs=1)
+        for uid in (first, second)
+    ]
+    assert await take_turn(turns[0])
+    owner = new_owner()
+    assert stage.store.acquire(first, owner=owner) is not None
+    if not driver_lives:
+        forget_owner(owner)
+    assert await take_turn(turns[1]) is starts
+    assert stage.store.run(first).queued is starts
+    if starts:
+        assert "PlaceGivenBack" in [each.event.reason for each in stage.store.events(first)]
+    else:
+        assert await turns[1].before() == "1 run of 1 (max_running_jobs) started (a)"
+    forget_owner(owner)

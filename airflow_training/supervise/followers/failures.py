@@ -54,7 +54,10 @@ class FailureFollower(Follower):
         if found is None:
             return await self._with_last_words(decision, known, now=now)
         reasons = self._run.runtime.capabilities.reasons
-        return with_root_cause(decision, with_diagnosis(known, found, reasons=reasons), now=now)
+        cause = with_diagnosis(known, found, reasons=reasons)
+        if cause == known:
+            return await self._with_last_words(decision, known, now=now)
+        return with_root_cause(decision, cause, now=now)
 
     async def _with_last_words(
         self, decision: Decision, known: RootCause, *, now: float

@@ -51,8 +51,8 @@ class Layer(nn.Module):
         )
         seen = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.given(seen.transpose(1, 2).flatten(2))
-        wider: torch.Tensor = self.narrow(nn.functional.gelu(self.wide(self.between(x))))
-        return x + wider
+        deep: torch.Tensor = x + self.narrow(nn.functional.gelu(self.wide(self.between(x))))
+        return deep
 
 
 class Language(nn.Module):
@@ -69,8 +69,8 @@ class Language(nn.Module):
         x = self.words(words)
         for layer in self.layers:
             x = layer(x)
-        found: torch.Tensor = self.head(self.norm(x))
-        return found
+        scores: torch.Tensor = self.head(self.norm(x))
+        return scores
 
 
 def loss_of(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -201,8 +201,9 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("runner",),
     ),
     "alignment": (
-        ("records", "tolerance"),
-        ("comparing", "recording"),
+        ("records", "report", "sketch", "tolerance"),
+        ("assembling", "bisecting", "gradient_noise", "recording"),
+        ("comparing",),
         ("rank_program",),
         ("running",),
     ),

@@ -203,11 +203,11 @@ class _StepComparison:
                 yield each.kind, None, (), None
                 continue
             if not references:
-                divergence = self._divergence(
+                unknown = self._divergence(
                     each, each, rank, math.inf, 0.0, (), "the first run did not compute it"
                 )
                 order = self._sequence(reference or each, each, rank)
-                yield each.kind, math.inf, order, divergence
+                yield each.kind, math.inf, order, unknown
                 continue
             measured = [
                 (*self._measure(each, one, side, replica, noise), one) for one in references
@@ -222,7 +222,7 @@ class _StepComparison:
             allowed = tolerance(
                 self._precision, self._units(each, reference, side), step=self._step
             )
-            divergence = None
+            divergence: Divergence | None = None
             if not difference <= allowed:
                 origin = _origin(each, previous)
                 divergence = self._divergence(

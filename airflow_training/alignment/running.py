@@ -107,13 +107,15 @@ def align(
 
 
 def _bisect(passes: _Passes, steps: int) -> AlignmentReport:
-    look: Look | None = first_look(steps)
-    count = 0
-    while look is not None:
+    look, count = first_look(steps), 0
+    while True:
         report = passes.look(look)
         count += 1
         recorded = passes.recorded() if look.blocks else ()
-        look = next_look(look, report, steps=steps, recorded=recorded)
+        later = next_look(look, report, steps=steps, recorded=recorded)
+        if later is None:
+            break
+        look = later
     note = f"{count} passes: gradients of all steps by sketches, one step whole"
     return replace(report, steps=steps, notes=(*report.notes, note))
 

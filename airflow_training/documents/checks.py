@@ -321,8 +321,8 @@ def _engine(spec: TrainingJobSpec) -> Iterator[Problem]:
         if needed not in plan.apply:
             message = f"engine carries out what {needed} gives: name both"
             yield _problem("conflict", ("plan", "apply"), "engine", message)
-    if plan.precision in ("fp16", "fp8"):
-        message = "is not carried out by engine: it would need its loss scaled"
+    if plan.precision == "fp8":
+        message = "is not carried out by engine: torch casts no module to it by itself"
         yield _problem("conflict", ("plan", "precision"), plan.precision, message)
     if engine is None:
         message = "is required: how long to train, as epochs: 3"

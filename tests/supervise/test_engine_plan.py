@@ -159,7 +159,7 @@ def test_a_model_that_is_no_python_needs_the_module_named(tmp_path: Path):
             "spec.plan.engine.steps",
             "either",
         ),
-        ({"precision": "fp16"}, {}, "spec.plan.precision", "loss scaled"),
+        ({"precision": "fp8"}, {}, "spec.plan.precision", "by itself"),
         ({"constraints": {"cp": 2}}, {}, "spec.plan.constraints.cp", "no other than 1"),
         ({}, {"command": ["python", "train.py"]}, "spec.command", "engine starts the training"),
         ({}, {"framework": "custom"}, "spec.framework", "RANK"),
@@ -169,6 +169,12 @@ def test_a_model_that_is_no_python_needs_the_module_named(tmp_path: Path):
 def test_what_engine_cannot_do_is_refused_at_its_field(tmp_path, plan, spec, field, says):
     said = mistakes(checked(tmp_path, spec=spec, **plan))
     assert says in said[field], said
+
+
+def test_a_plan_in_fp16_is_carried_out(tmp_path: Path):
+    found = checked(tmp_path, precision="fp16")
+    assert not mistakes(found)
+    assert command_of(found, "worker")[-1] == "airflow_training.execution.runner"
 
 
 def test_a_plan_that_our_runner_cannot_carry_out_says_why():

@@ -39,6 +39,7 @@ from airflow_training.networks.trainer.share_memory import (
     check_share,
     data_limit,
     held_bytes,
+    may_grow,
     memory_limit,
     ranks_here,
 )
@@ -204,7 +205,8 @@ def _read(
     samples: Samples | None = None
     held: Samples | None = None
     mistake: TrainerError | None = None
-    here, limit, own = ranks_here(group.rank, group.world), memory_limit(), data_limit()
+    here = ranks_here(group.rank, group.world)
+    limit, own = may_grow(memory_limit()), may_grow(data_limit())
     estimates = [
         group.gather(held_bytes(each, group.rank, group.world) if each else 0)
         for each in (reader, tests)

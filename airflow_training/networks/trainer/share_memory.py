@@ -27,6 +27,7 @@ __all__ = [
     "check_share",
     "data_limit",
     "held_bytes",
+    "may_grow",
     "memory_limit",
     "ranks_here",
     "share_bytes",
@@ -164,6 +165,11 @@ def data_limit() -> int:
         return _UNLIMITED
     soft = resource.getrlimit(resource.RLIMIT_DATA)[0]
     return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def may_grow(limit: int, environment: Mapping[str, str] = os.environ) -> int:
+    """Return a limit, or what another attempt may get where the job gives more memory to one that ran out of it."""
+    return max(limit, int(environment.get("TRAINER_MEMORY_UP_TO") or 0))
 
 
 def size_text(size: float) -> str:

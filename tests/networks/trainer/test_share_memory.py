@@ -11,6 +11,7 @@ from airflow_training.networks.trainer.mistakes import TrainerError
 from airflow_training.networks.trainer.share_memory import (
     check_share,
     held_bytes,
+    may_grow,
     memory_limit,
     ranks_here,
     share_bytes,
@@ -173,3 +174,8 @@ def test_what_can_be_swapped_out_counts(tmp_path):
 def test_without_groups_it_is_the_machine(tmp_path):
     there = kernel(tmp_path, proc__self__cgroup="0::/../elsewhere\n")
     assert memory_limit(**there) == 1000 * 1024
+
+
+def test_what_a_later_attempt_may_get_is_not_refused_to_the_first():
+    assert may_grow(1000, {}) == 1000
+    assert may_grow(1000, {"TRAINER_MEMORY_UP_TO": "4000"}) == 4000

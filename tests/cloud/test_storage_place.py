@@ -291,3 +291,11 @@ def test_what_was_compared_once_is_not_read_again(tmp_path, project, monkeypatch
     del read[:]
     submit(service.client(), captured(project), target="office")
     assert read == []
+    (path,) = Path(service.storage, "packs").iterdir()
+    good, times = path.read_bytes(), path.stat()
+    path.chmod(0o600)
+    with path.open("r+b") as file:  # in its place, and with its size and time
+        file.write(bytes([good[0] ^ 1]))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    submit(service.client(), captured(project), target="office")
+    assert path.read_bytes() == good

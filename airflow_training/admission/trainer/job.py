@@ -45,6 +45,8 @@ class AdmittedTrainer:
         written = f"{files_dir}/{_FILE}" if files_dir else _FILE
         seen = f"{files_dir or '{{ instance_dir }}'}/{_FILE}"
         env = {"TRAINER_FILE": seen, "TRAINER_DIGEST": self.resolved.digest}
+        if growth := job.restart.on_out_of_memory:  # too large a share is no mistake then
+            env["TRAINER_MEMORY_UP_TO"] = str(growth.up_to_bytes)
         file = FileTemplate(path=written, content=self.text, literal=True)
 
         def equip(role: ResolvedRole) -> ResolvedRole:

@@ -26,6 +26,7 @@ from airflow_training.networks.trainer.tables import (
 )
 
 __all__ = [
+    "array_name",
     "class_names",
     "parquet_columns",
     "parquet_file",
@@ -46,7 +47,7 @@ def read_npz(file: SampleFile, part: FilePart, settings: TrainerSettings) -> Sam
     except (ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         fix = "write it with numpy.savez(file, name=array), of numbers"
         raise TrainerError(file.name, f"is no .npz file of numbers: {error}", fix) from None
-    wanted = {each.name: _array_name(each, settings) for each in settings.inputs}
+    wanted = {each.name: array_name(each, settings) for each in settings.inputs}
     for name in (*wanted.values(), *filter(None, [settings.data.query])):
         if name not in found:
             fix = f"its arrays are {', '.join(found)}: name the right one in trainer.data.inputs"
@@ -226,7 +227,8 @@ def _row_groups(metadata: Any, low: int, high: int) -> tuple[list[int], int]:
     return groups, first if groups else low
 
 
-def _array_name(wanted: NetworkInput, settings: TrainerSettings) -> str:
+def array_name(wanted: NetworkInput, settings: TrainerSettings) -> str:
+    """Return the name of the array of a .npz file that an input takes."""
     if wanted.columns:
         return wanted.columns[0]
     return settings.data.label if wanted.is_label and settings.data.label else wanted.name

@@ -37,8 +37,11 @@ from airflow_training.networks.trainer.session import is_alone, open_checkpoint,
 from airflow_training.networks.trainer.settings import TrainerSettings, read_settings
 from airflow_training.networks.trainer.share_memory import (
     check_share,
+    data_limit,
+    held_bytes,
+    may_grow,
     memory_limit,
-    processes_here,
+    ranks_here,
 )
 from airflow_training.networks.trainer.shares import ShareOrder
 
@@ -202,10 +205,17 @@ def _read(
     samples: Samples | None = None
     held: Samples | None = None
     mistake: TrainerError | None = None
+    here = ranks_here(group.rank, group.world)
+    limit, own = may_grow(memory_limit()), may_grow(data_limit())
+    estimates = [
+        group.gather(held_bytes(each, group.rank, group.world) if each else 0)
+        for each in (reader, tests)
+    ]
     try:
-        limit, processes = memory_limit(), processes_here()
-        for each in filter(None, (reader, tests)):
-            check_share(each, group.rank, group.world, limit=limit, processes=processes)
+        for each, takes in zip((reader, tests), estimates, strict=True):
+            if each is not None:
+                held = {rank: takes[rank] for rank in here}
+                check_share(each, group.rank, group.world, held=held, limit=limit, own_limit=own)
         samples = reader.read(group.rank, group.world)
         held = tests.read(group.rank, group.world) if tests else None
     except TrainerError as error:

@@ -72,6 +72,13 @@ def test_several_processes_of_an_instance_end_with_the_code_of_the_first_that_fa
     assert {role.restart_policy for role in job.roles} == {"ExitCode"}
 
 
+def test_a_job_that_may_get_more_memory_says_so_to_its_trainer():
+    document = yaml.safe_load(yaml.safe_dump(JOB))
+    assert "TRAINER_MEMORY_UP_TO" not in answer_of(document).resolved.role("worker").env
+    document["spec"]["restart"] = {"onOutOfMemory": {"factor": 2, "upTo": "1Gi"}}
+    assert answer_of(document).resolved.role("worker").env["TRAINER_MEMORY_UP_TO"] == str(1 << 30)
+
+
 def test_the_network_travels_with_the_job_by_its_digest():
     job = answer_of(JOB).resolved
     document = network_document(TABLE)

@@ -96,7 +96,7 @@ def make_layout(
     problems += trust_problems(
         job, resolved, source=request.source, user=request.user, settings=request.settings
     )
-    named = resolved.environment is None and _is_selected(job, adapter, request)
+    named = resolved.environment is None and job.spec.runtime.name == adapter.name
     cannot_run = named or runs_nothing(resolved)
     (problems if request.starts or cannot_run else warnings).extend(adapter.missing(resolved))
     return JobLayout(
@@ -112,11 +112,6 @@ def make_layout(
         problems=problems,
         warnings=warnings,
     )
-
-
-def _is_selected(job: TrainingJob, adapter: Adapter, request: AdmissionRequest) -> bool:
-    """Whether somebody has said that the job runs there: what is missing there comes from nowhere else."""
-    return adapter.name == (request.runtime or job.spec.runtime.name)
 
 
 def _with_gang(resolved: ResolvedJob) -> ResolvedJob:

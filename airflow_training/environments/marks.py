@@ -74,7 +74,7 @@ def _read(path: str) -> bytes:
 
 
 def read_mark(place: str, digest: str) -> dict[str, Any] | None:
-    """Return what the mark in a folder says; None for none, a damaged one, and one without its interpreter."""
+    """Read the mark in a folder; None for none, a damaged one, and one without its interpreter."""
     try:
         mark = json.loads(_read(f"{place}/{MARK}"))
         body: dict[str, Any] = mark["environment"]

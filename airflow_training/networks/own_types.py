@@ -65,7 +65,7 @@ def own_types(shipped: Mapping[str, LayerType]) -> OwnTypes:
 
 
 def folder_stamp() -> Sequence[tuple[str, int]]:
-    """Return what changes when a file of the user's folder does: names and times of change, in ns."""
+    """List the files of the user's folder with their times of change, in ns: another list means other types."""
     return [(str(path), _changed_at(path)) for path in _of_folder()]
 
 

@@ -84,7 +84,10 @@ def test_a_question_to_the_python_of_a_command_is_no_process_of_it(command, tmp_
         Path("job.yaml"),
         ("worker", 1),
         command=[sys.executable, str(tmp_path / "train.py")],
-        env=[{"name": "ASKED", "value": str(asked)}, {"name": "PYTHONPATH", "value": str(tmp_path)}],
+        env=[
+            {"name": "ASKED", "value": str(asked)},
+            {"name": "PYTHONPATH", "value": str(tmp_path)},
+        ],
     )
     done = command("run", str(path), "--run-id", "one")
     assert done.code == 0, done.stderr

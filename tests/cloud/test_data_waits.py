@@ -106,5 +106,6 @@ def test_what_is_told_says_since_when_and_what_to_do():
     assert asked is not None
     assert (asked.kind, asked.reason) == (
         "pause",
-        "DataSourceGone: nobody has shared the run's data since 1970-01-01 00:00:10Z",
+        "DataSourceGone: nobody has shared the run's data since 1970-01-01 00:00:10Z; where it was sent from:"
+        " airflow-training cloud share RUN, and then airflow-training resume RUN; or airflow-training stop RUN",
     )

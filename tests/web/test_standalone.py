@@ -64,7 +64,14 @@ def test_nothing_is_reached_without_the_token(app, client):
     run = a_run()
     mounted: Any
     [mounted] = [route.app for route in app.routes if isinstance(route, Mount)]
-    names = {"dag": "digits", "uid": run.uid, "run_id": "first", "name": "x.js", "version": "1"}
+    names = {
+        "dag": "digits",
+        "uid": run.uid,
+        "run_id": "first",
+        "name": "x.js",
+        "version": "1",
+        "tuning": "ab",
+    }
     other = {"other_dag": "digits", "other": run.uid}
     paths = [
         f"/training{route.path.format(**names, **other)}"

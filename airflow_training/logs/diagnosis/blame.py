@@ -28,7 +28,7 @@ _UNREACHABLE = frozenset({"connection-refused-master", "dns-resolution-failure",
 """What a rank says that does not get to where the others wait."""
 _OWN_LINK = "nccl-unhandled-system-error/link-down"
 """What a node says of its own network: it followed no other rank."""
-_LEAST_LOGS = 2
+_LEAST_LOGS = 3
 """Logs from which on one of them can be the only one that is silent."""
 _SAYS_NOTHING = 3
 """Of `Cause.generic`."""

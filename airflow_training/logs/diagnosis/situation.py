@@ -20,10 +20,11 @@ _NOT_SAVED = re.compile(
     r"(?i)\b(?:fail|error|unable|could not|cannot|will|would|every|skip|interval|no checkpoint|if|not)"
 )
 _SETUP = re.compile(
-    r"(?i)no such device|no data available|not (?:supported|permitted|implemented)|permission denied|invalid argument"
+    r"(?i)(?<!modify_qp failed with error )no such device|no data available|not (?:supported|permitted|implemented)|permission denied|invalid argument"
     r"|address family|no socket interface|(?:unable to|couldn't|could not|cannot) find|undefined symbol|no (?:\w+ )?provider"
 )
-"""Devices, providers and rights that are not there; what times out, is refused or reset may be better the next time."""
+"""Devices, providers and rights that are not there; what times out, is refused or reset may be better the next time, and so may a
+queue pair whose peer's port went away."""
 _PASSES = re.compile(
     r"(?i)too ?many ?requests|(?:status|http|code)[ =:(]{0,3}(?:429|50[0234])\b|\b(?:429|50[0234]) (?:server|bad gateway|service|gateway|internal)"
     r"|timed out|time-?out(?:error| (?:exceeded|expired|while|waiting))|tempor\w+ (?:failure|unavailable)|try again|connection (?:reset|refused|closed)"

@@ -18,7 +18,7 @@ _TRAINER = "airflow_training.networks.trainer"
 
 
 def exit_code_of(ends: Iterable[tuple[float, int]]) -> int:
-    """Return what an instance ends with whose processes failed.
+    """Choose the exit code of an instance whose processes failed.
 
     That of the first one; but a mistake counts wherever it is found, as its peers may have lost that process before they met it.
 

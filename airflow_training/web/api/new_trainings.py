@@ -284,6 +284,6 @@ def _runtimes(*, standalone: bool) -> list[RuntimeOffer]:
 
 
 def new_runs_of(request: Request) -> NewRuns:
-    """Return what starts runs here."""
+    """Return the starter of runs: Airflow's REST API, or this machine."""
     found: NewRuns = request.app.state.new_runs
     return found

@@ -184,7 +184,7 @@ def trainings_of_dag_run(request: Request, dag: str, run_id: str) -> SummaryPage
 
 
 def summaries_of(records: Sequence[RunRecord]) -> list[Summary]:
-    """Return what lists show of runs, in their order; those that are gone by now are left out."""
+    """Summarise runs as lists show them, in their order; those that are gone by now are left out."""
     store, uids = open_store(), [each.uid for each in records]
     found, now = store.overviews(uids), store.now()
     told = store.progress.of_runs(uids, instances=_MOST_INSTANCES)

@@ -100,7 +100,7 @@ def test_the_number_of_a_node_is_no_rank():
 
 @pytest.mark.parametrize(
     ("text", "again"),
-    [("No such device", "no"), ("Operation not permitted", "no"), ("Connection timed out", "yes")],
+    [("No such device", "yes"), ("Operation not permitted", "no"), ("Connection timed out", "yes")],
 )
 def test_a_set_up_that_is_wrong_is_so_at_every_try(text, again):
     log = (

@@ -223,9 +223,9 @@ def _rank_of_process(event: Incident, scan: FileScan) -> int | None:
         key=lambda hit: hit.line,
     )
     near = (
-        line
-        for hit in same
-        for line in (hit.text, *hit.after[:_NEAR_LINES], *reversed(hit.before[-_NEAR_LINES:]))
+        *(hit.text for hit in same),
+        *(line for hit in same for line in hit.after[:_NEAR_LINES]),
+        *(line for hit in same for line in reversed(hit.before[-_NEAR_LINES:])),
     )
     named = (members.get(process) for line in near for process in _PROCESS.findall(line))
     return next((rank for rank in named if rank is not None), None)

@@ -1112,6 +1112,7 @@ export interface Tuning {
  */
 export interface TuningAnswer {
   begun: number;
+  pending: number;
   trials: number;
   tuning: string;
   why: string;
@@ -1127,6 +1128,7 @@ export interface TuningCheckAnswer {
 export interface TuningPage {
   best: number | null;
   metrics: string[];
+  planned: number;
   trials: TrialAnswer[];
 }
 export interface TuningRequest {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
+from typing import Any
 
 from airflow_training.admission.queueing import QueueTurn
 from airflow_training.control.model import Event
@@ -74,7 +75,8 @@ def _is_undriven(holder: SlotHolder, store: Store) -> bool:
 
 
 async def _lives(run: RunRef, runtime: Runtime) -> bool:
-    async with aclosing(runtime.watch(run)) as changes:
+    changes: Any = runtime.watch(run)  # a generator, whose end frees what it watches by
+    async with aclosing(changes):
         async for change in changes:
             if isinstance(change, Snapshot):
                 return any(each.state not in ENDED or each.lingers for each in change.instances)

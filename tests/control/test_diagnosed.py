@@ -374,7 +374,8 @@ def test_the_root_cause_of_the_job_is_what_runtime_and_logs_agree_on(known, foun
 )
 def test_who_lost_a_peer_is_no_root_cause_beside_one_that_ended_first(message, index, expected):
     known = RootCause(**{**KNOWN, "index": 1, "attempt": 0, "exit_code": 3, "message": message})
-    found = DiagnosedCause(**LOST, confidence=0.3, role="worker", index=index, attempt=0)
+    told: dict[str, Any] = {**LOST, "confidence": 0.3, "role": "worker", "index": index}
+    found = DiagnosedCause(**told, attempt=0)
     merged = with_diagnosis(known, found, reasons=REASONS)
     assert (merged.id, merged.index) == expected
 

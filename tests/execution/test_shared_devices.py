@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from airflow_training.errors import InputError
 from airflow_training.execution.mesh import _check_devices
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.e2e
 
 
 def refusals(devices: Sequence[str]) -> list[str]:
-    store = dist.HashStore()
+    store = HashStore()
 
     def check(rank: int) -> str:
         try:

@@ -214,8 +214,8 @@ def _read(
     try:
         for each, takes in zip((reader, tests), estimates, strict=True):
             if each is not None:
-                held = {rank: takes[rank] for rank in here}
-                check_share(each, group.rank, group.world, held=held, limit=limit, own_limit=own)
+                near = {rank: takes[rank] for rank in here}
+                check_share(each, group.rank, group.world, held=near, limit=limit, own_limit=own)
         samples = reader.read(group.rank, group.world)
         held = tests.read(group.rank, group.world) if tests else None
     except TrainerError as error:

@@ -204,6 +204,7 @@ def _rows_per_byte(file: SampleFile, part: FilePart, places: int) -> float:
     with open_file(file.address) as opened:
         for number in range(places):
             place = part.start + (part.stop - part.start) * number // places
+            whole = b""
             for size in _BLOCKS:
                 opened.seek(place)
                 whole = opened.read(min(size, part.stop - place)).partition(b"\n")[2]

@@ -32,7 +32,7 @@ LIMITS = {"fp64": 1e-10, "fp32": 1e-5, "tf32": 2e-3, "bf16": 3e-2, "fp16": 3e-2}
 """Difference relative to each tensor's norm: that of rounding, for models of this depth."""
 
 
-class Layer(nn.Module):
+class AttentionBlock(nn.Module):
     """A layer of a transformer without randomness."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Language(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.words = nn.Embedding(WORDS, WIDTH)
-        self.layers = nn.ModuleList(Layer() for _ in range(4))
+        self.layers = nn.ModuleList(AttentionBlock() for _ in range(4))
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, WORDS, bias=False)
 

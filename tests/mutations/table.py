@@ -335,8 +335,8 @@ MUTATIONS = (
         why="`plan` makes the first pass of a run whose turn has not come.",
         file=f"{SUPERVISE}/drive.py",
         definition="Drive.first_pass",
-        old="self._queued and (not await self._queue_turn().try_start())",
-        new="self._queued and (not await self._queue_turn().try_start()) and (not self._run)",
+        old="self._queued and (not await take_turn(self._queue_turn()))",
+        new="self._queued and (not await take_turn(self._queue_turn())) and (not self._run)",
         test=f"{FIRST_PASS}::test_a_run_whose_turn_has_not_come_is_left_in_the_queue",
     ),
     Mutation(

@@ -167,7 +167,7 @@ def test_a_gang_needs_a_scheduler(runtime, fields):
     [
         pytest.param({}, None, True, id="neither-command-nor-image"),
         pytest.param({"image": "repo/train:1"}, None, False, id="an-image-may-bring-its-command"),
-        pytest.param({"image": "repo/train:1"}, "local", True, id="asked-for-here"),
+        pytest.param({"image": "repo/train:1"}, "local", False, id="only-looked-at-here"),
         pytest.param(
             {"image": "repo/train:1", "runtime": {"name": "local"}},
             None,
@@ -175,7 +175,13 @@ def test_a_gang_needs_a_scheduler(runtime, fields):
             id="written-for-here",
         ),
         pytest.param({"command": ["true"]}, "local", False, id="a-command"),
-        pytest.param({"command": ["true"]}, "kubernetes", True, id="no-image-for-a-pod"),
+        pytest.param(
+            {"command": ["true"], "runtime": {"name": "kubernetes"}},
+            None,
+            True,
+            id="no-image-for-a-pod",
+        ),
+        pytest.param({"command": ["true"]}, "kubernetes", False, id="only-looked-at-as-pods"),
     ],
 )
 def test_what_can_run_nowhere_is_a_mistake_before_anything_starts(spec, runtime, wrong):

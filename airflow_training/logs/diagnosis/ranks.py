@@ -24,7 +24,7 @@ def rank_in(text: str) -> int | None:
 
 
 _ABOVE = re.compile(
-    r"(?<!to )(?<!from )(?<!with )\b(?:[Rr]ank|RANK)[ :=#]{0,3}(\d{1,6})\b|\b(?:[Pp]rocess|[Ww]orker|[Tt]rainer|[Tt]ask)[ #]{1,2}(\d{1,6})\b.{0,40}"
+    r"(?<!to )(?<!from )(?<!with )\b(?:[Rr]ank|RANK)[ :=#]{0,3}(\d{1,6})\b|\b(?:process|Process|[Ww]orker|[Tt]rainer|[Tt]ask)[ #]{1,2}(\d{1,6})\b.{0,40}"
     r"\b(?:fail|crash|rais|exit|terminat|error|exception|died)"
 )
 

@@ -55,7 +55,7 @@ class FailureFollower(Follower):
             return await self._with_last_words(decision, known, now=now)
         reasons = self._run.runtime.capabilities.reasons
         cause = with_diagnosis(known, found, reasons=reasons)
-        if cause == known:
+        if cause == known and is_wordless(known):
             return await self._with_last_words(decision, known, now=now)
         return with_root_cause(decision, cause, now=now)
 

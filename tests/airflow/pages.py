@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 from tests.airflow.stack import Airflow
+from tests.waiting import PATIENCE
 from tests.web.site import CHROMIUM, FLAGS
 
 CSP = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
@@ -75,6 +79,24 @@ def _with_policy(route: Any) -> None:
         return
     answer = route.fetch()
     route.fulfill(response=answer, headers={**answer.headers, "content-security-policy": CSP})
+
+
+@contextlib.contextmanager
+def laptop(airflow: Airflow) -> Iterator[str]:
+    """Serve the pages by `airflow-training ui` over the store of this Airflow, and give the address that it prints."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "airflow_training.cli", "ui", "--no-browser"],
+        env=airflow.stack.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.wait(timeout=PATIENCE)
 
 
 def open_training(page: Any, airflow: Airflow, dag_id: str, run_id: str) -> None:

@@ -2,18 +2,19 @@
 
 What a person does who never used a terminal: follow a training from queued to done, pause and
 resume it, see why another one failed, compare the two, and stop a third. Meanwhile the API server
-is killed; the page needs no reload.
+is killed; the page needs no reload. The first one is followed by `airflow-training ui` too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.airflow.pages import launched, open_training, signed_in, wait_phrase
+from tests.airflow.pages import laptop, launched, open_training, signed_in, wait_phrase
 from tests.airflow.stack import Airflow
 from tests.web.site import CHROMIUM
 
@@ -57,15 +58,23 @@ def wait_step(page: Any) -> None:
 def test_a_training_is_followed_from_queued_to_done_and_compared_with_one_that_failed(
     airflow: Airflow, browser: Any
 ):
-    for job in ("followed", "failing"):
+    for job in ("followed", "failing", "unwanted"):
         write(airflow, job)
     run_id = airflow.trigger("followed")
-    # meanwhile the server is killed
-    with signed_in(browser, airflow, "admin", away="net::ERR_") as page:
+    with (
+        laptop(airflow) as address,
+        contextlib.closing(browser.new_context()) as beside,
+        # meanwhile the server is killed
+        signed_in(browser, airflow, "admin", away="net::ERR_") as page,
+    ):
         open_training(page, airflow, "followed", run_id)
         wait_phrase(page, "running")
         failing = airflow.trigger("failing")
         wait_step(page)
+        at_home = beside.new_page()
+        at_home.goto(address)
+        at_home.get_by_role("link", name="followed", exact=True).click()
+        wait_step(at_home)
         page.get_by_role("button", name="Pause").click()
         page.get_by_role("dialog").get_by_role("button", name="Pause").click()
         wait_phrase(page, "paused")
@@ -75,6 +84,7 @@ def test_a_training_is_followed_from_queued_to_done_and_compared_with_one_that_f
         airflow.crash("api-server")
         airflow.end("followed")
         wait_phrase(page, "succeeded")
+        wait_phrase(at_home, "succeeded")
         open_training(page, airflow, "failing", failing)
         wait_step(page)
         airflow.end("failing", 1)
@@ -89,8 +99,16 @@ def test_a_training_is_followed_from_queued_to_done_and_compared_with_one_that_f
         legend = page.locator("figure[data-metric=loss] .u-legend")
         legend.get_by_text("followed").wait_for()
         legend.get_by_text("failing").wait_for()
+        unwanted = airflow.trigger("unwanted")
+        open_training(page, airflow, "unwanted", unwanted)
+        wait_phrase(page, "running")
+        page.get_by_role("button", name="Stop").click()
+        page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+        wait_phrase(page, "stopped")
     assert airflow.wait_run("followed", run_id) == "success"
     assert airflow.wait_run("failing", failing) == "failed"
+    assert airflow.wait_run("unwanted", unwanted) == "failed"
+    assert airflow.alive("unwanted") == []
 
 
 def test_a_training_is_seen_by_who_may_read_it_and_stopped_by_who_may_change_it(

@@ -19,11 +19,14 @@ from tests.waiting import PATIENCE, wait_until
 PRESETS = Path(airflow_training.__file__).parent / "presets"
 
 
-def write_preset(name: str, **trainer: Any) -> None:
+def write_preset(name: str, *, env: Mapping[str, str] | None = None, **trainer: Any) -> None:
     """Put a preset where commands are typed: it saves often, and waits little between attempts."""
     document = yaml.safe_load((PRESETS / f"{name}.yaml").read_text())
     spec = document["spec"]
-    spec["trainer"] |= trainer
+    if trainer:
+        spec["trainer"] |= trainer
+    for each in spec.get("env", []):
+        each["value"] = (env or {}).get(each["name"], each["value"])
     spec["runtime"] = {"name": "local"}
     spec["restart"] = {"backoff": {"initialSeconds": 0.05}}
     spec["checkpoint"] = {"uri": "checkpoints", "everySteps": 10}

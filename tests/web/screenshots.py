@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import re
 import shutil
 import sys
 import tempfile
@@ -12,6 +12,7 @@ from typing import Any
 
 from airflow_training.cli.airflow_stack import AirflowStack
 from airflow_training.documents.resolved import RunKey
+from airflow_training.settings import user_name
 from airflow_training.state.store import Store
 from tests.airflow.conftest import run_airflow
 from tests.airflow.pages import launched, signed_in
@@ -22,12 +23,14 @@ from tests.web.site import CHROMIUM, FLAGS, JOB, JOBS, SAVING, SCRIPT, Site, ser
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 MOST_BYTES = 200_000
 """Of a picture: they are kept with the sources."""
-_HIDE_FOLDERS = """folders => {
+_HIDE_PLACES = """([folders, user]) => {
     const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-    while (texts.nextNode()) for (const each of folders)
-        if (texts.currentNode.data.includes(each)) texts.currentNode.data = texts.currentNode.data.replaceAll(each, "/home/ann/digits");
+    while (texts.nextNode()) {
+        if (texts.currentNode.data === user) texts.currentNode.data = "ann";
+        for (const each of folders) if (texts.currentNode.data.includes(each)) texts.currentNode.data = texts.currentNode.data.replaceAll(each, "/home/ann/digits");
+    }
 }"""
-"""Where things are on this machine is nobody's business."""
+"""Where things are on this machine, and who made the pictures, is nobody's business."""
 _SHOP = Path("/tmp/shop")
 """Lists to train on. It is seen as it is: what is hidden in an editor would be typed there."""
 _PLAIN = SCRIPT
@@ -59,7 +62,6 @@ _FOLDERS = [str(IMAGES.parents[1]), str(Path(sys.prefix).parent)]
 
 def main() -> None:
     """Write a picture of each page, some of them dark."""
-    os.environ["LOGNAME"] = "ann"  # who submits, as pages say it
     with (
         tempfile.TemporaryDirectory() as folder,
         serve(Path(folder), _JOBS, scripts=_SCRIPTS) as site,
@@ -96,7 +98,7 @@ def main() -> None:
         add_history(Path(folder))  # last: the list would show it too
         with site.page(height=520) as page:
             page.get_by_role("link", name="Usage").click()
-            page.get_by_role("row", name="ann").wait_for()
+            page.get_by_role("row", name=re.compile("^ann")).wait_for()
             _save(page, "usage")
     _in_airflow()
     _without_code()
@@ -262,7 +264,7 @@ def _new_training(site: Site) -> None:
 
 
 def _save(page: Any, name: str) -> None:
-    page.evaluate(_HIDE_FOLDERS, _FOLDERS)
+    page.evaluate(_HIDE_PLACES, [_FOLDERS, user_name()])
     _shoot(page, f"page-{name}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from array import array
+from bisect import bisect_left
 from collections import OrderedDict
 
 from airflow_training.logs.reading.source import BLOCK_BYTES, Source
@@ -13,20 +14,22 @@ __all__ = ["LineIndex", "LineIndexes"]
 _SPACING = 4096
 """Lines between two that are remembered, at first."""
 _MOST_MARKS = 65_536
-"""Then every other one is forgotten: half a MiB for each log at most."""
+"""Then every other one is forgotten: a MiB for each log at most."""
+_APART = 1 << 26
+"""Bytes between two at most, so that a place behind very long lines is found as soon."""
 _LOGS = 64
 _STRIDE = 4096
 """Bytes whose lines are counted together, as that is far quicker than to find each."""
 
 
 class LineIndex:
-    """The beginnings of some lines of one log that only grows; safe for threads."""
+    """Places in one log that only grows, with the line ends before them; safe for threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._spacing = _SPACING
-        self._marks = array("Q", [0])
-        """Where line 0, `_spacing`, twice that ... begins; the first line has the number 0 here."""
+        self._ends, self._places = array("Q", [0]), array("Q", [0])
+        """How many lines end before each place: it is the beginning of a line, or the middle of a very long one."""
         self.lines = 0
         """How many line ends were counted."""
         self.bytes = 0
@@ -45,27 +48,33 @@ class LineIndex:
 
     def _take(self, data: bytes, end: int) -> None:
         begin, at, found = end - len(data), 0, data.count(b"\n")
-        while True:
-            missing = len(self._marks) * self._spacing - self.lines
-            if found < missing:
-                self.lines += found
-                break
+        while found >= (missing := self._ends[-1] + self._spacing - self.lines):
             at = _skip(data, at, missing)
             self.lines += missing
             found -= missing
-            self._marks.append(begin + at)
-            if len(self._marks) > _MOST_MARKS:
-                self._marks = self._marks[::2]
-                self._spacing *= 2
+            self._mark(begin + at)
+        self.lines += found
         self.bytes = end
+        if end - self._places[-1] >= _APART:
+            self._mark(end)
+
+    def _mark(self, place: int) -> None:
+        self._ends.append(self.lines)
+        self._places.append(place)
+        if len(self._ends) > _MOST_MARKS:
+            self._ends, self._places = self._ends[::2], self._places[::2]
+            self._spacing *= 2
 
     def offset(self, source: Source, line: int) -> int | None:
         """Return where a line begins; None where it was not counted yet."""
         with self._lock:
             if line > self.lines:
                 return None
-            left, at = line % self._spacing, self._marks[line // self._spacing]
-        while left:
+            if line == 0:
+                return 0
+            near = bisect_left(self._ends, line) - 1  # the line itself begins behind it
+            left, at = line - self._ends[near], self._places[near]
+        while True:
             part = source.read(at, BLOCK_BYTES)
             found = part.data.count(b"\n")
             if found < left and part.data:
@@ -73,7 +82,6 @@ class LineIndex:
                 continue
             place = _skip(part.data, 0, min(left, found))
             return part.next_offset - len(part.data) + place
-        return at
 
 
 def _skip(data: bytes, at: int, lines: int) -> int:

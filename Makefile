@@ -64,9 +64,9 @@ scenarios: $(INSTALLED)
 e2e: $(INSTALLED) $(NODE) ## all other tests with real processes, emulated pods and a real Airflow (ROOM=runtimes for those of one room)
 	$(BIN)/python -m tests.gate.rerun -n 2 --dist loadgroup --durations 50 -m "e2e and not cluster and not frameworks and not soak" $(if $(ROOM),tests/$(ROOM))
 
-.fab/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .fab
-	.fab/bin/python -m pip install --quiet --disable-pip-version-check $(PINS) --editable '.[dev]' apache-airflow-providers-fab
+.fab/.installed: $(INSTALLED)
+	test -x .fab/bin/python || $(PYTHON) -m venv .fab
+	$(if $(wildcard $(BIN)/uv),$(BIN)/uv pip install --quiet --python .fab/bin/python,.fab/bin/python -m pip install --quiet) $(PACKAGES) apache-airflow-providers-fab
 	@touch $@
 
 fab: .fab/.installed ## who sees the pages under Airflow's FAB auth manager, in an environment of its own

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from airflow_training.cli.airflow_stack import AirflowStack
 from tests.airflow.conftest import run_airflow
 from tests.airflow.pages import OURS, launched, open_training, signed_in, wait_phrase
 from tests.airflow.stack import PASSWORD, Airflow
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 from tests.web.site import CHROMIUM
 
 pytest.importorskip("playwright.sync_api")
@@ -49,6 +50,12 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
         yield running
 
 
+def _may_list_plugins(airflow: Airflow, user: str) -> bool:
+    """The API server remembers for a while what users may do: `[fab] cache_ttl`."""
+    bearer = {"Authorization": f"Bearer {airflow.token_of(user)}"}
+    return httpx.get(f"{airflow.stack.url}/api/v2/plugins", headers=bearer).is_success
+
+
 def test_a_viewer_sees_the_pages_once_plugins_may_be_read_and_the_logs_before(
     airflow: Airflow,
 ):
@@ -70,6 +77,7 @@ def test_a_viewer_sees_the_pages_once_plugins_may_be_read_and_the_logs_before(
             page.get_by_role("link", name="attempt 0").click()
             page.get_by_text("hello from the instance").wait_for()
         _typed(airflow.stack, "roles", "add-perms", "Viewer", "-a", "can_read", "-r", "Plugins")
+        wait_until(lambda: _may_list_plugins(airflow, "reader"))
         with signed_in(browser, airflow, "reader") as page:
             open_training(page, airflow, "seen", run_id)
             wait_phrase(page, "succeeded")

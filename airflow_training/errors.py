@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,16 @@ __all__ = [
 ]
 
 
+_LONGEST_SHOWN = 40
+_REFUSED_FOR_ITS_VALUE = frozenset(
+    {"bad_name", "bad_quantity", "not_allowed", "out_of_range", "wrong_type"}
+)
+_MAY_BE_SECRET = re.compile(
+    r"(?i)(^|\W)(env(\W|$)|key$)|passw|secret|token|credential|(api|access|private)_?key"
+)
+"""A field whose value is told to nobody."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """One mistake (or warning) in a document, as `validate --output json` prints it."""
@@ -32,7 +43,8 @@ class Problem:
     line: int | None = None
 
     def __str__(self) -> str:
-        lines = [f"{self.field}: {self.message}" if self.field else self.message]
+        message = self.message + self._given
+        lines = [f"{self.field}: {message}" if self.field else message]
         if self.line is not None:
             lines[0] += f" (line {self.line})"
         if self.allowed:
@@ -40,6 +52,22 @@ class Problem:
         if self.hint:
             lines.append("  hint: " + self.hint)
         return "\n".join(lines)
+
+    @property
+    def _given(self) -> str:
+        """What was refused, where that is short, no secret, and not in the message already."""
+        value = self.value
+        if self.code not in _REFUSED_FOR_ITS_VALUE or isinstance(value, bool):
+            return ""
+        if not isinstance(value, int | float | str) or _MAY_BE_SECRET.search(self.field):
+            return ""
+        text = str(value)
+        is_short = 0 < len(text) <= _LONGEST_SHOWN and text.isprintable()
+        # "must be greater than 0" names the limit
+        said = re.search(rf"(?<!\w)(?<!than ){re.escape(text)}(?!\w)", self.message)
+        if not is_short or said or "://" in text:
+            return ""
+        return f", given: {value!r}"
 
 
 class TrainingError(Exception):

@@ -30,10 +30,12 @@ _THE_USERS = frozenset(
         "TRAINING_CODE_ROOTS",
         "TRAINING_DATA_GUARD",
         "TRAINING_DATA_ON_DEMAND",
+        "TRAINING_DATA_RANGES",
         "TRAINING_DATA_ROOTS",
         "TRAINING_DATA_SOCKET",
         "TRAINING_DEVICE_COMMAND",
         "TRAINING_LOADS_FILE",
+        "TRAINING_PARAMETERS",
     }
 )
 """Of our prefix, but set by who writes the job: those of the data hook by who starts its fetcher."""

@@ -67,7 +67,8 @@ class PlanOperator(BaseOperator):
             raise failure(f"the job was refused\n{error}", log=self.log) from None
         except RuntimeUnavailable as error:
             self._tell(context, str(error))
-            raise failure(f"the job could not be checked: {error}", log=self.log) from None
+            told = f"the job could not be checked: {error}; nothing of it was begun: clear this task once it answers"
+            raise failure(told, log=self.log) from None
         for warning in admitted.warnings:
             self.log.warning("%s", warning)
         if admitted.plan is not None:

@@ -185,6 +185,7 @@ class Bench:
     reachable: bool = True
     diagnoses: list[InstanceDiagnosis] = field(default_factory=list)
     undiagnosed: set[AttemptKey] = field(default_factory=set)
+    last_words: dict[AttemptKey, str] = field(default_factory=dict)
     commits: list[CheckpointCommit] = field(default_factory=list)
     """References of committed checkpoints: every decision is told of all of them."""
     rejected: list[tuple[InstanceKey, RejectedCheckpoint]] = field(default_factory=list)
@@ -214,6 +215,7 @@ class Bench:
             "rejected": self.rejected,
             "refused": self.refused,
             "known_reasons": REASONS,
+            "last_words": self.last_words,
         }
         decision = decide(self.job, self.ledger, *arguments, **known)
         again = decide(self.job, decision.new_ledger, *arguments, **known)

@@ -24,8 +24,8 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("planning", "control", "interchange", "interception"),
     ("capture", "environments"),
     ("state", "runtimes", "checkpoints", "logs", "agent"),
-    ("accounts", "execution", "remote_data", "trainer"),
-    ("alignment",),
+    ("accounts", "execution", "remote_data"),
+    ("alignment", "trainer"),
     ("admission",),
     ("supervise", "airflow_compat"),
     ("triggers", "operators", "sensors", "compiler"),
@@ -102,7 +102,17 @@ ALONE: dict[str, frozenset[str]] = {
             "interception.protocol",
         }
     ),
-    "trainer": frozenset({"agent.progress", "checkpoints.Checkpointer", "networks.trainer"}),
+    "trainer": frozenset(
+        {
+            "agent.progress",
+            "checkpoints.Checkpointer",
+            "execution.distributing",
+            "execution.execution_plan",
+            "execution.mesh",
+            "execution.training",
+            "networks.trainer",
+        }
+    ),
     "execution": frozenset(
         {
             "agent.progress",
@@ -122,7 +132,17 @@ ALONE: dict[str, frozenset[str]] = {
 
 PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "documents": (
-        ("core_schema", "graph", "instances", "merge", "paths", "quantities", "shapes", "spelling"),
+        (
+            "core_schema",
+            "graph",
+            "instances",
+            "merge",
+            "paths",
+            "quantities",
+            "shapes",
+            "spelling",
+            "yaml_mistakes",
+        ),
         ("resolved_blocks", "stop_conditions", "times", "text"),
         ("dates", "loading", "resolved", "schedules"),
         ("problems", "templates"),
@@ -160,8 +180,8 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("command",),
     ),
     "interception": (
-        ("asking", "classification", "protocol", "wraps"),
-        ("ranges",),
+        ("asking", "classification", "parameters", "protocol", "wraps"),
+        ("ranges", "sampler_order"),
         ("hook",),
         ("bootstrap",),
     ),
@@ -287,6 +307,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("operations",),
     ),
     "admission": (
+        ("own_programs",),
         (
             "environment_lookups",
             "job_templates",
@@ -304,7 +325,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("check",),
         ("explain",),
     ),
-    "supervise": (("retrying", "waiting"), ("watcher",), ("followers",)),
+    "supervise": (("owners", "retrying", "waiting"), ("absences", "watcher"), ("followers",)),
     "web": (
         (
             "configuration",

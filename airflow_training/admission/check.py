@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from airflow_training.admission.layout import JobLayout, make_layout
 from airflow_training.admission.log_patterns import check_log_patterns
-from airflow_training.admission.plan.network_model import with_network
+from airflow_training.admission.plan.network_model import model_problems, with_network
 from airflow_training.admission.request import (
     AdmissionRequest,
     Planner,
@@ -182,7 +182,9 @@ def _check(document: ParsedDocument, request: AdmissionRequest) -> AdmissionResp
     variables = {**request.variables, "params": values}
     admitted, mistakes = _trainer(job, request)
     problems += mistakes
-    job = with_network(job, admitted.resolved if admitted else None)
+    network = admitted.resolved if admitted else None
+    problems += model_problems(job.spec.plan, network)
+    job = with_network(job, network)
     try:
         laid = make_layout(_started(job), document, request, runtime=runtime, variables=variables)
         if job.spec.plan.model is not None:

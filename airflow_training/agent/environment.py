@@ -15,6 +15,7 @@ from pathlib import Path
 
 from airflow_training.agent import proc
 from airflow_training.agent.files import write_text
+from airflow_training.agent.parameters import ParametersFile
 from airflow_training.agent.software import SoftwareWatch
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
@@ -79,14 +80,15 @@ class Recorder:
         self._devices = devices
         self._plan = plan
         self._software = SoftwareWatch()
+        self._parameters = ParametersFile(progress)
         self._number = 0
         self._lines: list[str] = []
         self._node = {"host": socket.gethostname(), "boot_id": proc.boot_id()}
 
     @property
     def software(self) -> str:
-        """The record of the Python that the instance runs; "" where it has told nothing."""
-        return self._software.line
+        """The record of the Python that the instance runs, and what its training was set to; "" where nothing was told."""
+        return self._software.record(self._parameters)
 
     def record(self, on: str, **more: Unpack[RecordDetails]) -> str:
         """Write a record and return its line; `on`: `start`, `interval`, `change` or `exit`.

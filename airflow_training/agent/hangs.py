@@ -1,4 +1,4 @@
-"""Ends a command that hangs: it reports progress no more, or a signal has stopped all of it.
+"""Ends a command that hangs: it reports progress no more, or a signal has stopped it.
 
 Python 3.8 and newer: it runs inside pods too.
 """
@@ -85,11 +85,13 @@ class HangWatch:
         self._dump.begin(lambda: self._end(message))
 
     def _check_stopped(self) -> None:
-        """Say that a signal has stopped all of it; end it where the job has limits for what hangs."""
+        """Say that a signal has stopped it; end it where the job has limits for what hangs and nothing else of it works or reports."""
         command = self._tree.command
         if command is None:
             return
-        message = self._stopped.poll(command, self._tree.of_command, now=time.monotonic())
+        message = self._stopped.poll(
+            command, self._tree.of_command, reported=self._reported(), now=time.monotonic()
+        )
         if message and self._stopped.ends:
             self._loop.cancel("stall")
             self._say(f"{message}; ending it, as it hangs")
@@ -100,3 +102,10 @@ class HangWatch:
             self._say(message or "it goes on after a signal had stopped it")
             self._told(message)
         self._loop.after(self._stopped.every_seconds, "stopped", self._check_stopped)
+
+    def _reported(self) -> int:
+        """Return how large the progress file is now: at this look, not at the last one of `stall`."""
+        try:
+            return Path(self._order.progress_file).stat().st_size if self._stall else 0
+        except OSError:
+            return 0

@@ -9,11 +9,21 @@ TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["python_path"]
+__all__ = ["library_path", "python_path"]
+
+_PARAMETERS = "TRAINING_PARAMETERS"
+_HOOK = "airflow_training/interception/bootstrap"
+"""Of this program: what a Python that finds it there runs at its start."""
 
 
 def python_path(environment: Mapping[str, str]) -> str:
     """Return a PYTHONPATH that holds this program too, after whatever the user wants."""
-    program = os.path.abspath(sys.argv[0])  # noqa: PTH100  # `resolve` follows links, `absolute` keeps `..`
-    own = environment.get("PYTHONPATH")
-    return f"{own}{os.pathsep}{program}" if own else program
+    # `resolve` follows links, `absolute` keeps `..`
+    return library_path(os.path.abspath(sys.argv[0]), environment)  # noqa: PTH100
+
+
+def library_path(program: str, environment: Mapping[str, str]) -> str:
+    """Return the PYTHONPATH of an environment with a program; before all, its hook where the job wants it."""
+    hook = f"{program}/{_HOOK}" if environment.get(_PARAMETERS) else ""
+    paths = (hook, environment.get("PYTHONPATH", ""), program)
+    return os.pathsep.join(each for each in paths if each)

@@ -33,7 +33,13 @@ __all__ = [
 
 _NOT_PACKED = frozenset({"agent/package.py", "agent/front_door.py"})
 _FRONT_DOOR = "agent/front_door.py"
-_PACKAGES = ("agent", "checkpoints", "networks/trainer")
+_PACKAGES = (
+    "agent",
+    "checkpoints",
+    "networks/trainer",
+    "interception",
+    "interception/bootstrap",
+)
 _SINGLE_FILES = ("errors.py", "cloud/__init__.py", "networks/__init__.py")
 """The line that sends a script away (`cloud`) stands in the script that arrives, where it does nothing."""
 _ENTRY = "agent/__main__.py"

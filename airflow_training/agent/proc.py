@@ -18,6 +18,7 @@ __all__ = [
     "boot_id",
     "cannot_run",
     "command_of",
+    "cpu_seconds",
     "descendants",
     "die_with_parent",
     "ends_with_its_parent",
@@ -119,6 +120,16 @@ def is_stopped(pid: int) -> bool:
     """Return whether a signal has stopped a process (state T): it does nothing until SIGCONT."""
     found = _stat(pid)
     return found is not None and found[0] == "T"
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return for how long a process has computed, with the children that it waited for; 0 where there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return 0.0
+    used = text[text.rindex(b")") + 2 :].split()[11:15]
+    return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
 
 def parent_of(pid: int) -> int | None:

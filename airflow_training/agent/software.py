@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from airflow_training.agent.parameters import ParametersFile
+
 __all__ = ["MOST_BYTES", "SoftwareWatch"]
 
-MOST_BYTES = 24 << 10
-"""Of the line: a report of a pod has room for it beside all else."""
+MOST_BYTES = 20 << 10
+"""Of the line, beside which there is room for parameters: a report of a pod has room for both beside all else."""
 _PATIENCE_SECONDS = 42.0
 """Of which the tool of a driver may take eleven."""
 _LONGEST_ANSWER = 1 << 20
@@ -61,6 +63,9 @@ class SoftwareWatch:
         """What it answered, as a record of its own; "" until then."""
         self._call: ChildCall | None = None
         self._over = False
+        self._made_of = ""
+        """The line that `_record` was made of."""
+        self._record = ""
 
     def poll(self, pids: Iterable[int]) -> None:
         """Take in what was answered; where nobody was asked, ask the first of these that is a Python."""
@@ -75,6 +80,17 @@ class SoftwareWatch:
                 self._call = ChildCall(partial(_ask, pid, python), on_error=lambda _: {})
                 self._call.put()
                 return
+
+    def record(self, parameters: ParametersFile) -> str:
+        """Return the record of this Python and of what the training was set to; "" where neither has told anything."""
+        if parameters.poll() or self._made_of != self.line:
+            self._made_of = self.line
+            told = {"parameters": parameters.document} if parameters.document else {}
+            document = json.loads(self.line or '{"on": "software"}')
+            self._record = json.dumps({**document, **told}, separators=(",", ":"))
+            if not told:
+                self._record = self.line
+        return self._record
 
     def finish(self) -> None:
         """Take in what was answered; nothing of it lives on."""

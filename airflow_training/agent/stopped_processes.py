@@ -1,4 +1,4 @@
-"""When a command stands still because a signal has stopped all of it (state T), which it can report to nobody. It is told the time.
+"""When a command stands still because a signal has stopped it (state T), which it can report to nobody. It is told the time.
 
 Python 3.8 and newer: it runs inside pods too.
 """
@@ -6,15 +6,20 @@ Python 3.8 and newer: it runs inside pods too.
 from __future__ import annotations
 
 from airflow_training.agent import proc
+from airflow_training.agent.process_tree import names_of
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 __all__ = ["StoppedWatch"]
 
 _SECONDS = 30.0
+_LEAST_SECONDS = 2.0
+"""Between two looks: each asks for all processes of the machine."""
+_IDLE = 0.05
+"""Part of a core that what is not stopped may use while it only waits: a launcher looks at its ranks again and again."""
 
 
 class StoppedWatch:
@@ -22,28 +27,59 @@ class StoppedWatch:
 
     def __init__(self, limits: Mapping[str, Any] | None) -> None:
         """`limits`: `checkpoint.progress` as the job has it; None: what is stopped is told, and left alone."""
-        self.ends = limits is not None
-        """Whether what is stopped for too long counts as hanging."""
+        self._has_limits = limits is not None
         self._allowed = float((limits or {}).get("stallSeconds") or _SECONDS)
         self._looked_at: float | None = None
         self._stopped_seconds = 0.0
-        self.every_seconds = min(5.0, max(0.2, self._allowed / 6))
+        self._reported_before = 0
+        self._used_before = 0.0
+        self._worked_seconds = 0.0
+        self._idle = False
+        self.every_seconds = min(10.0, max(_LEAST_SECONDS, self._allowed / 4))
         """How often to look."""
 
-    def poll(self, command: int, processes: Callable[[], Iterable[int]], *, now: float) -> str:
-        """Return that all of a command was stopped for longer than is allowed; an empty text while it was not.
+    @property
+    def ends(self) -> bool:
+        """Whether what is stopped counts as hanging: the job has limits, and nothing else of the command works or reports."""
+        return self._has_limits and self._idle
 
-        `processes`: all that lives of it; asked only where the command itself is stopped.
+    def poll(
+        self,
+        command: int,
+        processes: Callable[[], Mapping[int, int]],
+        *,
+        reported: int = 0,
+        now: float,
+    ) -> str:
+        """Return which of the processes were stopped for longer than is allowed; an empty text for none.
+
+        `processes`: all that lives of the command. A wrapper waits asleep for the one that is stopped.
+        `reported`: how much progress the command has reported, in bytes.
         """
         since = 0.0 if self._looked_at is None else now - self._looked_at
         self._looked_at = now
-        if not (proc.is_stopped(command) and all(map(proc.is_stopped, processes()))):
+        alive = processes()
+        stopped = {pid: start for pid, start in alive.items() if proc.is_stopped(pid)}
+        if not stopped:
             self._stopped_seconds = 0.0
             return ""
+        used = sum(map(proc.cpu_seconds, alive))
+        if not self._stopped_seconds:
+            self._reported_before, self._worked_seconds = reported, 0.0
+        else:  # what ended and nobody waited for takes its time with it
+            self._worked_seconds += max(0.0, used - self._used_before)
+        self._used_before = used
         # a machine that stood still, this program with it, has stopped nobody
         self._stopped_seconds += min(since, 2 * self.every_seconds)
         if self._stopped_seconds <= self._allowed:
             return ""
+        # of one that has reported since, silence alone tells whether it hangs: it may wait for its data
+        self._idle = (
+            reported == self._reported_before
+            and self._worked_seconds <= _IDLE * self._stopped_seconds
+        )
+        what = "it" if len(stopped) == len(alive) and command in stopped else names_of(stopped)
         return (
-            f"a signal has stopped it (state T, as SIGSTOP does) for {self._stopped_seconds:.0f} s"
+            f"a signal has stopped {what} (state T, as SIGSTOP does)"
+            f" for {self._stopped_seconds:.0f} s"
         )

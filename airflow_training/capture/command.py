@@ -14,7 +14,7 @@ from airflow_training.capture.secret_values import is_secret_name, looks_secret
 from airflow_training.capture.secrets import secret_text
 from airflow_training.errors import InputError, Problem
 
-__all__ = ["capture_command", "path_value", "tree_path"]
+__all__ = ["capture_command", "path_value", "storage_addresses", "tree_path"]
 
 _VARIABLES = re.compile(
     r"(?:OMP|MKL|OPENBLAS|NUMBA|NUMEXPR)_NUM_THREADS|PYTHON(?:HASHSEED|UNBUFFERED|WARNINGS|UTF8|OPTIMIZE|FAULTHANDLER)"
@@ -27,6 +27,18 @@ _OF_THIS_MACHINE = re.compile(r"\w*(?:HOME|CACHE|DIR|PATH|FILE|ROOT)")
 _NO_SECRET = re.compile(r"(?i)true|false|yes|no|none|null|auto|[\d.eE+-]+|")
 
 _INSTEAD = "let the script read it from a variable, and fill that from a cluster secret or an Airflow connection"
+
+
+_STORAGE = re.compile(
+    r"(?:[-+~]*[\w.-]+=)?((?:s3[an]?|gs|gcs|az|adl|abfss?|wasbs?|hdfs|webhdfs|hf|oss|obs|cos|swift|r2|b2|minio)://\S+)"
+)
+"""Addresses of storages that a run reads by itself."""
+
+
+def storage_addresses(args: Sequence[str]) -> Sequence[str]:
+    """The addresses of storages that arguments name, each once: what lies there neither travels nor is fetched from here."""
+    found = (_STORAGE.fullmatch(each) for each in args)
+    return [*dict.fromkeys(each[1] for each in found if each)]
 
 
 def tree_path(path: Path, root: Path) -> str | None:

@@ -122,6 +122,7 @@ def capture_run(
     allow_missing: Collection[str] = (),
     excluded: Collection[Path] = (),
     known: KnownContents | None = None,
+    loaded: Collection[Path] = (),
 ) -> ProjectCapture:
     """Capture `SCRIPT ARGS` or `-m MODULE ARGS` as it would run in `working_dir`. Call `check` before sending.
 
@@ -135,6 +136,7 @@ def capture_run(
         allow_missing: modules that need not be found.
         excluded: files and folders that are not the project's, should they lie in it: a store, a cache.
         known: of earlier captures; it is written anew.
+        loaded: models that the program was seen to load: they travel as those do that an argument names.
 
     Raises:
         InputError: there is no such script, an argument or variable is a secret, or far too much would travel.
@@ -164,6 +166,7 @@ def capture_run(
         allow_missing=allow_missing,
         excluded=excluded,
         known=known,
+        loaded=loaded,
     )
 
 
@@ -180,6 +183,7 @@ def capture_project(
     allow_missing: Collection[str] = (),
     excluded: Collection[Path] = (),
     known: KnownContents | None = None,
+    loaded: Collection[Path] = (),
 ) -> ProjectCapture:
     """Capture a command that is known already; `generated` are files below the root that are not on disk."""
     generated = generated or {}
@@ -201,7 +205,7 @@ def capture_project(
     own, others = _editables(installed, root)
     contents = TreeContents(allow_secrets=allow_secrets, watched=others, known=known)
     contents.notes += notes
-    needed = {*closure.needed, *_named_files(command, root)} - {*generated}
+    needed = {*closure.needed, *_named_files(command, root, loaded)} - {*generated}
     if is_shared_folder(root):
         listing = list_needed(root, needed)
         contents.notes.append(
@@ -273,10 +277,12 @@ def _editables(installed: Installed, root: Path) -> tuple[Mapping[str, Path], fr
     return own, frozenset(others)
 
 
-def _named_files(command: CapturedCommand, root: Path) -> Iterator[str]:
-    """Files of the project that an argument names, but for data: a model, or a configuration that git ignores."""
-    for text in command.paths.values():
-        path = Path(text)
+def _named_files(command: CapturedCommand, root: Path, loaded: Collection[Path]) -> Iterator[str]:
+    """Files of the project that an argument names, but for data: a model, or a configuration that git ignores.
+
+    And those that were `loaded`.
+    """
+    for path in (*map(Path, command.paths.values()), *loaded):
         if root in path.parents and path.is_file():
             waits = on_demand(path.name, path.stat().st_size, in_package=False)
             if waits is None or waits[0] == "model":

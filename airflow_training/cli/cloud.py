@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,13 @@ import typer
 from typer.core import TyperCommand
 
 from airflow_training.cli.cloud_room import gc
-from airflow_training.cli.cloud_run import CloudRunWords, module_place, run_there
+from airflow_training.cli.cloud_run import (
+    OPTIONS,
+    default_of,
+    module_place,
+    run_there,
+    words_of,
+)
 from airflow_training.cli.documents import CsvOption, OutputOption
 from airflow_training.cli.output import (
     OutputFormat,
@@ -50,99 +57,49 @@ class _ProgramCommand(TyperCommand):
         return super().parse_args(ctx, words)
 
 
-@app.command(
-    name="run",
-    cls=_ProgramCommand,
-    context_settings={"allow_interspersed_args": False},
-    no_args_is_help=True,
-)
-def run_script(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="SCRIPT ARGS...", help="All behind the script belongs to it."),
-    ] = None,
-    module: Annotated[
-        str, typer.Option("-m", metavar="MODULE", help="A module instead of a script.")
-    ] = "",
-    target: TargetOption = "",
-    replicas: Annotated[int, typer.Option(min=1, help="How many run the script.")] = 1,
-    framework: Annotated[
-        str, typer.Option(help="By default custom for one replica, pytorch for several.")
-    ] = "",
-    resources: Annotated[
-        list[str] | None,
-        typer.Option(metavar="K=V", help="Of each replica, as cpu=4 or nvidia.com/gpu=1."),
-    ] = None,
-    returns: Annotated[
-        str,
-        typer.Option(
-            metavar="none|address|model[=PATH]|checkpoints[=PATH]", help="What comes back."
-        ),
-    ] = "model",
-    until: Annotated[
-        str, typer.Option(metavar="CONDITION", help="End it where this holds: 'loss < 0.1'.")
-    ] = "",
-    hours: Annotated[
-        float, typer.Option(min=0, help="End it after so long; reserved where accounts are kept.")
-    ] = 0.0,
-    team: Annotated[
-        str, typer.Option(help="Who pays, where accounts are kept; by default your only team.")
-    ] = "",
-    data: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH", help="What stays here and may be read, beside what is found."),
-    ] = None,
-    data_wait: Annotated[
-        float, typer.Option(min=0, metavar="HOURS", help="Wait so long for it, then pause.")
-    ] = 1.0,
-    root: Annotated[
-        str, typer.Option(metavar="FOLDER", help="The project; by default it is found.")
-    ] = "",
-    env: Annotated[
-        list[str] | None, typer.Option(metavar="NAME[=VALUE]", help="A variable that travels.")
-    ] = None,
-    allow_secret: Annotated[
-        list[str] | None, typer.Option(metavar="FILE[:LINE]", help="What there is no secret.")
-    ] = None,
-    allow_missing: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="An import that need not be found.")
-    ] = None,
-    detach: Annotated[bool, typer.Option(help="Print the run's id and leave it.")] = False,
-    all_ranks: Annotated[bool, typer.Option("--all", help="Show all ranks, not only 0.")] = False,
-    dry_run: Annotated[bool, typer.Option(help="Say what would travel, and send nothing.")] = False,
-    output: OutputOption = OutputFormat.table,
-) -> None:
+def _run_signature() -> inspect.Signature:
+    """The parameters of `run`, as Typer reads them, of the one list of options."""
+    script = typer.Argument(metavar="SCRIPT ARGS...", help="All behind the script belongs to it.")
+    module = typer.Option("-m", metavar="MODULE", help="A module instead of a script.")
+    kinds: list[tuple[str, Any, Any]] = [
+        ("words", Annotated[list[str] | None, script], None),
+        ("module", Annotated[str, module], ""),
+    ]
+    for name, option in OPTIONS.items():
+        default = default_of(option)
+        several = isinstance(default, (tuple, dict))
+        told = {key: each for key, each in option.metadata.items() if key != "name"}
+        kind: Any = list[str] | None if several else type(default)
+        default = None if several else default
+        kinds.append((option.name, Annotated[kind, typer.Option(name, **told)], default))
+    kinds.append(("output", OutputOption, OutputFormat.table))
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default
+            )
+            for name, kind, default in kinds
+        ]
+    )
+
+
+def run_script(**typed: Any) -> None:
     """Run a script elsewhere; nothing of it is executed here, and nothing in it changes.
 
     Shows what rank 0 prints, ends with its exit code, and puts the model where the script would have.
     Ctrl-C asks: detach or stop; a second one stops.
     """
-    sys.exit(
-        run_there(
-            CloudRunWords(
-                words=words or (),
-                module=module,
-                target=target,
-                replicas=replicas,
-                framework=framework,
-                resources=resources or (),
-                returns=returns,
-                until=until,
-                hours=hours,
-                team=team,
-                data=data or (),
-                data_wait=data_wait,
-                root=root,
-                env=env or (),
-                allow_secret=allow_secret or (),
-                allow_missing=allow_missing or (),
-                detach=detach,
-                all_ranks=all_ranks,
-                dry_run=dry_run,
-                output=output,
-            )
-        )
-    )
+    given = {name: each for name, each in typed.items() if each is not None}
+    sys.exit(run_there(words_of(given)))
+
+
+vars(run_script)["__signature__"] = _run_signature()
+app.command(
+    name="run",
+    cls=_ProgramCommand,
+    context_settings={"allow_interspersed_args": False},
+    no_args_is_help=True,
+)(run_script)
 
 
 @app.command()
@@ -307,6 +264,9 @@ def logs(
     run: RunArgument,
     target: TargetOption = "",
     all_ranks: Annotated[bool, typer.Option("--all", help="Of all ranks, not only 0.")] = False,
+    with_bill: Annotated[
+        bool, typer.Option("--bill", help="Say what it has cost, at the end.")
+    ] = False,
 ) -> None:
     """Follow a run to its end, from the beginning of its log, and bring its model back.
 
@@ -321,7 +281,7 @@ def logs(
         if all_ranks:
             known = [each["rank"] for each in client.run(run).instances]
             ranks = sorted(each for each in known if each is not None)
-        code = follow_to_end(client, run, ranks=ranks)
+        code = follow_to_end(client, run, ranks=ranks, bill=with_bill)
     sys.exit(code)
 
 

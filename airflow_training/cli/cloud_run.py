@@ -7,49 +7,55 @@ Most command lines are read here: Typer takes a third of a second to import and 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_training.cli.output import OutputFormat, fail, note, print_json
+from airflow_training.cloud.options import RunOptions, told
 
-if TYPE_CHECKING:
-    from airflow_training.cloud.submit import RunOptions
-
-__all__ = ["CloudRunWords", "module_place", "plain_words", "run_there"]
+__all__ = [
+    "OPTIONS",
+    "CloudRunWords",
+    "default_of",
+    "module_place",
+    "plain_words",
+    "run_there",
+    "words_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CloudRunWords:
-    """The options of `cloud run`, and the words of the program."""
+class CloudRunWords(RunOptions):
+    """What stands behind `cloud run`: options, and the words of the program."""
 
     words: Sequence[str] = ()
     module: str = ""
-    target: str = ""
-    replicas: int = 1
-    framework: str = ""
-    resources: Sequence[str] = ()
-    returns: str = "model"
-    until: str = ""
-    hours: float = 0.0
-    team: str = ""
-    data: Sequence[str] = ()
-    data_wait: float = 1.0
-    root: str = ""
-    env: Sequence[str] = ()
-    allow_secret: Sequence[str] = ()
-    allow_missing: Sequence[str] = ()
-    detach: bool = False
-    all_ranks: bool = False
-    dry_run: bool = False
+    all_ranks: bool = field(default=False, metadata=told("Show all ranks, not only 0.", name="all"))
+    dry_run: bool = field(default=False, metadata=told("Say what would travel, and send nothing."))
     output: OutputFormat = OutputFormat.table
 
 
-_TEXTS = ("--target", "--framework", "--returns", "--until", "--team", "--root")
-_LISTS = ("--resources", "--data", "--env", "--allow-secret", "--allow-missing")
-_FLAGS = {"--detach": "detach", "--all": "all_ranks", "--dry-run": "dry_run"}
+OPTIONS: Mapping[str, Field[Any]] = {
+    "--" + (each.metadata["name"] or each.name.replace("_", "-")): each
+    for each in fields(CloudRunWords)
+    if each.metadata
+}
+"""All that are read without Typer, too."""
+
+
+def default_of(option: Field[Any]) -> Any:
+    """The default of an option: its kind is that of the option."""
+    return {} if option.default is MISSING else option.default
+
+
+_FLAGS = {name for name, each in OPTIONS.items() if each.default is False}
+
+
+def words_of(found: Mapping[str, Any]) -> CloudRunWords:
+    """What was typed, by field; raises InputError for a pair that is none."""
+    return CloudRunWords(**{**found, "resources": _pairs(found.get("resources") or ())})
 
 
 def plain_words(words: Sequence[str]) -> CloudRunWords | None:
@@ -60,11 +66,11 @@ def plain_words(words: Sequence[str]) -> CloudRunWords | None:
         word = words[place]
         name, equals, value = word.partition("=")
         if word in _FLAGS:
-            found[_FLAGS[word]] = True
+            found[OPTIONS[word].name] = True
             place += 1
             continue
         if not word.startswith("-"):
-            return CloudRunWords(words=[*words[place:]], **found)
+            return words_of({**found, "words": [*words[place:]]})
         if not equals:
             place += 1
             if place == len(words):
@@ -75,7 +81,7 @@ def plain_words(words: Sequence[str]) -> CloudRunWords | None:
         place += 1
         if word == "-m":
             place += words[place : place + 1] == ["--"]  # as Typer reads it
-            return CloudRunWords(module=value, words=[*words[place:]], **found)
+            return words_of({**found, "module": value, "words": [*words[place:]]})
         if not _take(name, value, found):
             return None
     return None
@@ -92,50 +98,36 @@ def module_place(words: Sequence[str]) -> int | None:
     return None
 
 
-def _take(name: str, value: str, found: dict[str, Any]) -> bool:
+def _take(name: str, text: str, found: dict[str, Any]) -> bool:
     """Keep the value of an option; False where it is none of ours, or no value of it."""
-    key = name[2:].replace("-", "_")
-    if name in _TEXTS:
-        found[key] = value
-    elif name in _LISTS:
-        found[key] = [*found.get(key, ()), value]
-    elif name == "--replicas" and value.isdecimal() and value.isascii() and int(value) >= 1:
-        found[key] = int(value)
-    elif name in ("--hours", "--data-wait"):
-        found[key] = -1.0
-        with contextlib.suppress(ValueError):
-            found[key] = float(value)
-        return bool(0 <= found[key] < float("inf"))
-    else:
+    option = OPTIONS.get(name)
+    if option is None:
         return False
-    return True
+    default = default_of(option)
+    if isinstance(default, (tuple, dict)):
+        found[option.name] = [*found.get(option.name, ()), text]
+        return True
+    if isinstance(default, str):
+        found[option.name] = text
+        return True
+    with contextlib.suppress(ValueError):
+        # digits alone: Typer reads more, as `+2`
+        number = (
+            float(text) if isinstance(default, float) else int(text if text.isdecimal() else "")
+        )
+        found[option.name] = number
+        return bool(option.metadata["min"] <= number < float("inf"))
+    return False
 
 
 def run_there(typed: CloudRunWords) -> int:
     """Send the program and follow it, or show what would travel; returns the exit code."""
-    from airflow_training.cloud.program import chosen_variables, send_program
-    from airflow_training.cloud.submit import RunOptions
+    from airflow_training.cloud.program import send_program
 
-    options = RunOptions(
-        framework=typed.framework,
-        replicas=typed.replicas,
-        resources=_pairs(typed.resources),
-        returns=typed.returns,
-        until=typed.until,
-        hours=typed.hours,
-        team=typed.team,
-        data=typed.data,
-        data_wait=typed.data_wait,
-        env=chosen_variables(typed.env, os.environ),
-        root=Path(typed.root) if typed.root else None,
-        allow_secrets=typed.allow_secret,
-        allow_missing=typed.allow_missing,
-    )
     argv = [*(["-m", typed.module] if typed.module else []), *typed.words]
     if typed.dry_run:
-        return _show(argv, options, target=typed.target, output=typed.output)
-    ranks = [*range(typed.replicas)] if typed.all_ranks else [0]
-    return send_program(argv, options, target=typed.target, detach=typed.detach, ranks=ranks)
+        return _show(argv, typed)
+    return send_program(argv, typed, ranks=range(typed.replicas) if typed.all_ranks else [0])
 
 
 def _pairs(rows: Sequence[str]) -> Mapping[str, str]:
@@ -150,22 +142,19 @@ def _pairs(rows: Sequence[str]) -> Mapping[str, str]:
     return pairs
 
 
-def _show(argv: list[str], options: RunOptions, *, target: str, output: OutputFormat) -> int:
+def _show(argv: list[str], options: CloudRunWords) -> int:
     """Tell what would travel, and what the run could read; returns 2 where it would be refused."""
     from airflow_training.capture.report import describe, describe_json
-    from airflow_training.cloud.shared_data import (
-        describe_shared,
-        find_shared_data,
-        shared_json,
-    )
+    from airflow_training.cloud.shared_data import describe_shared, shared_json
+    from airflow_training.cloud.submit import capture_program, share_data
     from airflow_training.cloud.targets import HERE_NAME, find_target
 
-    captured = options.capture(argv, cwd=Path.cwd())
-    chosen = find_target(target).name
+    captured = capture_program(argv, options, cwd=Path.cwd())
+    chosen = find_target(options.target).name
     shared = None
     if chosen != HERE_NAME:
-        shared = find_shared_data(captured, options.data, working_dir=Path.cwd())
-    if output is OutputFormat.json:
+        shared = share_data(captured, options, cwd=Path.cwd())
+    if options.output is OutputFormat.json:
         more = {} if shared is None else {"data": shared_json(shared.manifest)}
         print_json({**describe_json(captured), **more})
     else:

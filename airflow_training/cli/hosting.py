@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import os
 import random
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -155,7 +156,7 @@ async def _host(
     clock: Clock | None,
     early: Sequence[str],
 ) -> JobState:
-    """Drive the run until it ends, and return how; the first signal asks it to stop, and is heard only once.
+    """Drive the run until it ends, and return how; the first signal asks it to stop, and others say how to end it at once.
 
     `early`: the names of signals that came before.
     """
@@ -188,6 +189,11 @@ async def _host(
             heard.append(name)
             view.print_line(f"{name}: stopping the job; nothing of it will be alive when this ends")
             supervisor.stop(reason="Interrupted", by=name)
+        else:
+            view.print_line(
+                f"{name}: it is being stopped; what does not end by itself is killed when its grace is over,"
+                f" and at once by: airflow-training kill {shlex.quote(record.key.run_id)} --now"
+            )
 
     async def end_or_detach(name: str) -> None:
         """End the run, unless another process drives it or nobody can say: that one goes on."""
@@ -287,6 +293,8 @@ async def _watching(
     store: Store, record: RunRecord, supervisor: Supervisor, view: EventPrinter, *, owner: str
 ) -> AsyncIterator[None]:
     """Tell the story of a run that another process drives, for as long as it does. `owner`: this one."""
+    from airflow_training.supervise.owners import name_of
+
     seen = -1  # nothing is told before it is known that somebody drives
 
     def print_updates() -> None:
@@ -300,7 +308,7 @@ async def _watching(
             state = store.read([record.uid]).get(record.uid)
             seen = 0 if state is None else state.last_seq
             view.print_line(
-                f"{_who(held.owner)} drives run {record.key.run_id}; this command watches, and"
+                f"{name_of(held.owner)} drives run {record.key.run_id}; this command watches, and"
                 " takes over if that ends. Ctrl-C ends the watching only"
             )
         for each in store.events(record.uid, after=seen) if seen >= 0 else ():
@@ -318,18 +326,6 @@ async def _watching(
         yield
         if supervisor.ledger is None and seen >= 0:
             await asyncio.to_thread(print_updates)
-
-
-def _who(owner: str) -> str:
-    """Return a holder of a lease, for people."""
-    from airflow_training.supervise.owners import Owner
-
-    found = Owner.parse(owner)
-    return (
-        f"process {found.pid} on {found.host.partition('~')[0]}"
-        if found
-        else f"another process ({owner})"
-    )
 
 
 def _next(document: Mapping[str, Any], *, simulated: bool) -> Sequence[str]:

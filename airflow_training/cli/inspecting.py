@@ -27,14 +27,18 @@ from airflow_training.cli.output import (
     time_text,
 )
 from airflow_training.cli.statuses import print_status
-from airflow_training.control.model import JobState
+from airflow_training.control.model import TERMINAL_JOB_STATES, JobState
 from airflow_training.documents.instances import InstanceKey
+from airflow_training.supervise.absences import Absence, absence_of_run, what_to_type
 from airflow_training.supervise.role_checks import check_role
 
 if TYPE_CHECKING:
-    from airflow_training.state.store import RunRecord, StoredEvent
+    from airflow_training.state.store import RunRecord, Store, StoredEvent
 
 __all__ = ["events", "export", "list_runs", "status"]
+
+_MOST_TOLD = 5
+"""Runs that nobody drives, of each of which a list says what to type."""
 
 
 class ExportFormat(str, Enum):
@@ -53,7 +57,9 @@ def list_runs(
 ) -> None:
     """List runs of any source, newest first."""
     chosen = [_job_state(each) for each in state or ()]
-    records = open_store().runs(limit=limit, states=chosen)
+    store = open_store()
+    records = store.runs(limit=limit, states=chosen)
+    absences = _absences(store, records)
     if output is OutputFormat.json:
         rows = [
             {
@@ -67,6 +73,7 @@ def list_runs(
                 "runtime": each.runtime,
                 "state": each.listed_state,
                 "condition": each.condition,
+                "undriven_since": time_text(_since(absences.get(each.uid))) or None,
                 "submitted_by": each.submitted_by or None,
                 "submitted_at": time_text(each.submitted_at),
                 "finished_at": time_text(each.finished_at) or None,
@@ -85,13 +92,15 @@ def list_runs(
                 each.key.dag_id or each.key.source,
                 each.submitted_by,
                 each.runtime,
-                each.listed_state,
+                each.listed_state + (", not driven" if each.uid in absences else ""),
                 time_text(each.submitted_at),
                 time_text(each.finished_at),
             ]
             for each in records
         ],
     )
+    for each in [each for each in records if each.uid in absences][:_MOST_TOLD]:
+        note(f"{each.key.run_id}: {absences[each.uid]}. {what_to_type(each, absences[each.uid])}")
     if records:
         next_step("status", _shortest(records))
     else:
@@ -199,6 +208,25 @@ def _shortest(records: Sequence[RunRecord]) -> str:
     first = records[0]
     same = sum(each.key.run_id == first.key.run_id for each in records)
     return first.key.run_id if same == 1 else first.uid
+
+
+def _absences(store: Store, records: Sequence[RunRecord]) -> Mapping[str, Absence]:
+    """Return of the runs that nobody drives since when that is, and why."""
+    now = store.now()
+    unfinished = [
+        each.uid
+        for each in records
+        if each.state not in TERMINAL_JOB_STATES or each.condition == "StopRequested"
+    ]
+    found = {
+        uid: absence_of_run(run.record, run.entry, run.driver, now=now)
+        for uid, run in store.overviews(unfinished).items()
+    }
+    return {uid: absence for uid, absence in found.items() if absence is not None}
+
+
+def _since(absence: Absence | None) -> float | None:
+    return None if absence is None else absence.since
 
 
 def _job_state(text: str) -> str:

@@ -32,6 +32,7 @@ from airflow_training.supervise.waiting import alongside
 if TYPE_CHECKING:
     from airflow_training.logs.reading.search import LineMatch, Searcher
     from airflow_training.logs.reading.source import Line, Source
+    from airflow_training.logs.reading.tail import Tail
     from airflow_training.logs.reading.times import TimedLine
     from airflow_training.runtimes.port import Cursor, Runtime
 
@@ -40,6 +41,8 @@ __all__ = ["app"]
 app = command_group("logs", "Logs of instances and files.")
 _CHUNK_BYTES = 1 << 20
 _FOLLOW_SECONDS = 0.3
+_MOST_SHOWN = 8 << 10
+"""Bytes of a line that a search prints."""
 
 RoleOption = Annotated[str | None, typer.Option(help="Of a run: only this role.")]
 IndexOption = Annotated[
@@ -194,16 +197,27 @@ def _copy_file(source: Source, *, follow: bool, last: int | None) -> None:
 
     offset = 0
     if last is not None:
-        part = tail(source, last)
-        _write(part.data)
+        end = tail(source, last)
+        _print_end(end, source.name)
         if not follow:
             return
-        offset = part.next_offset
+        offset = end.next_offset
     for part in followed(source, offset=offset, wait=_pause if follow else lambda: False):
         if offset and part.next_offset == len(part.data):
             note(f"{source.name} was rotated or truncated: from its beginning")
         _write(part.data)
         offset = part.next_offset
+
+
+def _print_end(part: Tail, name: str) -> None:
+    """Print the end of a log; say where its lines are too long to be shown whole."""
+    if part.cut:
+        start = part.next_offset - len(part.data)
+        note(
+            f"{name}: its last lines are very long, so they are shown from byte {start} on;"
+            f" --offset BYTE instead of --tail begins elsewhere, and without both all is shown"
+        )
+    _write(part.data)
 
 
 def _copy_bytes(source: Source, offset: int, size: int | None) -> None:
@@ -288,9 +302,22 @@ def _print_matches(opened: Sequence[OpenLog], searcher: Searcher, context: int) 
             for number, line in numbered:
                 sign = ":" if number == found.number else "-"
                 if number > printed:
-                    _write(f"{name}{number}{sign}".encode() + line.data.rstrip(b"\n") + b"\n")
+                    text = _around(line, found.at if number == found.number else 0)
+                    _write(f"{name}{number}{sign}".encode() + text + b"\n")
             printed = max(printed, found.number + len(found.after))
     return found_any
+
+
+def _around(line: Line, at: int) -> bytes:
+    """Return a line as a search prints it: of a very long one what is around a place, and how much is left out."""
+    text = line.data.rstrip(b"\n")
+    if len(text) <= _MOST_SHOWN:
+        return text
+    start = max(0, min(at - _MOST_SHOWN // 2, len(text) - _MOST_SHOWN))
+    after = len(text) - start - _MOST_SHOWN
+    before = f"[{start} bytes, from {line.offset} on] ".encode() if start else b""
+    more = f" [{after} bytes more]".encode() if after else b""
+    return before + text[start : start + _MOST_SHOWN] + more
 
 
 def _match_json(log: OpenLog, found: LineMatch) -> dict[str, object]:
@@ -327,7 +354,8 @@ def _show_instance(
         note(f"{instance.name} was never started")
         return
     if chosen is None and not follow:
-        note(f"{instance.name} has not been started yet; --follow waits for it")
+        why = f" ({waits})" if (waits := instance.waits_for()) else ""
+        note(f"{instance.name} has not been started yet{why}; --follow waits for it")
         return
     start = (0, "")
     if chosen is not None and last is not None:
@@ -337,6 +365,8 @@ def _show_instance(
             return
     showing = _show(instance, run.runtime, chosen, start, follow=follow, only=attempt is not None)
     printed, missing = asyncio.run(_collecting(run, instance, showing) if follow else showing)
+    if not printed and not missing and chosen is not None and instance.final():
+        note(f"{instance.name} printed nothing")
     if not printed and run.record.tombstone_reason:
         reason = run.record.tombstone_reason
         raise fail("RUN", f"there is no log of it any more: {reason}", value=name)
@@ -357,7 +387,7 @@ def _print_tail(
 
     source = run.open(instance, attempt_id)
     try:
-        _write(tail(source, lines).data)
+        _print_end(tail(source, lines), instance.name)
     finally:
         source.close()
     return source.cursor, source.missing

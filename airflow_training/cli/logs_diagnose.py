@@ -25,6 +25,7 @@ from airflow_training.cli.output import OutputFormat, fail, hanging, print_json,
 if TYPE_CHECKING:
     from airflow_training.logs.diagnosis.catalogue import Catalogue
     from airflow_training.logs.model import Diagnosis, FileScan, FoundCause, InstanceFact
+    from airflow_training.supervise.instance_logs import RunLogs
 
 __all__ = ["diagnose"]
 
@@ -76,6 +77,7 @@ def diagnose(
         wanted = formats(patterns_of_runs(targets))
         scans = scan_logs(zip(origins, sources, strict=True), catalogue, formats=wanted)
         running = [running_instances(run, scans) for run in runs]
+        stopped = _stopped(runs)
     seen = [*ended, *(fact for each in running for fact in each.facts)]
     series = [each for scan in scans for each in scan.series]
     health = [
@@ -87,10 +89,23 @@ def diagnose(
         document = dataclasses.asdict(found)
         if not found.gaps:
             del document["gaps"]
+        if stopped:
+            document["stopped"] = stopped
         print_json(document)
     else:
-        print("\n".join([*_described(found, catalogue), *_incomplete(found)]))
+        heads = [line for each in stopped for line in _lines("stopped", each)]
+        print("\n".join([*heads, *_described(found, catalogue), *_incomplete(found)]))
     check_whole({each.source.name: each.missing for each in logs})
+
+
+def _stopped(runs: Sequence[RunLogs]) -> list[str]:
+    """Return of the runs that somebody has stopped who it was: they did not fail."""
+    jobs = {run.record.key.run_id: run.store.ledger(run.record.uid).job for run in runs}
+    return [
+        f"run {run_id} did not fail: {job.message or job.reason}"
+        for run_id, job in jobs.items()
+        if job.state == "Stopped"
+    ]
 
 
 def _until(scans: Sequence[FileScan], facts: Sequence[InstanceFact]) -> Mapping[str, float]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -93,7 +95,7 @@ def metrics(
             f" from {spread['least']:g} to {spread['most']:g}, the middle one {spread['median']:g}"
         )
     for finding in findings:
-        note(f"{finding.severity}: {finding.message}")
+        note(f"{finding.severity}: {finding.message}{_place(finding)}")
 
 
 def _scan(
@@ -199,6 +201,23 @@ def _series_json(series: Series) -> Mapping[str, Any]:
             for step, value, offset in points
         ],
     }
+
+
+def _place(finding: Finding) -> str:
+    """Return where a finding is, as far as that is known and not said: ` (rank 0, step 51, ...)`."""
+    at = None if finding.time is None else datetime.fromtimestamp(finding.time, UTC)
+    known = {
+        "rank": None if finding.rank is None else str(finding.rank),
+        "step": None if finding.step is None else f"{finding.step:g}",
+        "time": None if at is None else at.strftime("%Y-%m-%d %H:%M:%SZ"),
+        "line": None if finding.line is None else f"{finding.file}:{finding.line}",
+    }
+    said = [
+        text if name in ("time", "line") else f"{name} {text}"
+        for name, text in known.items()
+        if text is not None and not re.search(rf"\b{name} {text}\b", finding.message)
+    ]
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _finding_json(finding: Finding) -> Mapping[str, Any]:

@@ -184,10 +184,9 @@ class JobReference:
             raise fail("FILE", "holds no job that can run", value=source.path)
         job, more = _hot_started(job, key)
         if simulate is not None:
-            from airflow_training.runtimes.faults import check_roles, load_script
+            from airflow_training.runtimes.faults import load_script
 
-            names = [role.name for role in job.roles]
-            check_roles(load_script(simulate), names, path=str(simulate))
+            load_script(simulate, roles=[role.name for role in job.roles])
         return StartRequest(
             job=job if simulate is None else dataclasses.replace(job, runtime=SIMULATED),
             warnings=(*chosen.warnings, *more),

@@ -42,6 +42,8 @@ def print_status(
         state=document["state"], reason=document["reason"], message=document["message"]
     )
     _print_hanging(f"{document['state']} ({document['condition']})  ", why)
+    if document.get("undriven"):
+        _print_hanging("what to do: ", document["undriven"]["what_to_do"])
     if document.get("expected_start"):
         _print_hanging("expected start: ", str(ExpectedStart(**document["expected_start"])))
     print()
@@ -128,7 +130,10 @@ def _print_cause(cause: Mapping[str, Any]) -> None:
     told = DiagnosedCause.from_document(cause)
     proof = evidence_of(told)
     print()
-    _print_hanging("root cause: ", proof or headline(cause.get("message") or cause["id"]))
+    said = headline(cause.get("message") or cause["id"])
+    if told.evidence and headline(told.evidence) not in said:
+        said = f"{said}: {headline(told.evidence)}"  # what its instance printed last
+    _print_hanging("root cause: ", proof or said)
     if proof:
         if place_of(told):
             _print_hanging("  proof: ", place_of(told))

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from airflow_training.control.model import RequestKind
     from airflow_training.documents.resolved import ResolvedJob
     from airflow_training.state.store import RunRecord, Store
+    from airflow_training.supervise.sweep import SweepResult
 
 __all__ = ["kill", "pause", "resume", "scale", "sweep"]
 
@@ -202,7 +203,7 @@ def sweep(
         print_table(
             ["run", "job", "why", "result"],
             [
-                [each.run_id or each.uid, each.job, each.why, each.problem or _done(each.done)]
+                [each.run_id or each.uid, each.job, each.why, each.problem or _result(each)]
                 for each in found
             ],
         )
@@ -210,8 +211,10 @@ def sweep(
         raise JobFailed("not everything could be swept")
 
 
-def _done(done: bool) -> str:
-    return "ended" if done else "would be ended"
+def _result(each: SweepResult) -> str:
+    if each.deleted:
+        return f"{each.deleted} {'was' if each.done else 'would be'} deleted"
+    return "ended" if each.done else "would be ended"
 
 
 def _living(text: str) -> tuple[Store, RunRecord]:
@@ -259,4 +262,15 @@ def _confirmed(
         print_json({"run_id": record.key.run_id, "request": kind, "id": number, "state": now.state})
     else:
         print(f"{kind} of {record.key.run_id} is recorded as request {number}; it is {now.state}")
+    _say_who_drives(store, record)
     next_step(then, record.key.run_id)
+
+
+def _say_who_drives(store: Store, record: RunRecord) -> None:
+    """Say where nobody acts on what is asked."""
+    from airflow_training.supervise.absences import absence_of_run, what_to_type
+
+    run = store.overviews([record.uid]).get(record.uid)
+    absence = run and absence_of_run(run.record, run.entry, run.driver, now=store.now())
+    if absence:
+        note(f"nobody acts on that now: {absence}. {what_to_type(record, absence)}")

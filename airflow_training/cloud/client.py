@@ -97,6 +97,12 @@ class CloudClient:
         if self._local is not None:
             self._local.close()
 
+    def revive(self) -> None:
+        """Start the service of this machine again, should it have ended: its runs go on without it."""
+        if self._local is not None and self._local.revive():
+            self._http.base_url = httpx.URL(self._local.url() + PREFIX)
+            self._http.headers["Authorization"] = f"Bearer {self._local.key}"
+
     def about(self) -> Mapping[str, Any]:
         """Version of the protocol and of the service, and where it has its users from (`login`)."""
         return self._json("GET", "/")
@@ -111,33 +117,59 @@ class CloudClient:
         self.sent += len(body)
         return SubmissionAnswer.from_json(self._json("POST", "/submissions", content=body))
 
-    def send(self, submission: str, pack: Pack, sources: Mapping[str, Path | bytes]) -> None:
-        """Send contents; `sources`: file or bytes by digest."""
+    def submit_whole(
+        self, request: SubmissionRequest, pack: Pack, sources: Mapping[str, Path | bytes]
+    ) -> tuple[SubmissionAnswer, str]:
+        """Ask to be let in and send all of it, in one request; returns how it stands, and the run where it was started.
+
+        A refusal comes once all was sent.
+        """
 
         def body() -> Iterator[bytes]:
-            for header in pack.headers:
-                line = header_line(header)
-                self.sent += len(line)
-                left = header.size - header.offset
-                pieces = _pieces(sources[header.sha256], header.offset)
-                first = next(pieces, b"")[:left]
-                self.sent += len(first)
-                left -= len(first)
-                yield line + first  # small files in few writes
-                for piece in pieces:
-                    piece = piece[:left]
-                    left -= len(piece)
-                    self.sent += len(piece)
-                    yield piece
-                if left:
-                    raise InputError.of(
-                        code="conflict",
-                        field=str(sources[header.sha256]),
-                        message="became shorter while it was sent",
-                        hint="the same command again captures it as it is now",
-                    )
+            line = json.dumps(request.to_json(), separators=(",", ":")).encode() + b"\n"
+            self.sent += len(line)
+            yield line
+            yield from self._packed(pack, sources)
 
-        self._json("POST", f"/submissions/{submission}/pack", content=_gathered(body()))
+        answer = {
+            **self._json(
+                "POST",
+                "/submissions/whole",
+                params={"start": 1},
+                content=_gathered(body()),
+                extensions=_BUILDING,
+            )
+        }
+        run_id = answer.pop("run")
+        return SubmissionAnswer.from_json(answer), str(run_id or "")
+
+    def send(self, submission: str, pack: Pack, sources: Mapping[str, Path | bytes]) -> None:
+        """Send contents; `sources`: file or bytes by digest."""
+        body = _gathered(self._packed(pack, sources))
+        self._json("POST", f"/submissions/{submission}/pack", content=body)
+
+    def _packed(self, pack: Pack, sources: Mapping[str, Path | bytes]) -> Iterator[bytes]:
+        for header in pack.headers:
+            line = header_line(header)
+            self.sent += len(line)
+            left = header.size - header.offset
+            pieces = _pieces(sources[header.sha256], header.offset)
+            first = next(pieces, b"")[:left]
+            self.sent += len(first)
+            left -= len(first)
+            yield line + first  # small files in few writes
+            for piece in pieces:
+                piece = piece[:left]
+                left -= len(piece)
+                self.sent += len(piece)
+                yield piece
+            if left:
+                raise InputError.of(
+                    code="conflict",
+                    field=str(sources[header.sha256]),
+                    message="became shorter while it was sent",
+                    hint="the same command again captures it as it is now",
+                )
 
     def start(self, submission: str) -> str:
         """Run it, once however often this is called; returns the run's id. Its environment may be built first."""

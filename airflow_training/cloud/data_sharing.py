@@ -23,7 +23,14 @@ from airflow_training.remote_data.mailbox import asked_in
 from airflow_training.remote_data.manifest import DataManifest
 from airflow_training.remote_data.roots import SharedRoots
 
-__all__ = ["DataSharer", "keep_manifest", "known_manifest", "share_run", "start_sharing"]
+__all__ = [
+    "DataSharer",
+    "keep_manifest",
+    "known_digests",
+    "known_manifest",
+    "share_run",
+    "start_sharing",
+]
 
 _POLL_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.2
@@ -204,12 +211,17 @@ def _part(letter: str) -> int | None:
 # the process that shares ------------------------------------------------------------------------------
 
 
-def keep_manifest(run_id: str, document: bytes) -> None:
+def known_digests() -> KnownDigests:
+    """Digests of what earlier runs have read of this machine."""
+    return KnownDigests(cloud_folder() / "client" / "digests.jsonl")
+
+
+def keep_manifest(run_id: str, manifest: DataManifest) -> None:
     """Remember what a run may read of this machine, before it can ask."""
     path = _path(run_id, "json")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(document)
+    draft.write_bytes(manifest.to_bytes(with_digests=True))
     draft.replace(path)
 
 
@@ -221,7 +233,7 @@ def known_manifest(run_id: str) -> DataManifest | None:
         document = _path(run_id, "json").read_bytes()
     except FileNotFoundError:
         return None
-    return DataManifest.from_bytes(document, source=run_id)
+    return DataManifest.from_bytes(document, source=run_id, with_digests=True)
 
 
 def share_run(client: CloudClient, run_id: str, *, told: Callable[[str], None]) -> bool:
@@ -244,8 +256,8 @@ def share_run(client: CloudClient, run_id: str, *, told: Callable[[str], None]) 
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
         lock.flush()
-        known = KnownDigests(cloud_folder() / "client" / "digests.jsonl")
-        sharer = DataSharer(client, run_id, SharedRoots(manifest, known=known), told=told)
+        shared = SharedRoots(manifest, known=known_digests())
+        sharer = DataSharer(client, run_id, shared, told=told)
         told(
             f"{run_id} may read {sum(len(root.files) for root in manifest.roots):,} files of this machine"
         )

@@ -93,6 +93,8 @@ def _follow(
             away = away or time.monotonic()
             if time.monotonic() - away > _AWAY_SECONDS:
                 raise
+            with contextlib.suppress(RuntimeUnavailable):  # it is tried again
+                client.revive()
             line.show("waiting: " + str(error).partition("\n")[0])
             time.sleep(_SLOWEST_POLL_SECONDS)
             continue

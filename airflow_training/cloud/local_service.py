@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
 import subprocess
 import sys
 from typing import Any
 
+from airflow_training.cloud import LOCAL, MODE_VARIABLE
 from airflow_training.cloud.protocol import problems_from_json
 from airflow_training.cloud.service_record import (
     find_service,
@@ -39,9 +41,14 @@ class LocalService:
 
         A service for a target ends with its client: nobody knows whether its settings are still those.
         """
-        idle_seconds = 0 if target else load_settings().cloud_idle_seconds
-        conditions = starting_conditions() if idle_seconds > 0 else ""
-        found = find_service(conditions) if conditions else None
+        self._target = target
+        self._begin()
+
+    def _begin(self) -> None:
+        """Find one, or start one."""
+        idle_seconds = 0 if self._target else load_settings().cloud_idle_seconds
+        self._conditions = starting_conditions() if idle_seconds > 0 else ""
+        found = find_service(self._conditions) if self._conditions else None
         self._port = found.port if found is not None else 0
         self._process: subprocess.Popen[str] | None = None
         self._stays = False
@@ -51,11 +58,22 @@ class LocalService:
         self.key = secrets.token_urlsafe(32)
         order = {
             "key": self.key,
-            "target": target,
-            "conditions": conditions,
+            "target": self._target,
+            "conditions": self._conditions,
             "idle_seconds": idle_seconds,
         }
-        self._process = _start(json.dumps(order), conditions=conditions)
+        self._process = _start(json.dumps(order), conditions=self._conditions)
+
+    def revive(self) -> bool:
+        """Start another one where this one was ended, by whoever did that; False: it is there."""
+        if self._process is not None:
+            is_there = self._process.poll() is None
+        else:
+            is_there = find_service(self._conditions) is not None
+        if not is_there:
+            self.close()
+            self._begin()
+        return not is_there
 
     def url(self) -> str:
         """Where it serves, once it does; raises RuntimeUnavailable, InputError for settings that are wrong."""
@@ -63,13 +81,18 @@ class LocalService:
         return f"http://127.0.0.1:{self._port}"
 
     def close(self) -> None:
-        """Let it end, or stay for the next client; nothing happens where it has ended."""
+        """Let it end, or stay for the next client; nothing happens where it has ended.
+
+        One whose port nobody has asked for yet is not waited for: it still starts, and stays as it was told to.
+        """
         process = self._process
-        if process is None or process.returncode is not None:
+        if process is None:
             return
         if process.stdin is not None:
             process.stdin.close()
-        if not self._stays:
+        if not self._port and not self._conditions:
+            process.terminate()  # it has begun nothing, and nobody will ask it
+        if self._port and not self._stays:
             process.wait()
         if process.stdout is not None:
             process.stdout.close()
@@ -83,8 +106,10 @@ class LocalService:
             self._stays = said["stays"]
             return int(said["port"])
         except (ValueError, KeyError):
-            self.close()
-            code = process.returncode if process is not None else None
+            code = None
+            if process is not None:
+                process.communicate()  # ends its input, and waits until it has ended
+                code = process.returncode
             if code == _EXIT_REFUSED:
                 raise InputError(problems=problems_from_json(said)) from None
             raise RuntimeUnavailable(
@@ -104,6 +129,10 @@ def _start(order: str, *, conditions: str) -> subprocess.Popen[str]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
+            env={
+                **os.environ,
+                MODE_VARIABLE: LOCAL,
+            },  # it opens files for itself, and sends nothing
             start_new_session=True,
             text=True,
         )

@@ -6,66 +6,37 @@ import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from airflow_training.capture.command import storage_addresses
 from airflow_training.cloud.client import CloudClient, connect, start_local
 from airflow_training.cloud.data_sharing import start_sharing
 from airflow_training.cloud.early_returns import returning_early
 from airflow_training.cloud.following import DetachError, ask_person, follow
 from airflow_training.cloud.journal import known_run
+from airflow_training.cloud.options import RunOptions
 from airflow_training.cloud.protocol import CloudRunState
 from airflow_training.cloud.returning import ModelReturn
 from airflow_training.cloud.shared_data import SharedData, describe_shared
-from airflow_training.cloud.submit import RunOptions, prepare, submit
+from airflow_training.cloud.submit import prepare, submit
 from airflow_training.cloud.targets import HERE_NAME, find_target, list_targets
 from airflow_training.errors import InputError, TrainingError
 
-__all__ = ["chosen_variables", "follow_to_end", "main_program", "run_program", "send_program"]
+__all__ = ["bill_text", "follow_to_end", "main_program", "run_program", "send_program"]
 
 _EXIT_FAILED = 1
 _EXIT_BAD_INPUT = 2
 _CONDITION = "stop.until holds"
 
 
-def run_program(
-    *,
-    framework: str,
-    replicas: int,
-    resources: Mapping[str, Any],
-    returns: str,
-    until: str,
-    hours: float,
-    team: str,
-    data: Sequence[str],
-    data_wait: float,
-    target: str,
-    env: Sequence[str],
-    root: str,
-    allow_secrets: Sequence[str],
-    allow_missing: Sequence[str],
-    detach: bool,
-) -> int:
+def run_program(options: RunOptions) -> int:
     """Send the program that this process runs; returns the exit code to end with. Raises nothing of ours."""
     try:
         argv = main_program(sys.modules["__main__"], sys.argv)
-        options = RunOptions(
-            framework=framework,
-            replicas=replicas,
-            resources=resources,
-            returns=returns,
-            until=until,
-            hours=hours,
-            team=team,
-            data=data,
-            data_wait=data_wait,
-            env=chosen_variables(env, os.environ),
-            root=Path(root) if root else None,
-            allow_secrets=allow_secrets,
-            allow_missing=allow_missing,
-        )
-        return send_program(argv, options, target=target, detach=detach, ranks=(0,))
+        return send_program(argv, options, ranks=(0,))
     except InputError as error:
         for problem in error.problems:
             say(f"error: {problem}")
@@ -78,11 +49,9 @@ def run_program(
         return _EXIT_FAILED
 
 
-def send_program(
-    argv: Sequence[str], options: RunOptions, *, target: str, detach: bool, ranks: Sequence[int]
-) -> int:
+def send_program(argv: Sequence[str], options: RunOptions, *, ranks: Sequence[int]) -> int:
     """Submit, follow, bring the model back; returns the exit code of the run. Raises TrainingError."""
-    chosen = find_target(target)
+    chosen = find_target(options.target)
     with contextlib.ExitStack() as stack:
         local = start_local(chosen) if chosen.name == HERE_NAME or chosen.is_direct else None
         if local is not None:
@@ -90,21 +59,23 @@ def send_program(
         submission = prepare(argv, options, cwd=Path.cwd(), is_here=chosen.name == HERE_NAME)
         for note in submission.capture.notes:
             say(f"note: {note}")
+        for each in storage_addresses(submission.capture.command.args):
+            say(f"read where it is: {each}")
         if submission.shared is not None and not chosen.is_direct:
             _say_shared(submission.shared, target=chosen.name)
         client = stack.enter_context(connect(chosen, local=local))
-        submitted = submit(client, submission, target=chosen.name, told=say)
+        submitted = submit(client, submission, target=chosen.name, told=say, whole=options.whole)
         again = " (goes on with the submission that was interrupted)" if submitted.again else ""
         say(
             f"run {submitted.run_id} on {chosen.name}: {submission.request.files} files,"
             f" {submitted.sent} bytes sent{again}"
         )
         start_sharing(submitted.run_id, target=chosen.name)
-        if detach:
+        if options.detach:
             print(submitted.run_id)  # noqa: T201 - the result
             say(f"next: airflow-training cloud logs {submitted.run_id}")
             return 0
-        return follow_to_end(client, submitted.run_id, ranks=ranks)
+        return follow_to_end(client, submitted.run_id, ranks=ranks, bill=options.bill)
 
 
 def _say_shared(shared: SharedData, *, target: str) -> None:
@@ -117,8 +88,13 @@ def _say_shared(shared: SharedData, *, target: str) -> None:
         say(f"note: {os.path.relpath(each.path)} is never shared: {each.reason}")
 
 
-def follow_to_end(client: CloudClient, run_id: str, *, ranks: Sequence[int]) -> int:
-    """Show a run until it is over, and bring its model to where it was submitted from; returns its exit code."""
+def follow_to_end(
+    client: CloudClient, run_id: str, *, ranks: Sequence[int], bill: bool = False
+) -> int:
+    """Show a run until it is over, and bring its model to where it was submitted from; returns its exit code.
+
+    `bill`: say what it has cost, too.
+    """
     known = known_run(run_id)
     model = None if known is None else ModelReturn(known)
     asks = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
@@ -136,15 +112,39 @@ def follow_to_end(client: CloudClient, run_id: str, *, ranks: Sequence[int]) -> 
     except DetachError:
         say(f"run {run_id} goes on; airflow-training cloud logs {run_id} follows it")
         return 0
-    if state.state == "Succeeded":
+    has_ended_well = state.state == "Succeeded"
+    if has_ended_well:
         if state.message.startswith(_CONDITION):
             say(state.message)
         if model is not None:
             model.bring_back(client, told=say)
-            return 0
     else:
         say(_end_text(state, elsewhere=known is not None and _has_service(known.target)))
+    if bill:
+        _tell_bill(client, run_id)
+    if has_ended_well and model is not None:
+        return 0
     return _EXIT_FAILED if state.exit_code is None else state.exit_code
+
+
+def _tell_bill(client: CloudClient, run_id: str) -> None:
+    try:
+        say(bill_text(client.bill(run_id)))
+    except TrainingError as error:  # how the run ended is another matter
+        say(f"bill: {error}\nnext: airflow-training cloud bill {run_id}")
+
+
+def bill_text(bill: Mapping[str, Any]) -> str:
+    """A bill on one line: what is to be paid, and for what."""
+    used = f"{bill['instance_seconds']} instance seconds"
+    if Decimal(bill["gpu_seconds"]):
+        used += f", {bill['gpu_seconds']} GPU seconds"
+    payer = bill["team"] or bill["account"]
+    cost = (
+        f"{bill['total']} {bill['currency']}, charged to {payer}" if payer else "charged to nobody"
+    )
+    more = "" if bill["final"] else "; it may become more"
+    return f"bill: {cost} ({used}){more}\nnext: airflow-training cloud bill {bill['run_id']}"
 
 
 def _has_service(target: str) -> bool:
@@ -173,20 +173,6 @@ def main_program(main: ModuleType, argv: Sequence[str]) -> Sequence[str]:
             hint="airflow-training cloud run NOTEBOOK.ipynb, in a terminal",
         )
     return [str(path), *argv[1:]]
-
-
-def chosen_variables(rows: Sequence[str], environ: Mapping[str, str]) -> Sequence[str]:
-    """NAME or NAME=VALUE with its value; raises InputError for a name that is not set."""
-    missing = [each for each in rows if "=" not in each and each not in environ]
-    if missing:
-        raise InputError.of(
-            code="missing",
-            field="--env",
-            message=f"{', '.join(missing)}: not set here",
-            value=", ".join(missing),
-            hint=f"--env {missing[0]}=VALUE",
-        )
-    return [each if "=" in each else f"{each}={environ[each]}" for each in rows]
 
 
 def say(text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from airflow_training.capture.secrets import secret_file
 from airflow_training.cloud.own_files import own_files
 from airflow_training.errors import InputError, Problem
 from airflow_training.interception.classification import is_secret_like
+from airflow_training.remote_data.known_digests import KnownDigests
 from airflow_training.remote_data.manifest import DataFile, DataManifest, DataRoot
 from airflow_training.remote_data.roots import scan_root
 
@@ -25,6 +27,9 @@ __all__ = ["MOST_DATA_FILES", "SharedData", "describe_shared", "find_shared_data
 
 MOST_DATA_FILES = 200_000
 _MOST_ROWS = 10
+_BEFORE = rb"(?:(?<=file://)|(?<![\w./\x80-\xff-]))"
+_AFTER = rb"(?![\w\x80-\xff-]|\.\w)"
+"""What stands around a path in a program that is not the end, or the beginning, of another one: `/data` in `/database`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +70,17 @@ class _Found:
 
 
 def find_shared_data(
-    capture: ProjectCapture, paths: Sequence[str] = (), *, working_dir: Path
+    capture: ProjectCapture,
+    paths: Sequence[str] = (),
+    *,
+    loaded: Sequence[Path] = (),
+    working_dir: Path,
+    known: KnownDigests | None = None,
 ) -> SharedData:
     """Look at what a captured run may read; no content is read.
 
-    `paths`: of `--data`, as they were typed in `working_dir`.
+    `paths`: of `--data`, as they were typed in `working_dir`. `loaded`: what the program was seen to open here. `known`:
+    digests of earlier runs, which content has to have then.
     """
     found = _Found(capture)
     for each in capture.local_data:
@@ -101,7 +112,8 @@ def find_shared_data(
         elif path not in named:
             _add_outside(found, path)
             found.problems += _absolute_spellings(capture, path)
-    roots = [*_scan(found)]
+    _look_at_loads(found, loaded)
+    roots = [*_scan(found, known)]
     if (count := sum(len(root.files) for root in roots)) > MOST_DATA_FILES:
         found.problems.append(
             Problem(
@@ -118,6 +130,30 @@ def find_shared_data(
         notes=found.notes,
         problems=found.problems,
     )
+
+
+def _look_at_loads(found: _Found, loaded: Sequence[Path]) -> None:
+    """Refuse what the program opens outside of the project by a path that it spells; tell of what it finds otherwise."""
+    shared = [Path(each) for each in found.outside]
+    unknown = [
+        each
+        for each in loaded
+        if tree_path(each, found.capture.root) is None
+        and not any(other in (each, *each.parents) for other in shared)
+        and not any(
+            part.startswith(".") for part in each.parts
+        )  # a cache of a library, its settings
+    ]
+    for each in unknown[:_MOST_ROWS]:
+        spelled = [*_spelling_lines(found.capture, str(each))]
+        found.problems += spelled
+        if not spelled:
+            found.notes.append(
+                f"{each} was opened here, and lies outside of the project: the run has it only where an argument"
+                f" of the script names it, or its folder: SCRIPT --data {each}"
+            )
+    if len(unknown) > _MOST_ROWS:
+        found.notes.append(f"{len(unknown) - _MOST_ROWS:,} more files outside of the project")
 
 
 def _add_local(found: _Found, path: str, source: str) -> None:
@@ -163,7 +199,7 @@ def _refusal(path: str, root: Path) -> str:
     return ""
 
 
-def _scan(found: _Found) -> Iterator[DataRoot]:
+def _scan(found: _Found, known: KnownDigests | None) -> Iterator[DataRoot]:
     ours = own_files()
     travels = {each.path for each in found.capture.tree.entries if each.kind != "folder"}
     for (top, root), below in sorted(found.below.items()):
@@ -177,7 +213,9 @@ def _scan(found: _Found) -> Iterator[DataRoot]:
             return bool(what)
 
         there = _outermost([each for each in below if os.path.lexists(f"{root}/{each}")])
-        yield scan_root(top, root, there, omissions=found.omissions, is_left_out=is_left_out)
+        yield scan_root(
+            top, root, there, omissions=found.omissions, known=known, is_left_out=is_left_out
+        )
 
 
 def _outermost(paths: Sequence[str]) -> Sequence[str]:
@@ -203,22 +241,9 @@ def _spelled(command: CapturedCommand, found: _Found) -> CapturedCommand:
 
 def _absolute_spellings(capture: ProjectCapture, path: str) -> Iterator[Problem]:
     """Refuse programs that name outside data themselves: no argument tells them where a run has it."""
-    told = 0
-    for each in sorted(capture.tree.entries):
-        if each.kind != "file" or not each.path.endswith(".py"):
-            continue
-        source = capture.contents[each.sha256]
-        text = source if isinstance(source, bytes) else source.read_bytes()
-        for number, line in enumerate(text.split(b"\n"), 1):
-            if os.fsencode(path) in line and told < _MOST_ROWS:
-                told += 1
-                yield Problem(
-                    code="not_supported",
-                    field=f"{each.path.removeprefix('project/')}:{number}",
-                    message=f"{path} is a path of this machine, and the run has its data at another",
-                    hint=f"let an argument of the script name it: SCRIPT --data {path}",
-                )
-    if not told:
+    spelled = [*_spelling_lines(capture, path)]
+    yield from spelled
+    if not spelled:
         yield Problem(
             code="not_allowed",
             field="--data",
@@ -226,6 +251,26 @@ def _absolute_spellings(capture: ProjectCapture, path: str) -> Iterator[Problem]
             message="it lies outside of the project, and no argument of the script names it",
             hint=f"SCRIPT --data {path}, where the script reads such an argument; the run finds it there",
         )
+
+
+def _spelling_lines(capture: ProjectCapture, path: str) -> Iterator[Problem]:
+    """The lines of the program in which a path of this machine stands."""
+    told = 0
+    whole = re.compile(_BEFORE + re.escape(os.fsencode(path)) + _AFTER)
+    for each in sorted(capture.tree.entries):
+        if each.kind != "file" or not each.path.endswith(".py"):
+            continue
+        source = capture.contents[each.sha256]
+        text = source if isinstance(source, bytes) else source.read_bytes()
+        for number, line in enumerate(text.split(b"\n"), 1):
+            if whole.search(line) and told < _MOST_ROWS:
+                told += 1
+                yield Problem(
+                    code="not_supported",
+                    field=f"{each.path.removeprefix('project/')}:{number}",
+                    message=f"{path} is a path of this machine, and the run has its data at another",
+                    hint=f"let an argument of the script name it: SCRIPT --data {path}",
+                )
 
 
 def describe_shared(manifest: DataManifest) -> Sequence[str]:

@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from airflow_training.capture.known_contents import KnownContents
 from airflow_training.capture.project import ProjectCapture, capture_run
 from airflow_training.cloud.client import CloudClient
-from airflow_training.cloud.data_sharing import keep_manifest
+from airflow_training.cloud.data_sharing import keep_manifest, known_digests
 from airflow_training.cloud.journal import (
     SubmittedRun,
     begin_submission,
@@ -23,8 +22,10 @@ from airflow_training.cloud.journal import (
     keep_run,
     known_run,
 )
+from airflow_training.cloud.observed_loads import ObservedLoads, read_loads
+from airflow_training.cloud.options import RunOptions
 from airflow_training.cloud.own_files import own_files
-from airflow_training.cloud.packing import plan_packs
+from airflow_training.cloud.packing import Pack, PackHeader, plan_packs
 from airflow_training.cloud.protocol import (
     DataReference,
     SubmissionAnswer,
@@ -37,47 +38,18 @@ from airflow_training.cloud.targets import cloud_folder
 from airflow_training.environments.recording import record
 from airflow_training.errors import InputError, RuntimeUnavailable
 
-__all__ = ["RunOptions", "Submission", "SubmissionResult", "prepare", "submit"]
+__all__ = [
+    "Submission",
+    "SubmissionResult",
+    "capture_program",
+    "prepare",
+    "share_data",
+    "submit",
+]
 
 _RUN = re.compile(r"[-a-z0-9]{1,60}")
 _ROUNDS = 5
 """Of asking what is missing and sending it: documents, content, content that was found damaged."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """How it is to run; see `cloud.run`."""
-
-    framework: str = ""
-    replicas: int = 1
-    resources: Mapping[str, Any]
-    returns: str = "model"
-    until: str = ""
-    hours: float = 0.0
-    team: str = ""
-    data: Sequence[str] = ()
-    """Files and folders that stay and may be read, beside what is found."""
-    data_wait: float = 1.0
-    """Hours for which the run waits for them before it is paused."""
-    env: Sequence[str] = ()
-    """NAME=VALUE."""
-    root: Path | None = None
-    allow_secrets: Sequence[str] = ()
-    allow_missing: Sequence[str] = ()
-
-    def capture(self, argv: Sequence[str], *, cwd: Path) -> ProjectCapture:
-        """What of a command travels; nothing of it is executed. Call its `check` before it is sent."""
-        return capture_run(
-            argv,
-            working_dir=cwd,
-            environ=os.environ,
-            root=self.root,
-            env=self.env,
-            allow_secrets=self.allow_secrets,
-            allow_missing=self.allow_missing,
-            excluded=own_files(),
-            known=KnownContents(cloud_folder() / "client" / "contents.json"),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +78,52 @@ class SubmissionResult:
     """Bytes of all bodies."""
 
 
+def capture_program(argv: Sequence[str], options: RunOptions, *, cwd: Path) -> ProjectCapture:
+    """What of a command travels; nothing of it is executed. Call its `check` before it is sent."""
+    return capture_run(
+        argv,
+        working_dir=cwd,
+        environ=os.environ,
+        root=Path(options.root) if options.root else None,
+        env=_chosen_variables(options.env, os.environ),
+        allow_secrets=options.allow_secrets,
+        allow_missing=options.allow_missing,
+        excluded=own_files(),
+        known=KnownContents(cloud_folder() / "client" / "contents.json"),
+        loaded=_loads(options).models,
+    )
+
+
+def _loads(options: RunOptions) -> ObservedLoads:
+    return read_loads(Path(options.loads)) if options.loads else ObservedLoads()
+
+
+def share_data(captured: ProjectCapture, options: RunOptions, *, cwd: Path) -> SharedData:
+    """What a captured run may read of this machine, where it runs on another; no content is read."""
+    seen = _loads(options)
+    return find_shared_data(
+        captured,
+        options.data,
+        loaded=[*seen.data, *seen.models],
+        working_dir=cwd,
+        known=known_digests(),
+    )
+
+
+def _chosen_variables(rows: Sequence[str], environ: Mapping[str, str]) -> Sequence[str]:
+    """NAME or NAME=VALUE with its value; raises InputError for a name that is not set."""
+    missing = [each for each in rows if "=" not in each and each not in environ]
+    if missing:
+        raise InputError.of(
+            code="missing",
+            field="--env",
+            message=f"{', '.join(missing)}: not set here",
+            value=", ".join(missing),
+            hint=f"--env {missing[0]}=VALUE",
+        )
+    return [each if "=" in each else f"{each}={environ[each]}" for each in rows]
+
+
 def prepare(
     argv: Sequence[str], options: RunOptions, *, cwd: Path, is_here: bool = True
 ) -> Submission:
@@ -114,7 +132,7 @@ def prepare(
     `is_here`: the run reads what does not travel where it lies; else it comes on demand.
     """
     at_ns = time.time_ns()
-    captured = options.capture(argv, cwd=cwd)
+    captured = capture_program(argv, options, cwd=cwd)
     captured.check()
     shared = None
     data: list[DataReference] = []
@@ -124,7 +142,7 @@ def prepare(
             for each in captured.local_data
         ]
     else:
-        shared = find_shared_data(captured, options.data, working_dir=cwd)
+        shared = share_data(captured, options, cwd=cwd)
         shared.check()
     manifest = TreeManifest(tree=captured.tree, data=data).to_bytes()
     environment = json.dumps(record(root=captured.root).to_json(), sort_keys=True).encode()
@@ -166,17 +184,22 @@ def submit(
     *,
     target: str,
     told: Callable[[str], None] | None = None,
+    whole: bool = False,
 ) -> SubmissionResult:
     """Start a submission, exactly once: interrupted anywhere and called again, it goes on.
 
-    `told`: what it will cost, where accounts are kept, and what is installed for it, before it is sent.
-    Raises InputError with what the service refuses, before any content has moved.
+    `told`: what it will cost, where accounts are kept, and what is installed for it, before it is sent. `whole`: nothing
+    is asked first: all of it is sent in one request, and starts as soon as it is there.
+
+    Raises InputError with what the service refuses, before any content has moved unless it goes as a whole.
     """
     attempted = begin_submission(submission.content, target=target)
     request = replace(submission.request, key=key_of(submission.content, attempted.nonce))
     before = client.sent
     try:
-        answer, run_id = _start(client, request, submission, told or _nobody, target=target)
+        answer, run_id = _start(
+            client, request, submission, told or _nobody, target=target, whole=whole
+        )
     except InputError:
         end_submission(submission.content, target=target)  # refused: nothing to take up
         raise
@@ -191,6 +214,26 @@ def _nobody(text: str) -> None:
     """Tell nobody."""
 
 
+def _send_whole(
+    client: CloudClient, request: SubmissionRequest, submission: Submission
+) -> tuple[SubmissionAnswer, str]:
+    """Send all of it in one request, what it is described by first."""
+    documents = [each for each in (request.manifest, request.environment, request.data) if each]
+    contents = dict.fromkeys([*documents, *submission.sources])
+    sizes = _sizes(submission)
+    headers = [PackHeader(sha256=each, size=sizes[each]) for each in contents]
+    return client.submit_whole(request, Pack(headers=headers), submission.sources)
+
+
+def _sizes(submission: Submission) -> Mapping[str, int]:
+    documents = {
+        sha256: len(source)
+        for sha256, source in submission.sources.items()
+        if isinstance(source, bytes)
+    }
+    return {**documents, **submission.capture.tree.blobs}
+
+
 def _start(
     client: CloudClient,
     request: SubmissionRequest,
@@ -198,15 +241,16 @@ def _start(
     told: Callable[[str], None],
     *,
     target: str,
+    whole: bool,
 ) -> tuple[SubmissionAnswer, str]:
-    sizes = {
-        sha256: len(source) if isinstance(source, bytes) else 0
-        for sha256, source in submission.sources.items()
-    }
-    sizes |= submission.capture.tree.blobs
+    sizes = _sizes(submission)
     said = {""}
-    for _ in range(_ROUNDS):
-        answer = client.submit(request)
+    for number in range(_ROUNDS):
+        run_id = ""
+        if whole and not number:
+            answer, run_id = _send_whole(client, request, submission)
+        else:
+            answer = client.submit(request)
         _check_id(answer.run_id, client, target=target)
         for name, text in (("estimate", answer.estimate), ("environment", answer.environment)):
             if text not in said:
@@ -222,9 +266,9 @@ def _start(
         if answer.missing:
             continue
         if request.data and submission.shared is not None and answer.reads_data:
-            keep_manifest(answer.run_id, submission.shared.document)
+            keep_manifest(answer.run_id, submission.shared.manifest)
         try:
-            run_id = client.start(answer.id)
+            run_id = run_id or client.start(answer.id)
         except InputError as error:
             if error.problems[0].code not in ("conflict", "missing"):
                 raise

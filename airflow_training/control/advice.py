@@ -8,15 +8,17 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
+from airflow_training.control import reasons
+from airflow_training.control.causes import RootCause
 from airflow_training.control.memory import memory_of
-from airflow_training.control.model import Ledger
+from airflow_training.control.model import InstanceEntry, Ledger
 from airflow_training.documents.quantities import bytes_text
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.frameworks.pods import container_env, training_container
 
 __all__ = ["advice_of", "parameter_to_lower"]
 
-_GPU_MEMORY = "cuda-out-of-memory"
+_GPU_MEMORY, _HOST_MEMORY = "cuda-out-of-memory", "host-out-of-memory"
 _BATCH = re.compile(r"(?:^|[._-])(?:batch|bs|mbs)(?:$|[._-])|batch_?size", re.IGNORECASE)
 _OF_A_DEVICE = re.compile(r"micro|mbs|per_(?:device|gpu)|local", re.IGNORECASE)
 _NOT_OF_TRAINING = re.compile(
@@ -44,10 +46,25 @@ def _of_host_memory(job: ResolvedJob, ledger: Ledger) -> Iterator[str]:
         if raised and said is not None:
             most = max(each.memory.bytes for each in raised if each.memory)
             names = ", ".join(str(each.key) for each in raised[:4])
+            if any(_ran_out_again(each, ledger.job.root_cause) for each in raised):
+                yield (
+                    f"{names} ran out of {bytes_text(said)} of memory, and of {bytes_text(most)} too:"
+                    f" set resources.limits.memory of {role.name} to more than {bytes_text(most)}"
+                    " (with restart.onOutOfMemory.upTo above it), or let it need less"
+                )
+                continue
             yield (
                 f"{names} ran out of {bytes_text(said)} of memory and asked for up to {bytes_text(most)}:"
                 f" set resources.limits.memory of {role.name} to {bytes_text(most)}"
             )
+
+
+def _ran_out_again(entry: InstanceEntry, root: RootCause | None) -> bool:
+    """Return whether an instance failed for good for want of memory, with all that it could ask for."""
+    if entry.state != "failed" or not entry.final:
+        return False
+    proven = root is not None and root.id == _HOST_MEMORY and root.key == entry.key
+    return proven or entry.reason == reasons.OUT_OF_MEMORY
 
 
 def _of_device_memory(job: ResolvedJob, ledger: Ledger) -> Iterator[str]:

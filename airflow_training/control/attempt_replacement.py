@@ -25,11 +25,15 @@ from airflow_training.control.recovery import (
     roll_back,
 )
 from airflow_training.control.recovery_level import RecoveryChoice, recovery_level
-from airflow_training.control.restarts import RestartDecision
+from airflow_training.control.restarts import Budget, RestartDecision
 from airflow_training.control.transitions import next_attempt, nodes_to_avoid
+from airflow_training.control.unbegun import failed_attempt
+from airflow_training.documents.text import headline
 
 __all__ = ["PendingRestart", "grow_failed", "replace_attempts", "replaced_roles"]
 
+_WORDS = 120
+"""Characters of what a failed attempt said: the limits shall be seen, too."""
 _WHOLE_JOB = frozenset({"Job", "FreshJob"})
 _RESTARTED = {
     "Instance": reasons.INSTANCE_RESTARTED,
@@ -57,8 +61,14 @@ def replaced_roles(draft: Draft, failure: Failure, restart: RestartDecision) -> 
     return frozenset({failure.role} if restart.scope == "Role" else ())
 
 
-def replace_attempts(draft: Draft, planned: Sequence[PendingRestart]) -> None:
-    """Charge the failures and move everything in their scopes to the next attempt."""
+def replace_attempts(
+    draft: Draft, planned: Sequence[PendingRestart], failures: Sequence[Failure]
+) -> None:
+    """Charge the failures and move everything in their scopes to the next attempt.
+
+    `failures`: all of this moment, also those that are restarted with another.
+    """
+    beside = {each.key: failed_attempt(each) for each in failures}
     charged = tuple(each.record for each in planned if each.record)
     draft.job = replace(draft.job, restarts=draft.job.restarts + charged)
     for each in planned:
@@ -103,10 +113,11 @@ def replace_attempts(draft: Draft, planned: Sequence[PendingRestart]) -> None:
                 last_try=restart.last,
             ),
             reason=reasons.BACKOFF,
-            message=f"attempt {entry.attempt}: {failure.describe()}",
+            message=f"attempt {entry.attempt}: {_told(draft, failure)}",
             replace_at=replace_at,
             deletion_mode=deletion_mode,
             host=host,
+            failed=failed_attempt(failure),
         )
         for other in _others_in_scope(draft, each):
             next_attempt(
@@ -117,6 +128,7 @@ def replace_attempts(draft: Draft, planned: Sequence[PendingRestart]) -> None:
                 replace_at=replace_at,
                 deletion_mode=deletion_mode,
                 host=OWN_INSTANCE if fresh else place_of_survivor(draft, other),
+                failed=beside.get(other.key),
             )
         _show_restarting(draft, failure, restart)
 
@@ -168,13 +180,46 @@ def _avoided(entry: InstanceEntry, failure: Failure, needs: RecoveryChoice) -> t
     return nodes_to_avoid(entry, failure.node) if needs.level == "node" else entry.avoid_nodes
 
 
+def _told(draft: Draft, failure: Failure) -> str:
+    """Return how an attempt failed and why: what its log says, its own message, or its last line."""
+    how, last = failure.describe(), draft.last_words.get(failure.attempt_key)
+    if failure.diagnosed is not None:
+        why = headline(failure.diagnosed.cause.evidence, most=_WORDS)
+    elif failure.message:
+        why = headline(failure.message, most=_WORDS)
+    elif last is not None:
+        why = f"last line: {headline(last, most=_WORDS)}" if last else "it printed nothing"
+    else:
+        why = ""
+    return f"{how}: {why}" if why and why not in how else how
+
+
+def _count(draft: Draft, planned: PendingRestart, entry: InstanceEntry) -> str:
+    """Return how many restarts that makes, of as many as the limit allows that leaves the fewest."""
+    if planned.restart.scope == "FreshJob":
+        return f"fresh job {draft.job.fresh_jobs + 1} of {draft.spec.restart.max_fresh_jobs}"
+    if planned.record is None or not planned.restart.counted:
+        return "not counted"
+    role, budget = draft.spec.role(entry.role), Budget(draft.spec, draft.job)
+    limits = [
+        (entry.restarts + 1, role.backoff_limit, "backoffLimit"),
+        (budget.spent, draft.spec.restart.max_restarts, "maxRestarts"),
+    ]
+    if role.max_restarts is not None:
+        spent = budget.spent_by(role.name)
+        limits.append((spent, role.max_restarts, f"maxRestarts of {role.name}"))
+    number, most, name = min(limits, key=lambda each: each[1] - each[0])
+    return f"restart {number} of {most} ({name})"
+
+
 def _record_restart(
     draft: Draft, planned: PendingRestart, entry: InstanceEntry, needs: RecoveryChoice
 ) -> None:
     failure, restart = planned.failure, planned.restart
     draft.record_event(
         _RESTARTED[restart.scope],
-        f"{failure.describe()}, next attempt in {planned.delay_seconds:g} s",
+        f"{_told(draft, failure)}; {_count(draft, planned, entry)},"
+        f" next attempt in {planned.delay_seconds:g} s",
         of=entry,
         rule=restart.rule,
         level="warning",

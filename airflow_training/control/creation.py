@@ -203,6 +203,7 @@ def _want(draft: Draft, entry: InstanceEntry, *, released: bool) -> InstanceEntr
                 draft.job.epoch, draft.job.job_attempt, entry.attempt, draft.generation
             ),
             host=host,
+            before=None,
             state="pending",
             reason=reasons.CREATING,
             message="",

@@ -41,7 +41,7 @@ from airflow_training.control.model import (
 from airflow_training.control.observations import InstanceDiagnosis, Observations, RefusedAttempt
 from airflow_training.control.observing import apply_observations
 from airflow_training.control.outages import skip_outage
-from airflow_training.control.outcomes import apply_failures
+from airflow_training.control.outcomes import apply_failures, record_ends
 from airflow_training.control.peers import await_peers
 from airflow_training.control.place_release import release_held_places, wake_to_release_places
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
@@ -61,6 +61,7 @@ from airflow_training.control.stop_condition import (
     check_stop_condition,
     order_finish,
 )
+from airflow_training.control.unbegun import take_back_unbegun
 from airflow_training.control.unfit_nodes import leave_unfit_nodes
 from airflow_training.control.waits import tell_waits
 from airflow_training.documents.instances import InstanceKey
@@ -124,6 +125,7 @@ def decide(
     refused: Sequence[RefusedAttempt] = (),
     unprepared: str = "",
     time_of_day: float | None = None,
+    last_words: Mapping[AttemptKey, str] | None = None,
 ) -> Decision:
     """Decide what to persist, then do, then tell. `observations` None: no snapshot yet.
 
@@ -143,6 +145,8 @@ def decide(
 
     `time_of_day`: what the clock of the machine says meanwhile, only to be told.
 
+    `last_words`: the last lines of attempts that have failed, as far as they are known, only to be told.
+
     `generation` is the caller's lease: objects of a newer one are never touched. Each object is
     expected to be listed soon after it was created (`transitions.SETTLE_SECONDS`), and from then until
     it is gone; what it does may be told late, twice or out of order.
@@ -157,6 +161,7 @@ def decide(
         known_reasons=known_reasons,
         refused=refused,
         time_of_day=time_of_day,
+        last_words=last_words,
     )
     record_checkpoints(draft, committed)
     record_rejected(draft, rejected)
@@ -167,6 +172,8 @@ def decide(
     advance_running_time(draft)
     record_lifetimes(draft, failures)
     apply_requests(draft, requests)
+    if not _continues(draft):
+        record_ends(draft, failures)
     if diagnoses and _continues(draft):
         apply_late_diagnoses(draft)
     if unprepared and _continues(draft) and not has_begun(draft.instances):
@@ -195,6 +202,7 @@ def decide(
         wake_at_deadline(draft)
     if _continues(draft) and draft.job.stop is not None:
         order_finish(draft)
+    take_back_unbegun(draft)
     if not _continues(draft):
         draft.actions.clear()
         drain(draft, observations)

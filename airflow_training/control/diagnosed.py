@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from airflow_training.control import reasons
+from airflow_training.control.causes import DiagnosedCause
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import CANNOT_START_CODES, is_listed, restarts_a_class
 from airflow_training.control.lost_peers import LIKELY, explained_by, follows, lost_peers
@@ -95,10 +96,18 @@ def why_not_again(
     if sure and mine and cause.retryable == "once":
         return reasons.NOT_RETRYABLE, f"{name} happened again after one more try: {evidence}"
     same = fingerprint(told)
-    if cause.category == "user-error" and any(each.fingerprint == same for each in mine):
+    if _comes_again(cause) and any(each.fingerprint == same for each in mine):
         where = "" if told.step is None else f" at step {told.step}"
         return reasons.SAME_ERROR_AGAIN, f"the same error{where} for the second time: {evidence}"
     return None
+
+
+def _comes_again(cause: DiagnosedCause) -> bool:
+    """Return whether the same error at the same step shows that another try changes nothing."""
+    if cause.id == "unknown":
+        return False
+    needs_change = cause.retryable == "no" and cause.confidence >= LIKELY
+    return needs_change or CLASSES.get(cause.category) == "user"
 
 
 def _never_started(told: InstanceDiagnosis) -> bool:

@@ -68,6 +68,7 @@ class Draft:
         known_reasons: Reasons = OWN_REASONS,
         refused: Sequence[RefusedAttempt] = (),
         time_of_day: float | None = None,
+        last_words: Mapping[AttemptKey, str] | None = None,
     ) -> None:
         self.spec = job
         self.now = now
@@ -78,6 +79,8 @@ class Draft:
         """Why attempts failed, as far as that is known by now."""
         self.undiagnosed = undiagnosed
         """Attempts that failed by themselves and of which that will be known in a moment."""
+        self.last_words = last_words or {}
+        """The last line that attempts printed which have failed, "" of those that printed nothing."""
         self.known_reasons = known_reasons
         """What the reasons say that instances of this runtime end with."""
         self.refused = {(each.key, each.attempt_id): each for each in refused}

@@ -12,11 +12,13 @@ from airflow_training.control.causes import RootCause
 from airflow_training.control.draft import Draft
 from airflow_training.control.grace import killed_note
 from airflow_training.control.keeping import choose_kept, drained_text, is_kept, keep_failed
-from airflow_training.control.model import TERMINAL_JOB_STATES, RoleState
+from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry, RoleState
 from airflow_training.control.observations import Observation, Observations
 from airflow_training.control.recovery import save_grace
 from airflow_training.control.root_cause import message_of, outcome_text
 from airflow_training.control.transitions import close_instance, holds_place, settle_instance
+from airflow_training.control.unbegun import take_back_unbegun
+from airflow_training.control.unmet_dependencies import why_never_ran
 
 __all__ = ["close_role", "delete_marked", "drain", "finish", "termination"]
 
@@ -44,6 +46,7 @@ def finish(
 
     `message`: of a job that fails the limit that ends it; `root_cause` says the rest.
     """
+    unmet = _unmet_dependencies(draft, root_cause) if state == "Failed" else {}
     paused_at = draft.job.paused_at
     paused = (
         draft.now - paused_at if paused_at is not None and draft.job.started_at is not None else 0.0
@@ -64,23 +67,37 @@ def finish(
     role_state, role_reason, instance_reason = _WHY[state]
     for name, role in draft.roles.items():
         if role.state not in _TERMINAL_ROLE:
+            why = unmet.get(name, "")
             draft.set_role(
                 name,
                 state=role_state,
-                reason=role_reason,
-                message=f"the job ended: {reason}",
+                reason=reasons.DEPENDENCY_FAILED if why else role_reason,
+                message=f"never ran: {why}" if why else f"the job ended: {reason}",
                 waits={},
                 created=0,
             )
     for entry in list(draft.instances.values()):
         if not entry.retired:
             close_instance(draft, entry, reason=instance_reason)
+            _tell_unmet(draft, entry, unmet.get(entry.role, ""))
     if state == "Failed":
         # what is known now: why it failed is told when it has, by logs that are complete then
         text = f"{_outcome(draft)}; what is left of it is ended"
         draft.record_event(reasons.JOB_FAILING, text, rule=rule, level="warning")
     else:
         draft.record_event(f"Job{state}", _outcome(draft), rule=rule)
+
+
+def _unmet_dependencies(draft: Draft, root_cause: RootCause | None) -> Mapping[str, str]:
+    """Return why roles never ran whose dependencies have failed."""
+    waiting = [name for name, role in draft.roles.items() if role.state not in _TERMINAL_ROLE]
+    return {name: why for name in waiting if (why := why_never_ran(draft, name, root_cause))}
+
+
+def _tell_unmet(draft: Draft, entry: InstanceEntry, why: str) -> None:
+    closed = draft.instances[entry.key]
+    if why and closed.reason == reasons.NOT_NEEDED:
+        draft.put(replace(closed, message=f"never started: {why}"))
 
 
 def _outcome(draft: Draft) -> str:
@@ -122,6 +139,7 @@ def drain(draft: Draft, observations: Observations | None) -> bool:
         if entry.final and entry.state == "terminating":
             settle_instance(draft, entry)
             left += draft.instances[entry.key].state == "terminating"
+    take_back_unbegun(draft)
     if not left and observations.reachable:
         _drained(draft)
     elif left:

@@ -199,6 +199,22 @@ OWN_INSTANCE = AttemptHost()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedAttempt:
+    """How the attempt ended after which the next one has not begun yet."""
+
+    attempt_id: AttemptId = field(metadata=INLINE)
+    reason: str
+    message: str
+    finished_at: float
+    node: str = ""
+    end: AttemptEnd = field(default=NO_END, metadata=INLINE)
+
+    def attempt_key(self, key: InstanceKey) -> AttemptKey:
+        """Name it; `key`: of its instance."""
+        return AttemptKey(key, self.attempt_id.epoch, self.attempt_id.attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceEntry(AttemptRecord):
     """Ledger of one (role, index): what is intended and what is known. Persisted before acting."""
 
@@ -235,6 +251,8 @@ class InstanceEntry(AttemptRecord):
     deletion_mode: DeletionMode = field(default="", metadata={"stored": "parting"})
     """How what is left of the attempt before is ended."""
     host: AttemptHost = field(default=OWN_INSTANCE, metadata=INLINE)
+    before: FailedAttempt | None = None
+    """The attempt that failed, until the next one begins; None: it did not end by itself."""
 
     @property
     def desired(self) -> bool:

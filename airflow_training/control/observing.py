@@ -170,6 +170,8 @@ def _inspect(draft: Draft, entry: InstanceEntry, *, reachable: bool) -> Failure 
 def _look_at_closed(draft: Draft, entry: InstanceEntry, seen: Observation) -> None:
     """An instance that is to be gone: remember its object and how it ended."""
     phase = entry.phase
+    # of one that nobody has seen running: what it used counts all the same
+    entry = replace(entry, started_at=entry.started_at or seen.started_at)
     if seen.state in ENDED:
         if seen.lingers:  # its place is given back while others go on
             draft.mark_for_deletion(seen)

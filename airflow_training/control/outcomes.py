@@ -47,7 +47,7 @@ from airflow_training.control.root_cause import cause_of_failure, cause_of_role,
 from airflow_training.control.transitions import fail_for_good
 from airflow_training.documents.resolved import ResolvedRole
 
-__all__ = ["apply_failures", "apply_policies"]
+__all__ = ["apply_failures", "apply_policies", "record_ends"]
 
 _LIMITS = frozenset({reasons.BACKOFF_LIMIT_EXCEEDED, reasons.MAX_RESTARTS_EXCEEDED})
 _SPECIFIC = frozenset(
@@ -80,7 +80,7 @@ def apply_failures(draft: Draft, failures: Sequence[Failure]) -> None:
             _record_end(draft, failure)
     needed = [each for each in planned if not _is_over(draft, each.failure)]
     if needed:
-        replace_attempts(draft, needed)
+        replace_attempts(draft, needed, current)
 
 
 def _is_over(draft: Draft, failure: Failure) -> bool:
@@ -335,6 +335,14 @@ def _fail_instance(
         level="error",
         failure_class=failure.failure_class,
     )
+
+
+def record_ends(draft: Draft, failures: Sequence[Failure]) -> None:
+    """Keep how instances had failed by themselves that are seen to at the moment in which their job is stopped."""
+    for failure in failures:
+        entry = _entry(draft, failure)
+        if entry.final and entry.attempt == failure.attempt:
+            _record_end(draft, failure)
 
 
 def _record_end(draft: Draft, failure: Failure) -> None:

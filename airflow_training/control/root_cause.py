@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from airflow_training.control import reasons
@@ -92,6 +92,7 @@ _TRIED = re.compile(r"\(tried \d+ times\)")
 _SAY_NOTHING = frozenset({"", "Error", reasons.INSTANCE_FAILED})
 """Reasons of whatever ended with an exit code."""
 _LOST_PEER = "peer-connection-lost"
+_UNKNOWN = "unknown"
 _OWN_CODES = 128
 """Up to this exit codes are a program's own; those above tell of a signal."""
 _WORDS = 120
@@ -135,6 +136,8 @@ def cause_of_reason(
     proven = cause or proven_cause(reason, known)
     found = proven or cause_id(exit_code=exit_code, signal=signal)
     category, retryable = _CAUSES[found]
+    if found == _UNKNOWN and reason in _SAY_NOTHING and _ended_by_itself(exit_code, signal):
+        category = "user-error"
     if reason == reasons.OUTPUT_FAILED and _TRIED.search(message):
         retryable = "once"
     return RootCause(
@@ -169,13 +172,16 @@ def headline_of(cause: RootCause) -> str:
 
 def is_wordless(cause: RootCause) -> bool:
     """Whether a program ended by itself, and nothing but its exit code is known of why."""
-    code = cause.exit_code
-    if cause.key is None or cause.signal is not None or code is None or not 0 < code <= _OWN_CODES:
+    if cause.key is None or not _ended_by_itself(cause.exit_code, cause.signal):
         return False
     told = {f"{_who(cause)}: {_ended(cause)}", _who(cause)}
     return headline_of(replace(cause, evidence="", message="")) in told and (
         not cause.message or cause.message.startswith(_ended(cause))
     )
+
+
+def _ended_by_itself(exit_code: int | None, signal: int | None) -> bool:
+    return signal is None and exit_code is not None and 0 < exit_code <= _OWN_CODES
 
 
 def message_of(cause: RootCause | None, limit: str) -> str:
@@ -288,16 +294,21 @@ def with_diagnosis(known: RootCause, found: DiagnosedCause, *, reasons: Reasons)
     return replace(known, **found.to_document())
 
 
-def with_root_cause(decision: Decision, root: RootCause, *, now: float) -> Decision:
-    """Return the last decision of a failed job with another root cause, and what proves it told."""
+def with_root_cause(decision: Decision, root: RootCause, *, now: float, then: str = "") -> Decision:
+    """Return the last decision of a failed job with another root cause, and what proves it told.
+
+    `then`: what came after it, in words, before a limit was used up.
+    """
     root = _with_end(root, decision.new_ledger)
     old = decision.new_ledger.job
-    job = replace(old, root_cause=root, message=message_of(root, _limit_of(old)))
+    limit = "; ".join(filter(None, (then, _limit_of(old))))
+    job = replace(old, root_cause=root, limit=limit, message=message_of(root, limit))
     proof = evidence_of(root)
     failed = outcome_text(state=job.state, reason=job.reason, message=job.message)
     events = [
         replace(each, message=failed) if each.reason == reasons.JOB_FAILED else each
         for each in decision.events
+        if each.reason != reasons.ROOT_CAUSE
     ]
     told = Event(
         at=now,
@@ -311,8 +322,15 @@ def with_root_cause(decision: Decision, root: RootCause, *, now: float) -> Decis
     return replace(
         decision,
         new_ledger=replace(decision.new_ledger, job=job),
-        events=(*([told] if proof else []), *events),
+        events=tuple(_before_the_end(events, [told] if proof else [])),
     )
+
+
+def _before_the_end(events: Sequence[Event], told: Sequence[Event]) -> Iterator[Event]:
+    """Yield events in their order, what is `told` of the whole right before the one that says how the job ended."""
+    ends = [number for number, each in enumerate(events) if each.reason == reasons.JOB_FAILED]
+    place = ends[-1] if ends else 0
+    yield from (*events[:place], *told, *events[place:])
 
 
 def _limit_of(job: JobEntry) -> str:

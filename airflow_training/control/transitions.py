@@ -13,6 +13,7 @@ from airflow_training.control.model import (
     AttemptEnd,
     AttemptHost,
     DeletionMode,
+    FailedAttempt,
     FinalPhase,
     InstanceEntry,
     PendingPhase,
@@ -53,13 +54,18 @@ def next_attempt(
     replace_at: float | None = None,
     deletion_mode: DeletionMode = "",
     host: AttemptHost = OWN_INSTANCE,
+    failed: FailedAttempt | None = None,
 ) -> InstanceEntry:
     """Give up the current attempt: its object becomes a stale one, and the next may follow.
 
     The number only moves when an object of the current one can exist. The object goes, unless it is
     the `host` of the next one: see `in_place`. What else is to be another than now, `entry` says.
+    `failed`: how the current attempt ended, where it did by itself.
     """
     used = entry.desired or entry.final
+    before = failed if used else entry.before
+    if before is not None and before.attempt_id.epoch != draft.job.epoch:
+        before = None
     seen = draft.objects.get(entry.uid) if entry.uid else None
     state: InstanceState = "pending"
     delete_initializer(draft, entry)
@@ -96,6 +102,7 @@ def next_attempt(
             finished_at=None,
             deletion_mode=deletion_mode,
             host=host,
+            before=before,
         )
     )
 
@@ -151,7 +158,9 @@ def fail_for_good(draft: Draft, entry: InstanceEntry, end: AttemptEnd = NO_END) 
     seen = draft.objects.get(entry.uid) if entry.uid else None
     if seen is not None and holds_place(seen):
         draft.mark_for_deletion(seen)
-    return draft.put(replace(entry, phase=FinalPhase(end=end), state="failed", host=OWN_INSTANCE))
+    return draft.put(
+        replace(entry, phase=FinalPhase(end=end), state="failed", host=OWN_INSTANCE, before=None)
+    )
 
 
 def settle_instance(draft: Draft, entry: InstanceEntry) -> None:

@@ -12,7 +12,7 @@ from airflow_training.documents.graph import find_cycles
 from airflow_training.documents.models import ResumeFrom, TrainingJobSpec
 from airflow_training.documents.params import check_value
 from airflow_training.documents.paths import Loc, format_path
-from airflow_training.documents.plan import Objective
+from airflow_training.documents.plan import Objective, Plan
 from airflow_training.documents.policies import ExitCodes
 from airflow_training.documents.schedules import cron_of, has_fixed_offset
 from airflow_training.documents.spelling import did_you_mean
@@ -324,6 +324,9 @@ def _engine(spec: TrainingJobSpec) -> Iterator[Problem]:
     if plan.precision == "fp8":
         message = "is not carried out by engine: torch casts no module to it by itself"
         yield _problem("conflict", ("plan", "precision"), plan.precision, message)
+    if spec.trainer is not None:
+        yield from _split_trainer(spec.trainer, plan)
+        return
     if engine is None:
         message = "is required: how long to train, as epochs: 3"
         yield _problem("missing", ("plan", "engine"), None, message)
@@ -338,6 +341,22 @@ def _engine(spec: TrainingJobSpec) -> Iterator[Problem]:
                     "engine starts the training itself: leave it out, or take engine out of apply"
                 )
                 yield _problem("conflict", (*loc, key), None, message)
+
+
+def _split_trainer(trainer: Trainer, plan: Plan) -> Iterator[Problem]:
+    """Yield what is wrong with a network that is trained by the plan."""
+    if plan.engine is not None:
+        message = "has no effect: trainer says what is trained, and how long"
+        yield _problem("conflict", ("plan", "engine"), None, message)
+    if isinstance(plan.model, str) or (plan.model and plan.model.get("kind") != "Network"):
+        message = "is not what is planned for: engine trains the network of trainer"
+        yield _problem("conflict", ("plan", "model"), None, message)
+    for key, name in (("batchSize", "batch_size"), ("updateInterval", "update_interval")):
+        message = "has no effect with engine: leave it out; plan.globalBatch is the samples of an update, which the plan cuts"
+        if name in trainer.model_fields_set:
+            yield _problem("conflict", ("trainer", key), getattr(trainer, name), message)
+        if key in trainer.from_params:
+            yield _problem("conflict", ("trainer", "fromParams", key), None, message)
 
 
 def _framework(spec: TrainingJobSpec) -> Iterator[Problem]:
@@ -356,9 +375,6 @@ def _trainer(spec: TrainingJobSpec) -> Iterator[Problem]:
         message = f"{trainer.optimizer.name} has no momentum: it is of SGD and RMSprop"
         where = ("trainer", "optimizer", "momentum")
         yield _problem("conflict", where, trainer.optimizer.momentum, message)
-    if "engine" in spec.plan.apply:
-        message = "engine and trainer both start the training: leave one out"
-        yield _problem("conflict", ("plan", "apply"), "engine", message)
     for loc, shorthand in [((), spec), *((("roles", i), r) for i, r in enumerate(spec.roles))]:
         tracked = getattr(shorthand, "tracked", None) is not False
         for key in ("command", "args") if tracked else ():

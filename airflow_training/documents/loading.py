@@ -30,6 +30,7 @@ from airflow_training.documents.core_schema import (
     NodeReader,
 )
 from airflow_training.documents.paths import Loc, format_path, split_path
+from airflow_training.documents.yaml_mistakes import QUOTE_TEMPLATE, explain
 from airflow_training.errors import InputError, Problem
 
 __all__ = ["MAX_NODES", "FieldLines", "LoadedDocument", "dump_yaml", "load_documents", "read_file"]
@@ -196,7 +197,7 @@ def _load_yaml(text: str) -> Iterator[LoadedDocument]:
     except _OversizedError as error:
         yield _too_much(str(error))
     except yaml.YAMLError as error:
-        yield LoadedDocument(data=None, lines=FieldLines(""), problems=(_syntax(error, text),))
+        yield LoadedDocument(data=None, lines=FieldLines(""), problems=(explain(error, text),))
 
 
 def _lines_of(node: Node, text: str) -> FieldLines:
@@ -207,18 +208,6 @@ def _lines_of(node: Node, text: str) -> FieldLines:
 def _too_much(message: str) -> LoadedDocument:
     problem = Problem(code="syntax", field="", message=message)
     return LoadedDocument(data=None, lines=FieldLines(""), problems=(problem,))
-
-
-def _syntax(error: yaml.YAMLError, text: str) -> Problem:
-    if isinstance(error, yaml.MarkedYAMLError):
-        mark = error.problem_mark or error.context_mark
-        parts = [part for part in (error.context, error.problem) if part]
-        # the end of a text counts as a line of its own, which nobody sees
-        last = len(text.splitlines())
-        line = min(mark.line + 1, last) if mark is not None else None
-        return Problem(code="syntax", field="", message=", ".join(parts), line=line)
-    message = str(getattr(error, "reason", "") or error)
-    return Problem(code="syntax", field="", message=message)
 
 
 def _too_large(root: Node) -> str:
@@ -278,7 +267,8 @@ def _construct(node: Node, loc: Loc, problems: list[Problem]) -> Any:
                     problems.append(_bad_key(key_node, loc, "'<<' needs a mapping to take from"))
             continue
         if not isinstance(key_node, ScalarNode):
-            problems.append(_bad_key(key_node, loc, "a key must be text"))
+            hint = QUOTE_TEMPLATE if isinstance(key_node, MappingNode) else ""
+            problems.append(_bad_key(key_node, loc, "a key must be text", hint))
             continue
         key = _scalar(key_node, loc, problems)
         if not isinstance(key, str):
@@ -324,9 +314,9 @@ def _unknown_tag(node: Node, loc: Loc, value: str | None) -> Problem:
     )
 
 
-def _bad_key(node: Node, loc: Loc, message: str) -> Problem:
+def _bad_key(node: Node, loc: Loc, message: str, hint: str = "") -> Problem:
     line = node.start_mark.line + 1
-    return Problem(code="syntax", field=format_path(loc), message=message, line=line)
+    return Problem(code="syntax", field=format_path(loc), message=message, hint=hint, line=line)
 
 
 def _duplicate(key: str, loc: Loc, line: int | None) -> Problem:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from airflow_training.documents.dag import Param
@@ -55,7 +57,9 @@ def check_value(param: Param, value: Any, loc: Loc) -> list[Problem]:
     types = [param.type] if isinstance(param.type, str) else list(param.type or ())
     if types and not any(_is(value, name) for name in types):
         message = f"must be of type {' or '.join(types)}, not {kind_of(value)}"
-        return [_problem("wrong_type", loc, value, message)]
+        return [
+            replace(_problem("wrong_type", loc, value, message), hint=_as_text(types, value, loc))
+        ]
     if param.enum is not None and not any(_equal(value, choice) for choice in param.enum):
         return [
             Problem(
@@ -72,6 +76,16 @@ def check_value(param: Param, value: Any, loc: Loc) -> list[Problem]:
     messages = [*_number(param, value), *_text(param, value), *_list(param, value)]
     problems = [_problem("out_of_range", loc, value, message) for message in messages]
     return problems or list(_nested(param, value, loc))
+
+
+def _as_text(types: Collection[str], value: Any, loc: Loc) -> str:
+    """Return how a value that YAML takes for a number is written as text: a shell takes one pair of quotes away."""
+    if "string" not in types or not isinstance(value, bool | int | float):
+        return ""
+    text = json.dumps(json.dumps(value))
+    if loc[0] == "params":
+        return f"text is in quotes: -p '{loc[-1]}={text}'"
+    return f"write it in quotes: {text}"
 
 
 def _is(value: Any, name: str) -> bool:

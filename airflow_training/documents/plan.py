@@ -80,7 +80,7 @@ class Plan(Model):
     global_batch: Annotated[int, Field(ge=1)] | None = None
     """Samples per step."""
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp8"] | None = None
-    """None: bf16 where the devices compute in it, else fp32."""
+    """None: bf16 where the devices compute in it, unless the plan splits the network of a trainer; else fp32."""
     objective: Annotated[
         Annotated[Literal["time", "money"], Tag("<text>")] | Annotated[Objective, Tag("<object>")],
         discriminate_by_kind("time, money, or {tokens, budget}", kinds=("<text>", "<object>")),

@@ -21,6 +21,22 @@ _COMPARISON = re.compile(
     r"(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)".format(r"[A-Za-z_][\w./-]*")
 )
 
+_OTHERS_WORDS = (
+    (r"&&?", "and"),
+    (r"\|\|?", "or"),
+    (r"\bAND\b", "and"),
+    (r"\bOR\b", "or"),
+    (r"=<", "<="),
+    (r"=>", ">="),
+    (r"<>", "!="),
+    (r"≤", "<="),
+    (r"≥", ">="),
+    (r"≠", "!="),
+    (r"(?<![<>=!])=(?![<>=])", "=="),
+    (r"\bnot\b|!(?!=)", "!="),
+)
+"""How other languages write what is written in another way here, as patterns."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopComparison:
@@ -53,9 +69,14 @@ def parse_condition(text: str) -> StopCondition:
 def _comparison(text: str) -> StopComparison:
     found = _COMPARISON.fullmatch(text.strip())
     if found is None:
+        likely = "".join(
+            f"; {other[0]} is written {ours}"
+            for pattern, ours in _OTHERS_WORDS
+            if (other := re.search(pattern, text)) is not None
+        )
         raise ValueError(
             f"{text.strip()!r} is no comparison of a metric with a number, as in 'loss < 0.1' or"
-            " 'mean(accuracy) >= 0.9'"
+            f" 'mean(accuracy) >= 0.9'{likely}"
         )
     return StopComparison(
         metric=found["inner"] or found["name"],

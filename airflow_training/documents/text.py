@@ -7,10 +7,21 @@ import re
 import textwrap
 from typing import Any
 
-__all__ = ["counted", "headline", "printable", "value_text", "without_name", "wrap_lines"]
+__all__ = [
+    "AGENT_LINE",
+    "counted",
+    "headline",
+    "printable",
+    "value_text",
+    "without_name",
+    "wrap_lines",
+]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """What makes a terminal do something, or text look like another; not the tab and the line's end."""
+
+AGENT_LINE = "airflow-training: "
+"""What an agent writes into the log of its instance begins so."""
 
 
 def counted(number: int, noun: str) -> str:

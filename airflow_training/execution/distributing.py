@@ -58,6 +58,7 @@ def distribute(
     randomness: Literal["refuse", "independent"] = "refuse",
     root: str | os.PathLike[str] | None = None,
     every: Any = None,
+    data: Any = None,
 ) -> DistributedTraining:
     """Split a training as a plan says; its steps equal those of the serial one with the same micro-batches.
 
@@ -70,6 +71,8 @@ def distribute(
         randomness: `independent` lets modules draw random numbers that differ from those of the serial training.
         root: folder or address of checkpoints, where no job says one.
         every: as of `Checkpointer`.
+        data: the place in the data, saved and restored with each checkpoint: has `state_dict`, the same on all ranks, and
+            `load_state_dict`.
 
     Raises:
         InputError: plan, ranks and module do not go together; names field, operator or module, on every rank,
@@ -89,6 +92,7 @@ def distribute(
             optimizer=_make_optimizer(optimizer, list(model.parameters())),
             root=root,
             every=every,
+            data=data,
         )
     device_type = next(model.parameters()).device.type
     mesh = make_mesh(chosen, device_type)
@@ -125,6 +129,7 @@ def distribute(
         every=every,
         document=_document(plan),
         loss_scale=loss_scale,
+        data=data,
     )
 
     def passes() -> None:
@@ -133,7 +138,7 @@ def distribute(
                 _pass_stages(stages, pipeline, small)
             else:
                 whole = repeat_rows((*inputs, target), chosen.global_batch)
-                training.accumulate(whole[:-1], whole[-1])
+                training.accumulate(training.micro_batches(whole[:-1], whole[-1]))
                 _check_used(stages[0])
 
     if pipeline is None or chosen.tp > 1:

@@ -12,7 +12,7 @@ from airflow_training.execution.execution_plan import ExecutionPlan, check_world
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-__all__ = ["make_mesh", "world_size"]
+__all__ = ["make_mesh", "replica_of", "stage_of", "world_size"]
 
 
 def world_size() -> int:
@@ -49,6 +49,16 @@ def make_mesh(plan: ExecutionPlan, device_type: str) -> DeviceMesh | None:
         (plan.pp, replicas, shards, plan.tp),
         mesh_dim_names=("pp", "replicas", "shards", "tp"),
     )
+
+
+def replica_of(plan: ExecutionPlan, rank: int) -> int:
+    """Return the replica that a rank of the mesh belongs to: its ranks train on the same samples."""
+    return rank // plan.tp % plan.dp
+
+
+def stage_of(plan: ExecutionPlan, rank: int) -> int:
+    """Return a rank's place along the pipeline."""
+    return rank // (plan.tp * plan.dp)
 
 
 def _form(device_type: str) -> None:

@@ -16,7 +16,7 @@ BATCH_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
 class ReplicatedBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
-    """A batch norm whose statistics are those of all ranks of a group, each with as many samples."""
+    """A batch norm whose statistics are those of the samples of all ranks of a group."""
 
     group: Any
 
@@ -41,12 +41,14 @@ class ReplicatedBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     ) -> torch.Tensor:
         dims = [0, *range(2, values.dim())]
         shape = [1, -1, *[1] * (values.dim() - 2)]
-        count = values.numel() // values.shape[1] * dist.get_world_size(self.group)
-        mean: Any = self._sum(values.sum(dims)) / count
+        sums = values.sum(dims)
+        own = sums.new_full((1,), values.numel() // values.shape[1], dtype=torch.float32)
+        *_, count = total = self._sum(torch.cat((sums, own)))
+        mean: Any = total[:-1] / count
         centred = values - mean.view(shape)
         variance: Any = self._sum(centred.square().sum(dims)) / count
         if self.training and self.running_mean is not None:
-            self._follow(mean.detach(), variance.detach() * count / (count - 1))
+            self._follow(mean.detach(), variance.detach() * count / (count - 1).clamp(min=1))
         result: torch.Tensor = centred / torch.sqrt(variance + self.eps).view(shape)
         if weight is not None and bias is not None:
             result = result * weight.view(shape) + bias.view(shape)

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from airflow_training.execution.engine_settings import (
     seed_generators,
 )
 from airflow_training.execution.execution_plan import ExecutionPlan
+from airflow_training.execution.mesh import replica_of, stage_of
 
 if TYPE_CHECKING:
     from airflow_training.execution.training import DistributedTraining
@@ -35,13 +37,17 @@ __all__ = ["main", "train_by_plan"]
 
 _REPORT_SECONDS = 0.2
 """Between two lines of progress: more would tell nobody more."""
+_EXIT_MISTAKE = 2
+"""Exit code: the same start ends the same way."""
+_EXIT_RETRY = 75
+"""Exit code, EX_TEMPFAIL."""
 _OUTPUT = "model.pt"
-_RANK_SEEDS = 1_000_003
-"""Between the seeds of two ranks whose modules draw numbers of their own: more than most trainings have steps."""
+_OWN_SEEDS = 1_000_003
+"""Between the seeds of two replicas or stages whose modules draw numbers of their own: more than most trainings have steps."""
 
 
 def main() -> None:
-    """Train, and end with 2 where the plan, the module and the ranks do not go together."""
+    """Train; end with 2 where plan, module and ranks do not go together, and with 75 for all that another start may not meet."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         engine, plan = read_engine(os.environ.get("PLAN_FILE", ""))
@@ -49,7 +55,10 @@ def main() -> None:
         _leave_group()
     except InputError as error:
         sys.stderr.write(f"{error}\n")
-        raise SystemExit(2) from None
+        raise SystemExit(_EXIT_MISTAKE) from None
+    except Exception:  # noqa: BLE001 - of the user's code, or of a collective that lost a rank: they look alike
+        traceback.print_exc()
+        raise SystemExit(_EXIT_RETRY) from None
 
 
 def train_by_plan(engine: EngineSettings, plan: ExecutionPlan) -> DistributedTraining:
@@ -108,7 +117,9 @@ def _train(
         seed_generators(engine.seed + 1 + training.steps)
         batch = _batch(samples, chosen)
         if engine.randomness == "independent":
-            seed_generators(engine.seed + 1 + training.steps + _RANK_SEEDS * (1 + _rank()))
+            # tensor parallel ranks hold the same numbers, and have to draw the same
+            drawing = replica_of(plan, _rank()) + plan.dp * stage_of(plan, _rank())
+            seed_generators(engine.seed + 1 + training.steps + _OWN_SEEDS * (1 + drawing))
         loss = training.step(batch)
         now = time.monotonic()
         if not _is_first_of_instance() or (

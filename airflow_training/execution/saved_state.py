@@ -6,7 +6,7 @@ what it needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.checkpoints import resharding, torch_state, tree
@@ -18,7 +18,7 @@ from airflow_training.execution.loss_scale import LossScale
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["capture_state", "restore_state"]
+__all__ = ["capture_state", "load_tensors", "restore_state"]
 
 
 def capture_state(
@@ -27,6 +27,7 @@ def capture_state(
     *,
     step: int,
     loss_scale: LossScale | None = None,
+    data: Any = None,
 ) -> dict[str, Any]:
     """Return a tree of this rank's part: parameters, buffers, optimizer state, random numbers.
 
@@ -35,6 +36,7 @@ def capture_state(
         optimizer: whose parameters are among them.
         step: steps that are done.
         loss_scale: that of fp16.
+        data: the place in the data, with a `state_dict` that is the same on all ranks; None: there is none to keep.
 
     """
     names = {id(tensor): name for name, tensor in held}
@@ -56,6 +58,7 @@ def capture_state(
             ],
         },
         "rng": torch_state.random_state(),
+        **({} if data is None else {"data": data.state_dict()}),
     }
 
 
@@ -65,15 +68,28 @@ def restore_state(
     optimizer: torch.optim.Optimizer,
     *,
     loss_scale: LossScale | None = None,
+    data: Any = None,
 ) -> int:
     """Fill parameters, buffers and optimizer from a checkpoint of any split; return the steps that were done.
 
     Raises:
-        CheckpointError: it lacks a part, a shape is another, or the optimizer has other groups of parameters.
+        CheckpointError: it was not saved by a plan, lacks a part, a shape is another, or the optimizer has other groups of
+            parameters.
+        ValueError: as of `data.load_state_dict`.
 
     """
     import torch
 
+    document = found.state()
+    try:
+        execution = document["execution"]
+        place = None if data is None else document["data"]
+    except KeyError as error:
+        raise CheckpointError(
+            "the checkpoint is of a training that no plan splits: begin a new run with another checkpoint.uri"
+        ) from error
+    if data is not None:
+        data.load_state_dict(place)
     modules = dict(held)
     state: dict[str, Any] = {"model": {}, "optimizer": {}}
     templates: dict[tuple[Any, ...], Any] = {}
@@ -126,20 +142,32 @@ def restore_state(
                 key: torch_state.place_like(value, tensor)
                 for key, value in state["optimizer"][name].items()
             } | {key: value for (owner, key), value in plain.items() if owner == name}
-    document = found.state()
     if found.mine:
         torch_state.apply_random(document["rng"])
-    saved_scale = document["execution"].get("loss_scale")  # none of another precision
+    saved_scale = execution.get("loss_scale")  # none of another precision
     if loss_scale is not None and saved_scale is not None:
         loss_scale.load(saved_scale)
-    groups = document["execution"]["groups"]
+    groups = execution["groups"]
     if len(groups) != len(optimizer.param_groups):
         raise CheckpointError(
             f"the optimizer has {len(optimizer.param_groups)} groups of parameters, the checkpoint {len(groups)}"
         )
     for group, saved in zip(optimizer.param_groups, groups, strict=True):
         group.update(saved)
-    return int(document["execution"]["step"])
+    return int(execution["step"])
+
+
+def load_tensors(held: Sequence[tuple[str, Any]], weights: Mapping[str, Any]) -> None:
+    """Fill this rank's parts of tensors from whole ones."""
+    import torch
+
+    with torch.no_grad():
+        for name, tensor in held:
+            if name in weights:
+                part = _part(tensor)
+                ends = map(sum, zip(part.offset, part.tensor.shape, strict=True))
+                box = tuple(map(slice, part.offset, ends))
+                part.tensor.copy_(weights[name][box])
 
 
 def _part(tensor: Any) -> Shard:

@@ -20,6 +20,7 @@ WHOLE = frozenset(
         *(f"conv{dims}d" for dims in (1, 2, 3)),
         *(f"conv_transpose{dims}d" for dims in (1, 2, 3)),
         *("lstm", "gru", "rnn_tanh", "rnn_relu", "batch_norm", "group_norm"),
+        "multi_head_attention_forward",  # its three projections are one weight, which no axis cuts evenly
     }
 )
 """Functions that DTensor has no rule for, or none that splits channels: each rank runs all of it."""
@@ -99,7 +100,7 @@ def tensor_rules() -> Iterator[None]:
 
 
 def _function_rules() -> AbstractContextManager[Any]:
-    """Run functions of `WHOLE` on whole tensors, and sum what a part of a table has looked up at once."""
+    """Run functions of `WHOLE` on whole tensors, and sum at once what a part of a table has looked up, and what is dropped of."""
     import torch
     from torch.distributed.tensor import DTensor, Replicate
     from torch.overrides import TorchFunctionMode
@@ -110,7 +111,7 @@ def _function_rules() -> AbstractContextManager[Any]:
         ) -> Any:
             kwargs = kwargs or {}
             name = getattr(function, "__name__", "").partition(".")[0]
-            if name not in WHOLE and name != "embedding":
+            if name not in WHOLE and name not in ("embedding", "dropout"):
                 return function(*args, **kwargs)
             leaves = torch.utils._pytree.tree_leaves((args, kwargs))
             mesh = next((leaf.device_mesh for leaf in leaves if isinstance(leaf, DTensor)), None)
@@ -130,7 +131,15 @@ def _function_rules() -> AbstractContextManager[Any]:
                     return value
                 return DTensor.from_local(value, mesh, [Replicate()], run_check=False)
 
+            def summed(value: Any) -> Any:
+                if not isinstance(value, DTensor):
+                    return value
+                places = [Replicate() if each.is_partial() else each for each in value.placements]
+                return value.redistribute(mesh, places)
+
             tree_map = torch.utils._pytree.tree_map
+            if name == "dropout":
+                return function(*tree_map(summed, args), **kwargs)
             if name == "embedding":
                 return _look_up(function, mesh, args, kwargs)
             args, kwargs = tree_map(local, (args, kwargs))

@@ -23,7 +23,7 @@ from airflow_training.execution.microbatches import (
 )
 from airflow_training.execution.pipeline_stages import PipelineRun, sum_shared_gradients
 from airflow_training.execution.replicas import replica_axis, sync_gradients
-from airflow_training.execution.saved_state import capture_state, restore_state
+from airflow_training.execution.saved_state import capture_state, load_tensors, restore_state
 from airflow_training.execution.step_recording import StepRecorder, finish_timeline
 from airflow_training.execution.tensor_parallel import tensor_rules
 
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
     from airflow_training.execution.timeline import PassKind, Timeline
 
-__all__ = ["DistributedTraining", "StageModule"]
+__all__ = ["DistributedTraining", "MicroBatch", "StageModule"]
+
+MicroBatch = tuple[tuple[Any, ...], Any]
+"""The module's arguments and the target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,7 @@ class DistributedTraining:
         every: Any = None,
         document: Mapping[str, Any] | None = None,
         loss_scale: LossScale | None = None,
+        data: Any = None,
     ) -> None:
         """Take the parts that `distribute` made; `document`: the whole plan, where it came from a file."""
         self.plan = plan
@@ -77,6 +81,7 @@ class DistributedTraining:
         self._stages = stages
         self._loss = loss
         self._loss_scale = loss_scale
+        self._data = data
         self._pipeline = pipeline
         self._replica = 0
         self._replicas: Any = None
@@ -117,20 +122,42 @@ class DistributedTraining:
         if self.mesh is not None and not self._began:
             check_same((inputs, target))  # unlike seeds show at once
             self._began = True
-        with nullcontext() if self._recorder is None else self._recorder.step():
-            loss = self._update(inputs, target)
-        self.steps += 1
-        if self._saves:
-            self._saver.boundary(self.steps, self._capture)
+        loss = self.update(self.micro_batches(inputs, target))
+        self.save_if_due()
         return loss
 
-    def _update(self, inputs: tuple[Any, ...], target: Any) -> torch.Tensor:
+    def update(self, micro_batches: Sequence[MicroBatch]) -> torch.Tensor:
+        """Train on the micro-batches of this rank's replica; return the mean loss of all replicas, equal on all ranks.
+
+        All ranks of a replica give the same, and each replica as many. Without a pipeline, they may have unlike numbers of
+        samples. Nothing is saved: a loop that keeps its place in the data calls `save_if_due` once that is moved on.
+        """
+        with nullcontext() if self._recorder is None else self._recorder.step():
+            loss = self._update(micro_batches)
+        self.steps += 1
+        return loss
+
+    def save_if_due(self) -> None:
+        """Save where it is time, once `restore` was called; all ranks call it after each step.
+
+        Raises:
+            SystemExit: with 143 after SIGTERM.
+
+        """
+        if self._saves:
+            self._saver.boundary(self.steps, self._capture)
+
+    def micro_batches(self, inputs: tuple[Any, ...], target: Any) -> list[MicroBatch]:
+        """Return those that this rank's replica takes of a whole batch."""
+        return [(take_rows(inputs, part), take_rows(target, part)) for part in self._rows()]
+
+    def _update(self, micro_batches: Sequence[MicroBatch]) -> torch.Tensor:
         self.optimizer.zero_grad()
         with self.rules():
             if self._pipeline is None:
-                loss = self.accumulate(inputs, target)
+                loss = self.accumulate(micro_batches)
             else:
-                loss = self._run_schedule(self._pipeline, inputs, target)
+                loss = self._run_schedule(self._pipeline, micro_batches)
             # a step whose gradients overflow is left out, on all ranks
             if self._loss_scale is None or self._loss_scale.unscale(self.optimizer):
                 self.optimizer.step()
@@ -172,22 +199,21 @@ class DistributedTraining:
             record = recorder.end()
         finish_timeline(timeline, record, self._document)
 
-    def accumulate(self, inputs: tuple[Any, ...], target: Any) -> torch.Tensor:
+    def accumulate(self, micro_batches: Sequence[MicroBatch]) -> torch.Tensor:
         """Run the passes of a step without a pipeline: gradients are those of the mean over micro-batches."""
         stage = self._stages[0]
-        rows = self._rows()
+        count = len(micro_batches)
         total = 0.0
-        for number, part in enumerate(rows):
-            last = number == len(rows) - 1
-            with self._sync(stage.run, last=last):
+        for number, (inputs, target) in enumerate(micro_batches):
+            with self._sync(stage.run, last=number == count - 1):
                 with self._pass(number, "forward"):
-                    output = stage.run(*self._moved(take_rows(inputs, part), stage))
-                    (expected,) = self._moved(take_rows((target,), part), stage)
+                    output = stage.run(*self._moved(inputs, stage))
+                    (expected,) = self._moved((target,), stage)
                     loss = self._loss(output, expected)
                 with self._pass(number, "backward"):
                     scaled = loss if self._loss_scale is None else self._loss_scale.scale(loss)
-                    (scaled / len(rows)).backward()
-            total = total + loss.detach() / len(rows)
+                    (scaled / count).backward()
+            total = total + loss.detach() / count
         return self._mean(total)
 
     @property
@@ -225,7 +251,7 @@ class DistributedTraining:
         found = self._saver.restore()
         if found is not None:
             self.steps = restore_state(
-                found, self._held, self.optimizer, loss_scale=self._loss_scale
+                found, self._held, self.optimizer, loss_scale=self._loss_scale, data=self._data
             )
         self._saves = self._saver.enabled
         return self.steps
@@ -257,27 +283,35 @@ class DistributedTraining:
         dist.all_gather_object(parts, mine, group=self._pipeline.group)
         return {name: tensor for part in parts for name, tensor in part.items()}
 
+    def load(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Begin with other weights: whole ones by name, as `gather` returns them; those that are not named stay."""
+        load_tensors(self._held, weights)
+
     def _capture(self) -> dict[str, Any]:
         return capture_state(
-            self._held, self.optimizer, step=self.steps, loss_scale=self._loss_scale
+            self._held,
+            self.optimizer,
+            step=self.steps,
+            loss_scale=self._loss_scale,
+            data=self._data,
         )
 
     def _run_schedule(
-        self, pipeline: PipelineRun, inputs: tuple[Any, ...], target: Any
+        self, pipeline: PipelineRun, micro_batches: Sequence[MicroBatch]
     ) -> torch.Tensor:
         import torch
         import torch.distributed as dist
 
-        rows = self._rows()
         like = next(self._stages[0].bare.parameters())
         own = {each.index: each.bare for each in self._stages}
-        parts = [self._moved(take_rows(inputs, part), self._stages[0]) for part in rows]
+        parts = [self._moved(inputs, self._stages[0]) for inputs, _ in micro_batches]
         pipeline.feed.begin(parts)
         given: tuple[Any, ...] = ()
         if 0 in own:
             columns = list(zip(*parts, strict=True))
             given = tuple(torch.cat(columns[place]) for place in pipeline.first_inputs)
-        (expected,) = self._moved((torch.cat([target[part] for part in rows]),), self._stages[0])
+        targets = torch.cat([target for _, target in micro_batches])
+        (expected,) = self._moved((targets,), self._stages[0])
         losses: list[torch.Tensor] = []
         scale = self.scale
         pipeline.schedule.step(*given, target=expected, losses=losses, return_outputs=False)

@@ -24,6 +24,8 @@ __all__ = [
 _PATIENCE_SECONDS = 900.0
 """How long nobody may answer at the socket: who makes files ready is started again meanwhile."""
 _PAUSE_SECONDS = 0.2
+_HEARD_SECONDS = 0.2
+"""How long what is only told may take."""
 HEARTBEAT_SECONDS = 2.0
 _PROGRESS_FILE = "TRAINING_PROGRESS_FILE"
 
@@ -166,11 +168,12 @@ def tell_read(address: str, path: str) -> None:
 
 
 def tell_next(address: str, paths: list[str]) -> None:
-    """Say which files will be read next, in this order; nothing is waited for."""
+    """Say which files will be read next, in this order; that it is heard is waited for a moment. Raises OSError where it is not."""
     import json
     import socket
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_HEARD_SECONDS)
         connection.connect(address)
         connection.sendall(json.dumps({"next": paths}).encode() + b"\n")
         connection.recv(64)

@@ -16,6 +16,7 @@ from airflow_training.interception.asking import (
     DataUnavailable,
     is_filled,
     make_ready,
+    tell_next,
     tell_read,
 )
 from airflow_training.interception.classification import (
@@ -27,7 +28,8 @@ from airflow_training.interception.classification import (
 )
 from airflow_training.interception.protocol import HookSettings
 from airflow_training.interception.ranges import RangedFiles, wrap_open
-from airflow_training.interception.wraps import watch_imports
+from airflow_training.interception.sampler_order import SamplerOrder
+from airflow_training.interception.wraps import watch_imports, watch_modules
 
 TYPE_CHECKING = False  # `typing` costs the training's start
 if TYPE_CHECKING:
@@ -99,6 +101,7 @@ class LoadWatch:
     def __init__(self, settings: HookSettings) -> None:
         """Ask and tell as the settings say."""
         self._settings = settings
+        self.loads_file = settings.loads_file
         self._roots = tuple(each.rstrip(os.sep) for each in settings.data_roots)
         self._below = tuple(each + os.sep for each in self._roots)
         self._places = Places(code_roots=settings.code_roots, dependencies=_dependencies())
@@ -125,6 +128,10 @@ class LoadWatch:
         finally:
             self._inside.busy = False
         return True
+
+    def end_telling(self) -> None:
+        """Say nothing more of what is opened."""
+        self._settings.loads_file = ""
 
     def opened(self, path: Any, flags: int) -> None:
         """Do what the first open of a path asks for."""
@@ -243,14 +250,29 @@ def _dependencies() -> list[str]:
 def install(environment: Mapping[str, str]) -> LoadWatch | None:
     """Install the hook for the rest of this process where the environment wants it; None where it does not."""
     settings = HookSettings(environment)
+    if settings.parameters_file:
+        _watch_parameters(settings.parameters_file)
     if not settings.is_wanted:
         return None
     watch = LoadWatch(settings)
     watch_imports(lambda path, api: watch.run(watch.reads, path, api))
     sys.addaudithook(_hook_of(watch))
+    if settings.socket and settings.data_roots:
+        order = SamplerOrder(settings.data_roots, lambda paths: tell_next(settings.socket, paths))
+        watch_modules(order.changes())
     if settings.ranges_from and settings.socket and settings.data_roots:
         wrap_open(RangedFiles(settings, lambda path: watch.run(watch.reads_ranges, path)))
     return watch
+
+
+def _watch_parameters(path: str) -> None:
+    import atexit
+
+    from airflow_training.interception.parameters import ParameterWatch
+
+    parameters = ParameterWatch(path)
+    watch_modules(parameters.changes())
+    atexit.register(parameters.tell_main)  # of a program that no framework tells of
 
 
 def _hook_of(watch: LoadWatch) -> Any:

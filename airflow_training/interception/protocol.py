@@ -18,6 +18,8 @@ __all__ = [
     "DATA_ROOTS",
     "DATA_SOCKET",
     "LOADS_FILE",
+    "PARAMETERS",
+    "PARAMETERS_NAME",
     "RANGE_BYTES",
     "HookSettings",
     "hook_environment",
@@ -36,6 +38,11 @@ DATA_RANGES = "TRAINING_DATA_RANGES"
 CODE_ROOTS = "TRAINING_CODE_ROOTS"
 """Folders of the program, separated as in PATH; the working directory where not said."""
 
+PARAMETERS = "TRAINING_PARAMETERS"
+"""`tell`: what the training was set to goes to `PARAMETERS_NAME` beside `$TRAINING_PROGRESS_FILE`."""
+PARAMETERS_NAME = "parameters.jsonl"
+_PROGRESS_FILE = "TRAINING_PROGRESS_FILE"
+
 RANGE_BYTES = 256 << 10
 """A range of a file begins at a multiple of it; the last one may be shorter."""
 
@@ -45,7 +52,15 @@ _BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap
 class HookSettings:
     """What one process is told; empty texts and lists: nothing of that kind."""
 
-    __slots__ = ("code_roots", "data_roots", "guard", "loads_file", "ranges_from", "socket")
+    __slots__ = (
+        "code_roots",
+        "data_roots",
+        "guard",
+        "loads_file",
+        "parameters_file",
+        "ranges_from",
+        "socket",
+    )
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Read it from the environment of the process."""
@@ -55,12 +70,22 @@ class HookSettings:
         ranges_from = environment.get(DATA_RANGES, "")
         self.ranges_from = int(ranges_from) if ranges_from.isdecimal() else 0
         self.data_roots = _paths(environment.get(DATA_ROOTS, ""))
+        progress = environment.get(_PROGRESS_FILE, "")
+        is_told = progress and environment.get(PARAMETERS) and _is_first(environment)
+        self.parameters_file = (
+            os.path.join(os.path.dirname(progress), PARAMETERS_NAME) if is_told else ""  # noqa: PTH118,PTH120
+        )
         self.code_roots = _paths(environment.get(CODE_ROOTS, "")) or (os.getcwd(),)  # noqa: PTH109
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a hook has anything to do."""
+        """Whether a hook has anything to do about what is opened."""
         return bool(self.loads_file or (self.socket and self.data_roots))
+
+
+def _is_first(environment: Mapping[str, str]) -> bool:
+    """Whether a process is the first of its instance: all of them are set to the same."""
+    return environment.get("LOCAL_RANK", "0") == "0"
 
 
 def _paths(text: str) -> tuple[str, ...]:
@@ -76,6 +101,7 @@ def hook_environment(
     code_roots: Sequence[str] = (),
     python_path: str = "",
     ranges_from: int = 0,
+    parameters: bool = False,
 ) -> dict[str, str]:
     """Return the variables that install the hook in every Python process which gets them.
 
@@ -87,6 +113,7 @@ def hook_environment(
         code_roots: folders of the program.
         python_path: the PYTHONPATH that the processes would have otherwise.
         ranges_from: bytes from which on a file is read in ranges; 0: none is.
+        parameters: whether it says what the training was set to.
     """
     told = {
         LOADS_FILE: loads_file,
@@ -95,6 +122,7 @@ def hook_environment(
         DATA_GUARD: guard,
         DATA_RANGES: str(ranges_from or ""),
         CODE_ROOTS: os.pathsep.join(code_roots),
+        PARAMETERS: "tell" if parameters else "",
         "PYTHONPATH": os.pathsep.join(each for each in (_BOOTSTRAP, python_path) if each),
     }
     return {name: value for name, value in told.items() if value}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Reads = Callable[[Any, str], object]
 
-__all__ = ["READERS", "watch_imports"]
+__all__ = ["READERS", "watch_imports", "watch_modules"]
 
 READERS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "safetensors": {"safe_open": ("filename",)},
@@ -51,21 +51,46 @@ READERS: Mapping[str, Mapping[str, Sequence[str]]] = {
 
 def watch_imports(reads: Reads) -> None:
     """Let `reads(path, api)` be called before one of `READERS` reads, those imported already too."""
-    finder = _Finder(reads)
-    for name in READERS:
+    watch_modules(dict.fromkeys(READERS, lambda module: _change_readers(module, reads)))
+
+
+def watch_modules(changes: Mapping[str, Callable[[ModuleType], object]]) -> None:
+    """Change modules, by their names, once they were imported; those that are already, now."""
+    finder = _Finder(changes)
+    for name in changes:
         module = sys.modules.get(name)
         if module is not None:
             finder.change(module)
     sys.meta_path.insert(0, finder)
 
 
+def _change_readers(module: ModuleType, reads: Reads) -> None:
+    """Replace the readers of a module; one that another name has replaced already stays."""
+    for name, keywords in READERS.get(module.__name__, {}).items():
+        reader = vars(module).get(name)  # what a module loads when it is asked for stays unloaded
+        if reader is None or hasattr(reader, "_intercepted"):
+            continue
+        api = f"{module.__name__}.{name}"
+        try:
+            if isinstance(reader, type) and _has_own_init(reader):
+                reader.__init__ = _told(reader.__init__, reads, api, keywords, 1)  # type: ignore[misc]
+                reader._intercepted = True  # type: ignore[attr-defined]
+            elif isinstance(reader, type):
+                told = _ToldClass(reader, _told(reader, reads, api, keywords, 0))
+                setattr(module, name, told)
+            else:
+                setattr(module, name, _told(reader, reads, api, keywords, 0))
+        except (AttributeError, TypeError):  # of another kind than it used to be
+            continue
+
+
 class _Finder:
-    def __init__(self, reads: Reads) -> None:
-        self._reads = reads
+    def __init__(self, changes: Mapping[str, Callable[[ModuleType], object]]) -> None:
+        self._changes = changes
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Return what the others find, with a loader that changes the module once it has run."""
-        if name not in READERS:
+        if name not in self._changes:
             return None
         for finder in sys.meta_path:
             find = None if finder is self else getattr(finder, "find_spec", None)
@@ -77,28 +102,8 @@ class _Finder:
         return None
 
     def change(self, module: ModuleType) -> None:
-        """Replace the readers of a module; one that another name has replaced already stays."""
-        for name, keywords in READERS.get(module.__name__, {}).items():
-            reader = vars(module).get(
-                name
-            )  # what a module loads when it is asked for stays unloaded
-            if reader is None or hasattr(reader, "_intercepted"):
-                continue
-            api = f"{module.__name__}.{name}"
-            try:
-                if isinstance(reader, type) and _has_own_init(reader):
-                    reader.__init__ = _told(reader.__init__, self._reads, api, keywords, 1)  # type: ignore[misc]
-                    reader._intercepted = True  # type: ignore[attr-defined]
-                elif isinstance(reader, type):
-                    setattr(
-                        module,
-                        name,
-                        _ToldClass(reader, _told(reader, self._reads, api, keywords, 0)),
-                    )
-                else:
-                    setattr(module, name, _told(reader, self._reads, api, keywords, 0))
-            except (AttributeError, TypeError):  # of another kind than it used to be
-                continue
+        """Do what is to be done to a module."""
+        self._changes[module.__name__](module)
 
 
 def _has_own_init(reader: type) -> bool:

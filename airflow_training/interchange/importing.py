@@ -34,7 +34,8 @@ FORMATS: Mapping[tuple[str, str], Callable[[SourceField], dict[str, Any]]] = {
     ("kubeflow.org/v1", "TFJob"): translate_tfjob,
     ("kubeflow.org/v1", "XGBoostJob"): translate_xgboostjob,
 }
-_KINDS = {kind: version for version, kind in FORMATS}
+_KINDS = {kind for _, kind in FORMATS}
+_READ = tuple(f"{kind} of {version}" for version, kind in FORMATS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ def _import(text: str, loaded: LoadedDocument) -> ImportedDocument:
         accounts.mistake((), "missing", "is no document with apiVersion and kind")
     elif kind in _KINDS:
         message = f"a {kind} of {version!r} is not read"
-        accounts.mistake(("apiVersion",), "not_allowed", message, allowed=(_KINDS[kind],))
+        accounts.mistake(("apiVersion",), "not_allowed", message, allowed=_READ)
     elif kind == "TrainingJob":
         accounts.mistake(("kind",), "not_allowed", "is a document of ours already")
     fields: list[FieldFate] = []
@@ -114,5 +115,6 @@ def _no_job(root: SourceField) -> FieldFate:
         fate="refused",
         value=root["kind"].value,
         line=root.accounts.lines.of(("kind",)),
-        why="is no job that can be read here: it stays what it is, and has to be there before the job runs",
+        why="is no job that can be read here: it stays what it is, and has to be there before the job runs;"
+        f" what is read: {', '.join(_READ)}",
     )

@@ -15,6 +15,7 @@ __all__ = ["DataFile", "DataManifest", "DataRoot"]
 
 _ROOT_FIELDS = ("name", "path", "folders", "links", "is_whole")
 _FILE_FIELDS = ("path", "size", "mtime_ns", "mode")
+_DIGESTS = ("chunks",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,25 +82,34 @@ class DataManifest:
     def to_json(self) -> Mapping[str, Any]:
         return asdict(self)
 
-    def to_bytes(self) -> bytes:
-        """What is shown, as it travels: without source and omissions, equal bytes for equal data."""
+    def to_bytes(self, *, with_digests: bool = False) -> bytes:
+        """What is shown, as it travels: without source and omissions, equal bytes for equal data.
+
+        `with_digests`: as the sharing machine keeps it, with those that it knows.
+        """
+        names = (*_FILE_FIELDS, *_DIGESTS) if with_digests else _FILE_FIELDS
         roots = [
             {
                 **{name: getattr(root, name) for name in _ROOT_FIELDS},
-                "files": [[getattr(file, name) for name in _FILE_FIELDS] for file in root.files],
+                "files": [[getattr(file, name) for name in names] for file in root.files],
             }
             for root in self.roots
         ]
         return json.dumps(roots, separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes, *, source: str) -> DataManifest:
+    def from_bytes(cls, data: bytes, *, source: str, with_digests: bool = False) -> DataManifest:
         """Read what `to_bytes` wrote. Raises ValueError, TypeError or LookupError for anything else."""
+
+        def names(row: Sequence[Any]) -> Sequence[str]:
+            is_known = with_digests and len(row) > len(_FILE_FIELDS)  # an earlier version kept none
+            return (*_FILE_FIELDS, *_DIGESTS) if is_known else _FILE_FIELDS
+
         roots = [
             DataRoot(
                 **{name: root[name] for name in _ROOT_FIELDS},
                 files=[
-                    DataFile(**dict(zip(_FILE_FIELDS, row, strict=True))) for row in root["files"]
+                    DataFile(**dict(zip(names(row), row, strict=True))) for row in root["files"]
                 ],
             )
             for root in json.loads(data)

@@ -180,6 +180,8 @@ class SharedRoots:
         }
         self._known = known
         self._digests: dict[tuple[str, str, int | None], Sequence[str]] = {}
+        self._ranges: dict[tuple[str, str, int], Sequence[str]] = {}
+        """Digests of the ranges of a chunk, by its number: the chunk was as it was shown."""
         self._locks: dict[tuple[str, str, int | None], threading.Lock] = {}
         self._lock = threading.Lock()
 
@@ -199,7 +201,7 @@ class SharedRoots:
                     if part is None:
                         found = self._digests_of(file, self._place(root, path))
                     else:
-                        found = [digest_of_chunk(self._range(file, shown, part))]
+                        found = [self._range_digest(file, shown, root, path, part)]
                     self._compare(file, shown, root, path)
                 if part is None and shown.chunks and list(shown.chunks) != found:
                     raise SourceChanged(
@@ -207,6 +209,31 @@ class SharedRoots:
                     )
                 self._digests[key] = found
             return self._digests[key]
+
+    def _range_digest(
+        self, file: BinaryIO, shown: DataFile, root: str, path: str, part: int
+    ) -> str:
+        """Return the SHA-256 of a range, whose chunk is read with it: that has the digest that is known, if any is."""
+        if not 0 <= part < count_ranges(shown.size):
+            raise DataNotShared(f"{shown.path} has no range {part}")
+        index, number = divmod(part, CHUNK_BYTES // RANGE_BYTES)
+        ranges = self._ranges.get((root, path, index))
+        if ranges is None:
+            file.seek(index * CHUNK_BYTES)
+            data = file.read(CHUNK_BYTES)
+            known = shown.chunks or self._digests.get((root, path, None), ())
+            if known and digest_of_chunk(data) != known[index]:
+                raise SourceChanged(
+                    f"{self._place(root, path)}: its content is not what it was when the run was submitted"
+                )
+            ranges = [
+                digest_of_chunk(data[begin : begin + RANGE_BYTES])
+                for begin in range(0, len(data), RANGE_BYTES)
+            ]
+            self._ranges[root, path, index] = ranges
+        if number >= len(ranges):  # it was cut meanwhile
+            raise SourceChanged(f"{self._place(root, path)}: it has changed while it was read")
+        return ranges[number]
 
     def _digests_of(self, file: BinaryIO, place: str) -> Sequence[str]:
         """Read a file, unless an earlier run has read it and nothing about it has changed."""
@@ -226,19 +253,14 @@ class SharedRoots:
                 file.seek(index * CHUNK_BYTES)
                 data = file.read(CHUNK_BYTES)
             else:
-                data = self._range(file, shown, part)
+                file.seek(part * RANGE_BYTES)
+                data = file.read(RANGE_BYTES)
             self._compare(file, shown, root, path)
         if digest_of_chunk(data) != digest:
             raise SourceChanged(
                 f"{self._place(root, path)}: its content has changed during the run, at unchanged size and time"
             )
         return data
-
-    def _range(self, file: BinaryIO, shown: DataFile, part: int) -> bytes:
-        if not 0 <= part < count_ranges(shown.size):
-            raise DataNotShared(f"{shown.path} has no range {part}")
-        file.seek(part * RANGE_BYTES)
-        return file.read(RANGE_BYTES)
 
     @contextlib.contextmanager
     def _open(self, root: str, path: str) -> Iterator[tuple[BinaryIO, DataFile]]:

@@ -23,10 +23,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from airflow_training.documents.loading import load_documents, read_file
+from airflow_training.documents.problems import with_lines
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, Problem
 
-__all__ = ["Behaviour", "Fault", "Script", "check_roles", "load_script", "parse_script"]
+__all__ = ["Behaviour", "Fault", "Script", "load_script", "parse_script"]
 
 
 _LOST_SECONDS = 10.0
@@ -92,46 +94,27 @@ class Script:
         return self.roles.get(role, self.default)
 
 
-def load_script(path: str | Path) -> Script:
-    """Return the script in a YAML or JSON file; raises InputError with every mistake."""
-    import yaml
+def load_script(path: str | Path, *, roles: Collection[str] | None = None) -> Script:
+    """Return the script in a YAML or JSON file; raises InputError with every mistake.
 
+    `roles`: those that the job has; a role that the script names and the job does not have is a mistake. None: any may be.
+    """
+    documents = load_documents(read_file(path), str(path))
+    if any(each.problems for each in documents):
+        problems = [problem for each in documents for problem in each.problems]
+        raise InputError(problems=problems, path=str(path))
+    if not documents:
+        return Script()
     try:
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError.of(
-            code="syntax", field="", message=f"cannot be read: {error.strerror}", path=str(path)
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError.of(
-            code="syntax", field="", message=f"is no YAML: {error}", path=str(path)
-        ) from error
-    return parse_script(document, path=str(path))
+        return parse_script(documents[0].data, roles=roles)
+    except InputError as error:
+        problems = with_lines(error.problems, documents[0].lines)
+        raise InputError(problems=problems, path=str(path)) from None
 
 
-def check_roles(script: Script, roles: Collection[str], *, path: str = "") -> None:
-    """Raise InputError for every role that the script names and the job does not have."""
-    named = [(f"roles.{name}", name) for name in script.roles]
-    named += [(f"faults[{i}]", fault.role) for i, fault in enumerate(script.faults) if fault.role]
-    problems = [
-        Problem(
-            code="unknown_role",
-            field=field_,
-            value=name,
-            message=f"no role is called {name!r}",
-            allowed=sorted(roles),
-            hint=did_you_mean(name, roles),
-        )
-        for field_, name in named
-        if name not in roles
-    ]
-    if problems:
-        raise InputError(problems=problems, path=path)
-
-
-def parse_script(document: Any, *, path: str = "") -> Script:
+def parse_script(document: Any, *, roles: Collection[str] | None = None) -> Script:
     """Return the script that a loaded document describes; raises InputError."""
-    reader = _Reader()
+    reader = _Reader(roles)
     if document is None:
         document = {}
     if isinstance(document, list):
@@ -140,13 +123,15 @@ def parse_script(document: Any, *, path: str = "") -> Script:
     behaviours: dict[str, Behaviour] = {}
     for name, each in reader.mapping(top.get("roles", {}), "roles", None).items():
         behaviours[str(name)] = _behaviour(reader, each, f"roles.{name}")
+        if name != "*":
+            reader.role(str(name), f"roles.{name}")
     faults = top.get("faults", [])
     if not isinstance(faults, list):
         reader.wrong("faults", faults, "wrong_type", "is no list")
         faults = []
     read = [_fault(reader, each, f"faults[{i}]") for i, each in enumerate(faults)]
     if reader.problems:
-        raise InputError(problems=reader.problems, path=path)
+        raise InputError(problems=reader.problems)
     default = behaviours.pop("*", Behaviour())
     return Script(roles=behaviours, default=default, faults=tuple(f for f in read if f))
 
@@ -189,11 +174,14 @@ def _fault(reader: _Reader, value: Any, field_: str) -> Fault | None:
     if ("at" in keys) == ("after" in keys) or (lasts and "at" not in keys):
         reader.wrong(field_, sorted(keys), "missing", "says not exactly one time", ("at", "after"))
     seconds_key = "unreachable" if kind == "unreachable" else "seconds"
+    role = "" if kind == "unreachable" else reader.text(keys, kind, field_)
+    if role:
+        reader.role(role, f"{field_}.{kind}")
     return Fault(
         kind=kind,
         at=reader.seconds(keys, "at", field_, 0.0) if "at" in keys else None,
         after=reader.seconds(keys, "after", field_, 0.0) if "after" in keys else None,
-        role="" if kind == "unreachable" else reader.text(keys, kind, field_),
+        role=role,
         index=reader.whole(keys, "index", field_),
         attempt=reader.whole(keys, "attempt", field_),
         signal=reader.whole(keys, "signal", field_, high=64),
@@ -208,15 +196,30 @@ def _fault(reader: _Reader, value: Any, field_: str) -> Fault | None:
 class _Reader:
     """Takes values out of a document and collects every mistake."""
 
-    def __init__(self) -> None:
+    def __init__(self, roles: Collection[str] | None) -> None:
         self.problems: list[Problem] = []
+        self._roles = roles
 
     def wrong(
-        self, field_: str, value: Any, code: str, message: str, allowed: tuple[Any, ...] = ()
+        self,
+        field_: str,
+        value: Any,
+        code: str,
+        message: str,
+        allowed: tuple[Any, ...] = (),
+        hint: str = "",
     ) -> None:
         self.problems.append(
-            Problem(code=code, field=field_, message=message, value=value, allowed=allowed)
+            Problem(
+                code=code, field=field_, message=message, value=value, allowed=allowed, hint=hint
+            )
         )
+
+    def role(self, name: str, field_: str) -> None:
+        if self._roles is not None and name not in self._roles:
+            allowed = tuple(sorted(self._roles))
+            message = f"no role is called {name!r}"
+            self.wrong(field_, name, "unknown_role", message, allowed, did_you_mean(name, allowed))
 
     def mapping(self, value: Any, field_: str, known: set[str] | None) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):
@@ -225,7 +228,9 @@ class _Reader:
         for key in value:
             if known is not None and key not in known:
                 path = f"{field_}.{key}" if field_ else str(key)
-                self.wrong(path, value[key], "unknown_key", "is not known", tuple(sorted(known)))
+                allowed = tuple(sorted(known))
+                hint = did_you_mean(key, allowed)
+                self.wrong(path, value[key], "unknown_key", "is not known", allowed, hint)
         return value
 
     def seconds(self, keys: Mapping[str, Any], key: str, field_: str, default: float) -> float:

@@ -12,9 +12,9 @@ from sqlalchemy import Connection, bindparam, insert, or_, select, tuple_, updat
 
 from airflow_training.errors import LeaseLost
 from airflow_training.state.models import LeaseRow
-from airflow_training.state.records import Lease
+from airflow_training.state.records import Driver, Lease
 
-__all__ = ["acquire", "add", "fence", "find", "give_up", "renew_all"]
+__all__ = ["acquire", "add", "driver", "fence", "find", "give_up", "renew_all"]
 
 _AT_ONCE = 200
 """Leases per statement: databases bound the number of parameters."""
@@ -42,6 +42,14 @@ def find(connection: Connection, uid: str) -> Lease | None:
     return (
         None if row is None else Lease(run=uid, owner=row[0], generation=row[1], expires_at=row[2])
     )
+
+
+def driver(connection: Connection, uid: str) -> Driver:
+    """Return who drives a run, or did last."""
+    row = connection.execute(
+        select(LeaseRow.owner, LeaseRow.expires_at).where(LeaseRow.run == uid)
+    ).first()
+    return Driver() if row is None else Driver(owner=row.owner, until=row.expires_at)
 
 
 def acquire(
@@ -100,7 +108,7 @@ def _identity(lease: Lease) -> tuple[str, str, int]:
     return lease.run, lease.owner, lease.generation
 
 
-def give_up(connection: Connection, lease: Lease) -> None:
+def give_up(connection: Connection, lease: Lease, *, now: float) -> None:
     """Let others in at once; the generation stays, so that it never comes back."""
     connection.execute(
         update(LeaseRow)
@@ -109,7 +117,7 @@ def give_up(connection: Connection, lease: Lease) -> None:
             LeaseRow.owner == lease.owner,
             LeaseRow.generation == lease.generation,
         )
-        .values(owner="", expires_at=0)
+        .values(owner="", expires_at=now)
     )
 
 

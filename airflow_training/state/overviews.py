@@ -11,7 +11,7 @@ from airflow_training.control.model import STOPS, JobEntry
 from airflow_training.state import run_lookup
 from airflow_training.state.codec import from_json
 from airflow_training.state.models import InstanceRow, LeaseRow, RequestRow, RunRow
-from airflow_training.state.records import RunMark, RunOverview
+from airflow_training.state.records import Driver, RunMark, RunOverview
 
 __all__ = ["load"]
 
@@ -61,5 +61,6 @@ def load(connection: Connection, uids: Sequence[str], *, now: float) -> Mapping[
             held=bool(row.owner) and row.expires_at > now,
             lost=bool(row.owner) and row.expires_at <= now,
             instances=counts[row.uid],
+            driver=Driver(owner=row.owner, until=row.expires_at),
         )
     return found

@@ -18,7 +18,7 @@ from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.state import addresses, ledger, run_lookup, runs
 from airflow_training.state.codec import from_json
 from airflow_training.state.models import LeaseRow, RunRow
-from airflow_training.state.records import Lease, RunState
+from airflow_training.state.records import Driver, Lease, RunState
 
 __all__ = ["Reader"]
 
@@ -72,6 +72,7 @@ class Reader:
                 lease=_lease(rows[uid]),
                 last_seq=rows[uid].last_seq,
                 addresses=decoded[uid].addresses,
+                driver=Driver(owner=rows[uid].owner, until=rows[uid].expires_at),
             )
             for uid in uids
             if uid in rows

@@ -11,6 +11,7 @@ from airflow_training.control.model import TERMINAL_JOB_STATES, Event, JobEntry,
 from airflow_training.documents.resolved import ResolvedJob, RunKey, RunRef
 
 __all__ = [
+    "Driver",
     "EnvironmentRecord",
     "Lease",
     "LogPosition",
@@ -84,6 +85,16 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """Who drives a run, or did last. Times by the store's clock."""
+
+    owner: str = ""
+    """Empty: whoever it was has given the run up, or nobody ever drove it."""
+    until: float = 0.0
+    """The end of its lease; of one that was given up when that was; 0: of none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEvent:
     """An event with its place in the run's story: 1, 2, 3, ... without gaps."""
 
@@ -148,6 +159,7 @@ class RunState:
     lease: Lease | None
     last_seq: int
     addresses: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    driver: Driver = Driver()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +191,7 @@ class RunOverview:
     """Whoever drove the run let its lease run out: it has died, or cannot reach the store."""
     instances: Mapping[str, int]
     """State -> how many instances are in it."""
+    driver: Driver = Driver()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

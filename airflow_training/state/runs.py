@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
@@ -168,12 +169,14 @@ def bodies(connection: Connection, uids: Iterable[str]) -> Mapping[str, str]:
 
 
 def _conflict(found: RunRecord) -> InputError:
+    name = shlex.quote(found.key.run_id)
+    again = f" (airflow-training run --from-run {name} --run-id {name})" * (not found.key.dag_id)
     return InputError.of(
         code="conflict",
         field="run_id",
         message=f"run {found.key.run_id!r} exists with another document",
         value=found.key.run_id,
-        hint="choose another run id, or run it again with the document it was started with",
+        hint=f"choose another run id, or run it again with the document it was started with{again}",
     )
 
 

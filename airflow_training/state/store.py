@@ -49,6 +49,7 @@ from airflow_training.state.progress import ReportedProgress
 from airflow_training.state.queue import RunQueue
 from airflow_training.state.reading import Reader
 from airflow_training.state.records import (
+    Driver,
     Lease,
     LogPosition,
     LogValue,
@@ -391,12 +392,17 @@ class Store:
     def release(self, lease: Lease) -> None:
         """Give the lease up at once; silent when it is not ours any more."""
         with self._db.write() as connection:
-            leases.give_up(connection, lease)
+            leases.give_up(connection, lease, now=self._db.now(connection))
 
     def lease(self, uid: str) -> Lease | None:
         """Return the newest lease, also one that has run out; None when it was given up."""
         with self._db.read() as connection:
             return leases.find(connection, uid)
+
+    def driver(self, uid: str) -> Driver:
+        """Return who drives the run, or did last."""
+        with self._db.read() as connection:
+            return leases.driver(connection, uid)
 
     # queue -------------------------------------------------------------------------------------
     def requeue(self, uid: str) -> None:

@@ -16,7 +16,7 @@ from airflow_training.control.attempts import AttemptId
 from airflow_training.control.model import InstanceEntry, KeptInstance
 from airflow_training.control.usage import AttemptUsage, ResourceUsage, is_gpu
 from airflow_training.documents.instances import InstanceKey
-from airflow_training.documents.quantities import parse_quantity
+from airflow_training.documents.quantities import bytes_text, parse_quantity
 from airflow_training.state.database import StorePart, upsert
 from airflow_training.state.models import RunRow, UsageRow, table_of
 from airflow_training.state.records import UsageSpan
@@ -52,13 +52,21 @@ def record(
             "attempt": entry.attempt,
             "started_at": started_at,
             "finished_at": None if finished_at is None else max(started_at, finished_at),
-            "resources": json.dumps(dict((resources or {}).get(entry.role, {}))),
+            "resources": json.dumps(_asked(entry, (resources or {}).get(entry.role, {}))),
         }
         for entry, started_at, finished_at in _spans(changes, now=now)
     ]
     # A commit that was told no resources must not empty what an earlier one recorded.
     columns = ("started_at", "finished_at") + (() if resources is None else ("resources",))
     upsert(connection, table_of(UsageRow), rows, update=columns)
+
+
+def _asked(entry: InstanceEntry, resources: Mapping[str, str]) -> Mapping[str, str]:
+    """Return what an attempt asked for: its role's resources, and more memory where others ran out of it."""
+    raised = entry.memory
+    if raised is None or entry.attempt < raised.since_attempt:
+        return dict(resources)
+    return {**resources, "memory": bytes_text(raised.bytes)}
 
 
 def _spans(

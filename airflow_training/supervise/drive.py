@@ -56,6 +56,7 @@ __all__ = ["Drive"]
 
 log = logging.getLogger(__name__)
 
+_NEVER_BEGUN = "it was ended while it waited in the queue, before it began"
 _SNAPSHOT_SECONDS = 1.0
 _PATIENCE_SECONDS = 15.0
 """For the snapshot of who makes one pass only: without it nothing may be created."""
@@ -261,6 +262,7 @@ class Drive:
             progress=self.progress,
             now=self._now,
             wake=self._wake.set,
+            take_absence=self._keeper.take_absence,
         )
         self._followers = followers_of(followed, read_logs=self._read_logs)
         self._read_requests()
@@ -300,7 +302,7 @@ class Drive:
             await is_set_within(self._wake, turn.poll_seconds())
             await retrying(self._store, self._read_requests)
         # from here on it can only end: nothing may start it, whoever holds the lease next
-        await retrying(self._store, lambda: self._store.tombstone(self._uid, reason="Killed"))
+        await retrying(self._store, lambda: self._store.tombstone(self._uid, reason=_NEVER_BEGUN))
 
     # one pass ----------------------------------------------------------------------------------
     async def _pass(self) -> tuple[Decision, float]:
@@ -310,8 +312,7 @@ class Drive:
             await asyncio.to_thread(self._read_requests)
         seen = await self._records.add(self._watcher.poll())
         if seen is not None:
-            instances = self._clock.by_this_clock(seen.instances)
-            seen = dataclasses.replace(seen, instances=instances)
+            seen = dataclasses.replace(seen, instances=self._clock.by_this_clock(seen.instances))
         known = Evidence()
         for follower in self._followers:
             known |= await follower.evidence(seen)
@@ -330,7 +331,9 @@ class Drive:
             refused=self._runner.refused,
             unprepared=self._runner.take_unprepared(),
             time_of_day=self._clock.time_of_day(),
+            last_words=known.last_words,
         )
+        decision = dataclasses.replace(decision, events=(*known.events, *decision.events))
         if decision.done and not self.ledger.job.drained:
             decision = await self._explained(decision)
         await self._save_output()

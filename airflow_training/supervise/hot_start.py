@@ -267,13 +267,14 @@ def _reference(found: Any) -> CheckpointReference | None:
 
 
 def _steps(roots: Sequence[CheckpointRoot]) -> list[int]:
+    """Return the steps of checkpoints that are whole: others would be refused next."""
     from airflow_training.checkpoints import reading
 
     return sorted(
         {
             each.step
             for root in roots
-            for each in reading.history(root.uri)
+            for each in reading.verify(root.uri)
             if each.state == "committed"
         }
     )

@@ -165,6 +165,8 @@ class Hub:
                 )
             except Exception as error:  # noqa: BLE001  # told there; the next renewal may go through
                 self.store.outage.record_failure(error)
+                for keeper in keepers:
+                    keeper.not_renewed()
                 continue
             for keeper, answer in zip(keepers, answers, strict=True):
                 keeper.renewed(answer, asked_at=asked_at)

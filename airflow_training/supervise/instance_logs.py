@@ -233,6 +233,11 @@ class InstanceLogs(InstanceRecord):
         entry = self.state().ledger.instances.get(self.key)
         return (entry is not None and entry.final) or self.drained()
 
+    def waits_for(self) -> str:
+        """Return why the next attempt has not begun, in words; "" where nothing is said of it."""
+        entry = self.state().ledger.instances.get(self.key)
+        return "" if entry is None else ": ".join(filter(None, (entry.reason, entry.message)))
+
     def drained(self) -> bool:
         """Return whether the run is over and nothing of it is alive."""
         return self.state().ledger.job.is_over

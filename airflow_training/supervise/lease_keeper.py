@@ -13,21 +13,37 @@ from collections.abc import AsyncIterator
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import LeaseLost, StillAlive
 from airflow_training.runtimes.clock import steady_now
+from airflow_training.state.records import Driver
 from airflow_training.state.store import Lease, RunRecord, Store
-from airflow_training.supervise.owners import forget_owner, is_provably_dead, new_owner
+from airflow_training.supervise.absences import Absence
+from airflow_training.supervise.owners import (
+    LEASE_SECONDS,
+    forget_owner,
+    is_provably_dead,
+    new_owner,
+)
 
 __all__ = ["LEASE_SECONDS", "LeaseKeeper", "holding", "take_lease"]
 
-LEASE_SECONDS = 15.0
 _POLL_SECONDS = 0.5
+_STALLED = "the process that drives it was stopped, or its machine slept"
+_STORE_AWAY = "the store did not answer whoever drives it in time"
 
 
 def take_lease(
-    store: Store, uid: str, *, owner: str, seconds: float = LEASE_SECONDS
+    store: Store,
+    uid: str,
+    *,
+    owner: str,
+    seconds: float = LEASE_SECONDS,
+    driver: Driver | None = None,
 ) -> Lease | None:
-    """Take the run's lease, at once where its holder is provably dead; None while one lives."""
-    held = store.lease(uid)
-    dead = [held.owner] if held is not None and is_provably_dead(held.owner) else []
+    """Take the run's lease, at once where its holder is provably dead; None while one lives.
+
+    `driver`: who holds it, where the caller has just read that.
+    """
+    held = (driver or store.driver(uid)).owner
+    dead = [held] if is_provably_dead(held) else []
     return store.acquire(uid, owner=owner, seconds=seconds, dead_owners=dead)
 
 
@@ -60,22 +76,54 @@ async def holding(
 class LeaseKeeper:
     """A lease that is being renewed. `lost` is set as soon as another holder is known."""
 
-    def __init__(self, lease: Lease, *, seconds: float = LEASE_SECONDS, taken_at: float) -> None:
-        """`taken_at`: `steady_now()` from before the lease was asked for, never after."""
+    def __init__(
+        self,
+        lease: Lease,
+        *,
+        seconds: float = LEASE_SECONDS,
+        taken_at: float,
+        absence: Absence | None = None,
+    ) -> None:
+        """`taken_at`: `steady_now()` from before the lease was asked for, never after.
+
+        `absence`: of a run that nobody has driven until now.
+        """
         self.lease = lease
         self.seconds = seconds
         self.lost = asyncio.Event()
         self._answered = asyncio.Event()
         self._good_until = taken_at + seconds
+        self._answered_at = steady_now()
+        self._answer_seconds = self._answered_at - taken_at
+        self._absence = absence
+        self._refused = False
 
     def renewed(self, lease: Lease | None, *, asked_at: float) -> None:
         """Take the answer of a renewal: the new lease, or None where another holder owns it."""
         if lease is None:
             self.lost.set()
         else:
+            if asked_at > self._good_until and self._absence is None:
+                # a stall lies between an answer and the next question
+                slow = self._refused or self._answer_seconds > asked_at - self._answered_at
+                why = _STORE_AWAY if slow else _STALLED
+                since = self.lease.expires_at - self.seconds
+                self._absence = Absence(since=since, why=why, stalled=True)
+            self._refused = False
             self.lease = lease
             self._good_until = asked_at + self.seconds
+            self._answered_at = steady_now()
+            self._answer_seconds = self._answered_at - asked_at
         self._answered.set()
+
+    def not_renewed(self) -> None:
+        """Hear that the store did not take a renewal."""
+        self._refused = True
+
+    def take_absence(self) -> Absence | None:
+        """Return, once, that nobody drove the run until a while ago: a driver was lost, or this one stalled."""
+        taken, self._absence = self._absence, None
+        return taken
 
     @property
     def good(self) -> bool:

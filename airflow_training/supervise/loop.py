@@ -10,21 +10,18 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
-from airflow_training.control.model import Event, JobState, Ledger
+from airflow_training.control.model import Event, JobEntry, JobState, Ledger
 from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.clock import Clock, WallClock, steady_now
 from airflow_training.runtimes.port import Runtime
 from airflow_training.state.store import Store, Version
+from airflow_training.supervise.absences import absence_of
 from airflow_training.supervise.drive import Drive
 from airflow_training.supervise.hub import Hub, get_hub
-from airflow_training.supervise.lease_keeper import (
-    LEASE_SECONDS,
-    LeaseKeeper,
-    take_lease,
-)
-from airflow_training.supervise.owners import forget_owner
+from airflow_training.supervise.lease_keeper import LeaseKeeper, take_lease
+from airflow_training.supervise.owners import LEASE_SECONDS, forget_owner
 from airflow_training.supervise.retrying import retrying
 from airflow_training.supervise.waiting import alongside, is_set_within
 
@@ -161,22 +158,25 @@ class Supervisor:
 
     def _try_lease(self) -> LeaseKeeper | JobState | None:
         """Return the lease, None while another one holds it, or the state of a run that has ended."""
-        ended = self._ended()
-        if ended is not None:
-            return ended
-        asked_at = steady_now()
-        lease = take_lease(self._store, self._uid, owner=self._owner, seconds=self._lease_seconds)
+        job = self._store.ledger(self._uid).job
+        if job.is_over and not self._is_reopened(job):
+            return job.state
+        before = self._store.driver(self._uid)
+        seconds, asked_at = self._lease_seconds, steady_now()
+        lease = take_lease(
+            self._store, self._uid, owner=self._owner, seconds=seconds, driver=before
+        )
         if lease is None:
             return None
-        return LeaseKeeper(lease, seconds=self._lease_seconds, taken_at=asked_at)
+        # nobody had to drive what was over; a lease begins by the store's clock
+        now = lease.expires_at - seconds
+        absence = None if job.is_over else absence_of(before, now=now, lease_seconds=seconds)
+        return LeaseKeeper(lease, seconds=seconds, taken_at=asked_at, absence=absence)
 
-    def _ended(self) -> JobState | None:
-        """Return the terminal state of a run that is over and that nobody wants reopened."""
-        job = self._store.ledger(self._uid).job
-        if not job.is_over:
-            return None
+    def _is_reopened(self, job: JobEntry) -> bool:
+        """Return whether somebody wants a run reopened that is over."""
         waiting = self._store.requests(self._uid, after=job.seen_request)
-        return None if any(each.kind == "reopen" for each in waiting) else job.state
+        return any(each.kind == "reopen" for each in waiting)
 
     def _on_version(self, version: Version) -> None:
         self._changed.set()

@@ -9,7 +9,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["Owner", "forget_owner", "is_provably_dead", "new_owner"]
+__all__ = [
+    "LEASE_SECONDS",
+    "Owner",
+    "forget_owner",
+    "is_provably_dead",
+    "name_of",
+    "new_owner",
+    "stopped_pid",
+]
+
+LEASE_SECONDS = 15.0
+"""For how long whoever is not heard of counts as there."""
 
 _live: set[str] = set()
 """Owners made in this process that have not ended: one process may host many holders."""
@@ -87,14 +98,36 @@ def forget_owner(owner: str) -> None:
     _live.discard(owner)
 
 
+def name_of(owner: str) -> str:
+    """Return a holder for people: its process and host."""
+    found = Owner.parse(owner)
+    if found is None:
+        return f"another process ({owner})"
+    return f"process {found.pid} on {found.host.partition('~')[0]}"
+
+
+def stopped_pid(owner: str) -> int | None:
+    """Return the pid of a holder that a signal has stopped (state T); None where that is not seen from here."""
+    parsed = Owner.parse(owner)
+    if parsed is None or not _is_here(parsed) or is_provably_dead(owner):
+        return None
+    seen = _process(parsed.pid)
+    return parsed.pid if seen is not None and seen[0] == "T" else None
+
+
+def _is_here(owner: Owner) -> bool:
+    """Return whether a holder is, or was, a process that would be seen from here."""
+    host, boot_id = _here()
+    return bool(boot_id) and (owner.host, owner.boot_id) == (host, boot_id)
+
+
 def is_provably_dead(owner: str) -> bool:
     """Return True only where the holder can be seen to be gone; False in every doubt.
 
     Another host, another boot or another pid namespace proves nothing: their lease must run out.
     """
     parsed = Owner.parse(owner)
-    host, boot_id = _here()
-    if parsed is None or not boot_id or (parsed.host, parsed.boot_id) != (host, boot_id):
+    if parsed is None or not _is_here(parsed):
         return False
     mine = _process(os.getpid())
     if mine is not None and (parsed.pid, parsed.start_time) == (os.getpid(), mine[1]):

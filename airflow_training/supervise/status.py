@@ -8,11 +8,16 @@ from airflow_training.control import reasons
 from airflow_training.control.expected_start import expected_start, is_waiting
 from airflow_training.control.model import Ledger
 from airflow_training.control.recovery import rejection_text
-from airflow_training.control.rollup import rollup
+from airflow_training.control.rollup import rollup, timestamp
 from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.state.records import RunState
 from airflow_training.state.store import Measurement, Store
+from airflow_training.supervise.absences import absence_of_run, what_to_type
 
 __all__ = ["rejected_checkpoints", "run_status"]
+
+NOT_DRIVEN = "NotDriven"
+"""Reason of a run that nobody drives."""
 
 
 def run_status(store: Store, uid: str) -> dict[str, Any]:
@@ -37,6 +42,7 @@ def run_status(store: Store, uid: str) -> dict[str, Any]:
         document["expected_start"] = None if expected is None else expected.to_document()
     if document["state"] == "Running":
         _add_data_wait(document, store, uid)
+    _add_absence(document, state, now=store.now())
     if document["plan"] is not None:
         found = store.measurements.of_run(uid, plan=document["plan"]["id"])
         document["plan"]["measured"] = None if found is None else _measured(found)
@@ -48,6 +54,21 @@ def _add_data_wait(document: dict[str, Any], store: Store, uid: str) -> None:
     told = store.newest_event(uid, (reasons.WAITING_FOR_DATA, reasons.DATA_AVAILABLE))
     if told is not None and told.reason == reasons.WAITING_FOR_DATA:
         document["reason"], document["message"] = told.reason, told.message
+
+
+def _add_absence(document: dict[str, Any], state: RunState, *, now: float) -> None:
+    """Say where nobody drives the run: what the document tells may be long over."""
+    absence = absence_of_run(state.record, state.ledger.job, state.driver, now=now)
+    document["undriven"] = None
+    if absence is None:
+        return
+    document["reason"] = NOT_DRIVEN
+    document["message"] = str(absence)
+    document["undriven"] = {
+        "since": timestamp(absence.since),
+        "why": absence.why,
+        "what_to_do": what_to_type(state.record, absence),
+    }
 
 
 def rejected_checkpoints(job: ResolvedJob, ledger: Ledger) -> list[str]:

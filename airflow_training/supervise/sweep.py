@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,14 +17,14 @@ from airflow_training.builtin_runtimes import SIMULATED
 from airflow_training.control.keeping import may_be_there
 from airflow_training.errors import InputError, RuntimeUnavailable, StillAlive
 from airflow_training.runtimes.adapter import Adapter, SweepQuery
+from airflow_training.runtimes.port import SupportsExpiry
 from airflow_training.runtimes.registry import adapters
 from airflow_training.settings import Settings
 from airflow_training.state.store import RunRecord, RunState, Store
 from airflow_training.supervise.cleanup import clean_up
 from airflow_training.supervise.expiry import EXPIRED, expire, is_expired
 from airflow_training.supervise.kept import end_kept
-from airflow_training.supervise.lease_keeper import LEASE_SECONDS
-from airflow_training.supervise.owners import is_provably_dead
+from airflow_training.supervise.owners import LEASE_SECONDS, is_provably_dead
 from airflow_training.supervise.runtimes import open_runtime
 
 __all__ = ["SweepResult", "sweep"]
@@ -52,6 +52,8 @@ class SweepResult:
     done: bool
     problem: str = ""
     """Why it could not be ended."""
+    deleted: str = ""
+    """What goes of a run that ended long ago; empty: it, or what is left of it, is ended."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,7 +110,7 @@ def _why(state: RunState, *, now: float, idle_seconds: float) -> str:
     lease = state.lease
     if lease is not None and lease.expires_at > now and not is_provably_dead(lease.owner):
         return ""
-    last_driven = lease.expires_at - LEASE_SECONDS if lease is not None else 0.0
+    last_driven = lease.expires_at - LEASE_SECONDS if lease is not None else state.driver.until
     idle = now - max(last_driven, job.last_transition_at, state.record.submitted_at)
     return f"nobody has driven it for {idle:.0f} s" if idle > idle_seconds else ""
 
@@ -151,12 +153,15 @@ class _StoreSweep:
         return found
 
     async def _end_run(self, record: RunRecord, connection: str, why: str) -> SweepResult:
-        if why == EXPIRED:
-            runtime = open_runtime(record.runtime, connection=connection, connect=self.connect)
-            end = partial(expire, record, store=self.store, runtime=runtime)
-        else:
+        key = record.key
+        if why != EXPIRED:
             end = partial(self._clean_up, record, connection, why)
-        return await self._found(record.uid, record.key.run_id, record.job, why, end)
+            return await self._found(record.uid, key.run_id, record.job, why, end)
+        runtime = open_runtime(record.runtime, connection=connection, connect=self.connect)
+        end = partial(expire, record, store=self.store, runtime=runtime)
+        found = await self._found(record.uid, key.run_id, record.job, why, end)
+        deleted = "its folder" if isinstance(runtime, SupportsExpiry) else "what is left of it"
+        return replace(found, deleted=deleted)
 
     async def _clean_up(self, record: RunRecord, connection: str, why: str) -> None:
         runtime = open_runtime(record.runtime, connection=connection, connect=self.connect)

@@ -12,6 +12,7 @@ from airflow_training.admission.launch import describe_start
 from airflow_training.admission.single import single_text
 from airflow_training.builtin_runtimes import HERE
 from airflow_training.documents.expressions import named_params
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.loading import dump_yaml
 from airflow_training.documents.parsing import TrainingJob, parse_data
 from airflow_training.documents.paths import format_path
@@ -20,9 +21,13 @@ from airflow_training.documents.text import value_text
 from airflow_training.errors import InputError, TrainingError
 from airflow_training.frameworks.defaults import list_defaults
 from airflow_training.frameworks.registry import load_for
+from airflow_training.state.database import clean
 from airflow_training.state.records import RunState
 
 __all__ = ["ConfigurationAnswer", "FieldAnswer", "configuration", "field_answers"]
+
+
+_LONGEST_TEXT = 500
 
 
 class FieldAnswer(BaseModel):
@@ -32,7 +37,8 @@ class FieldAnswer(BaseModel):
     value: str
     """As it would stand in a document."""
     origin: str = Field(alias="from")
-    """`user`, `framework` or `airflow-training`, as `explain` says it, or whatever of the run took its place."""
+    """`user`, `framework` or `airflow-training`, as `explain` says it, or whatever of the run took its place; of what the
+    script itself was set to, who in it told: `argparse`, a dataclass, `torch.optim.AdamW`."""
 
 
 class SingleOffer(BaseModel):
@@ -59,8 +65,13 @@ class ConfigurationAnswer(BaseModel):
     """Why nobody can tell the fields any more; empty: they are told."""
 
 
-def configuration(state: RunState) -> ConfigurationAnswer:
-    """Configuration of a run and the origin of each field. May read the file of the job's framework."""
+def configuration(
+    state: RunState, *, software: Mapping[InstanceKey, Mapping[str, Any]] | None = None
+) -> ConfigurationAnswer:
+    """Configuration of a run and the origin of each field. May read the file of the job's framework.
+
+    `software`: the records in which instances have told what their training was set to; the first one counts.
+    """
     told, problem = list[FieldAnswer](), ""
     try:
         told = field_answers(state)
@@ -73,9 +84,26 @@ def configuration(state: RunState) -> ConfigurationAnswer:
         single=_single(draft, base_dir=state.job.base_dir),
         has_package=state.job.trainer is not None,
         written={format_path(path): value_text(each) for path, each in _leaves(state.job.document)},
-        defaults=told,
+        defaults=[*told, *_script_parameters(software or {})],
         problem=problem,
     )
+
+
+def _script_parameters(software: Mapping[InstanceKey, Mapping[str, Any]]) -> Iterator[FieldAnswer]:
+    """Yield what a script was set to. Instances write this: what is no text or value is left out."""
+    told: Any = next(
+        (software[key]["parameters"] for key in sorted(software) if "parameters" in software[key]),
+        {},
+    )
+    for source, values in told.items() if isinstance(told, Mapping) else ():
+        for name, value in values.items() if isinstance(values, Mapping) else ():
+            yield FieldAnswer.model_validate(
+                {
+                    "field": clean(name),
+                    "value": clean(value_text(value)[:_LONGEST_TEXT]),
+                    "from": clean(source[:_LONGEST_TEXT]),
+                }
+            )
 
 
 def _leaves(

@@ -16,8 +16,9 @@ import pytest
 
 from airflow_training.agent.devices import COMMAND, DeviceWatch, device_watch, visible
 from airflow_training.agent.environment import MOST_BYTES, Cgroup, Recorder
+from airflow_training.agent.parameters import ParametersFile
 from airflow_training.agent.software import MOST_BYTES as MOST_SOFTWARE_BYTES
-from airflow_training.agent.software import _line_of
+from airflow_training.agent.software import SoftwareWatch, _line_of
 from tests.waiting import wait_until
 
 
@@ -115,6 +116,18 @@ def test_what_runs_no_python_is_not_asked(tmp_path):
         os.killpg(shell.pid, signal.SIGKILL)
         shell.wait()
     assert recorder.software == ""
+
+
+def test_what_a_training_was_set_to_is_told_with_its_software(tmp_path):
+    watch, parameters = SoftwareWatch(), ParametersFile(tmp_path / "progress.jsonl")
+    assert watch.record(parameters) == ""
+    told = {"from": "argparse", "values": {"lr": 0.1}}
+    (tmp_path / "parameters.jsonl").write_text(json.dumps(told) + "\n")
+    set_to = {"argparse": {"lr": 0.1}}
+    assert json.loads(watch.record(parameters)) == {"on": "software", "parameters": set_to}
+    watch.line = _line_of(b'{"python": "3.11.1", "packages": {}}')
+    found = json.loads(watch.record(parameters))
+    assert (found["python"], found["parameters"]) == ("3.11.1", set_to)
 
 
 def test_more_packages_than_there_is_room_for_are_counted():

@@ -83,3 +83,44 @@ def test_an_airflow_that_goes_while_something_is_sent_is_named_and_nothing_is_be
     assert sending.returncode == 1, said
     assert "next: " in said
     assert dag_runs(airflow) == before
+
+
+def test_an_airflow_that_goes_during_a_run_is_waited_for(airflow, project, api_server, tmp_path):
+    """What the run does meanwhile is shown once it is back; its exit code and its model come, too."""
+    log_in(airflow, project)
+    end = tmp_path / "end"
+    running = begun("run", "train.py", "--until", str(end), cwd=project)
+    assert running.stdout is not None
+    assert running.stdout.readline().startswith("rank 0")
+    airflow.crash("api-server", restart=False)
+    end.touch()
+    start_again(airflow)
+    out, said = running.communicate(timeout=2 * PATIENCE)
+    assert (running.returncode, out) == (0, ""), said
+    assert (project / "out/model.pt").read_bytes() == b"weights"
+
+
+def test_an_airflow_that_is_away_after_a_run_keeps_what_it_has_left(
+    airflow, project, api_server, tmp_path
+):
+    """A run that ended while nobody could be asked: `cloud logs` names that, and later brings its model."""
+    log_in(airflow, project)
+    end = tmp_path / "end"
+    code, out, said = typed("run", "--detach", "train.py", "--until", str(end), cwd=project)
+    assert code == 0, said
+    run = out.strip()
+    wait_until(
+        lambda: "Running" in [e.state for e in airflow.store.runs() if e.key.run_id == run],
+        "the training runs",
+        alive=lambda: not airflow.dead(),
+    )
+    airflow.crash("api-server", restart=False)
+    end.touch()
+    code, _, said = typed("logs", run, cwd=project)
+    assert code == 1, said
+    assert f"{airflow.stack.url} does not answer" in said
+    assert "next: " in said
+    start_again(airflow)
+    code, out, said = typed("logs", run, cwd=project)
+    assert (code, out.startswith("rank 0")) == (0, True), said
+    assert (project / "out/model.pt").read_bytes() == b"weights"

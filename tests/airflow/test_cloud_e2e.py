@@ -22,9 +22,10 @@ import pytest
 
 from airflow_training.accounts.operations import add_key
 from airflow_training.cloud.client import CloudClient
+from airflow_training.cloud.options import RunOptions
 from airflow_training.cloud.packing import plan_packs
 from airflow_training.cloud.protocol import PREFIX, SubmissionRequest, key_of
-from airflow_training.cloud.submit import RunOptions, Submission, prepare
+from airflow_training.cloud.submit import Submission, prepare
 from airflow_training.compiler.submission import SUBMISSION_KEY
 from airflow_training.errors import InputError, TrainingError
 from airflow_training.state.account_records import Account, AccountLimit

@@ -31,11 +31,12 @@ from airflow_training.control.subtask_snapshot import write_snapshot
 from airflow_training.control.subtasks import new_subtasks
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.templates import render
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.operators.admit import template_variables
 from airflow_training.operators.ending import Result
 from airflow_training.operators.first_pass import free_roles
 from airflow_training.operators.rollup import RollupOperator
+from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.settings import load_settings
 from airflow_training.state.account_models import ReservationRow
 from airflow_training.state.account_records import Account, AccountLimit, ReservedRole
@@ -183,6 +184,22 @@ def test_a_mistake_that_only_plan_sees_is_told_as_the_command_line_tells_it(stor
     ).get_task("plan")
     with pytest.raises(AirflowFailException, match=r"(?s)the job was refused.*TRAINING_RANK"):
         plan.execute(context())
+    assert store.runs() == []
+
+
+def test_a_runtime_that_does_not_answer_is_told_with_what_to_do(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    class Away(MemoryRuntime):
+        async def check(self, *_: Any, **__: Any) -> Any:
+            raise RuntimeUnavailable("the cluster does not answer: connection refused")
+
+    monkeypatch.setattr("airflow_training.operators.admit.runtime_of", lambda _: Away())
+    plan = job_to_dag(shell("hello", "true")).get_task("plan")
+    with pytest.raises(AirflowFailException) as failed:
+        plan.execute(context())
+    assert "the job could not be checked: the cluster does not answer" in str(failed.value)
+    assert "nothing of it was begun: clear this task once it answers" in str(failed.value)
     assert store.runs() == []
 
 

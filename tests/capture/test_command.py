@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_training.capture.command import capture_command
+from airflow_training.capture.command import capture_command, storage_addresses
 from airflow_training.capture.model import CapturedCommand
 from airflow_training.errors import InputError
 from tests.capture.planted import GITHUB, HF, PASSWORD, URL, made
@@ -199,3 +199,14 @@ def test_a_script_that_is_not_there_is_told_with_the_next_command(root, argv, ex
     with pytest.raises(InputError) as raised:
         captured(root, *argv)
     assert expected in str(raised.value)
+
+
+def test_addresses_of_storages_are_told_and_others_are_none():
+    args = ["--data=s3://bucket/train", "gs://b/x", "--out", "s3://bucket/train", "https://host/a"]
+    assert storage_addresses(
+        [*args, "s3:/none", "text s3://in/it", "data.path=hf://datasets/a"]
+    ) == [
+        "s3://bucket/train",
+        "gs://b/x",
+        "hf://datasets/a",
+    ]

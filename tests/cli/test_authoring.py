@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -52,6 +53,32 @@ def test_a_script_that_is_not_beside_its_job_is_told(typed):
     Path("train.py").unlink()
     elsewhere = typed("validate", str(path), "--set", "spec.runtime.name=kubernetes")
     assert "train.py" not in elsewhere.stderr, "only an image knows what it holds"
+
+
+def test_a_program_that_is_not_there_is_told(typed):
+    path = job_file(Path("job.yaml"), command=["python3.99", "-c", "1"], runtime={"name": "local"})
+    told = typed("validate", str(path))
+    assert told.code == 0
+    assert "spec.command: there is no program python3.99 on the PATH" in told.stderr
+    dag = {"params": {"shell": {"type": "string", "default": "sh"}}}
+    for command in (["sh", "-c", "true"], ["python", "-c", "1"], ["{{ params.shell }}"]):
+        job_file(path, command=command, runtime={"name": "local"}, dag=dag)
+        there = typed("validate", str(path))
+        assert there.code == 0
+        assert "no program" not in there.stderr, command
+    elsewhere = typed("validate", str(path), "--set", "spec.runtime.name=kubernetes")
+    assert "no program" not in elsewhere.stderr
+
+
+def test_programs_beside_our_interpreter_are_there(typed, monkeypatch):
+    """Instances have its folder in their PATH."""
+    ours = Path("ours")
+    ours.mkdir()
+    (ours / "torchrun").touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(ours.absolute() / "python"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    path = job_file(Path("job.yaml"), command=["torchrun", "x"], runtime={"name": "local"})
+    assert "no program" not in typed("validate", str(path)).stderr
 
 
 def test_every_parameter_that_is_mistyped_is_reported(typed):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import fields
+
 import pytest
 
 from airflow_training.cli import cloud
-from airflow_training.cli.cloud_run import CloudRunWords, plain_words
+from airflow_training.cli.cloud_run import CloudRunWords, default_of, plain_words
 from airflow_training.cli.main import build
+from airflow_training.cloud import run
+from airflow_training.cloud.options import RunOptions
 
 PLAIN = [
     ["train.py"],
@@ -63,7 +68,7 @@ def lists(typed):
     """Sequences of any kind as lists."""
     return {
         name: list(value) if isinstance(value, (list, tuple)) else value
-        for name in CloudRunWords.__slots__
+        for name in (each.name for each in fields(CloudRunWords))
         for value in (getattr(typed, name),)
     }
 
@@ -78,3 +83,15 @@ def test_a_plain_line_is_read_as_typer_reads_it(words, monkeypatch):
 @pytest.mark.parametrize("words", [*NOT_PLAIN, ["--dry-run"]], ids=" ".join)
 def test_another_line_is_left_to_typer(words):
     assert plain_words(words) is None
+
+
+def test_the_line_in_a_script_takes_the_same_options():
+    """`cloud.run` spells them out for whoever reads it, and imports nothing that could tell them."""
+    told = {
+        name: each.default
+        for name, each in inspect.signature(run).parameters.items()
+        if name != "mode"
+    }
+    known = {each.name: default_of(each) or None for each in fields(RunOptions)}
+    del known["loads"]  # its own process tells what it opens
+    assert {name: value or None for name, value in told.items()} == known

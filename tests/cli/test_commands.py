@@ -54,7 +54,9 @@ def test_a_slip_of_the_fingers_says_what_was_meant(typed, words, hint):
         pytest.param(["init", "job.yaml"], "FOLDER: cannot be made", id="init-file"),
         pytest.param(["run", "job.yaml", "-p", "lrr=1"], "did you mean 'lr'", id="no-param"),
         pytest.param(["explain", "job.yaml", "-p", "x=1"], "allowed: lr", id="no-param-explain"),
-        pytest.param(["run", "job.yaml", "--simulate", "binary"], "is no YAML", id="binary-faults"),
+        pytest.param(
+            ["run", "job.yaml", "--simulate", "binary"], "is no UTF-8 text", id="binary-faults"
+        ),
         pytest.param(["run", "job.yaml", "--simulate", "c.yaml"], "called 'c'", id="fault-of-c"),
         pytest.param(["db", "prune", "--older-than", "nand"], "12h or 30d", id="age-nan"),
         pytest.param(["db", "prune", "--older-than", "infd"], "12h or 30d", id="age-inf"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -81,3 +82,37 @@ def test_a_plan_trains_a_plain_module_on_four_ranks_and_goes_on_after_a_kill(com
     assert f"loss {loss:.4g}" in shown, shown
     assert os.environ.get("RANK") is None
     shutil.rmtree("ckpt")
+
+
+def test_a_refused_module_ends_its_run_with_several_ranks_in_an_instance(command, home):
+    source = Path(plain_training.__file__).read_text().replace("nn.GELU()", "nn.Dropout(0.5)")
+    Path("train.py").write_text(source)
+    document = {
+        "apiVersion": "airflow-training/v1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "refused"},
+        "spec": {
+            "framework": "pytorch",
+            "runtime": {"name": "local"},
+            "parameters": {"nprocPerNode": 2},
+            "roles": [{"name": "master"}],
+            "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
+            "restart": {"backoff": {"initialSeconds": 0.05}},
+            "plan": {
+                "model": "train:example",
+                "cluster": {"nodes": [{"count": 1, "device": "CPU-8", "devices_per_node": 2}]},
+                "globalBatch": 16,
+                "replan": "Never",
+                "constraints": {"devices": 2, "dp": 2},
+                "apply": ["env", "microBatch", "engine"],
+                "engine": {"epochs": 1},
+            },
+        },
+    }
+    Path("job.yaml").write_text(yaml.safe_dump(document))
+    ended = command("run", "job.yaml", "--run-id", "one", "-o", "json")
+    assert ended.code == 1
+    found = json.loads(ended.stdout)
+    assert sum(found["restarts"].values()) == 0  # another try would end the same way
+    assert found["root_cause"]["exit_code"] == 2
+    assert "Dropout draws random numbers" in command("logs", "show", "one").stdout

@@ -45,6 +45,7 @@ def test_sweep_deletes_the_folder_and_everybody_says_so(command, home):
     assert [(each["run_id"], each["why"]) for each in told] == [
         ("short", "ttlSecondsAfterFinished is over")
     ]
+    assert "its folder would be deleted" in command("sweep", "--dry-run").stdout
     assert folder.is_dir()
     swept = command("sweep", "-o", "json")
     assert [each["done"] for each in swept.json["swept"]] == [True]

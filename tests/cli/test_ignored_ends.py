@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import alive, job_file
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -112,6 +113,19 @@ def test_what_ignores_sigterm_is_killed_and_that_is_told(command, background, tm
     assert "stopped by " in status
     assert "Killed: Killed" not in status
     assert "did not end within 1 s" in command("logs", "show", "one", "--role", "worker").stdout
+
+
+def test_a_second_ctrl_c_says_how_to_end_it_at_once(command, background, tmp_path):
+    path = job_file(Path("job.yaml"), ("worker", 1), command=[sys.executable, "-c", DEAF])
+    running = background("run", str(path), "--run-id", "one")
+    running.until(lambda: len(list(tmp_path.glob("work/up-*"))) == 1)
+    running.send_signal(signal.SIGINT)
+    wait_until(lambda: "StopRequested" in [each["reason"] for each in events(command, "one")])
+    running.send_signal(signal.SIGINT)
+    assert command("kill", "one", "--now").code == 0
+    _, err = running.communicate()
+    assert "SIGINT: stopping the job; nothing of it will be alive when this ends" in err
+    assert "at once by: airflow-training kill one --now" in err
 
 
 SLEEPS = "import os, pathlib, time\npathlib.Path('up-' + os.environ['TRAINING_INDEX']).touch()\ntime.sleep(3600)"

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from airflow_training.state.store import Store
+from airflow_training.supervise.owners import forget_owner, new_owner
+from tests.state.samples import a_ledger, add_run, take, worker
+
 
 def test_the_store_is_made_checked_and_pruned(typed, home):
     (home / "airflow_training.db").unlink()
@@ -40,6 +44,34 @@ def test_an_empty_store_lists_nothing_and_says_how_to_begin(typed):
     assert done.code == 0
     assert "next: airflow-training init" in done.stderr
     assert typed("list", "-o", "json").json == {"runs": []}
+
+
+def test_a_run_that_nobody_drives_is_not_told_as_running(typed, home):
+    store = Store(f"sqlite:///{home / 'airflow_training.db'}")
+    now = store.now()
+    for run_id in ("lost", "driven"):
+        ledger = a_ledger(worker(0, state="running"), state="Running", submitted_at=now)
+        add_run(store, run_id, ledger=ledger, runtime="local")
+    owners = {run_id: new_owner() for run_id in ("lost", "driven")}
+    for run_id, owner in owners.items():
+        take(store, store.find_run(run_id).uid, owner=owner)
+    forget_owner(owners["lost"])
+    listed = typed("list")
+    lines = {line.split()[0]: line for line in listed.stdout.splitlines()[1:]}
+    assert "Running, not driven" in lines["lost"]
+    assert "not driven" not in lines["driven"]
+    assert "lost: nobody has driven it since 20" in listed.stderr
+    assert "airflow-training run --from-run lost --run-id lost goes on with it" in listed.stderr
+    rows = {each["run_id"]: each for each in typed("list", "-o", "json").json["runs"]}
+    assert rows["driven"]["undriven_since"] is None
+    assert rows["lost"]["undriven_since"]
+    told = typed("status", "lost")
+    assert "NotDriven: nobody has driven it since" in told.stdout
+    assert "what to do: airflow-training run --from-run lost" in told.stdout
+    assert "nobody acts on that now" in typed("pause", "lost", "--yes").stderr
+    assert "nobody acts on that now" not in typed("pause", "driven", "--yes").stderr
+    forget_owner(owners["driven"])
+    store.close()
 
 
 @pytest.mark.e2e

@@ -101,6 +101,21 @@ def test_search_looks_like_grep(typed, ranks):
     assert (nothing.code, nothing.stdout, nothing.stderr) == (0, "", "no line matches\n")
 
 
+def test_very_long_lines_are_shown_in_part_and_that_is_told(typed, home):
+    """Here is no need to wait until a terminal has scrolled through megabytes."""
+    Path("bar.log").write_bytes(b"first\n" + b"50%\r" * 1_000_000 + b"needle" + b"-" * 1_000_000)
+    last = typed("logs", "show", "bar.log", "--tail", "5")
+    assert 10_000 < len(last.stdout) < 200_000
+    assert "bar.log: its last lines are very long, so they are shown from byte " in last.stderr
+    start = int(last.stderr.split("from byte ")[1].split()[0])
+    assert typed("logs", "show", "bar.log", "--offset", str(start)).stdout == last.stdout
+    found = typed("logs", "search", "bar.log", "needle").stdout
+    assert found.startswith("2:[")
+    assert "needle" in found
+    assert found.rstrip().endswith(" bytes more]")
+    assert len(found) < 20_000
+
+
 def test_a_prediction_file_is_a_series(typed, home):
     Path("predictions.csv").write_text("step,probability,label\n10,0.25,cat\n20,0.75,dog\n")
     (series,) = typed("logs", "metrics", "predictions.csv", "--output", "json").json["series"]
@@ -201,6 +216,9 @@ def test_the_log_of_a_run_of_one_instance_needs_no_role(command, home):
     assert command("logs", "show", "one", "-n", "1").stdout == "world\n"
     assert command("logs", "show", "one", "--index", "0", "--size", "5").stdout == "hello"
     assert "several logs" in command("logs", "show", "one", "--index", "3").stderr
+    silent = job_file(Path("silent.yaml"), ("worker", 1), command=["true"])
+    assert command("run", str(silent), "--run-id", "two").code == 0
+    assert command("logs", "show", "two").stderr == "worker-0 printed nothing\n"
 
 
 @pytest.mark.e2e

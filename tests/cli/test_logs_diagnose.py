@@ -131,6 +131,35 @@ signatures:
     assert "signatures[0].pattern: would be slow" in answer.stderr
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: acme-sync lost the vault: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (acme-sync lost the vault)",
+    ],
+)
+def test_an_own_cause_goes_before_a_known_one_of_the_same_line(typed, home, tmp_path, line):
+    """Wherever in the line it stands: who wrote it knows the program."""
+    (home / "causes").mkdir()
+    (home / "causes" / "vault-lost.yaml").write_text(
+        """\
+id: vault-lost
+meaning: The vault of ACME is gone
+category: infrastructure
+retry: "yes"
+advice: Ask ACME.
+signatures:
+  - {name: lost, pattern: 'acme-sync lost the vault', confidence: 0.6, example: 'acme-sync lost the vault'}
+"""
+    )
+    trace = (
+        'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    run()\n'
+    )
+    (tmp_path / "a.log").write_text(f"{trace}{line}\n")
+    answer = typed("logs", "diagnose", str(tmp_path / "a.log"), "-o", "json")
+    assert [each["id"] for each in answer.json["causes"]] == ["vault-lost"]
+
+
 @pytest.mark.parametrize(("reason", "causes"), [("Running", ["hang"]), ("Completed", [])])
 def test_a_file_whose_clock_stood_still_hangs_if_the_runtime_sees_it_running(
     typed, home, tmp_path, reason, causes

@@ -43,6 +43,12 @@ def test_what_is_no_number_is_strict_json_and_a_finding(typed, logs):
     assert "nan" in {finding["kind"] for finding in answer.json["findings"]}
 
 
+def test_a_finding_says_where_it_is(typed, logs):
+    said = typed("logs", "metrics", *logs).stderr
+    assert re.search(r"loss is .*nan.* \(rank 0, step 2, rank0\.log:2\)", said), said
+    assert re.search(r"loss is .*nan.* \(rank 1, step 2, rank1\.log:2\)", said), said
+
+
 def test_the_table_tells_ranks_apart(typed, logs):
     answer = typed("logs", "metrics", *logs)
     head, *rows = answer.stdout.splitlines()

@@ -24,7 +24,7 @@ STATUS_KEYS = [
     "run_id", "job", "state", "condition", "reason", "message", "job_attempt", "epoch",
     "fresh_jobs", "observed_at", "submitted_by", "submitted_at", "started_at", "running_at", "finished_at",
     "last_transition_at", "trained_seconds", "roles", "instances", "restarts", "root_cause", "kept", "advice",
-    "output", "checkpoint", "plan", "environment", "usage", "expected_start",
+    "output", "checkpoint", "plan", "environment", "usage", "expected_start", "undriven",
 ]  # fmt: skip
 ROLE_KEYS = {
     "state", "reason", "message", "last_transition_at", "desired", "pending", "running",

@@ -152,3 +152,55 @@ def test_the_headline_is_who_failed_first_though_only_who_lost_it_has_ended(comm
     assert (status["root_cause"]["role"], status["root_cause"]["index"]) == ("worker", 1)
     assert f"JobFailed  {status['message']} (MaxRestartsExceeded)" in done.stderr
     assert "worker-1: " in command("status", "lost").stdout.splitlines()[1]
+
+
+THEN_ANOTHER = """\
+import os, time
+time.sleep(0.5)
+if os.environ["TRAINING_ATTEMPT"] == "0":
+    raise RuntimeError("vault lost while saving")
+raise RuntimeError("half a file in the vault")
+"""
+
+
+def test_the_first_cause_of_attempts_that_got_nowhere_is_the_headline(command, home):
+    (home / "causes").mkdir()
+    for name, text in {"vault-lost": "vault lost", "vault-broken": "half a file"}.items():
+        (home / "causes" / f"{name}.yaml").write_text(
+            f"{{id: {name}, meaning: It is gone, category: infrastructure, retry: 'yes', advice: Ask ACME.,\n"
+            f" signatures: [{{name: text, pattern: '{text}', confidence: 0.9, example: '{text}'}}]}}\n"
+        )
+    Path("train.py").write_text(THEN_ANOTHER)
+    restart = {"backoff": {"initialSeconds": 0.1, "factor": 1}, "maxRestarts": 1}
+    path = job_file(Path("job.yaml"), command=[sys.executable, "train.py"], restart=restart)
+    done = command("run", str(path), "--run-id", "two", "-o", "json")
+    assert done.code == 1
+    assert done.json["reason"] == "MaxRestartsExceeded", done.stderr
+    root = done.json["root_cause"]
+    assert (root["id"], root["attempt"]) == ("vault-lost", 0), done.stderr
+    assert done.json["message"] == (
+        "worker-0: vault-lost: RuntimeError: vault lost while saving;"
+        " then worker-0: exit code 1 (vault-broken): RuntimeError: half a file in the vault;"
+        " maxRestarts 1 is used up"
+    )
+
+
+def test_a_run_that_somebody_has_stopped_was_not_preempted(background, command, home):
+    Path("train.py").write_text(
+        "import signal, sys, time\n"
+        "def end(*_):\n"
+        "    print('Received SIGTERM: 15', flush=True)\n"
+        "    sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "open('up', 'w').close()\n"
+        "time.sleep(600)\n"
+    )
+    path = job_file(Path("job.yaml"), command=[sys.executable, "train.py"])
+    process = background("run", str(path), "--run-id", "one")
+    process.until(lambda: Path("up").exists() or None)
+    assert command("kill", "one", "--reason", "wrong data").code == 0
+    process.wait()
+    found = command("logs", "diagnose", "one")
+    assert "stopped      run one did not fail: wrong data" in found.stdout
+    assert "preempt" not in found.stdout
+    assert command("logs", "diagnose", "one", "-o", "json").json["causes"] == []

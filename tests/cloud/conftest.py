@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from airflow_training.cloud.client import CloudClient
+from airflow_training.cloud.options import RunOptions
 from airflow_training.cloud.protocol import PREFIX, CloudRunState
 from airflow_training.cloud.service.admission import Admission, KeyAdmission
 from airflow_training.cloud.service.app import cloud_app
 from airflow_training.cloud.service.submissions import Submissions
-from airflow_training.cloud.submit import RunOptions, Submission, prepare
+from airflow_training.cloud.submit import Submission, prepare
 from airflow_training.control.model import Event
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.errors import InputError
@@ -29,6 +30,8 @@ class RecordedRuns:
 
     def __init__(self) -> None:
         self.begun: dict[str, Mapping[str, Any]] = {}
+        self.events: Sequence[Event] = ()
+        """Of the newest."""
         self.refused: InputError | None = None
 
     def check(self, document: Mapping[str, Any], *, run_id: str, folder: Path, by: str) -> None:
@@ -46,6 +49,7 @@ class RecordedRuns:
         events: Sequence[Event],
     ) -> None:
         assert self.begun.setdefault(run_id, document) == document
+        self.events = events
 
     def key(self, run_id: str) -> RunKey:
         return RunKey(source="cli", run_id=run_id)

@@ -79,7 +79,7 @@ def cloud(
 
 
 def done(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, said = process.communicate(timeout=PATIENCE)
+    out, said = process.communicate(timeout=2 * PATIENCE)  # a whole run
     return process.returncode, out, said
 
 

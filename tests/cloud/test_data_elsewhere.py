@@ -16,11 +16,17 @@ from pathlib import Path
 import pytest
 
 from airflow_training.cloud.service.run_data import DataPlace, RunData
+from airflow_training.interception.protocol import RANGE_BYTES
+from airflow_training.remote_data.chunks import RANGED_FROM_BYTES
 from airflow_training.remote_data.errors import DataNotShared, SourceAway
 from airflow_training.remote_data.manifest import DataManifest
 from airflow_training.remote_data.server import HttpSource
 from tests.cloud.elsewhere import Elsewhere, cloud, done, sharer_file, sharer_pid
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(
+    900
+)  # several whole runs, where more tests run than there are cores
 
 TWO_RANKS = """
 import csv, os, pathlib, sys
@@ -137,6 +143,29 @@ def test_two_ranks_read_what_stays_and_only_what_they_read_travels(laptop, servi
     again = next(each.key.run_id for each in service.store.runs() if each.key.run_id != run)
     log = sharer_file(airflow_home, again, "log")
     wait_until(lambda: "201 files were read, 0 bytes sent" in log.read_text())
+
+
+AT_RANDOM = """
+import pathlib
+with open("data/large.bin", "rb") as file:
+    file.seek(20_000_000)
+    print(file.read(3))
+pathlib.Path("model.pt").write_bytes(b"weights")
+"""
+
+
+@pytest.mark.e2e
+def test_of_a_large_file_only_what_is_read_travels(laptop, service, airflow_home):
+    with (laptop / "data" / "large.bin").open("wb") as file:
+        file.truncate(RANGED_FROM_BYTES)
+        file.seek(20_000_000)
+        file.write(b"abc")
+    (laptop / "train.py").write_text(AT_RANDOM)
+    code, out, said = done(cloud("run", "train.py", cwd=laptop))
+    assert (code, out) == (0, "b'abc'\n"), said
+    [run] = [each.key.run_id for each in service.store.runs()]
+    log = sharer_file(airflow_home, run, "log")
+    wait_until(lambda: f"1 files were read, {RANGE_BYTES} bytes sent" in log.read_text())
 
 
 HIDDEN = """

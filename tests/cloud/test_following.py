@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 
-from airflow_training.cloud.following import ProgressLine, progress_text, shown_lines
+from airflow_training.cloud.following import ProgressLine, follow, progress_text, shown_lines
 from airflow_training.cloud.protocol import CloudRunState
+from airflow_training.errors import InputError, RuntimeUnavailable
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,35 @@ from airflow_training.cloud.protocol import CloudRunState
 )  # fmt: skip
 def test_lines(data, last, rank, expected):
     assert shown_lines(data, last=last, rank=rank) == expected
+
+
+class Reviving:
+    """A client whose service goes away, cannot be started at first, and is there again."""
+
+    def __init__(self) -> None:
+        self.answers = iter([True, False, False, True, True])
+        self.tries = 0
+
+    def run(self, run_id: str) -> CloudRunState:
+        if not next(self.answers):
+            raise RuntimeUnavailable("it does not answer")
+        return CloudRunState(
+            run_id=run_id, uid="u", state="Succeeded", over=True, exit_code=0, message=""
+        )
+
+    def log(self, run_id: str, **_: object) -> object:
+        raise InputError.of(code="not_found", field="rank", message=f"{run_id} has none such")
+
+    def revive(self) -> None:
+        self.tries += 1
+        raise RuntimeUnavailable("it has ended")
+
+
+def test_a_service_that_cannot_be_started_again_at_once_is_waited_for(monkeypatch):
+    monkeypatch.setattr("airflow_training.cloud.following._SLOWEST_POLL_SECONDS", 0)
+    client: Any = Reviving()
+    assert follow(client, "train-1", told=print).state == "Succeeded"
+    assert client.tries == 2
 
 
 class _Terminal(io.StringIO):

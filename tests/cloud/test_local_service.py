@@ -123,3 +123,20 @@ def test_what_is_installed_meanwhile_counts(staying, tmp_path, monkeypatch):
     assert starting_conditions() == before
     (tmp_path / "site" / "torch-2.13.0.dist-info").mkdir()
     assert starting_conditions() != before
+
+
+def test_who_gives_up_before_it_serves_does_not_wait_for_it(staying):
+    LocalService().close()  # a refusal, Ctrl-C; would wait for 600 seconds
+    wait_until(records, "it serves nevertheless")
+    with used():
+        assert len(records()) == 1
+
+
+def test_one_that_would_not_stay_ends_with_who_gives_up(airflow_home, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__TRAINING__CLOUD_IDLE_SECONDS", "0")
+    service = LocalService()
+    process = service._process
+    assert process is not None
+    service.close()
+    wait_until(lambda: process.poll() is not None, "it has ended")
+    assert records() == []

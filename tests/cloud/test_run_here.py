@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from airflow_training.accounts.operations import add_key
+from airflow_training.cloud.targets import cloud_folder
 from airflow_training.state.account_records import Account, AccountLimit
 from airflow_training.state.store import open_store
 from tests.cloud.terminal import Terminal
@@ -94,6 +95,19 @@ def test_a_run_that_was_left_is_followed_later(here):
     assert (here / "out/model.pt").exists()
 
 
+def test_what_the_script_is_set_to_is_recorded_with_the_run(here):
+    (here / "train.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--lr', type=float)\nparser.add_argument('--epochs', default=3)\n"
+        "print(parser.parse_args().lr)\n"
+    )
+    code, out, said = done(typed("run", "train.py", "--lr", "0.25", cwd=here))
+    assert (code, out) == (0, "0.25\n"), said
+    [record] = open_store().runs()
+    [told] = open_store().environments.software(record.uid).values()
+    assert told["parameters"] == {"argparse": {"lr": 0.25, "epochs": 3}}
+
+
 def test_the_line_in_a_script_sends_it_away(here):
     (here / "line.py").write_text(
         "import os\nfrom airflow_training import cloud\ncloud.run(mode='cloud')\n"
@@ -110,6 +124,30 @@ def test_the_line_in_a_script_sends_it_away(here):
         check=False,
     )
     assert (process.returncode, process.stdout) == (0, "there True\n"), process.stderr
+
+
+def test_a_service_that_is_killed_is_started_again_and_the_run_goes_on(here):
+    (here / "train.py").write_text(
+        "import pathlib, time\nprint('begun', flush=True)\n"
+        "while not pathlib.Path('/proc/self/cwd/go').exists():\n    time.sleep(0.1)\n"
+        "pathlib.Path('model.pt').write_bytes(b'weights')\n"
+    )
+    process = typed("run", "train.py", cwd=here)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    [service] = [
+        int(each)
+        for each in children
+        if b"cloud.service.serving" in Path(f"/proc/{each}/cmdline").read_bytes()
+    ]
+    os.kill(service, signal.SIGTERM)
+    [record] = open_store().runs()
+    folder = cloud_folder() / "service" / "runs" / record.key.run_id / "project"
+    (folder / "go").touch()
+    code, _, said = done(process)
+    assert code == 0, said
+    assert (here / "model.pt").read_bytes() == b"weights"
 
 
 def test_an_interrupt_without_a_terminal_stops_the_run(here):
@@ -237,7 +275,8 @@ import os, signal, sys
 from pathlib import Path
 import httpx
 from airflow_training.cloud.client import connect
-from airflow_training.cloud.submit import RunOptions, prepare, submit
+from airflow_training.cloud.options import RunOptions
+from airflow_training.cloud.submit import prepare, submit
 from airflow_training.cloud.targets import find_target
 
 point, count = int(sys.argv[1]), 0
@@ -320,8 +359,10 @@ def test_a_service_that_keeps_accounts_reserves_and_bills(here):
         assert done(typed("login", "office", url, "--key", key, cwd=here))[0] == 0
         code, _, said = done(typed("run", "train.py", cwd=here))
         assert (code, "24 asked, 10 free" in said) == (2, True), said
-        code, _, said = done(typed("run", "--hours", "4", "train.py", cwd=here))
+        code, _, said = done(typed("run", "--hours", "4", "--bill", "train.py", cwd=here))
         assert code == 0, said
+        assert "bill: 0" in said
+        assert "charged to ada" in said
         assert "estimate: 0 EUR for 4 h of 4 instance-hours" in said
         [record] = store.runs()
         code, out, said = done(typed("bill", record.key.run_id, "-o", "json", cwd=here))

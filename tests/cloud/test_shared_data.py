@@ -102,6 +102,27 @@ def test_a_program_that_spells_an_outside_path_itself_is_refused_by_its_line(pro
     assert not shown(project, "--data", "../digits").problems
 
 
+@pytest.mark.parametrize(
+    ("spelled", "line"),
+    [
+        ("{path}", "train.py:1"),
+        ("{path}/train", "train.py:1"),
+        ("file://{path}", "train.py:1"),
+        ("{path}base", "--data"),
+        ("{path}-2", "--data"),
+        ("{path}.tar", "--data"),
+        ("/mnt{path}", "--data"),
+        ("s3://bucket{path}", "--data"),
+    ],
+)
+def test_only_whole_parts_of_a_path_spell_it(project, tmp_path, spelled, line):
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits" / "0.png").write_bytes(b"0")
+    (project / "train.py").write_text(f"DATA = '{spelled.format(path=tmp_path / 'digits')}'\n")
+    [problem] = shown(project, data=("../digits",)).problems
+    assert problem.field == line
+
+
 def test_equal_data_is_equal_bytes_and_none_is_nothing(project):
     first = shown(project).document
     assert first == shown(project).document

@@ -14,10 +14,12 @@ from typing import Any
 import httpx
 import pytest
 
+from airflow_training.admission.check import check_text
 from airflow_training.capture.layout import tree_of
 from airflow_training.capture.model import Tree
 from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.journal import SubmittedRun, keep_run, known_run
+from airflow_training.cloud.options import RunOptions
 from airflow_training.cloud.packing import plan_packs
 from airflow_training.cloud.protocol import SubmissionRequest, key_of
 from airflow_training.cloud.returning import ModelReturn
@@ -29,7 +31,7 @@ from airflow_training.cloud.service.admission import (
     RunRight,
 )
 from airflow_training.cloud.service.layout import changed_files
-from airflow_training.cloud.submit import RunOptions, Submission, prepare, submit
+from airflow_training.cloud.submit import Submission, prepare, submit
 from airflow_training.errors import InputError, RuntimeUnavailable, TrainingError
 from tests.cloud.conftest import KEY, LoopbackService, captured
 
@@ -53,6 +55,26 @@ def test_a_submission_becomes_a_run_whose_files_are_those_of_here(service, proje
     assert job["spec"]["command"][1:] == ["train.py", "--lr", "0.1"]
     assert [each["replicas"] for each in job["spec"]["roles"]] == [1, 1]
     assert changed_files(folder) == []
+
+
+def test_data_of_a_storage_is_read_there_and_the_job_says_which(service, project):
+    submission = captured(project, "--data", "s3://bucket/{{x}}", resources={"cpu": 2}, replicas=2)
+    submit(service.client(), submission, target="here")
+    [job] = service.runs.begun.values()
+    [checked] = check_text(json.dumps(job))
+    assert checked.resolved is not None, checked.problems
+    assert "bucket" in checked.resolved.data.uri
+    [prepared] = [each for each in service.runs.events if each.reason == "EnvironmentReady"]
+    assert prepared.message.endswith("; for 2 instances, each with cpu=2")
+    assert prepared.data["asked"] == {"instances": 2, "resources": {"cpu": 2}}
+
+
+@pytest.mark.parametrize("env", [(), ("TRAINING_PARAMETERS=",)])
+def test_what_a_script_is_set_to_is_told_unless_the_variable_says_otherwise(service, project, env):
+    submit(service.client(), captured(project, env=env), target="here")
+    [job] = service.runs.begun.values()
+    told = {each["name"]: each["value"] for each in job["spec"]["env"]}
+    assert told["TRAINING_PARAMETERS"] == ("" if env else "tell")
 
 
 def test_a_notebook_runs_as_a_script(service, project):

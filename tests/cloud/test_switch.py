@@ -11,7 +11,7 @@ import pytest
 
 from airflow_training import cloud
 from airflow_training.cloud import MODE_VARIABLE, runs_in_cloud
-from airflow_training.cloud.program import main_program
+from airflow_training.cloud.program import bill_text, main_program
 from airflow_training.errors import InputError
 
 
@@ -95,3 +95,32 @@ def test_a_running_notebook_is_told_to_be_sent_as_a_file():
     module.__spec__ = None
     with pytest.raises(InputError, match="in a terminal"):
         main_program(module, [""])
+
+
+BILL = {
+    "run_id": "train-1",
+    "account": "ada",
+    "team": None,
+    "currency": "EUR",
+    "final": True,
+    "instance_seconds": "7.2",
+    "gpu_seconds": "0",
+    "total": "0.42",
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({}, "bill: 0.42 EUR, charged to ada (7.2 instance seconds)"),
+        ({"team": "vision"}, "bill: 0.42 EUR, charged to vision (7.2 instance seconds)"),
+        ({"account": None}, "bill: charged to nobody (7.2 instance seconds)"),
+        (
+            {"gpu_seconds": "14.4", "final": False},
+            "bill: 0.42 EUR, charged to ada (7.2 instance seconds, 14.4 GPU seconds); it may become more",
+        ),
+    ],
+    ids=["account", "team", "nobody", "goes-on"],
+)
+def test_a_bill_is_told_on_a_line_with_the_way_to_all_of_it(more, said):
+    assert bill_text({**BILL, **more}) == f"{said}\nnext: airflow-training cloud bill train-1"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -184,10 +185,95 @@ def test_what_cannot_be_removed_is_not_said_to_be_gone_and_is_tried_again(
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "rmtree", refuse)
         gone = collect_garbage(service.folder, open_store(), before=before)
-    assert {each.kind for each in gone} == {"content"}
+    assert not gone
     gone = collect_garbage(service.folder, open_store(), before=before)
-    assert [each.name for each in gone] == [run]
+    assert [each.name for each in gone if each.kind == "run"] == [run]
     assert not (service.folder / "runs" / run).exists()
+
+
+def test_what_is_sent_while_something_is_deleted_waits_for_nothing_and_is_whole(
+    service, project, monkeypatch
+):
+    sent(service, project)
+    aged(service, 40)
+    again: list[str] = []
+    delete = shutil.rmtree
+
+    def deleting(path: Path) -> None:
+        with (service.folder / "garbage.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # as who lays a submission out
+        monkeypatch.setattr(shutil, "rmtree", delete)
+        again.append(sent(service, project))
+        delete(path)
+
+    monkeypatch.setattr(shutil, "rmtree", deleting)
+    gone = collect_garbage(service.folder, open_store(), before=time.time() - 30 * 86400)
+    assert {each.kind for each in gone} == {"run", "content"}
+    [run] = again
+    assert (service.folder / "runs" / run / "project" / "pkg" / "model.py").exists()
+    content = service.submissions.content
+    assert all(content.has(each) for each in captured(project).capture.tree.blobs)
+    assert not [*(service.folder / "garbage").glob("*/*")]
+
+
+class WatchedOutputs:
+    """A storage that says whether something may start while it removes; `more` happens meanwhile."""
+
+    def __init__(self, folder: Path, more: Callable[[], object] = list) -> None:
+        self._lock = folder / "garbage.lock"
+        self._more = more
+        self.was_alone: list[bool] = []
+
+    def with_size(self, run: UnneededItem) -> UnneededItem:
+        return run
+
+    def remove(self, run: UnneededItem) -> None:
+        with self._lock.open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                self.was_alone.append(False)
+            except BlockingIOError:
+                self.was_alone.append(True)
+        self._more()
+
+
+def test_nobody_starts_a_submission_whose_outputs_are_being_removed(service, project):
+    service.client().submit(replace(captured(project).request, key="1" * 64))
+    aged(service, 40)
+    outputs: Any = WatchedOutputs(service.folder)
+    gone = collect_garbage(service.folder, NOTHING, before=time.time(), outputs=outputs)
+    assert [each.kind for each in gone if each.kind == "run"] == ["run"]
+    assert outputs.was_alone == [True]
+    assert not [*(service.folder / "submissions").glob("*")]
+
+
+def test_a_run_that_is_needed_again_once_its_outputs_are_removed_stays(service, project):
+    run = sent(service, project)
+    aged(service, 40)
+    place = service.folder / "runs" / run / "project" / "step.txt"
+    outputs: Any = WatchedOutputs(service.folder, lambda: place.write_text("1"))
+    gone = collect_garbage(service.folder, NOTHING, before=time.time() - 60, outputs=outputs)
+    assert outputs.was_alone == [False]
+    assert not [each for each in gone if each.kind == "run"]
+    assert place.exists()
+
+
+def test_what_a_kill_has_left_to_delete_goes_next_time(service, project, monkeypatch):
+    run = sent(service, project)
+    aged(service, 40)
+
+    def die(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    before = time.time() - 30 * 86400
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", die)
+        with pytest.raises(KeyboardInterrupt):
+            collect_garbage(service.folder, open_store(), before=before)
+    assert not (service.folder / "runs" / run).exists()
+    gone = collect_garbage(service.folder, open_store(), before=0.0)
+    assert run in [each.name for each in gone]
+    assert not [*(service.folder / "garbage").glob("*/*")]
 
 
 def test_nothing_outside_of_the_folder_goes(service, project, tmp_path):

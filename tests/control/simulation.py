@@ -482,6 +482,17 @@ class Simulation:
         twice = [key for key, number in attempts.items() if number > 1]
         if twice:
             raise GuaranteeBrokenError(f"charged twice: {twice}")
+        kept = {(each.role, each.key.index, each.attempt) for each in self.stored.job.restarts}
+        began_never = {
+            (each.role, each.index, each.attempt)
+            for each in self.events
+            if each.reason == reasons.INSTANCE_FAILED
+        }
+        charges = [
+            each
+            for each in charges
+            if (place := (each.role, each.index, each.attempt)) in kept or place not in began_never
+        ]
         if len(charges) != len(self.stored.job.restarts):
             raise GuaranteeBrokenError("charges that were told and charges that were kept differ")
         for event, record in zip(charges, self.stored.job.restarts, strict=True):

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_training.control.advice import advice_of, parameter_to_lower
 from airflow_training.control.causes import RootCause
-from airflow_training.control.model import RaisedMemory
+from airflow_training.control.model import FinalPhase, RaisedMemory
 from airflow_training.documents.resolved import ResolvedRole
 from tests.builders import Bench, job, role
 
@@ -92,3 +92,16 @@ def test_raised_memory_becomes_the_next_documents():
         "worker-0 ran out of 8Gi of memory and asked for up to 12Gi:"
         " set resources.limits.memory of worker to 12Gi"
     ]
+
+
+def test_more_than_what_was_not_enough_is_advised():
+    made = Bench(job(trains("t.py", limits={"memory": "8Gi"}))).settle()
+    made.end("worker", 0, 137, reason="OOMKilled")
+    memory = RaisedMemory(12 * GIB, since_attempt=0)
+    spent = replace(
+        made.of(), memory=memory, state="failed", phase=FinalPhase(), reason="OOMKilled"
+    )
+    ledger = replace(made.ledger, instances={spent.key: spent})
+    (told,) = advice_of(made.job, ledger)
+    assert told.startswith("worker-0 ran out of 8Gi of memory, and of 12Gi too:")
+    assert "set resources.limits.memory of worker to more than 12Gi" in told

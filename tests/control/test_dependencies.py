@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_training.control import reasons
@@ -257,6 +259,49 @@ def test_a_failed_dependency_fails_the_whole_chain_at_once():
     assert bench.state == "Running"
     bench.end("free", 0, 1).step()
     assert bench.state == "Failed"
+
+
+def test_what_never_ran_as_its_dependency_failed_says_for_whom_it_waited():
+    chain = job(
+        role("prepare", 2, restart_policy="Never"),
+        role("train", 2, after("prepare", "Complete")),
+        role("evaluate", 1, after("train", "Complete")),
+        role("other"),
+    )
+    bench = Bench(chain).settle()
+    bench.end("prepare", 1, 3).settle()
+    assert bench.state == "Failed"
+    roles = bench.ledger.roles
+    assert [(roles[name].state, roles[name].reason) for name in ("train", "evaluate", "other")] == [
+        ("Stopped", reasons.DEPENDENCY_FAILED),
+        ("Stopped", reasons.DEPENDENCY_FAILED),
+        ("Stopped", reasons.JOB_FAILED),
+    ]
+    why = "waited for prepare-1, which failed"
+    assert roles["train"].message == f"never ran: {why}"
+    assert roles["evaluate"].message == f"never ran: waited for train, which {why}"
+    for name in ("train", "evaluate"):
+        entry = bench.of(name)
+        assert (entry.state, entry.reason) == ("stopped", reasons.NOT_NEEDED)
+        assert why in entry.message
+
+
+def test_a_limit_of_the_job_that_ends_it_is_also_a_failure_of_whom_others_waited_for():
+    spec = job(role("prepare"), role("train", 1, after("prepare", "Complete")))
+    bench = Bench(replace(spec, restart=replace(spec.restart, max_restarts=0))).settle()
+    bench.end("prepare", 0, 3).settle()
+    assert bench.ledger.job.reason == reasons.MAX_RESTARTS_EXCEEDED
+    assert bench.ledger.roles["train"].message == "never ran: waited for prepare-0, which failed"
+
+
+def test_what_something_else_kept_from_running_blames_no_dependency():
+    chain = job(role("prepare"), role("train", 1, after("prepare", "Complete")))
+    bench = Bench(chain).settle()
+    bench.request("kill").settle()
+    assert (bench.ledger.roles["train"].reason, bench.of("train").message) == (
+        reasons.JOB_STOPPED,
+        "",
+    )
 
 
 def test_the_root_cause_is_the_failure_behind_the_failed_dependency():

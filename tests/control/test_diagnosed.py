@@ -13,6 +13,7 @@ from airflow_training.control.causes import DiagnosedCause, RootCause
 from airflow_training.control.diagnosed import origin_of
 from airflow_training.control.model import MOVED, RestartRecord
 from airflow_training.control.observations import InstanceDiagnosis
+from airflow_training.control.rollup import rollup
 from airflow_training.control.root_cause import with_diagnosis
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ExitCodeTable
@@ -137,6 +138,36 @@ def test_the_same_user_error_at_the_same_step_is_not_tried_a_third_time():
 
 
 @pytest.mark.parametrize(
+    "cause",
+    [
+        pytest.param({"id": "data-corrupt", "category": "data", "retryable": "no"}, id="data"),
+        pytest.param({"id": "data-late", "category": "data", "retryable": "yes"}, id="passes"),
+        pytest.param({"id": "config-error", "category": "configuration"}, id="configuration"),
+        pytest.param(OOM, id="another-class-that-needs-a-change"),
+    ],
+)
+@pytest.mark.parametrize("step", [4, None])
+def test_whatever_needs_a_change_is_not_tried_a_third_time(cause, step):
+    cause = {"retryable": "no", **cause, "confidence": 0.66}
+    bench = failed(job(), *(told(cause, attempt, step=step) for attempt in range(3)))
+    assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.SAME_ERROR_AGAIN)
+    assert (bench.of().attempt, sum(bench.charged().values())) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        pytest.param(OOM | {"confidence": 0.4}, id="hardly-sure"),
+        pytest.param(LOST, id="passes"),
+        pytest.param(OOM | {"id": "unknown", "confidence": 0.6}, id="unknown"),
+    ],
+)
+def test_what_may_pass_is_tried_a_third_time(cause):
+    bench = failed(job(), *(told({"confidence": 0.66, **cause}, each, step=4) for each in range(2)))
+    assert (bench.state, bench.of().attempt) == ("Running", 2)
+
+
+@pytest.mark.parametrize(
     "again",
     [
         pytest.param(told(MINE, 1, step=8), id="another-step"),
@@ -180,6 +211,58 @@ def test_a_restart_that_has_not_begun_is_taken_back(scope):
     assert (entry.state, entry.attempt, entry.end.exit_code, entry.restarts) == ("failed", 0, 1, 0)
     assert bench.charged() == {}
     assert bench.root_cause.attempt == 0
+
+
+@pytest.mark.parametrize(
+    ("last_words", "words"),
+    [
+        pytest.param("Boom: 2", "exit code 1: last line: Boom: 2", id="its-last-line"),
+        pytest.param(None, "exit code 1", id="nothing-more-is-known"),
+    ],
+)
+@pytest.mark.parametrize("scope", ["Instance", "Role", "Job"])
+def test_who_failed_beside_it_is_told_as_it_ended_not_as_restarted(scope, last_words, words):
+    spec = job(role("worker", 3), backoff_initial_seconds=5, scope=scope)
+    bench = Bench(spec).settle()
+    bench.end("worker", 0, 1).end("worker", 1, 1).step()
+    if last_words is not None:
+        bench.last_words = {AttemptKey(InstanceKey("worker", 1), 0, 0): last_words}
+    bench.diagnoses = [told(OOM)]
+    bench.settle()
+    assert bench.root_cause.index == 0
+    other = bench.of("worker", 1)
+    assert (other.state, other.attempt, other.end.exit_code) == ("failed", 0, 1)
+    assert (other.message, other.restarts, bench.charged()) == (words, 0, {})
+    document = rollup(
+        spec, bench.ledger, run_id="run", progress={}, usage=(), output=None, now=bench.now
+    )
+    row = document["instances"][1]
+    assert (row["attempt"], row["state"], row["exit_code"]) == (0, "failed", 1)
+    assert document["roles"]["worker"]["restarts"] == 0
+
+
+def test_a_restart_that_never_began_is_taken_back_when_the_run_is_killed():
+    bench = Bench(job(backoff_initial_seconds=5)).settle()
+    bench.end("worker", 0, 1).step()
+    bench.request("kill").settle()
+    entry = bench.of()
+    assert (bench.state, entry.state, entry.attempt, entry.end.exit_code) == (
+        "Stopped",
+        "failed",
+        0,
+        1,
+    )
+    assert bench.charged() == {}
+
+
+def test_a_restart_that_has_begun_is_not_taken_back():
+    bench = Bench(job(role("worker", 2), scope="Instance")).settle()
+    bench.end("worker", 1, 1).settle().later(60).settle()
+    assert bench.of("worker", 1).attempt == 1
+    bench.diagnoses = [told(OOM)]
+    bench.end("worker", 0, 1).settle()
+    other = bench.of("worker", 1)
+    assert (other.state, other.attempt, other.restarts) == ("stopped", 1, 1)
 
 
 def test_an_attempt_that_somebody_asked_for_is_not_taken_back():

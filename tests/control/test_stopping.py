@@ -88,6 +88,19 @@ def test_an_instance_that_was_ordered_but_never_seen_is_waited_for():
     assert bench.decide().done
 
 
+def test_what_ran_and_ended_before_anybody_looked_counts_from_its_start():
+    """Its job ended with its chief: nobody has seen the other one run, and it is to be paid."""
+    bench = Bench(job())
+    bench.decide()
+    bench.act()
+    assert bench.of().started_at is None
+    bench.request("stop").decide()
+    bench.end("worker", 0, started_at=bench.now - 7)
+    bench.decide()
+    assert bench.of().started_at == bench.now - 7
+    assert bench.of().finished_at == bench.now
+
+
 def test_nothing_that_was_never_seen_holds_the_end_for_ever():
     bench = Bench(job())
     bench.decide()
@@ -152,3 +165,16 @@ def test_a_job_is_not_over_while_anything_runs_beside_what_has_ended():
     bench.act()
     bench.settle()
     assert bench.ledger.job.drained
+
+
+@pytest.mark.parametrize("kind", ["stop", "kill"])
+def test_what_had_failed_by_itself_before_it_was_seen_is_not_told_as_stopped(kind):
+    """Nobody may have driven the run for hours until somebody ends it."""
+    bench = Bench(job(role(replicas=2))).settle()
+    bench.end("worker", 0, 3).request(kind).decide()
+    assert bench.state == "Stopped"
+    failed = bench.of("worker", 0)
+    assert (failed.state, failed.end.exit_code, failed.end.failure_class) == ("failed", 3, "user")
+    bench.lose("worker", 1).decide()
+    assert bench.of("worker", 1).state == "stopped"
+    assert bench.charged() == {}

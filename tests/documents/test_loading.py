@@ -86,6 +86,46 @@ def test_a_broken_text_says_where(text, code, line):
     assert loaded.problems[0].line == line
 
 
+@pytest.mark.parametrize(
+    ("text", "told", "line"),
+    [
+        pytest.param("a:\n\tb: 1\n", "blanks", 2, id="tab"),
+        pytest.param("a:\n  b: 1\n\tc: 2\n", "blanks", 3, id="tab-after-text"),
+        pytest.param("a: [1, 2\nb: 3\n", "the ] to the [ of line 1", 2, id="open-list"),
+        pytest.param("a: [", "is not closed", 1, id="only-opened"),
+        pytest.param("a:\n - {x: 1\nb: 3\n", "the } to the { of line 2", 3, id="open-mapping"),
+        pytest.param("a: 1\nb: 'x\nc: 3\n", "begins has no ' at its end", 2, id="open-quote"),
+        pytest.param('a: "x\nc: 3\n', 'begins has no " at its end', 1, id="open-double-quote"),
+        pytest.param("a: 1\nb:2\nc: 3\n", "write b: ...", 2, id="no-blank"),
+        pytest.param("a:1\nb: 2\n", "write a: ...", 1, id="no-blank-at-first"),
+        pytest.param("- c: 2\n  d:3\n", "write d: ...", 2, id="no-blank-in-a-list"),
+        pytest.param("a: @x\n", "'@...'", 1, id="at"),
+        pytest.param("a: 1\nb: %x\n", "'%...'", 2, id="percent"),
+        pytest.param("- `x`\n", "'`...'", 1, id="backtick"),
+        pytest.param("a: *x\n", "'*...'", 1, id="star"),
+        pytest.param("a: {{ x }}\n", "'{{ ... }}'", 1, id="template"),
+        pytest.param("a: {{ x }}/b\n", "'{{ ... }}'", 1, id="template-and-text"),
+        pytest.param("a: x: y\n", "a: '...'", 1, id="second-colon"),
+        pytest.param('a: "x" y\n', "quotes go round the whole value", 1, id="after-the-quote"),
+        pytest.param("a: 'it's'\n", "written twice", 1, id="quote-within"),
+        pytest.param('a: "\\d"\n', "use single quotes", 1, id="escape"),
+        pytest.param("a: 1\n b: 2\n", "begin in one column", 2, id="indented"),
+        pytest.param("a:\n  - 1\n b: 2\n", "begin in one column", 3, id="another-column"),
+        pytest.param("a: [1]]\n", "nothing has opened this ]", 1, id="never-opened"),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_what_to_write(text, told, line):
+    (problem,) = load_documents(text)[0].problems
+    assert told in str(problem)
+    assert problem.line == line
+
+
+def test_what_stands_in_a_value_that_cannot_be_read_is_not_repeated():
+    for text in ("password: @hunter2\n", "password:hunter2\na: 1\n", "password: a: hunter2\n"):
+        (problem,) = load_documents(text)[0].problems
+        assert "hunter2" not in str(problem)
+
+
 def test_a_duplicate_names_its_field():
     (loaded,) = load_documents("spec:\n  roles:\n    - name: a\n      name: b\n")
     assert loaded.problems[0].field == "spec.roles[0].name"

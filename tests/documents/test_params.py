@@ -46,6 +46,21 @@ def test_a_value_fits_or_has_a_code(schema, good, bad, code):
         assert problems[0].field.startswith("lr")
 
 
+@pytest.mark.parametrize(
+    ("value", "loc", "hint"),
+    [
+        (12, ("params", "text"), "-p 'text=\"12\"'"),
+        (True, ("params", "text"), "-p 'text=\"true\"'"),
+        (12, ("space", "text", 0), 'write it in quotes: "12"'),
+        ([1], ("params", "text"), ""),
+    ],
+)
+def test_a_number_for_a_text_is_told_with_its_quotes(value, loc, hint):
+    (problem,) = check_value(Param(type="string"), value, loc)
+    assert problem.hint.endswith(hint)
+    assert bool(problem.hint) == bool(hint)
+
+
 def test_given_values_lie_over_the_defaults():
     declared = {"lr": Param(default=0.1, minimum=0), "epochs": Param(type="integer", default=3)}
     values, problems = check_params(declared, {"lr": 0.5, "extra": "x"})

@@ -58,6 +58,25 @@ def test_what_is_no_condition_is_refused(text):
         parse_condition(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("loss < 0.3 && epoch > 2", "; && is written and"),
+        ("loss < 0.3 || epoch > 2", "; || is written or"),
+        ("loss < 0.3 AND epoch > 2", "; AND is written and"),
+        ("loss =< 0.3", "; =< is written <="),
+        ("loss => 0.3", "; => is written >="),
+        ("loss = 0.3", "; = is written =="),
+        ("loss < 1 and acc ≥ 0.9", "; ≥ is written >="),
+        ("loss <> 0.3 & epoch > 2", "; & is written and; <> is written !="),
+    ],
+)
+def test_what_other_languages_write_is_told_as_it_is_written_here(text, said):
+    with pytest.raises(ValueError, match="is no comparison") as caught:
+        parse_condition(text)
+    assert str(caught.value).endswith(f"'mean(accuracy) >= 0.9'{said}")
+
+
 def job(**stop: object) -> TrainingJob:
     spec: Any = {"framework": "custom", "command": ["true"], "roles": [{"name": "a"}], "stop": stop}
     metadata: Any = {"name": "a"}

@@ -16,6 +16,12 @@ def example() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     return nn.Sequential(*layers, nn.Linear(16, 8)), (torch.zeros(4, 16),)
 
 
+def dropping() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Make a module that draws random numbers."""
+    first = [nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 16), nn.Dropout(0.5)]
+    return nn.Sequential(*first, nn.LayerNorm(16), nn.Linear(16, 8)), (torch.zeros(4, 16),)
+
+
 loss = nn.functional.cross_entropy
 
 

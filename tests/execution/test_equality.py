@@ -42,6 +42,7 @@ def test_two_ranks_train_as_one():
             ("gpt", plan(tp=2)),
             ("two-tower", plan(tp=2)),
             ("encoder", plan(tp=2, sequence_parallel=True)),
+            ("torch-encoder", plan(tp=2)),
             ("gpt", plan(pp=2, virtual_stages=2)),
             ("frozen-norm", plan(dp=2)),
             ("padded", plan(tp=2)),

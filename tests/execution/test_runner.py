@@ -66,6 +66,20 @@ def test_two_ranks_train_a_plain_module_as_its_own_loop_does(split, tmp_path):
     assert "samples" not in other[-1]  # they are those of the whole job
 
 
+def whole_weights(path: str) -> dict[str, list[float]]:
+    """Train on this rank; return all weights as it holds them."""
+    training = train_by_plan(*read_engine(path))
+    return {name: tensor.flatten().tolist() for name, tensor in training.gather().items()}
+
+
+def test_ranks_that_hold_the_same_numbers_draw_the_same(tmp_path):
+    dropping = "tests.execution.plain_training:dropping"
+    split: dict[str, object] = {"tp": 2, "micro_batch": 4}
+    path = plan_file(tmp_path, split, model=dropping, steps=3, randomness="independent")
+    first, second = call_ranks(2, whole_weights, path)
+    assert first == second
+
+
 def test_one_rank_trains_by_a_plan_of_one_device(tmp_path, monkeypatch):
     monkeypatch.setenv("TRAINING_PROGRESS_FILE", str(tmp_path / "progress"))
     path = plan_file(tmp_path, {"micro_batch": 16}, steps=3)

@@ -189,6 +189,15 @@ class Encoder(nn.Module):
         return self.head(x)  # type: ignore[no-any-return]
 
 
+def torch_encoder() -> nn.Module:
+    """Make an encoder of torch's own layers, whose attention has one weight for queries, keys and values."""
+    layers = [
+        nn.TransformerEncoderLayer(WIDTH, 2, 2 * WIDTH, dropout=0.0, batch_first=True)
+        for _ in range(2)
+    ]
+    return nn.Sequential(*layers, nn.Linear(WIDTH, CLASSES))
+
+
 class GPT(nn.Module):
     """The head is the table of words itself."""
 
@@ -345,6 +354,7 @@ ZOO: dict[str, Specimen] = {
     "resnet-batch": Specimen(make=resnet_batch, inputs=_images),
     "lstm": Specimen(make=Recurrent, inputs=_words),
     "encoder": Specimen(make=Encoder, inputs=_sequences, positions=LENGTH),
+    "torch-encoder": Specimen(make=torch_encoder, inputs=_sequences, positions=LENGTH),
     "gpt": Specimen(make=GPT, inputs=_words, positions=LENGTH),
     "moe": Specimen(make=MixtureOfExperts, inputs=_sequences, positions=LENGTH),
     "encoder-decoder": Specimen(make=EncoderDecoder, inputs=_two_texts, positions=LENGTH),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_training.interchange.importing import FORMATS, import_text
 from tests.interchange.reading import fates, mistakes, ours, refused
 
 JOB = """\
@@ -172,3 +173,23 @@ def test_what_the_server_wrote_does_not_matter():
 )
 def test_a_broken_job_is_told_with_its_line(text, field, line):
     assert mistakes(text) == [(field, line)]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\n",
+        "apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\n",
+    ],
+)
+def test_another_version_is_refused_with_all_that_is_read(head):
+    (imported,) = import_text(head + "metadata: {name: a}\n")
+    (problem,) = imported.problems
+    assert "Job of batch/v1" in problem.allowed
+    assert len(problem.allowed) == len(FORMATS)
+
+
+def test_what_is_no_job_is_told_with_all_that_is_read():
+    (imported,) = import_text("apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {name: a}\n")
+    (fate,) = imported.report.of("refused")
+    assert "PyTorchJob of kubeflow.org/v1" in fate.why

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from airflow_training.errors import InputError
+from airflow_training.interception.protocol import RANGE_BYTES
 from airflow_training.remote_data.chunks import CHUNK_BYTES, digest_of_chunk
 from airflow_training.remote_data.errors import DataNotShared, SourceChanged
 from airflow_training.remote_data.known_digests import KnownDigests
 from airflow_training.remote_data.manifest import DataManifest
-from airflow_training.remote_data.roots import share
+from airflow_training.remote_data.roots import SharedRoots, share
 
 
 @pytest.fixture
@@ -162,6 +164,53 @@ def test_content_that_changed_at_the_same_size_and_time_is_named(data):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(SourceChanged, match=r"train/a\.bin"):
         shared.chunk("data0", "train/a.bin", 0)
+
+
+def replaced(path, at, content):
+    """Other content at the same size and time, as a tool that restores times leaves it."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_a_range_of_content_that_is_not_what_an_earlier_run_has_read_is_named(data):
+    path = data / "big"
+    path.write_bytes(bytes(2 * CHUNK_BYTES))
+    chunks = share([data]).digests("data0", "big")
+    found = share([data]).manifest
+    root = found.roots[0]
+    files = [replace(each, chunks=chunks if each.path == "big" else ()) for each in root.files]
+    shared = SharedRoots(replace(found, roots=[replace(root, files=files)]))
+    shared.digests("data0", "big", 0)
+    replaced(path, CHUNK_BYTES + 5 * RANGE_BYTES, b"other")
+    with pytest.raises(SourceChanged, match="big: its content is not what it was"):
+        shared.digests("data0", "big", CHUNK_BYTES // RANGE_BYTES)  # of the same chunk
+
+
+def test_a_range_that_changed_after_its_chunk_was_looked_at_is_named(data):
+    path = data / "big"
+    path.write_bytes(bytes(CHUNK_BYTES))
+    shared = share([data])
+    shared.digests("data0", "big", 0)
+    replaced(path, 5 * RANGE_BYTES, b"other")
+    with pytest.raises(SourceChanged, match="big: its content has changed during the run"):
+        shared.chunk("data0", "big", 0, 5)
+
+
+def test_the_sharing_machine_keeps_the_digests_and_what_travels_has_none(data):
+    manifest = share([data]).manifest
+    root = manifest.roots[0]
+    known = replace(manifest, roots=[replace(root, files=[replace(root.files[0], chunks=["d"])])])
+    kept = DataManifest.from_bytes(
+        known.to_bytes(with_digests=True), source="run", with_digests=True
+    )
+    assert [list(each.chunks) for each in kept.roots[0].files] == [["d"]]
+    earlier = DataManifest.from_bytes(known.to_bytes(), source="run", with_digests=True)
+    assert [each.chunks for root in earlier.roots for each in root.files] == [()]
+    sent = DataManifest.from_bytes(known.to_bytes(), source="run")
+    assert [list(each.chunks) for each in sent.roots[0].files] == [[]]
 
 
 def test_chunks_are_parts_of_the_file(data):

@@ -102,6 +102,27 @@ def test_a_bad_file_is_named(tmp_path: Path, text: str | None) -> None:
         load_script(path)
 
 
+def test_every_mistake_is_told_at_once_with_its_line_and_what_was_meant(tmp_path: Path) -> None:
+    path = tmp_path / "faults.yaml"
+    path.write_text(
+        "roles:\n  wroker: {runSeconds: 5}\n  '*': {runSeconds: 5}\nfaults:\n"
+        "  - {at: 5, kill: workr, exitCode: 1}\n  - {at: 6, kil: worker}\n"
+    )
+    with pytest.raises(InputError) as caught:
+        load_script(path, roles=["worker", "ps"])
+    told = {each.field: (each.line, each.hint) for each in caught.value.problems}
+    assert told["roles.wroker"] == (2, "did you mean 'worker'?")
+    assert told["faults[0].kill"] == (5, "did you mean 'worker'?")
+    assert told["faults[1].kil"] == (6, "did you mean 'kill'?")
+    assert str(path) in str(caught.value)
+
+
+def test_roles_that_the_job_has_are_no_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "faults.yaml"
+    path.write_text("- {at: 5, kill: worker}\n- {at: 6, unreachable: 3}\n")
+    assert len(load_script(path, roles=["worker"]).faults) == 2
+
+
 def test_an_empty_file_is_an_empty_script(tmp_path: Path) -> None:
     path = tmp_path / "faults.yaml"
     path.touch()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control.attempts import AttemptId
-from airflow_training.control.model import InstanceEntry, KeptInstance, Ledger
+from airflow_training.control.model import InstanceEntry, KeptInstance, Ledger, RaisedMemory
 from airflow_training.control.usage import AttemptUsage, ResourceUsage
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.state.store import Store
@@ -74,6 +74,18 @@ def test_an_attempt_counts_from_its_start_to_its_end(store: Store, uid: str, clo
             seconds=3.0,
         )
     ]
+
+
+def test_an_attempt_that_asks_for_more_memory_is_told_with_that(store: Store, uid: str):
+    writer = Writer(store, uid, "a")
+    first = worker(0, state="running", started_at=START + 1)
+    writer.commit(first)
+    raised = RaisedMemory(3 << 30, since_attempt=1)
+    failed = dataclasses.replace(first, state="failed", finished_at=START + 2, memory=raised)
+    writer.commit(failed)
+    second = worker(0, attempt=1, state="running", started_at=START + 3)
+    writer.commit(dataclasses.replace(second, memory=raised))
+    assert [each.resources["memory"] for each in store.usage.of_run(uid)] == ["1Gi", "3Gi"]
 
 
 def test_a_crash_of_the_holder_loses_and_doubles_nothing(

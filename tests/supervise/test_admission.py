@@ -243,7 +243,7 @@ def test_parameters_are_checked_against_what_the_job_declares(params, code):
 
 def test_a_value_that_was_given_beside_the_document_is_on_none_of_its_lines():
     (problem,) = check(text_of(dag=LR), params={"lr": "fast"}).problems
-    assert str(problem) == "params.lr: must be of type number, not text"
+    assert str(problem) == "params.lr: must be of type number, not text, given: 'fast'"
 
 
 def test_a_parameter_without_default_is_missing_only_when_the_job_starts():

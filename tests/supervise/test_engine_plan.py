@@ -111,7 +111,7 @@ def test_every_rank_starts_our_runner_and_reads_what_to_train_in_the_plan(tmp_pa
     assert written["strategy"]["cp"] == written["strategy"]["ep"] == 1
 
 
-def test_instances_of_several_ranks_start_torchrun_with_the_python_that_is_named(tmp_path: Path):
+def test_instances_of_several_ranks_keep_the_exit_code_of_a_refused_one(tmp_path: Path):
     found = checked(
         tmp_path,
         spec={"parameters": {"nprocPerNode": 2}},
@@ -119,8 +119,11 @@ def test_instances_of_several_ranks_start_torchrun_with_the_python_that_is_named
         cluster={"name": "one", "nodes": [EIGHT_GPUS]},
         engine={"model": "train:example", "steps": 9, "python": ["python3.11", "-u"]},
     )
-    launcher = ["-m", "torch.distributed.run", "-m", "airflow_training.execution.runner"]
-    assert command_of(found, "worker") == ["python3.11", "-u", *launcher]
+    launcher = ["-m", "airflow_training.networks.trainer.launching"]
+    runner = ["-m", "airflow_training.execution.runner"]
+    assert command_of(found, "worker") == ["python3.11", "-u", *launcher, *runner]
+    assert found.resolved is not None
+    assert {role.restart_policy for role in found.resolved.roles} == {"ExitCode"}
 
 
 @pytest.mark.parametrize("plans", [True, False])
@@ -136,7 +139,7 @@ def test_functions_that_the_module_lacks_are_all_named_before_anything_starts(tm
             "spec.plan.engine.loss: train has no 'los' (line 26)\n  hint: did you mean 'loss'?"
         ),
         "spec.plan.engine.optimizer": (
-            "spec.plan.engine.optimizer: is no name of a function (line 27)"
+            "spec.plan.engine.optimizer: is no name of a function, given: 'a b' (line 27)"
         ),
     }
 

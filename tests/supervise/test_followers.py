@@ -8,8 +8,10 @@ from typing import cast
 import pytest
 
 from airflow_training.control.attempts import AttemptKey
-from airflow_training.control.model import Ledger
+from airflow_training.control.causes import RootCause
+from airflow_training.control.model import Decision, JobEntry, Ledger
 from airflow_training.control.observations import Observation, Observations
+from airflow_training.control.reasons import MAX_RESTARTS_EXCEEDED
 from airflow_training.control.reports import ProcessReport, ProgressReport, RejectedCheckpoint
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
@@ -17,6 +19,7 @@ from airflow_training.documents.resolved_blocks import CheckpointCommit, Resolve
 from airflow_training.runtimes.port import Runtime
 from airflow_training.state.store import Store
 from airflow_training.supervise.followers.checkpointing import CheckpointReferences
+from airflow_training.supervise.followers.failures import FailureFollower
 from airflow_training.supervise.followers.follower import Evidence, FollowedRun
 from airflow_training.supervise.followers.selection import followers_of
 from airflow_training.supervise.watcher import Watcher
@@ -42,12 +45,21 @@ def a_run(*, checkpoint: ResolvedCheckpoint | None) -> FollowedRun:
     ("checkpoint", "read_logs", "expected"),
     [
         pytest.param(
-            None, False, ["ProgressFollower", "FailureFollower", "LimitFollower"], id="any-run"
+            None,
+            False,
+            ["ProgressFollower", "AbsenceFollower", "FailureFollower", "LimitFollower"],
+            id="any-run",
         ),
         pytest.param(
             None,
             True,
-            ["ProgressFollower", "DelayedLogFollower", "FailureFollower", "LimitFollower"],
+            [
+                "ProgressFollower",
+                "AbsenceFollower",
+                "DelayedLogFollower",
+                "FailureFollower",
+                "LimitFollower",
+            ],
             id="logs",
         ),
         pytest.param(
@@ -55,6 +67,7 @@ def a_run(*, checkpoint: ResolvedCheckpoint | None) -> FollowedRun:
             False,
             [
                 "ProgressFollower",
+                "AbsenceFollower",
                 "FailureFollower",
                 "CheckpointReferences",
                 "Processes",
@@ -109,3 +122,21 @@ async def test_a_rejected_checkpoint_is_given_to_decisions_until_one_is_stored()
     following.on_persisted(known)
     following.on_progress({InstanceKey("worker", 1): report(30)})
     assert await following.evidence(None) == Evidence()
+
+
+async def test_a_failed_job_is_explained_though_its_instance_is_not_known_any_more(stage):
+    cause = RootCause(
+        id="disk-full",
+        category="storage",
+        retryable="no",
+        confidence=0.9,
+        evidence="No space left on device",
+        advice="",
+        role="worker",
+        index=0,
+    )
+    entry = JobEntry(state="Failed", reason=MAX_RESTARTS_EXCEEDED, root_cause=cause)
+    follower = FailureFollower(replace(a_run(checkpoint=None), runtime=stage.runtime))
+    decision = Decision(new_ledger=Ledger(job=entry), done=True)
+    explained = await follower.explain(decision, now=1.0)
+    assert explained.new_ledger.job.root_cause == cause

@@ -217,6 +217,14 @@ def test_a_namesake_whose_checkpoints_are_all_damaged_is_refused(store: Store, t
     assert problem.message == "worker-1 of run 'tuesday' has no whole checkpoint"
 
 
+def test_a_step_that_is_not_there_is_told_with_those_that_are_whole(store: Store, tmp_path: Path):
+    record = ran(store, training(tmp_path), lineages={"0": (10, 15, 20)})
+    damage(Path(checkpoint_address(training(tmp_path), record.ref())) / "0", 20)
+    problem = refused(store, training(tmp_path, {"fromRun": "tuesday", "step": 7}))
+    assert problem.message == "run 'tuesday' has no whole checkpoint of step 7"
+    assert list(problem.allowed) == [10, 15]
+
+
 def test_a_run_without_any_namesake_is_refused_with_those_it_has(store: Store, tmp_path: Path):
     ran(store, independent(tmp_path, 3), lineages={"0/worker-2": (10,)})
     problem = refused(store, independent(tmp_path, 2, {"fromRun": "tuesday"}))

@@ -153,6 +153,7 @@ class Site:
             yield page
             assert problems == []
         finally:
+            page.unroute_all(behavior="ignoreErrors")  # what a page asks for as it is closed
             context.close()
 
     def open(self, page: Any, run: str, tab: str = "overview") -> None:

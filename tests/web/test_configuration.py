@@ -14,6 +14,7 @@ import pytest
 from airflow_training.admission.check import check_text
 from airflow_training.control.decide import new_ledger
 from airflow_training.control.model import Ledger
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.loading import load_documents
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.documents.resolved_blocks import CheckpointReference, ResolvedPlan
@@ -231,6 +232,24 @@ def test_hostile_text_and_numbers_are_text(client):
     found = told(client, add(job))
     assert found["spec.dag.params.name"] == ("<img src=x onerror=alert(1)>", "parameters")
     assert found["spec.dag.params.worst"] == ("NaN", "parameters")
+
+
+def test_what_the_script_was_set_to_says_who_has_told_it(client):
+    run = add(resolved())
+    said = {
+        "argparse": {"lr": 0.1, "name": "a"},
+        "torch.optim.AdamW": {"betas": [0.9, 0.99]},
+        "no text: \udcff": {"name \udcff": "value \udcff"},
+        "x": 3,
+    }
+    line = json.dumps({"on": "software", "parameters": said})
+    lines = {InstanceKey("worker", 1): ['{"on": "software"}'], InstanceKey("worker", 2): [line]}
+    open_store().environments.save(run.uid, lines)
+    found = told(client, run)
+    assert found["lr"] == ("0.1", "argparse")
+    assert found["name"] == ("a", "argparse")
+    assert found["name ?"] == ("value ?", "no text: ?")
+    assert found["betas"] == ("[0.9, 0.99]", "torch.optim.AdamW")
 
 
 def test_a_run_of_the_samples_is_no_error(client):

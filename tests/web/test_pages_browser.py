@@ -119,7 +119,7 @@ def test_what_each_rank_has_read_is_seen(site: Site):
         page.get_by_role("button", name="files of worker-1").click()
         files = page.get_by_role("row").filter(has_text=".npz")
         files.nth(2).wait_for(state="detached")
-        assert "640 of 6.4K" in files.filter(has_text="part-2-1.npz").inner_text()
+        assert "640 of 6,400" in files.filter(has_text="part-2-1.npz").inner_text()
         assert "part-2-<b>0</b>.npz" in files.last.inner_text()
         page.get_by_label("Files of").select_option("")
         files.nth(2).wait_for()
@@ -256,17 +256,17 @@ def test_the_environment_is_shown_and_compared(site: Site):
 def test_usage_is_summed_by_job_and_given_away(site: Site):
     with site.page() as page:
         page.get_by_role("link", name="Usage").click()
-        page.get_by_label("By").select_option("job")
+        page.get_by_label("By", exact=True).select_option("job")
         living = page.get_by_role("row", name="living")
         living.get_by_text("command line").wait_for()
         page.get_by_role("button", name="Today").click()
         living.wait_for()
         assert "from=" in page.url
-        page.get_by_label("From").fill("2020-01-01")
+        page.get_by_label("From", exact=True).fill("2020-01-01")
         page.get_by_role("alert").get_by_text(
             "one year at most"
         ).wait_for()  # it has taken this day
-        page.get_by_label("To").fill("2020-01-02")
+        page.get_by_label("To", exact=True).fill("2020-01-02")
         page.get_by_text("No training that you may read ran in these days.").wait_for()
         page.get_by_role("button", name="7 days").click()
         living.wait_for()

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from airflow_training.admission.own_programs import program_command, with_program
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.plan import Engine, Plan
 from airflow_training.documents.resolved import ResolvedJob
@@ -35,8 +36,7 @@ def engine_job(job: TrainingJob) -> TrainingJob:
     """The job with the command of our runner, where its plan starts the training itself; else as it is."""
     if not is_engine(job.spec.plan):
         return job
-    spec = job.spec.model_copy(update={"command": _command(job)})
-    return job.model_copy(update={"spec": spec})
+    return with_program(job, _command(job))
 
 
 def engine_document(plan: Plan) -> Mapping[str, Any]:
@@ -72,10 +72,7 @@ def engine_problems(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
 
 def _command(job: TrainingJob) -> list[str]:
     engine = job.spec.plan.engine
-    python = list(engine.python) if engine is not None else ["python"]
-    several = job.spec.parameters.get("nprocPerNode", 1) != 1
-    launcher = ["-m", "torch.distributed.run"] if several else []
-    return [*python, *launcher, "-m", RUNNER]
+    return program_command(job, RUNNER, python=engine.python if engine is not None else ["python"])
 
 
 def _model(plan: Plan, engine: Engine) -> str:

@@ -9,14 +9,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.admission.plan.cluster import Nodes, cluster_of
-from airflow_training.admission.plan.engine import (
-    engine_problems,
-    execution_problems,
-    is_engine,
-)
+from airflow_training.admission.plan.engine import engine_problems, execution_problems
 from airflow_training.admission.plan.history import NO_HISTORY, History, pricing_of
 from airflow_training.admission.plan.job_plan import JobPlan, make_job_plan
-from airflow_training.admission.plan.network_model import DATA_ONLY, data_only_problems
+from airflow_training.admission.plan.network_model import (
+    DATA_ONLY,
+    NOT_SPLIT,
+    axis_problems,
+    network_obstacles,
+    pinned_problems,
+)
 from airflow_training.admission.plan.sizes import Sizes, sizes_of
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.plan import Objective, Plan
@@ -110,8 +112,8 @@ def plan_for_request(plan: Plan, question: PlanRequest) -> JobPlan:
     except InputError as error:
         raise InputError(problems=[as_job_problem(problem) for problem in error.problems]) from None
     answer = replace(answer, seconds=time.perf_counter() - started)
-    if is_engine(plan):
-        answer = _carried_out(answer)
+    if "engine" in plan.apply:
+        answer = _carried_out(answer, plan, question.workload.precision)
     return make_job_plan(
         answer,
         plan=plan,
@@ -124,9 +126,10 @@ def plan_for_request(plan: Plan, question: PlanRequest) -> JobPlan:
     )
 
 
-def _carried_out(answer: SearchResult) -> SearchResult:
-    """Put the plans that our runner carries out first; raises InputError where it carries out none."""
-    reasons = [execution_problems(document) for document in answer_document(answer)["plans"]]
+def _carried_out(answer: SearchResult, plan: Plan, precision: str) -> SearchResult:
+    """Put the plans that our programs carry out first; raises InputError where they carry out none."""
+    documents = answer_document(answer)["plans"]
+    reasons = [_obstacles(document, plan, precision) for document in documents]
     if all(reasons):
         raise InputError.of(
             code="not_supported",
@@ -141,6 +144,15 @@ def _carried_out(answer: SearchResult) -> SearchResult:
         plans=[answer.plans[place] for place in order],
         placement=[answer.placement[place] for place in order],
     )
+
+
+def _obstacles(document: Mapping[str, Any], plan: Plan, precision: str) -> list[str]:
+    """Return why a plan cannot be carried out, in words; empty where it can."""
+    found = execution_problems(document)
+    if isinstance(plan.model, Mapping) and is_network(plan.model) and plan.engine is None:
+        asked = network_obstacles(plan.model, document["strategy"], precision=precision)
+        found += [message for _, message in asked]
+    return found
 
 
 def as_job_problem(problem: Problem, *, path: str = "") -> Problem:
@@ -163,7 +175,9 @@ def as_job_problem(problem: Problem, *, path: str = "") -> Problem:
 def check_plan(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     """Problems with the texts of a plan. Asks no runtime, and runs no Python of the user."""
     plan = job.spec.plan
-    mistakes = data_only_problems(plan) if job.spec.trainer is not None else []
+    mistakes = []
+    if job.spec.trainer is not None:
+        mistakes = axis_problems(plan)
     if isinstance(plan.model, Mapping) or not is_reference(plan.model or ""):
         _or_mistakes(mistakes, lambda: _view(plan, resolved))
     if plan.cluster != "nodes":
@@ -173,8 +187,10 @@ def check_plan(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     _or_mistakes(mistakes, lambda: objectives.parse(_goal(plan), where="spec.plan.objective"))
     given = _snake(plan.constraints)
     given.pop("global_batch", None)
-    _or_mistakes(mistakes, lambda: constraints_of(given, where="spec.plan.constraints"))
+    found = _or_mistakes(mistakes, lambda: constraints_of(given, where="spec.plan.constraints"))
     _or_mistakes(mistakes, lambda: sizes_of(job, resolved))
+    if job.spec.trainer is not None and not mistakes:
+        mistakes += pinned_problems(plan, found)
     return [*mistakes, *engine_problems(job, resolved)]
 
 
@@ -192,7 +208,7 @@ def make_plan_request(
     plan = job.spec.plan
     mistakes: list[Problem] = engine_problems(job, resolved)
     if job.spec.trainer is not None:
-        mistakes += data_only_problems(plan)
+        mistakes += axis_problems(plan)
     if mistakes:  # before the user's Python is called
         raise InputError(problems=mistakes)
     view = _or_mistakes(mistakes, lambda: _view(plan, resolved))
@@ -206,18 +222,23 @@ def make_plan_request(
     given = _snake(plan.constraints)
     batch = plan.global_batch or given.pop("global_batch", None)
     given.pop("global_batch", None)
-    if is_engine(plan):
-        given |= {"cp": 1, "ep": 1}
-    if job.spec.trainer is not None:
+    if "engine" in plan.apply:
+        given |= NOT_SPLIT
+    elif job.spec.trainer is not None:
         given |= DATA_ONLY
     if view is None or found is None or objective is None:
+        raise InputError(problems=mistakes)
+    split = job.spec.trainer is not None and "engine" in plan.apply
+    if split and (
+        mistakes := pinned_problems(plan, constraints_of(given, where="spec.plan.constraints"))
+    ):
         raise InputError(problems=mistakes)
     cluster = found.view
     bounded = sizes.bound(given, applied=plan.apply, cluster_devices=cluster.devices)
     workload = Workload(
         view=view,
         global_batch=batch,
-        precision=plan.precision or _usual_precision(cluster),
+        precision=plan.precision or ("fp32" if split else _usual_precision(cluster)),
         runtime=resolved.framework,
     )
     constants = chosen_constants(load_settings().planner_constants)

@@ -8,14 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from airflow_training.admission.own_programs import program_command, with_program
 from airflow_training.admission.trainer.fitting import fit_problems, input_layers
 from airflow_training.admission.trainer.network import FoundNetwork, find_network
 from airflow_training.admission.trainer.parameters import with_parameters
 from airflow_training.documents.loading import dump_yaml
 from airflow_training.documents.parsing import TrainingJob
+from airflow_training.documents.plan import Plan
 from airflow_training.documents.resolved import FileTemplate, ResolvedJob, ResolvedRole
 from airflow_training.documents.resolved_blocks import ResolvedTrainer
-from airflow_training.documents.roles import Role
 from airflow_training.documents.trainer import OptimizerChoice, Trainer
 from airflow_training.errors import Problem
 from airflow_training.networks.generator import module_text
@@ -25,8 +26,6 @@ from airflow_training.runtimes.registry import adapter_of
 __all__ = ["AdmittedTrainer", "admit_trainer", "missing_ranks", "trainer_document", "trainer_job"]
 
 MODULE = "airflow_training.networks.trainer"
-_LAUNCHER = f"{MODULE}.launching"
-"""Of several processes in an instance."""
 _FILE = "trainer/trainer.json"
 _RANK_VARIABLES = ("RANK", "WORLD_SIZE")
 
@@ -58,29 +57,18 @@ class AdmittedTrainer:
 
 
 def trainer_job(job: TrainingJob) -> TrainingJob:
-    """Return the job with the command of the trainer, where it has one; else as it is.
-
-    A mistake of the user is not tried again, unless the job says so: the trainer's exit codes tell it from a lost peer.
-    """
+    """Return the job with the command of the trainer, where it has one; else as it is."""
     trainer = job.spec.trainer
     if trainer is None:
         return job
-    several = job.spec.parameters.get("nprocPerNode", 1) != 1 or any(
-        role.min_replicas is not None for role in job.spec.roles
-    )
-    command = [*trainer.python, "-m", _LAUNCHER if several else MODULE]
-    roles = [_patient(role) for role in job.spec.roles]
-    spec = job.spec.model_copy(update={"command": command, "roles": roles})
-    return job.model_copy(update={"spec": spec})
+    # a plan says how many ranks there are; without one torchrun does, where they come and go
+    elastic = not _is_split(job) and any(role.min_replicas is not None for role in job.spec.roles)
+    return with_program(job, program_command(job, MODULE, python=trainer.python, elastic=elastic))
 
 
-def _patient(role: Role) -> Role:
-    """Return a role that trains with the restart policy that fits the trainer's exit codes, where it names none."""
-    if role.tracked is False or role.restart_policy is not None:
-        return role
-    changed = role.model_copy(update={"restart_policy": "ExitCode"})
-    changed.model_fields_set.discard("restart_policy")  # no user said so
-    return changed
+def _is_split(job: TrainingJob) -> bool:
+    """Whether the job's plan splits the network that it trains."""
+    return job.spec.trainer is not None and "engine" in job.spec.plan.apply
 
 
 def admit_trainer(
@@ -99,8 +87,12 @@ def admit_trainer(
     problems += fit_problems(trainer, found.network)
     if problems:
         return None, problems
-    text = json.dumps(trainer_document(trainer, found, files=_files(job)), indent=1) + "\n"
+    document = trainer_document(trainer, found, files=_files(job))
+    if _is_split(job):
+        document |= {"byPlan": True, "batchSize": _global_batch(job.spec.plan)}
+    text = json.dumps(document, indent=1) + "\n"
     settings = trainer.model_dump(mode="json", by_alias=True, exclude={"network"})
+    settings["batchSize"] = document["batchSize"]
     resolved = ResolvedTrainer(
         network=found.source,
         settings=settings,
@@ -174,6 +166,11 @@ def trainer_document(
         "seed": trainer.seed,
         "shuffle": trainer.shuffle,
     }
+
+
+def _global_batch(plan: Plan) -> Any:
+    pinned = plan.constraints.get("globalBatch", plan.constraints.get("global_batch"))
+    return plan.global_batch or pinned
 
 
 def _files(job: TrainingJob) -> Sequence[str]:

@@ -18,7 +18,7 @@ from airflow_training.networks.trainer.mistakes import public_address
 __all__ = ["packed_archive", "packed_files"]
 
 _PACKAGE = "airflow_training.networks.trainer"
-_LEFT_OUT = frozenset({"__main__.py", "launching.py"})
+_LEFT_OUT = frozenset({"__main__.py", "launching.py", "planned.py"})
 _SCRIPT = '''\
 """Train the network of this folder on this machine: python train.py --help"""
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -69,6 +69,7 @@ def cloud_app(submissions: Submissions, admission: Admission, *, mounted_at: str
     routes = [
         Route("/", about),
         Route("/submissions", submit, methods=["POST"]),
+        Route("/submissions/whole", submit_whole, methods=["POST"]),
         Route("/submissions/{id}/pack", take_pack, methods=["POST"]),
         Route("/submissions/{id}/blobs/{sha256}", take_blob, methods=["PUT"]),
         Route("/submissions/{id}/start", start, methods=["POST"]),
@@ -82,7 +83,12 @@ def cloud_app(submissions: Submissions, admission: Admission, *, mounted_at: str
         *data_routes(_run_data, partial(is_over, submissions.launcher)),
         *node_routes(submissions.data_of_run),
     ]
-    handlers: dict[Any, Any] = {TrainingError: _refuse, KeyError: _unknown, OSError: _break_down}
+    handlers: dict[Any, Any] = {
+        TrainingError: _refuse,
+        KeyError: _unknown,
+        OSError: _break_down,
+        ClientDisconnect: _leave,
+    }
     client = CLIENT_PATH.removeprefix(mounted_at)
     app = Starlette(
         routes=[
@@ -138,6 +144,44 @@ async def submit(request: Request) -> Response:
     return JSONResponse(answer.to_json(), status_code=201)
 
 
+async def submit_whole(request: Request) -> Response:
+    """A submission as a line, and its contents as a pack behind it: all in one body.
+
+    Who sends it hears that it is refused once all of it was sent, or more than may be sent at all.
+    """
+    caller = await _caller(request, "submit")
+    pieces = request.stream()
+    try:
+        line, rest = await _first_line(pieces)
+        wanted = SubmissionRequest.from_json(_parsed(line))
+        answer = await _in_thread(request, _submissions(request).submit, caller.account, wanted)
+        await _write(request, caller, answer.id, pieces, first=rest)
+    except TrainingError:
+        with contextlib.suppress(ClientDisconnect):
+            left = _SENDING_BYTES
+            async for data in pieces:
+                left -= len(data)
+                if left < 0:
+                    break
+        raise
+    run_id = await _start_if_wanted(request, caller, answer.id)
+    answer = await _in_thread(request, _submissions(request).submit, caller.account, wanted)
+    return JSONResponse({**answer.to_json(), "run": run_id}, status_code=201)
+
+
+async def _first_line(pieces: AsyncIterator[bytes]) -> tuple[bytes, bytes]:
+    """The first line of a body, and what came behind it so far."""
+    head = b""
+    async for data in pieces:
+        head += data
+        if b"\n" in data:
+            break
+        if len(head) > _SUBMISSION_BYTES:
+            raise _too_large(_SUBMISSION_BYTES)
+    line, _, rest = head.partition(b"\n")
+    return line, rest
+
+
 async def take_pack(request: Request) -> Response:
     """Contents, several in a body; what has arrived stays, should the rest not come."""
     return await _take_contents(request, begin=lambda: b"")
@@ -159,35 +203,58 @@ async def take_blob(request: Request) -> Response:
 
 async def _take_contents(request: Request, *, begin: Callable[[], bytes]) -> Response:
     """Write a body to the store as it comes. `begin`: what the path says of a pack, read once somebody is known."""
-    caller = await _caller(request, "submit")
-    writer = await _in_thread(
-        request, _submissions(request).writer, caller.account, request.path_params["id"]
-    )
-    received, head = 0, begin()
+    caller, submission = await _caller(request, "submit"), request.path_params["id"]
+    received = await _write(request, caller, submission, request.stream(), begin=begin)
+    run_id = await _start_if_wanted(request, caller, submission)
+    return JSONResponse({"received": received, **({"run": run_id} if run_id else {})})
+
+
+async def _write(
+    request: Request,
+    caller: Caller,
+    submission: str,
+    pieces: AsyncIterator[bytes],
+    *,
+    first: bytes = b"",
+    begin: Callable[[], bytes] = lambda: b"",
+) -> int:
+    """Take contents as they come, and return how many bytes of a body that were. Raises ClientDisconnect too."""
+    writer = await _in_thread(request, _submissions(request).writer, caller.account, submission)
+    received = 0
     try:
-        if head:
+        if head := begin() + first:
             await _in_thread(request, writer.write, head)
-        async for data in request.stream():
+        async for data in pieces:
             received += len(data)
             if received > _SENDING_BYTES:
                 raise _too_large(_SENDING_BYTES)
             await _in_thread(request, writer.write, data)  # a folder of other machines may be slow
         writer.close()
-    except ClientDisconnect:
-        writer.abandon()
-        return Response(status_code=400)
-    except (InputError, OSError):
+    except (ClientDisconnect, InputError, OSError):
         writer.abandon()
         raise
-    return JSONResponse({"received": received})
+    return received
 
 
 async def start(request: Request) -> Response:
     """Lay the tree out, compare its digest, run it."""
     caller = await _caller(request, "submit")
-    begin = partial(_submissions(request).start, caller.account, request.path_params["id"])
-    run_id = await anyio.to_thread.run_sync(begin, limiter=request.app.state.starts)
-    return JSONResponse({"run": run_id})
+    return JSONResponse({"run": await _started(request, caller, request.path_params["id"])})
+
+
+async def _started(request: Request, caller: Caller, submission: str) -> str:
+    begin = partial(_submissions(request).start, caller.account, submission)
+    return await anyio.to_thread.run_sync(begin, limiter=request.app.state.starts)
+
+
+async def _start_if_wanted(request: Request, caller: Caller, submission: str) -> str | None:
+    """Run it now that something of it has come, where `start=1` says so and all of it is there; else None."""
+    if not _number(request, "start", 0):
+        return None
+    complete = _submissions(request).is_complete
+    if not await _in_thread(request, complete, caller.account, submission):
+        return None
+    return await _started(request, caller, submission)
 
 
 async def list_runs(request: Request) -> Response:
@@ -329,6 +396,10 @@ async def _json_body(request: Request) -> Any:
         body += data
         if len(body) > _SUBMISSION_BYTES:
             raise _too_large(_SUBMISSION_BYTES)
+    return _parsed(body)
+
+
+def _parsed(body: bytes) -> Any:
     try:
         document = json.loads(body, parse_constant=_no_constant)
         json.dumps(
@@ -384,6 +455,12 @@ async def _break_down(request: Request, error: OSError) -> Response:
 def _unavailable(message: str) -> Response:
     problem = Problem(code="unavailable", field="", message=message)
     return JSONResponse(problems_to_json("service", [problem]), status_code=503)
+
+
+async def _leave(request: Request, error: ClientDisconnect) -> Response:
+    """Answer nobody: who has sent is gone."""
+    del request, error
+    return Response(status_code=400)
 
 
 async def _unknown(request: Request, error: KeyError) -> Response:

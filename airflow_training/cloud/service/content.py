@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -118,13 +118,22 @@ class PackWriter:
     """Writes a pack as it arrives: what was written stays, should the rest never come."""
 
     def __init__(
-        self, content: ContentFolder, *, account: str, submission: str, wanted: Mapping[str, int]
+        self,
+        content: ContentFolder,
+        *,
+        account: str,
+        submission: str,
+        wanted: Callable[[], Mapping[str, int]],
     ) -> None:
-        """`wanted`: what the submission is made of, with the most bytes of each; nothing else is taken."""
+        """`wanted`: what the submission is made of, as far as its list is here, with the most bytes of each.
+
+        Nothing else is taken.
+        """
         self._content = content
         self._account = account
         self._submission = submission
-        self._wanted = wanted
+        self._ask = wanted
+        self._wanted = wanted()
         self._reader = PackReader()
         self._header: PackHeader | None = None
         self._file: BinaryIO | None = None
@@ -150,6 +159,8 @@ class PackWriter:
             self._file = None
 
     def _begin(self, header: PackHeader) -> None:
+        if header.sha256 not in self._wanted:
+            self._wanted = self._ask()  # its list may have come in this pack
         if header.sha256 not in self._wanted:
             raise _refused(header.sha256, "is no content of this submission")
         if header.size > self._wanted[header.sha256]:

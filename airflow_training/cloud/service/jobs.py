@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from airflow_training.builtin_runtimes import HERE
+from airflow_training.capture.command import storage_addresses
 from airflow_training.cloud import LOCAL, MODE_VARIABLE
 from airflow_training.cloud.protocol import SubmissionRequest
 from airflow_training.errors import InputError
 from airflow_training.frameworks.model import FrameworkSpec
 from airflow_training.frameworks.registry import find
+from airflow_training.interception.protocol import PARAMETERS
 
 __all__ = ["framework_of", "job_document", "literal", "role_sizes"]
 
@@ -73,6 +75,8 @@ def job_document(
         spec["resources"] = {"limits": {key: str(each) for key, each in request.resources.items()}}
     if request.hours:
         spec["activeDeadlineSeconds"] = request.hours * 3600
+    if addresses := storage_addresses(command.args):
+        spec["data"] = {"uri": literal(addresses[0])}
     if request.until:
         spec["stop"] = {"until": request.until}
     return {
@@ -101,7 +105,7 @@ def _environment(request: SubmissionRequest, folder: Path | None) -> Sequence[Ma
         paths.append(given)
     if paths:
         values["PYTHONPATH"] = ":".join(paths)
-    values[MODE_VARIABLE] = LOCAL
+    values = {PARAMETERS: "tell", **values, MODE_VARIABLE: LOCAL}
     return [{"name": name, "value": text} for name, text in values.items()]
 
 

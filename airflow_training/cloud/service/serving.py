@@ -116,7 +116,11 @@ def main() -> None:
             order["conditions"], ServiceRecord(pid=os.getpid(), port=port, key=order["key"])
         )
     )
-    print(json.dumps({"port": port, "stays": stays}), flush=True)  # noqa: T201 - what the client waits for
+    said = json.dumps({"port": port, "stays": stays})
+    with contextlib.suppress(
+        BrokenPipeError
+    ):  # whoever started it was refused meanwhile, or gave up
+        os.write(sys.stdout.fileno(), f"{said}\n".encode())
 
     def wait() -> None:
         sys.stdin.read()

@@ -7,9 +7,9 @@ import fcntl
 import json
 import re
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,9 @@ from airflow_training.cloud.service.run_data import (
     read_manifest,
     with_variables,
 )
+from airflow_training.cloud.service.submission_events import submission_events
 from airflow_training.cloud.service.unneeded import FolderGuard, GarbageTimer, trim_chunks
-from airflow_training.control.model import Event
-from airflow_training.environments import Match, PreparedEnvironment
+from airflow_training.environments import Match
 from airflow_training.errors import InputError
 from airflow_training.remote_data.manifest import DataManifest
 from airflow_training.settings import load_settings
@@ -146,15 +146,28 @@ class Submissions:
     def writer(self, account: str, submission: str) -> PackWriter:
         """Take the content that a submission is made of; raises InputError, KeyError for none such."""
         known = self._known(account, submission)
-        wanted = dict.fromkeys(_documents(known.request), _MANIFEST_BYTES)
-        manifest = self._manifest(account, known.request)
-        if manifest is not None:
-            if self._room.most_bytes:  # also of who does not ask again once the list is here
-                with self._room.asked():
-                    missing = self._missing(account, submission, known.request)
-                    self._check_room(account, submission, known.request, missing)
-            wanted = {**manifest.tree.blobs, **wanted}
+        wanted = partial(self._wanted, account, submission, known.request)
         return PackWriter(self.content, account=account, submission=submission, wanted=wanted)
+
+    def _wanted(
+        self, account: str, submission: str, request: SubmissionRequest
+    ) -> Mapping[str, int]:
+        """What may come of a submission, with the most bytes of each; raises QuotaRefused."""
+        documents = dict.fromkeys(_documents(request), _MANIFEST_BYTES)
+        manifest = self._manifest(account, request)
+        if manifest is None:
+            return documents
+        if self._room.most_bytes:  # also of who does not ask again once the list is here
+            with self._room.asked():
+                missing = self._missing(account, submission, request)
+                self._check_room(account, submission, request, missing)
+        return {**manifest.tree.blobs, **documents}
+
+    def is_complete(self, account: str, submission: str) -> bool:
+        """Whether all of it has come; raises InputError, KeyError for none such."""
+        request = self._known(account, submission).request
+        is_listed = self._manifest(account, request) is not None
+        return is_listed and not self._missing(account, submission, request)
 
     def start(self, account: str, submission: str) -> str:
         """Run it, once however often this is called, and return the run's id.
@@ -199,7 +212,14 @@ class Submissions:
                     folder=folder,
                     state_folder=state_folder,
                     by=account,
-                    events=_events(known, found, ready, shared),
+                    events=submission_events(
+                        request,
+                        account=account,
+                        submission=submission,
+                        found=found,
+                        ready=ready,
+                        shared=shared,
+                    ),
                 )
             except InputError:
                 if data is not None:
@@ -426,48 +446,6 @@ def _check_announced(request: SubmissionRequest, tree: Tree) -> None:
             message=f"lists {len(files)} files of {sum(files)} bytes,"
             f" and {request.files} of {request.size} were announced",
         )
-
-
-def _events(
-    known: _KnownSubmission,
-    found: Match,
-    ready: PreparedEnvironment,
-    shared: DataManifest | None,
-) -> Sequence[Event]:
-    """What is recorded with the run, once."""
-    request, now = known.request, time.time()
-    command = request.command
-    text = " ".join(["-m"] * (command.kind == "module") + [command.entry, *command.args])
-    submitted = Event(
-        at=now,
-        reason="Submitted",
-        message=f"{text}: {request.files} files, {request.size} bytes, by {known.account}",
-        data={
-            "tree": request.tree_digest,
-            "command": {**command.to_json(), "env": sorted(command.env)},  # names: values stay out
-            "environment": request.environment,
-            "by": known.account,
-            "submission": known.id,
-        },
-    )
-    installed = f"; installed: {', '.join(ready.installed)}" if ready.installed else ""
-    document = {key: each for key, each in found.to_json().items() if key != "requirements"}
-    prepared = Event(
-        at=now,
-        reason="EnvironmentReady",
-        message=f"{found.description}{installed}",
-        data={**document, **ready.to_json()},
-    )
-    if shared is None:
-        return [submitted, prepared]
-    files = sum(len(root.files) for root in shared.roots)
-    stays = Event(
-        at=now,
-        reason="DataShared",
-        message=f"{files} files of {shared.size} bytes stay where it was sent from, and come when they are read",
-        data={"files": files, "bytes": shared.size},
-    )
-    return [submitted, prepared, stays]
 
 
 def _replace(path: Path, document: Mapping[str, Any]) -> None:

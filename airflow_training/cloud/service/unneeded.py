@@ -12,18 +12,19 @@ import json
 import logging
 import os
 import re
+import secrets
 import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from airflow_training.cloud.protocol import SubmissionRequest, TreeManifest
 from airflow_training.cloud.service.content import ContentFolder
 from airflow_training.cloud.service.stored_outputs import StoredOutputs
-from airflow_training.cloud.service.unneeded_items import UnneededItem
+from airflow_training.cloud.service.unneeded_items import ItemKind, UnneededItem
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.errors import InputError, TrainingError
 from airflow_training.state.store import Store
@@ -123,29 +124,90 @@ def collect_garbage(
 ) -> Sequence[UnneededItem]:
     """Remove what `choose_unneeded` chooses, where the folder may have `most_bytes` (0: any); returns what has gone.
 
-    While it is removed no submission is laid out; looking for it takes longer, and holds nobody up. `is_dry`: nothing
-    is removed. `outputs`: what runs have left in the storage of a target, which goes with them, and before.
+    No submission is laid out while it is decided what goes, and that is moved away; it is deleted after that, which may
+    take long. `is_dry`: nothing is removed. `outputs`: what runs have left in the storage of a target, which goes with
+    them, and before.
 
     Raises InputError where that cannot be reached; what was removed by then is gone.
     """
+    garbage = _Garbage(folder)
+    left = garbage.items()
     items = find_unneeded(folder, store, now=time.time())
-    too_many = folder_bytes(folder) - most_bytes if most_bytes else 0
-    chosen = choose_unneeded(items, before=before, too_many_bytes=max(0, too_many))
+    kept_bytes = folder_bytes(folder) - sum(each.bytes for each in left) if most_bytes else 0
+    chosen = choose_unneeded(items, before=before, too_many_bytes=max(0, kept_bytes - most_bytes))
     if outputs is not None:
         chosen = [each if each.kind != "run" else outputs.with_size(each) for each in chosen]
-    if is_dry or not chosen:
-        return chosen
-    with FolderGuard(folder).alone():
-        # what was sent or started while we looked
-        found = _find_submissions(folder, store, now=time.time())
-        runs = {each.run_id for each in found if each.is_needed}
-        kept = {"run": runs, "content": _needed_contents(found), "chunk": frozenset[str]()}
-        going = [each for each in chosen if each.name not in kept[each.kind]]
-        if outputs is not None:
+    if is_dry:
+        return [*left, *chosen]
+    going: Sequence[UnneededItem] = []
+    taken: list[UnneededItem | None] = []
+    started: Sequence[UnneededItem] = []
+    guard = FolderGuard(folder)
+    if chosen:
+        with guard.alone():
+            # what was sent or started while we looked
+            found = _find_submissions(folder, store, now=time.time())
+            runs = {each.run_id for each in found if each.is_needed}
+            kept = {"run": runs, "content": _needed_contents(found), "chunk": frozenset[str]()}
+            going = [each for each in chosen if each.name not in kept[each.kind]]
+            begun = {each.run_id for each in found if each.is_started}
+            started = [each for each in going if each.kind == "run" and each.name in begun]
             for each in going:
-                if each.kind == "run":
-                    outputs.remove(each)
-        return [each for each in going if _remove_item(each)]
+                if outputs is None or each not in started:
+                    if outputs is not None and each.kind == "run":  # who has sent it may start it
+                        outputs.remove(each)
+                    taken.append(garbage.take(each))
+    gone = [each for each in (*left, *taken) if each is not None and _remove_item(each)]
+    if outputs is not None:
+        for each in (
+            started
+        ):  # which may take long: by then another gc may have removed it, and it was sent again
+            if _is_needed(folder, store, each):
+                continue
+            outputs.remove(each)
+            with guard.alone():
+                moved = None if _is_needed(folder, store, each) else garbage.take(each)
+            if moved is not None and _remove_item(moved):
+                gone.append(moved)
+    return gone
+
+
+class _Garbage:
+    """What goes, out of everybody's way: moved here in a moment, and deleted while nobody waits.
+
+    What cannot be deleted, or is left by a kill, goes next time.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "garbage"
+
+    def items(self) -> Sequence[UnneededItem]:
+        """What an earlier look has left."""
+        kinds: tuple[ItemKind, ...] = ("run", "content")
+        return [
+            UnneededItem(
+                kind=kind, name=place.name, bytes=folder_bytes(place), since=0.0, paths=[place]
+            )
+            for kind in kinds
+            for place in (self._folder / kind).glob("*")
+        ]
+
+    def take(self, item: UnneededItem) -> UnneededItem | None:
+        """The item where it lies from now on; None where not all of it could be moved, or deleted, and is found again."""
+        if item.kind == "chunk":  # whoever misses one has it sent again
+            return item
+        place = self._folder / item.kind / item.name
+        place.mkdir(parents=True, exist_ok=True)
+        all_gone = all(_moves(path, place) or _remove(path) for path in item.paths)
+        return replace(item, paths=[place]) if all_gone else None
+
+
+def _moves(path: Path, folder: Path) -> bool:
+    """Whether a path lies in a folder now; not one of another file system, or of another user."""
+    with contextlib.suppress(OSError):
+        path.rename(folder / secrets.token_hex(8))
+        return True
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,16 +220,26 @@ class _KeptSubmission:
     since: float
     """When it was needed last."""
     is_needed: bool
+    is_started: bool
     makes_room: bool
 
 
-def _find_submissions(folder: Path, store: Store, *, now: float) -> Sequence[_KeptSubmission]:
+def _is_needed(folder: Path, store: Store, run: UnneededItem) -> bool:
+    """Whether a run is needed by now."""
+    states = [path for path in run.paths if path.parent == folder / "submissions"]
+    found = _find_submissions(folder, store, now=time.time(), states=states)
+    return any(each.is_needed for each in found)
+
+
+def _find_submissions(
+    folder: Path, store: Store, *, now: float, states: Sequence[Path] | None = None
+) -> Sequence[_KeptSubmission]:
     content = ContentFolder(folder / "content")
     records = store.runs(limit=_RUNS)
     living = {each.key.run_id for each in records if each.state not in TERMINAL_JOB_STATES}
     ended = {each.key.run_id: each.finished_at or each.submitted_at for each in records}
     found: list[_KeptSubmission] = []
-    for state in (folder / "submissions").glob("*"):
+    for state in (folder / "submissions").glob("*") if states is None else states:
         known = _submission(state)
         if known is None:
             continue
@@ -192,6 +264,7 @@ def _find_submissions(folder: Path, store: Store, *, now: float) -> Sequence[_Ke
                 places=places,
                 since=since,
                 is_needed=is_needed,
+                is_started=is_started,
                 makes_room=(run_id in ended or not is_started) and now - since > _ENDED_SECONDS,
             )
         )

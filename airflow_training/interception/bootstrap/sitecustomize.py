@@ -46,8 +46,13 @@ def _run_the_next() -> None:
     spec.loader.exec_module(module)
 
 
+_WANTED = ("TRAINING_LOADS_FILE", "TRAINING_DATA_SOCKET", "TRAINING_PARAMETERS")
+_MARK = "_training_hook"
+"""Of `sys`: two of these folders may stand on PYTHONPATH, of an agent and of who fetches data."""
+
 try:
-    if os.environ.get("TRAINING_LOADS_FILE") or os.environ.get("TRAINING_DATA_SOCKET"):
+    if any(os.environ.get(each) for each in _WANTED) and not hasattr(sys, _MARK):
+        setattr(sys, _MARK, True)
         _install()
 except Exception as error:  # noqa: BLE001  # a training runs without the hook; its data is guarded all the same
     sys.stderr.write(f"airflow-training: no interception in this process: {error!r}\n")

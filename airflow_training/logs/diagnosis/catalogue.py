@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
@@ -135,7 +135,9 @@ _CAUSES = TypeAdapter(tuple[Cause, ...])
 class Catalogue:
     """All causes by id, and their signatures by full name (`cause/name`)."""
 
-    def __init__(self, causes: Iterable[Cause]) -> None:
+    def __init__(self, causes: Iterable[Cause], *, own: Collection[str] = ()) -> None:
+        self.own = frozenset(own)
+        """Ids of the user's: who wrote them knows the program better than we do."""
         self.causes: Mapping[str, Cause] = {each.id: each for each in causes}
         self.signatures: Mapping[str, Signature] = {
             f"{cause.id}/{signature.name}": signature
@@ -151,14 +153,15 @@ def load(own: Path | None = None) -> Catalogue:
     """
     if own is None or not own.is_dir():
         return _builtin()
-    causes = dict(builtin_causes())
+    causes, ids = dict(builtin_causes()), []
     for path in sorted(own.glob("*.yaml")):
         cause = read_cause(path)
         faults = faults_of(cause)
         if faults:
             raise InputError(problems=faults, path=str(path))
         causes[cause.id] = cause
-    return Catalogue(causes.values())
+        ids.append(cause.id)
+    return Catalogue(causes.values(), own=ids)
 
 
 @lru_cache(maxsize=1)

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from airflow_training.documents.text import AGENT_LINE, headline
 from airflow_training.logs.diagnosis import facts as seen
 from airflow_training.logs.diagnosis.blame import blamed_rank
 from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause, Retry
@@ -33,11 +34,14 @@ from airflow_training.logs.diagnosis.stopped import (
     first_to_exit,
     stopped_by_facts,
     stopped_by_signal,
+    stopped_with_run,
+    without_ends,
     without_orders,
 )
 from airflow_training.logs.diagnosis.weights import (
     BESIDE_AN_EXCEPTION,
     WeightedEvent,
+    own_first,
     weigh,
     without_waits,
 )
@@ -51,6 +55,11 @@ _MOST_CAUSES = 4
 _GUESS = 0.45
 """How sure the most frequent reason for an end is, where nothing tells another: too little to act on."""
 _UNKNOWN, _HANG = "unknown", "hang"
+_PRINTED_NOTHING = (
+    "It printed nothing: start its command by hand in its folder, and have Python keep no output back"
+    " (PYTHONUNBUFFERED=1)."
+)
+_SAID_LITTLE = "See what it printed before its last line, and where it ends with this exit code."
 
 
 def diagnose(
@@ -83,33 +92,35 @@ def _diagnose(
 ) -> Diagnosis:
     failures = [fact for fact in facts if seen.failed(fact)]
     lost = list(diverged(health, scans, catalogue))
-    if facts and not failures and not any(is_running(fact) for fact in facts):
+    ordered = stopped_with_run(scans, facts)
+    if facts and not (failures or ordered) and not any(is_running(fact) for fact in facts):
         return _explain(weigh(lost, first_rank=None), scans, ()) if lost else Diagnosis()
     silent = stalled(health, scans, facts)
     events = [*seen.events_of(failures, catalogue=catalogue)]
     for number, (scan, skew) in enumerate(zip(scans, skews(scans), strict=True)):
-        events += without_waits(events_of(scan, log=number, catalogue=catalogue, skew_seconds=skew))
+        told = events_of(scan, log=number, catalogue=catalogue, skew_seconds=skew)
+        events += without_waits(own_first(told, catalogue.own))
     parts = continued(scans)
     events = [each for each in events if each.log not in parts or not is_order(each.cause)]
     if failures:
         events = list(without_orders(events, stopped_by_facts(scans, failures)))
         events = _without_guesses(events, catalogue)
     else:
-        events = [each for each in events if not each.survived]
+        events = [each for each in without_ends(events, ordered) if not each.survived]
         stopped = stopped_by_signal(scans, events)
         events = list(without_orders(events, stopped))
         events += first_to_exit(scans, stopped, catalogue) if not events else ()
     events += [*mismatches(events, catalogue), *divided(scans, events, catalogue)]
-    told = {each.cause.id for each in events if each.kind == "cause"}
-    lost = [each for each in lost if told.isdisjoint(each.cause.yields_to)]
+    causes = {each.cause.id for each in events if each.kind == "cause"}
+    lost = [each for each in lost if causes.isdisjoint(each.cause.yields_to)]
     events += as_hints_beside_the_cause(lost, only_followed(events))
     first_rank = first_rank_of(scans)
     weighed = weigh(only_followed(events), first_rank=first_rank)
     if not failures and not any(_ends_a_run(each) for each in weighed):
-        return _without_evidence(failures, silent, catalogue)
+        return _without_evidence(failures, silent, scans, catalogue)
     heavy = [each for each in weighed if each.weight >= _LEAST]
     if not heavy:
-        return _without_evidence(failures, silent, catalogue)
+        return _without_evidence(failures, silent, scans, catalogue)
     return _explain(heavy, scans, failures, first_rank=first_rank)
 
 
@@ -233,6 +244,7 @@ def _consequences(
 def _without_evidence(
     failures: Sequence[InstanceFact],
     silent: StalledRank | None,
+    scans: Sequence[FileScan],
     catalogue: Catalogue,
 ) -> Diagnosis:
     """Return what can be said where no line explains anything."""
@@ -253,8 +265,31 @@ def _without_evidence(
     if unknown is None:
         return Diagnosis(healthy=False)
     first = failures[0]
-    found = _of(unknown, confidence=0.3, rank=first.index, evidence=seen.describe_fact(first))
+    evidence, own = seen.describe_fact(first), _log_of(first, scans)
+    last = "" if own is None else last_own_line(own.tail)
+    found = _of(unknown, confidence=0.3, rank=first.index, evidence=evidence)
+    if last:
+        found = replace(found, evidence=f"{evidence}: last line: {last}", advice=_SAID_LITTLE)
+    if seen.ended_by_itself(first) and first.reason in seen.SAY_NOTHING:
+        found = replace(found, category="user-error")
+    if own is not None and not own.lines:
+        silence = f"{evidence}; it printed nothing"
+        found = replace(found, evidence=silence, advice=_PRINTED_NOTHING)
     return Diagnosis(causes=(found,), healthy=False)
+
+
+def last_own_line(tail: Sequence[str]) -> str:
+    """Return the last line that a program printed, not its agent beside it; "" for none."""
+    return headline("\n".join(line for line in tail if not line.startswith(AGENT_LINE)))
+
+
+def _log_of(fact: InstanceFact, scans: Sequence[FileScan]) -> FileScan | None:
+    """Return the log of an instance, where it is among those of a run."""
+    who = (fact.role, fact.index)
+    own = [
+        each for each in scans if each.origin.role and (each.origin.role, each.origin.index) == who
+    ]
+    return own[0] if len(own) == 1 else None
 
 
 def _of(

@@ -20,7 +20,15 @@ from airflow_training.logs.diagnosis.catalogue import Catalogue, FactRule
 from airflow_training.logs.diagnosis.evidence import Incident
 from airflow_training.logs.model import InstanceFact
 
-__all__ = ["describe_fact", "events_of", "failed", "read_facts"]
+__all__ = [
+    "SAY_NOTHING",
+    "STOPPED",
+    "describe_fact",
+    "ended_by_itself",
+    "events_of",
+    "failed",
+    "read_facts",
+]
 
 
 _ONLY_A_CHILD = 0.75
@@ -75,10 +83,18 @@ _AFTER_ITS_END = "OutputFailed"
 """The reason of an instance that has failed though its program has not."""
 
 
+STOPPED = "Stopped"
+"""The reason of an instance that somebody has ended with its run: it has not failed."""
+
+
+SAY_NOTHING = frozenset({"", "Error", "InstanceFailed"})
+"""Reasons of whatever ended with an exit code."""
+
+
 def failed(fact: InstanceFact) -> bool:
     """Return whether an instance ended badly as far as the runtime tells."""
     if fact.exit_code is None and fact.signal is None:
-        return fact.reason not in ("", "Completed", "Running", "Succeeded")
+        return fact.reason not in ("", "Completed", "Running", STOPPED, "Succeeded")
     bad = fact.exit_code not in (0, None) or fact.signal is not None
     return bad or fact.reason == _AFTER_ITS_END
 
@@ -121,7 +137,7 @@ def events_of(facts: Iterable[InstanceFact], *, catalogue: Catalogue) -> list[In
             sure = max((r.confidence for r in cause.facts if _holds(r, fact)), default=None)
             if sure is None:
                 continue
-            if fact.reason == "OOMKilled" and _ended_by_itself(fact):
+            if fact.reason == "OOMKilled" and ended_by_itself(fact):
                 sure *= _ONLY_A_CHILD
             found.append(
                 Incident(
@@ -141,7 +157,8 @@ def events_of(facts: Iterable[InstanceFact], *, catalogue: Catalogue) -> list[In
     return found
 
 
-def _ended_by_itself(fact: InstanceFact) -> bool:
+def ended_by_itself(fact: InstanceFact) -> bool:
+    """Return whether a program ended with an exit code of its own."""
     return fact.signal is None and fact.exit_code is not None and 0 < fact.exit_code < 128
 
 

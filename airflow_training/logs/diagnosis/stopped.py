@@ -7,12 +7,23 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue
 from airflow_training.logs.diagnosis.evidence import Incident
+from airflow_training.logs.diagnosis.facts import STOPPED
 from airflow_training.logs.diagnosis.markers import CHECKPOINT, NORMAL_END, RESUMED
 from airflow_training.logs.model import FileScan, InstanceFact
 
-__all__ = ["continued", "first_to_exit", "stopped_by_facts", "stopped_by_signal", "without_orders"]
+__all__ = [
+    "continued",
+    "first_to_exit",
+    "stopped_by_facts",
+    "stopped_by_signal",
+    "stopped_with_run",
+    "without_ends",
+    "without_orders",
+]
 
 _UNKNOWN = "unknown"
+_ENDS = frozenset({_UNKNOWN, "dataloader-worker-killed", "preempted", "user-interrupt"})
+"""Causes that programs tell of which are ended from outside."""
 _PATH = re.compile(r"(?:\w+:/)?/[\w.@+=/-]{3,}[\w]")
 _CONFIDENCE = 0.6
 """That a log which just ends, where all others were told to stop, is of the instance that failed."""
@@ -28,6 +39,24 @@ def stopped_by_facts(
         for number, scan in enumerate(scans)
         if scan.origin.role and (scan.origin.role, scan.origin.index) not in failed
     }
+
+
+def stopped_with_run(scans: Sequence[FileScan], facts: Iterable[InstanceFact]) -> Collection[int]:
+    """Return the logs of instances that somebody has ended together with their run."""
+    stopped = {(fact.role, fact.index) for fact in facts if fact.reason == STOPPED}
+    return {
+        number
+        for number, scan in enumerate(scans)
+        if (scan.origin.role, scan.origin.index) in stopped
+    }
+
+
+def without_ends(events: Iterable[Incident], stopped: Collection[int]) -> Iterator[Incident]:
+    """Yield the events but for what logs of `stopped` instances may say because they, and their peers, were ended."""
+    for each in events:
+        ended = each.guess or each.kind != "cause" or each.cause.id in _ENDS
+        if each.log not in stopped or not ended:
+            yield each
 
 
 def continued(scans: Sequence[FileScan]) -> Collection[int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from airflow_training.logs.diagnosis.evidence import Incident
 
-__all__ = ["BESIDE_AN_EXCEPTION", "WeightedEvent", "weigh", "without_waits"]
+__all__ = ["BESIDE_AN_EXCEPTION", "WeightedEvent", "own_first", "weigh", "without_waits"]
 
 _KIND = {"cause": 1.0, "consequence": 0.45, "hint": 0.25}
 _GENERIC = (1.0, 0.9, 0.6, 0.3)
@@ -67,6 +67,12 @@ def _weight(event: Incident, *, beside: bool, first: bool) -> float:
     if event.survived:
         weight *= _SURVIVED
     return min(1.0, weight * 1.05) if first else weight
+
+
+def own_first(events: Sequence[Incident], own: Set[str]) -> Sequence[Incident]:
+    """Return the events of one log; of a line that a cause of the user's own explains (`own`: their ids) only that."""
+    lines = {each.line for each in events if each.cause.id in own and each.kind == "cause"}
+    return [each for each in events if each.cause.id in own or each.line not in lines]
 
 
 def without_waits(events: Sequence[Incident]) -> Iterator[Incident]:

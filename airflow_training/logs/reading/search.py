@@ -25,6 +25,8 @@ class LineMatch:
     line: Line
     before: tuple[Line, ...] = ()
     after: tuple[Line, ...] = ()
+    at: int = 0
+    """Where in the line the match begins."""
 
 
 class _SearchWindow(NamedTuple):
@@ -74,6 +76,7 @@ class Searcher:
                     line=Line(window.offset + start, text[start:stop]),
                     before=_before(window, start, context),
                     after=_after(window, stop, context),
+                    at=match.start() - start,
                 )
                 number += text.endswith(b"\n", start, stop)
             number += text.count(b"\n", at, window.stop)

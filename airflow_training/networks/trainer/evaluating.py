@@ -52,6 +52,7 @@ def evaluate(
     """
     import torch
 
+    train.to(group.device)
     test.share(train)  # type: ignore[operator]  # a method of every generated test net
     test.to(group.device)
     was = train.training

@@ -1,4 +1,4 @@
-"""Starts the several processes of one instance by torchrun: `python -m airflow_training.networks.trainer.launching`.
+"""Starts the several processes of one instance by torchrun: `python -m airflow_training.networks.trainer.launching -m MODULE`.
 
 torchrun itself ends with 1 whatever ended its processes, so that nobody could tell a mistake of the user from a lost peer.
 """
@@ -13,8 +13,6 @@ from typing import Any
 from airflow_training.networks.trainer.mistakes import EXIT_LOST, EXIT_MISTAKE
 
 __all__ = ["exit_code_of", "main"]
-
-_TRAINER = "airflow_training.networks.trainer"
 
 
 def exit_code_of(ends: Iterable[tuple[float, int]]) -> int:
@@ -32,8 +30,12 @@ def exit_code_of(ends: Iterable[tuple[float, int]]) -> int:
     return 128 - first if first < 0 else first
 
 
-def main(words: Sequence[str] = ("-m", _TRAINER)) -> None:
-    """Run a program in as many processes as torchrun's variables (`PET_*`) say, and end with what ended the first that failed."""
+def main(words: Sequence[str]) -> None:
+    """Run a program in as many processes as torchrun's variables (`PET_*`) say, and end with what ended the first that failed.
+
+    Args:
+        words: as torchrun takes them.
+    """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -51,4 +53,4 @@ def main(words: Sequence[str] = ("-m", _TRAINER)) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

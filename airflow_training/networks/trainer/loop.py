@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy
+from typing import Any
 
 from airflow_training.networks.trainer.evaluating import Evaluation, evaluate
 from airflow_training.networks.trainer.group import TrainerGroup
 from airflow_training.networks.trainer.mistakes import TrainerError
-from airflow_training.networks.trainer.nets import batch_of
 from airflow_training.networks.trainer.reading import ShareReader
 from airflow_training.networks.trainer.results import prediction_rows, write_predictions
 from airflow_training.networks.trainer.samples import Samples
 from airflow_training.networks.trainer.session import file_readings, report_progress, section
 from airflow_training.networks.trainer.settings import TrainerSettings
 from airflow_training.networks.trainer.shares import ShareOrder, left_over
-
-if TYPE_CHECKING:
-    import torch
+from airflow_training.networks.trainer.updates import Updates
 
 __all__ = ["NetworkTraining"]
 
@@ -43,24 +38,18 @@ class NetworkTraining:
         settings: TrainerSettings,
         group: TrainerGroup,
         reader: ShareReader,
-        net: torch.nn.Module,
-        model: torch.nn.Module,
-        test_net: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
+        updates: Updates,
         order: ShareOrder,
         checkpoint: Any,
         samples: Samples,
         counts: list[int],
         tests: Samples | None,
     ) -> None:
-        """Take all that takes part: `net` is the training net, `model` the same or around it with its peers."""
+        """Take all that takes part: `samples` are this rank's share, `counts` those of all shares."""
         self.settings = settings
         self.group = group
         self.reader = reader
-        self.net = net
-        self.model = model
-        self.test_net = test_net
-        self.optimizer = optimizer
+        self.updates = updates
         self.order = order
         self.checkpoint = checkpoint
         self.samples = samples
@@ -69,8 +58,6 @@ class NetworkTraining:
         self.step = 0
         self.metrics: Mapping[str, float] = {}
         self.tested = 0
-        self._statistics = [*net.buffers()]
-        """Of normalisation: those of rank 0 count, so that any number of ranks can go on from a checkpoint."""
         self._said = 0.0
         self._taken = 0
         """Samples of this rank since it began."""
@@ -95,15 +82,15 @@ class NetworkTraining:
 
     def _next_stage(self) -> Samples:
         """Return the samples that this rank trains on next: its share, or its part of what an epoch has left."""
-        order, world = self.order, self.group.world
-        same = order.resume(world)
+        order, shares = self.order, len(self.counts)
+        same = order.resume(shares)
         held, counts = self.samples, self.counts
         if order.before:
             wanted = left_over(
-                order.before, world, seed=order.seed, epoch=order.epoch, shuffle=order.shuffle
+                order.before, shares, seed=order.seed, epoch=order.epoch, shuffle=order.shuffle
             )
             counts = [len(each) for each in wanted]
-            held = self.reader.read_rows(wanted[self.group.rank], len(order.before[0].counts))
+            held = self.reader.read_rows(wanted[order.rank], len(order.before[0].counts))
         if not (same and order.done):
             order.begin(counts)
         elif [*order.counts] != counts:
@@ -115,29 +102,27 @@ class NetworkTraining:
         return held
 
     def _train_epoch(self, held: Samples) -> None:
-        order, interval = self.order, self.settings.update_interval
+        order, interval = self.order, self.updates.interval
         epoch, begun = order.epoch, order.done
         totals = Counter(held.files.tolist())
         read: Counter[int] = Counter()
         changed: set[int] = set()
-        window, loss = 0, 0.0
+        window = 0
         last = order.steps - 1
         for number, chosen in order.batches():
             if (number - begun) % interval == 0:
                 upto = min(number + interval, last + 1)
                 window = sum(sum(order.sizes(each)) for each in range(number, upto))
-                loss = 0.0
             updates = (number - begun + 1) % interval == 0 or number == last
             batch = held.take(chosen)
-            with self._alone(updates=updates):
-                loss += self._backward(batch, share=len(chosen) / window)
+            self.updates.add(batch, weight=len(chosen) / window, last=updates)
             for file, count in Counter(batch.files.tolist()).items():
                 read[file] += count
                 changed.add(file)
             self._taken += len(chosen)
             if not updates:
                 continue
-            mean = self._update(loss, epoch)
+            mean = self._apply(epoch)
             order.advance(number)
             self.checkpoint.step(self.step)
             self.step += 1
@@ -151,53 +136,23 @@ class NetworkTraining:
                 self._said = now
                 changed.clear()
 
-    def _backward(self, batch: Samples, *, share: float) -> float:
-        """Add the gradients of a batch; return its part of the loss of the whole update.
-
-        `share`: its samples, of all that all ranks take for the update. Ranks are averaged, so their number comes in.
-        """
-        self.net.train(len(batch) > 0)  # what is no sample changes no running statistics
-        if len(batch) == 1 and self._statistics:
-            batch = batch.take(numpy.zeros(2, numpy.int64))  # one sample has no variance
-        if len(batch):
-            inputs = batch_of(batch, self.settings.train_inputs, self.settings, self.group.device)
-        else:  # takes part in the sum, with nothing
-            inputs = batch_of(
-                blank(self.settings), self.settings.train_inputs, self.settings, self.group.device
-            )
-        found = self.model(*inputs)["loss"]
-        (found * (share * self.group.world)).backward()
-        return float(found.detach()) * share if len(batch) else 0.0
-
-    def _update(self, loss: float, epoch: int) -> float:
-        (mean,) = self.group.sum(loss)
+    def _apply(self, epoch: int) -> float:
+        mean = self.updates.apply()
         if not math.isfinite(mean):
             raise TrainerError(
                 f"epoch {epoch}, step {self.step}",
                 f"the loss is {'not a number' if math.isnan(mean) else 'infinite'}: training further is no use",
                 "a smaller trainer.optimizer.learningRate, inputs of about -1 to 1 (a BatchNorm layer first), or a look for outliers in the data",
             )
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.group.spread(self._statistics)
         return mean
-
-    @contextlib.contextmanager
-    def _alone(self, *, updates: bool) -> Iterator[None]:
-        """Leave gradients where they are until the update is due."""
-        if self.group.world == 1 or updates:
-            yield
-            return
-        model: Any = self.model
-        with model.no_sync():
-            yield
 
     def _test(self, epoch: int) -> None:
         if self.tests is None:
             return
         with section("eval"):
+            settings = replace(self.reader.settings, batch_size=self.updates.test_batch_size)
             found = evaluate(
-                self.net, self.test_net, self.tests, settings=self.reader.settings, group=self.group
+                *self.updates.whole_nets(), self.tests, settings=settings, group=self.group
             )
         self.metrics, self.tested = found.metrics, found.samples
         self._tell(found, epoch)
@@ -222,25 +177,18 @@ class NetworkTraining:
         left: float = 0.0,
     ) -> None:
         steps = -(
-            -max(-(-each // self.settings.batch_size) for each in self.counts)
-            // self.settings.update_interval
+            -max(-(-each // self.order.batch_size) for each in self.counts) // self.updates.interval
         )
         todo = max(self.settings.epochs - int(epoch - 1e-9) - 1, 0)
         report_progress(
             step=self.step,
             total_steps=self.step + math.ceil(left * steps) + todo * steps,
             epoch=epoch,
-            samples=self._taken,
+            samples=self._taken if self.updates.speaks else None,
             metrics=metrics,
-            files=files,
+            files=files if self.updates.speaks else [],
         )
 
     @property
     def _names(self) -> list[str]:
         return [each.name for each in self.reader.files]
-
-
-def blank(settings: TrainerSettings) -> Samples:
-    """Return one sample of zeros: for a rank that has none left while others train."""
-    arrays = {each.name: numpy.zeros((1, *each.shape), each.dtype) for each in settings.inputs}
-    return Samples(arrays, numpy.zeros(1, numpy.int64))

@@ -33,6 +33,8 @@ class ModelFacts:
     epochs: int
     steps: int
     ranks: int
+    split: str
+    """Over ranks, in words; empty: each has the whole network."""
     samples: int
     """In an epoch."""
     tested: int
@@ -130,9 +132,12 @@ def card_text(settings: TrainerSettings, facts: ModelFacts, *, weights: str) -> 
         ),
         ("classes", ", ".join(settings.data.classes[:100])),
         ("training", f"{facts.epochs} epochs, {facts.steps:,} updates, {facts.ranks} processes"),
+        ("split", facts.split),
         (
             "batch",
-            f"{settings.batch_size} in each process, an update every {settings.update_interval}",
+            f"{settings.batch_size} of all processes"
+            if facts.split
+            else f"{settings.batch_size} in each process, an update every {settings.update_interval}",
         ),
         ("optimizer", f"{settings.optimizer}, {options}"),
         ("seed", str(settings.seed)),

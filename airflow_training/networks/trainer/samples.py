@@ -11,7 +11,7 @@ import numpy
 from airflow_training.networks.trainer.mistakes import TrainerError
 from airflow_training.networks.trainer.settings import NetworkInput, TrainerSettings
 
-__all__ = ["Samples", "joined", "lists_of", "shaped"]
+__all__ = ["Samples", "blank", "joined", "lists_of", "shaped"]
 
 Array = numpy.ndarray[Any, Any]
 
@@ -69,6 +69,12 @@ def joined(parts: Sequence[Samples], settings: TrainerSettings) -> Samples:
         queries=numpy.concatenate(queries) if queries else None,
         names=names,
     )
+
+
+def blank(settings: TrainerSettings) -> Samples:
+    """Return one sample of zeros: for a rank that has none left while others train."""
+    arrays = {each.name: numpy.zeros((1, *each.shape), each.dtype) for each in settings.inputs}
+    return Samples(arrays, numpy.zeros(1, numpy.int64))
 
 
 def shaped(values: Array, wanted: NetworkInput, *, place: str) -> Array:

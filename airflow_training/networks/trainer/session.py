@@ -25,11 +25,11 @@ def report_progress(
     step: int,
     total_steps: int,
     epoch: float,
-    samples: int,
+    samples: int | None,
     metrics: Mapping[str, float],
     files: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Tell whoever watches how far this rank is; `files` as of `file_readings`."""
+    """Tell whoever watches how far this rank is; `files` as of `file_readings`, `samples` None where another rank tells."""
     if is_alone():
         print_progress(step=step, total_steps=total_steps, epoch=epoch, metrics=metrics)
         return
@@ -79,7 +79,8 @@ def restore(checkpoint: Any) -> int:
         raise TrainerError("the checkpoint", str(error)) from None
     except Exception as error:
         # the checkpointer tells with this cause of a state that does not fit, and of storage with others
-        if isinstance(error.__cause__, KeyError | TypeError | ValueError | RuntimeError):
+        causes = KeyError | TypeError | ValueError | RuntimeError | AttributeError
+        if isinstance(error.__cause__, causes):
             fix = "begin a new run with another checkpoint.uri, or put network, data and optimizer back"
             raise TrainerError("the checkpoint", str(error), fix) from None
         raise

@@ -125,6 +125,8 @@ class TrainerSettings:
     threads: int | None
     seed: int
     shuffle: bool
+    by_plan: bool
+    """Whether the job's plan splits the network; then a batch is that of all ranks."""
     document: Mapping[str, Any]
     """All of it as it was read, for whoever packs the training."""
 
@@ -180,6 +182,7 @@ class TrainerSettings:
             threads=found["threads"],
             seed=found["seed"],
             shuffle=found["shuffle"],
+            by_plan=found.get("byPlan", False),
             document=found,
         )
 

@@ -50,6 +50,7 @@ def check_share(
     rank: int,
     world: int,
     *,
+    share: int | None = None,
     held: Mapping[int, int],
     limit: int,
     own_limit: int = _UNLIMITED,
@@ -59,7 +60,8 @@ def check_share(
     Args:
         reader: of the files.
         rank: whose share.
-        world: number of ranks.
+        world: number of shares.
+        share: its number, where ranks have some together; None: that of the rank.
         held: of each rank of the instance, itself too, the bytes of its share, by `held_bytes`.
         limit: bytes that the instance may have, by `memory_limit`.
         own_limit: bytes that each process may have, by `data_limit`.
@@ -69,7 +71,7 @@ def check_share(
     needed = sum(held.values()) + min(held.values())
     if needed <= limit and own <= own_limit:
         return
-    parts = reader.parts(world)[rank]
+    parts = reader.parts(world)[rank if share is None else share]
     read = sum(part.stop - part.start for part in parts)
     taken = (
         f"{size_text(own)} of memory while it is read ({size_text(read)} of {len(parts):,} files)"

@@ -11,10 +11,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from airflow_training.agent.files import AttemptFolder
+from airflow_training.agent.library import library_path
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.runtimes.port import InstanceSpec
 
-__all__ = ["command_line", "environment", "expand", "gpu_count", "inherited", "memory_bytes"]
+__all__ = [
+    "command_line",
+    "environment",
+    "expand",
+    "gpu_count",
+    "inherited",
+    "memory_bytes",
+    "path_with_our_python",
+]
 
 ALWAYS_INHERITED = (
     "PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CUDA_*",
@@ -47,7 +56,7 @@ def inherited(source: Mapping[str, str], patterns: Sequence[str]) -> dict[str, s
     }
 
 
-def _path_with_our_python(path: str) -> str:
+def path_with_our_python(path: str) -> str:
     """Return PATH with the creator's interpreter in front: `python` is the one that runs us."""
     ours = str(Path(sys.executable).parent)
     rest = [part for part in (path or os.defpath).split(os.pathsep) if part and part != ours]
@@ -71,7 +80,7 @@ def environment(
     `gpus`: the devices that are this instance's alone; without any it sees what its creator sees.
     """
     base = inherited(os.environ, inherit)
-    base["PATH"] = _path_with_our_python(base.get("PATH", ""))
+    base["PATH"] = path_with_our_python(base.get("PATH", ""))
     base["PYTHONUNBUFFERED"] = "1"
     threads = spec.resources.get("cpu")
     if threads is not None:
@@ -93,8 +102,7 @@ def environment(
     for name, value in spec.env.items():
         result[name] = fixed.get(name, expand(value, result))
     # with or without `checkpoint`: a script that can save must also run where the job keeps nothing
-    own = result.get("PYTHONPATH")
-    result["PYTHONPATH"] = f"{own}{os.pathsep}{library}" if own else str(library)
+    result["PYTHONPATH"] = library_path(str(library), result)
     return result
 
 

@@ -17,7 +17,7 @@ from airflow_training.runtimes.adapter import (
 )
 from airflow_training.runtimes.local.capabilities import CAPABILITIES
 from airflow_training.runtimes.local.ignored import ignored
-from airflow_training.runtimes.local.missing_scripts import absent_scripts
+from airflow_training.runtimes.local.missing_scripts import absent_programs, absent_scripts
 from airflow_training.runtimes.port import ClusterSnapshot, Runtime
 from airflow_training.settings import Settings
 
@@ -72,7 +72,7 @@ class _Local(Adapter):
         return missing_key_problems(job, "command", "this machine starts a command")
 
     def warnings(self, job: ResolvedJob) -> Sequence[Problem]:
-        return [*ignored(job), *absent_scripts(job)]
+        return [*ignored(job), *absent_programs(job), *absent_scripts(job)]
 
     def places(
         self,

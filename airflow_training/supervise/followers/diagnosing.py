@@ -18,6 +18,7 @@ from airflow_training.control.lost_peers import explained_by, lost_peers, was_ki
 from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry, JobEntry, Ledger
 from airflow_training.control.observations import InstanceDiagnosis, Observation
 from airflow_training.control.reason_facts import Reasons
+from airflow_training.control.reasons import STOPPED
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.root_cause import proven_cause
 from airflow_training.documents.instances import InstanceKey
@@ -26,6 +27,7 @@ from airflow_training.logs.model import InstanceFact
 from airflow_training.runtimes.port import InstanceRef, Runtime
 from airflow_training.supervise.followers.explaining import LOST_LOSS, EndOfLog, explain
 from airflow_training.supervise.followers.first_lost import find_first_lost
+from airflow_training.supervise.followers.last_words import last_line
 from airflow_training.supervise.followers.log_ends import LogEnd, read_end
 
 __all__ = ["Diagnoser", "facts_of"]
@@ -62,6 +64,8 @@ class Diagnoser:
         self._asked: dict[AttemptKey, asyncio.Task[None]] = {}
         self._awaited: set[AttemptKey] = set()
         self._answers: dict[AttemptKey, InstanceDiagnosis] = {}
+        self.last_words: dict[AttemptKey, str] = {}
+        """The last lines of attempts that were looked at, "" of those that printed nothing."""
 
     async def ask(
         self,
@@ -153,6 +157,7 @@ class Diagnoser:
         """Find out why one attempt failed; without a log there is nothing to find out."""
         ref = InstanceRef(run=self._run, key=seen.key, attempt_id=seen.attempt_id, uid=seen.uid)
         end = await read_end(self._runtime, ref, limit=_TAIL_BYTES)
+        self.last_words[seen.attempt_key] = last_line(end.data)
         if not end.data:
             return
         fact = _fact(seen)
@@ -334,7 +339,10 @@ def facts_of(ledger: Ledger, reasons: Reasons) -> Sequence[InstanceFact]:
     if job.state in TERMINAL_JOB_STATES:
         if job.state == "Failed" and not any(each.end.failure_class for each in ended):
             return [_fact_of_job(job)]
-        return [_fact(each) for each in ended]
+        facts = [_fact(each) for each in ended]
+        if job.state == "Stopped":
+            facts += [_stopped(each) for each in entries if each not in ended and _has_run(each)]
+        return facts
     waits = [
         each
         for each in entries
@@ -382,6 +390,10 @@ def _fact(entry: InstanceEntry | Observation) -> InstanceFact:
         message=entry.message,
         finished_at=entry.finished_at,
     )
+
+
+def _stopped(entry: InstanceEntry) -> InstanceFact:
+    return InstanceFact(role=entry.role, index=entry.index, reason=STOPPED)
 
 
 def _ref(run: RunRef, entry: InstanceEntry) -> InstanceRef:

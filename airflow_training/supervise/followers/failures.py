@@ -9,9 +9,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_training.control.causes import RootCause
+from airflow_training.control.failure_chain import first_failure
 from airflow_training.control.model import Decision
 from airflow_training.control.observations import Observations
-from airflow_training.control.root_cause import is_wordless, with_diagnosis, with_root_cause
+from airflow_training.control.reasons import DIAGNOSED
+from airflow_training.control.root_cause import (
+    headline_of,
+    is_wordless,
+    with_diagnosis,
+    with_root_cause,
+)
 from airflow_training.supervise.followers.follower import Evidence, FollowedRun, Follower
 from airflow_training.supervise.retrying import retrying
 
@@ -19,6 +26,8 @@ if TYPE_CHECKING:
     from airflow_training.supervise.followers.diagnosing import Diagnoser
 
 __all__ = ["FailureFollower"]
+
+_MOST_EVENTS = 10_000
 
 
 class FailureFollower(Follower):
@@ -37,7 +46,11 @@ class FailureFollower(Follower):
             await self._make_diagnoser().ask(ledger, seen.instances, self._run.progress)
         if self._diagnoser is None:
             return Evidence()
-        return Evidence(diagnoses=self._diagnoser.answers, undiagnosed=self._diagnoser.pending)
+        return Evidence(
+            diagnoses=self._diagnoser.answers,
+            undiagnosed=self._diagnoser.pending,
+            last_words=self._diagnoser.last_words if self._read_logs else {},
+        )
 
     def on_persisted(self, evidence: Evidence) -> None:
         if self._diagnoser is not None:
@@ -45,10 +58,15 @@ class FailureFollower(Follower):
             self._diagnoser.forget(evidence.diagnoses, ledger)
 
     async def explain(self, decision: Decision, *, now: float) -> Decision:
-        """Return the last decision of a failed job with what its logs say."""
+        """Return the last decision of a failed job with what its logs say, and how it began."""
+        if decision.new_ledger.job.state != "Failed" or not decision.new_ledger.job.root_cause:
+            return decision
+        return await self._with_first_failure(await self._explained(decision, now=now), now=now)
+
+    async def _explained(self, decision: Decision, *, now: float) -> Decision:
         ledger = decision.new_ledger
         known = ledger.job.root_cause
-        if ledger.job.state != "Failed" or known is None:
+        if known is None:
             return decision
         found = await self._make_diagnoser().root_cause(ledger)
         if found is None:
@@ -58,6 +76,35 @@ class FailureFollower(Follower):
         if cause == known and is_wordless(known):
             return await self._with_last_words(decision, known, now=now)
         return with_root_cause(decision, cause, now=now)
+
+    async def _with_first_failure(self, decision: Decision, *, now: float) -> Decision:
+        """Return the last decision with the cause that an earlier attempt had first, where the others got nowhere."""
+        ledger = decision.new_ledger
+        last = ledger.job.root_cause
+        if last is None or last.key is None:
+            return decision
+        said, entry = self._run.progress.get(last.key), ledger.instances.get(last.key)
+        if entry is None:
+            return decision
+        progressed = said is not None and (said.time or 0.0) >= (entry.started_at or 0.0)
+        first = first_failure(ledger.job, last, progressed=progressed)
+        if first is None:
+            return decision
+        store, uid = self._run.store, self._run.ref.uid
+        told = await retrying(store, lambda: store.events(uid, role=first.role, limit=_MOST_EVENTS))
+        head = f"attempt {first.attempt}: {first.cause}: "
+        for event in (each.event for each in told):
+            cause = event.data.get("cause")
+            same = event.index == first.index and event.message.startswith(head)
+            if event.reason == DIAGNOSED and cause and same:
+                root = replace(
+                    RootCause.from_document(cause),
+                    role=first.role,
+                    index=first.index,
+                    attempt=first.attempt,
+                )
+                return with_root_cause(decision, root, now=now, then=f"then {headline_of(last)}")
+        return decision
 
     async def _with_last_words(
         self, decision: Decision, known: RootCause, *, now: float

@@ -6,7 +6,7 @@ The loop does not know who follows: at each moment it goes through the list that
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from airflow_training.control.attempts import AttemptKey
 from airflow_training.control.model import Decision, Event, Ledger
@@ -17,6 +17,7 @@ from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.runtimes.port import Runtime
 from airflow_training.state.store import Store
+from airflow_training.supervise.absences import Absence
 from airflow_training.supervise.watcher import Watcher
 
 __all__ = ["Evidence", "FollowedRun", "Follower", "FollowerChange"]
@@ -39,6 +40,8 @@ class FollowedRun:
     """Epoch seconds of the run's clock."""
     wake: Callable[[], None]
     """Asks for another pass; to be called on the event loop."""
+    take_absence: Callable[[], Absence | None] = lambda: None
+    """Gives, once, that nobody drove the run until now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,10 @@ class Evidence:
     """Attempts whose restart waits for a diagnosis."""
     committed: Sequence[CheckpointCommit] = ()
     rejected: Sequence[tuple[InstanceKey, RejectedCheckpoint]] = ()
+    events: Sequence[Event] = ()
+    """What is told before whatever is decided then."""
+    last_words: Mapping[AttemptKey, str] = field(default_factory=dict)
+    """The last lines of attempts that failed, "" of those that printed nothing."""
 
     def __or__(self, other: Evidence) -> Evidence:
         return Evidence(
@@ -57,6 +64,8 @@ class Evidence:
             undiagnosed=(*self.undiagnosed, *other.undiagnosed),
             committed=(*self.committed, *other.committed),
             rejected=(*self.rejected, *other.rejected),
+            events=(*self.events, *other.events),
+            last_words={**self.last_words, **other.last_words},
         )
 
 

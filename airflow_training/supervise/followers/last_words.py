@@ -8,19 +8,17 @@ from collections.abc import Sequence
 from airflow_training.control.causes import RootCause
 from airflow_training.control.usage import AttemptUsage
 from airflow_training.documents.resolved import RunRef
-from airflow_training.documents.text import counted, headline
+from airflow_training.documents.text import AGENT_LINE, counted, headline
 from airflow_training.errors import RuntimeUnavailable, TrainingError
 from airflow_training.runtimes.port import Cursor, InstanceRef, Runtime
 from airflow_training.supervise.followers.log_ends import read_end
 
-__all__ = ["read_last_words"]
+__all__ = ["last_line", "read_last_words"]
 
 _READ_SECONDS = 10.0
 _TAIL_BYTES = 16 << 10
 _MOST_ATTEMPTS = 20
 """Whose logs are looked at, of one instance; the newest."""
-_OUR_LINES = "airflow-training: "
-"""What an agent writes into the log of its instance begins so."""
 
 
 async def read_last_words(
@@ -57,5 +55,10 @@ async def _words(runtime: Runtime, run: RunRef, attempt: AttemptUsage) -> str:
     end = await asyncio.wait_for(read_end(runtime, ref, limit=_TAIL_BYTES), _READ_SECONDS)
     if not end.data and (missing := (await runtime.read_log(ref, Cursor(), limit=1)).missing):
         raise RuntimeUnavailable(missing)
-    lines = end.data.decode(errors="replace").splitlines()
-    return headline("\n".join(line for line in lines if not line.startswith(_OUR_LINES)))
+    return last_line(end.data)
+
+
+def last_line(text: bytes) -> str:
+    """Return the last line that a program printed, of what its agent has written beside it; "" for none."""
+    lines = text.decode(errors="replace").splitlines()
+    return headline("\n".join(line for line in lines if not line.startswith(AGENT_LINE)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow_training.supervise.followers.absence import AbsenceFollower
 from airflow_training.supervise.followers.delayed_logs import DelayedLogFollower
 from airflow_training.supervise.followers.failures import FailureFollower
 from airflow_training.supervise.followers.follower import FollowedRun, Follower
@@ -20,7 +21,7 @@ def followers_of(run: FollowedRun, *, read_logs: bool) -> list[Follower]:
         others += _of_a_plan(run)
     if job.checkpoint is not None:
         others += _of_checkpoints(run)
-    return [ProgressFollower(run, others=others), *others, LimitFollower(run)]
+    return [ProgressFollower(run, others=others), AbsenceFollower(run), *others, LimitFollower(run)]
 
 
 def _of_checkpoints(run: FollowedRun) -> list[Follower]:

@@ -33,7 +33,8 @@ def package(run: RunDep) -> Response:
 @router.get("/dags/{dag}/trainings/{uid}/configuration", dependencies=[Depends(read)])
 def training_configuration(run: RunDep) -> ConfigurationAnswer:
     """Return the document of a run, and who gave each value that it need not hold."""
-    state = open_store().read([run.uid]).get(run.uid)
+    store = open_store()
+    state = store.read([run.uid]).get(run.uid)
     if state is None:
         raise HTTPException(404, f"there is no training {run.uid} here")
-    return configuration(state)
+    return configuration(state, software=store.environments.software(run.uid))

@@ -109,3 +109,17 @@ def test_the_frames_tell_the_cause(files, error, cause, retry):
 def test_the_nearest_of_two_known_places_counts():
     files = [f"{LIBRARY}/transformers/trainer.py", f"{LIBRARY}/torch/_inductor/codecache.py"]
     assert ask(traceback(*files)).causes[0].id == "cache-conflict"
+
+
+@pytest.mark.parametrize("place", ['File "<frozen os>"', 'File "/usr/lib/python3.10/os.py"'])
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [("KeyError: 'WANDB_API_KEY'", "config-error"), ("KeyError: 'input_ids'", "python-exception")],
+)
+def test_an_environment_variable_that_is_missing(place, error, cause):
+    frames = f'  File "train.py", line 3, in <module>\n  {place}, line 679, in __getitem__\n'
+    found = ask(f"Traceback (most recent call last):\n{frames}{error}\n")
+    assert found.causes[0].id == cause
+    other = frames.replace(place, 'File "train.py"')
+    plain = ask(f"Traceback (most recent call last):\n{other}{error}\n")
+    assert plain.causes[0].id == "python-exception"

@@ -37,6 +37,37 @@ def test_an_exception_of_another_instance_is(line, facts):
     assert (found.id, found.rank) == ("python-exception", 1)
 
 
+STOPPED = [InstanceFact(role="worker", index=each, reason="Stopped") for each in range(2)]
+
+
+@pytest.mark.parametrize(
+    "line", [*TERM, "ConnectionResetError: [Errno 104] Connection reset by peer"]
+)
+def test_what_somebody_has_stopped_with_its_run_has_not_failed(line):
+    """Least of all over a preemption."""
+    logs = {"worker-0.log": f"{STEPS}{line}\n", "worker-1.log": f"{STEPS}{line}\n"}
+    assert ask(logs, STOPPED).healthy
+
+
+def test_what_it_raised_before_it_was_stopped_is_told_all_the_same():
+    error = 'Traceback (most recent call last):\n  File "t.py", line 3, in f\n    g()\n'
+    log = f"{STEPS}{error}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+    found = ask({"worker-0.log": f"{log}{TERM[0]}\n", "worker-1.log": STEPS}, STOPPED)
+    assert [each.id for each in found.causes] == ["cuda-out-of-memory"]
+
+
+def test_a_silent_failure_is_told_with_its_silence_and_others_with_their_last_line():
+    silent = ask({"worker-1.log": ""}, FAILED).causes[0]
+    assert silent.id == "unknown"
+    assert silent.evidence == "worker-1: exit code 3; it printed nothing"
+    assert "PYTHONUNBUFFERED" in silent.advice
+    talks = ask({"worker-1.log": STEPS}, FAILED).causes[0]
+    assert talks.evidence == "worker-1: exit code 3: last line: step 2: loss 2.4"
+    assert (talks.category, silent.category) == ("user-error", "user-error")
+    ours = ask({"worker-1.log": f"{STEPS}airflow-training: its output is kept\n"}, FAILED).causes[0]
+    assert ours.evidence == talks.evidence
+
+
 def test_a_signal_to_a_helper_after_the_end_is_no_failure():
     logs = {"ps-0.log": "Received SIGTERM: 15\n", "worker-0.log": STEPS + "Training complete\n"}
     assert ask(logs).healthy

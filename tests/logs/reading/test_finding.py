@@ -50,13 +50,32 @@ def test_the_last_lines_of_a_long_log(make):
     assert part.next_offset == len(text)
 
 
-def test_the_end_of_one_endless_line_is_bounded(tmp_path, monkeypatch):
-    from airflow_training.logs.reading import tail as module
+def test_the_end_of_one_endless_line_is_bounded(make):
+    bar = b"50%\r" * 500_000
+    part = tail(make(bar), 5)
+    assert part.cut
+    assert len(part.data) <= 100_000
+    assert bar.endswith(part.data)
+    assert part.next_offset == len(bar)
 
-    monkeypatch.setattr(module, "MOST_BYTES", 100_000)
-    path = tmp_path / "bar.log"
-    path.write_bytes(b"50%\r" * 500_000)
-    assert len(module.tail(LocalFile(path), 5).data) == 100_000
+
+def test_lines_that_are_long_but_few_are_shown_whole(make):
+    text = b"".join(b"%d" % each * 60_000 + b"\n" for each in range(3))
+    part = tail(make(text), 1)
+    assert (part.data, part.cut) == (text[-60_001:], False)
+
+
+def test_the_end_of_a_long_line_begins_with_a_whole_character(make):
+    for shift in range(4):
+        part = tail(make(b"x" * shift + "\u7ec3".encode() * 100_000), 1)
+        assert part.cut
+        assert set(part.data.decode()) == {"\u7ec3"}
+
+
+def test_as_many_lines_as_were_asked_for_are_shown_however_many_there_are(make):
+    text = b"step\n" * 400_000
+    part = tail(make(text), 300_000)
+    assert (len(part.data), part.cut) == (5 * 300_000, False)
 
 
 # by pattern --------------------------------------------------------------------------------------

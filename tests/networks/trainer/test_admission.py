@@ -68,7 +68,10 @@ def test_several_processes_of_an_instance_end_with_the_code_of_the_first_that_fa
     document["spec"]["parameters"] = {"nprocPerNode": 2}
     job = answer_of(document).resolved
     (container,) = job.role("worker").template["spec"]["containers"]
-    assert container["command"] == ["python", "-m", "airflow_training.networks.trainer.launching"]
+    assert container["command"] == [
+        *("python", "-m", "airflow_training.networks.trainer.launching"),
+        *("-m", "airflow_training.networks.trainer"),
+    ]
     assert {role.restart_policy for role in job.roles} == {"ExitCode"}
 
 

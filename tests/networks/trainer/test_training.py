@@ -29,41 +29,62 @@ def write_tables(folder: Path, rows: int = 30) -> None:
 
 
 def train(
-    folder: Path, name: str, *, world: int = 1, layers: Any = TABLE, data: Any = None, **more: Any
+    folder: Path, name: str, *, world: int = 1, **more: Any
 ) -> tuple[Mapping[str, Any], Mapping[str, float]]:
     """Train with some processes; return the weights, and the metrics of the last test."""
     from safetensors.numpy import load_file
 
+    ranks = start(folder, name, world=world, **more)
+    assert [each.wait(timeout=2 * PATIENCE) for each in ranks] == [0] * world
+    out = folder / name
+    told = [json.loads(line) for line in (out / "progress-0").read_text().splitlines()]
+    metrics = [line["metrics"] for line in told if "test_loss" in line.get("metrics", {})]
+    return load_file(out / "model-0" / "model.safetensors"), metrics[-1]
+
+
+def start(
+    folder: Path,
+    name: str,
+    *,
+    world: int = 1,
+    layers: Any = TABLE,
+    data: Any = None,
+    plan: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> list[subprocess.Popen[str]]:
+    """Start a training with some processes, each of which writes below `name`; `plan` is the strategy of one."""
     data = data or {"format": "csv", "label": "kind", "test": ["test.csv"]}
     initial = more.pop("initial", "")
     settings = settings_of(layers, data, files=["train.csv"], threads=1, **more)
     out = folder / name
-    out.mkdir()
-    (out / "trainer.json").write_text(json.dumps(settings.document))
-    port = free_port()
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "airflow_training.networks.trainer"],
-            env={
-                **os.environ,
-                "PYTHONPATH": str(Path(__file__).parents[3]),
-                "TRAINER_FILE": str(out / "trainer.json"),
-                "TRAINING_DATA_URI": str(folder),
-                "TRAINING_OUTPUT_DIR": str(out / f"model-{rank}"),
-                "TRAINING_PROGRESS_FILE": str(out / f"progress-{rank}"),
-                "TRAINING_INITIAL_MODEL_URI": initial,
-                "RANK": str(rank),
-                "WORLD_SIZE": str(world),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-            },
-        )
-        for rank in range(world)
-    ]
-    assert [each.wait(timeout=2 * PATIENCE) for each in ranks] == [0] * world
-    told = [json.loads(line) for line in (out / "progress-0").read_text().splitlines()]
-    metrics = [line["metrics"] for line in told if "test_loss" in line.get("metrics", {})]
-    return load_file(out / "model-0" / "model.safetensors"), metrics[-1]
+    out.mkdir(exist_ok=True)
+    document = dict(settings.document)
+    if plan is not None:
+        document |= {"byPlan": True, "batchSize": plan["global_batch"]}
+        (out / "plan.json").write_text(json.dumps({"strategy": plan}))
+    (out / "trainer.json").write_text(json.dumps(document))
+    shared = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[3]),
+        "PLAN_FILE": str(out / "plan.json"),
+        "TRAINER_FILE": str(out / "trainer.json"),
+        "TRAINING_DATA_URI": str(folder),
+        "TRAINING_INITIAL_MODEL_URI": initial,
+        "WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+    }
+    ranks = []
+    for rank in range(world):
+        own = {
+            "TRAINING_OUTPUT_DIR": str(out / f"model-{rank}"),
+            "TRAINING_PROGRESS_FILE": str(out / f"progress-{rank}"),
+            "RANK": str(rank),
+        }
+        with (out / f"stderr-{rank}").open("w") as said:
+            command = [sys.executable, "-m", "airflow_training.networks.trainer"]
+            ranks.append(subprocess.Popen(command, stderr=said, text=True, env=shared | own))
+    return ranks
 
 
 PLAIN: dict[str, Any] = {

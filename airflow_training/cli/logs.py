@@ -32,7 +32,7 @@ from airflow_training.supervise.waiting import alongside
 if TYPE_CHECKING:
     from airflow_training.logs.reading.search import LineMatch, Searcher
     from airflow_training.logs.reading.source import Line, Source
-    from airflow_training.logs.reading.tail import Tail
+    from airflow_training.logs.reading.tail import LogTail
     from airflow_training.logs.reading.times import TimedLine
     from airflow_training.runtimes.port import Cursor, Runtime
 
@@ -209,7 +209,7 @@ def _copy_file(source: Source, *, follow: bool, last: int | None) -> None:
         offset = part.next_offset
 
 
-def _print_end(part: Tail, name: str) -> None:
+def _print_end(part: LogTail, name: str) -> None:
     """Print the end of a log; say where its lines are too long to be shown whole."""
     if part.cut:
         start = part.next_offset - len(part.data)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from airflow_training.logs.reading.source import BLOCK_BYTES, Source
 
-__all__ = ["MOST_BYTES", "Tail", "tail"]
+__all__ = ["MOST_BYTES", "LogTail", "tail"]
 
 MOST_BYTES = 16 << 20
 """More is not returned, however many lines are asked for."""
@@ -17,7 +17,7 @@ _LINE_BYTES = 4 << 10
 _STEP_BYTES = 64 << 10
 
 
-class Tail(NamedTuple):
+class LogTail(NamedTuple):
     """The end of a log. It begins at `next_offset - len(data)`."""
 
     data: bytes
@@ -27,7 +27,7 @@ class Tail(NamedTuple):
     """The lines have more bytes: their beginning is left out."""
 
 
-def tail(source: Source, lines: int) -> Tail:
+def tail(source: Source, lines: int) -> LogTail:
     """Return the last `lines` lines as of now; a line that has no end yet counts as one.
 
     A log whose size is not known (compressed, a live instance) is read from its beginning.
@@ -36,7 +36,7 @@ def tail(source: Source, lines: int) -> Tail:
     return _forward(source, lines, most) if size is None else _backward(source, lines, size, most)
 
 
-def _backward(source: Source, lines: int, size: int, most: int) -> Tail:
+def _backward(source: Source, lines: int, size: int, most: int) -> LogTail:
     blocks: deque[bytes] = deque()
     start, stop = size, max(0, size - most)
     wanted = lines + 1
@@ -61,7 +61,7 @@ def _all_of(source: Source, start: int, stop: int) -> bytes:
     return found
 
 
-def _forward(source: Source, lines: int, most: int) -> Tail:
+def _forward(source: Source, lines: int, most: int) -> LogTail:
     blocks: deque[bytes] = deque()
     ends = held = offset = 0
     begun = True
@@ -81,7 +81,7 @@ def _forward(source: Source, lines: int, most: int) -> Tail:
             return _cut(b"".join(blocks), lines, most, end=offset, begun=begun)
 
 
-def _cut(text: bytes, lines: int, most: int, *, end: int, begun: bool) -> Tail:
+def _cut(text: bytes, lines: int, most: int, *, end: int, begun: bool) -> LogTail:
     """Return the last lines of a text. `begun`: the log has nothing before it."""
     at = len(text) - text.endswith(b"\n")
     for _ in range(lines):
@@ -90,7 +90,7 @@ def _cut(text: bytes, lines: int, most: int, *, end: int, begun: bool) -> Tail:
             break
     kept = text[at + 1 :] if lines else b""
     cut = len(kept) > most or (bool(lines) and at < 0 and not begun)
-    return Tail(_whole_characters(kept[-most:]) if cut else kept, end, cut)
+    return LogTail(_whole_characters(kept[-most:]) if cut else kept, end, cut)
 
 
 def _whole_characters(text: bytes) -> bytes:

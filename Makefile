@@ -94,7 +94,7 @@ soak: $(INSTALLED) $(NODE) ## the long random tests, of which `make e2e` runs a 
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
-frameworks: $(INSTALLED) $(patsubst tests/trainings/requirements/%.txt,.frameworks/%/.installed,$(wildcard tests/trainings/requirements/*.txt)) ## train with all eight frameworks and kill them (KILLS=200 SEED=1: at random)
+frameworks: $(INSTALLED) $(patsubst tests/trainings/requirements/%.txt,.frameworks/%/.installed,$(wildcard tests/trainings/requirements/*.txt)) ## train with every framework and kill it (KILLS=200 SEED=1: at random); have launchers read plans (MEGATRON_LM=checkout)
 	$(BIN)/python -m pytest tests/trainings
 
 mutations: $(INSTALLED) ## break each guarantee on purpose and watch a test fail (ONLY=3 for one row)

@@ -20,6 +20,8 @@ __all__ = [
 ]
 
 
+_EXAMPLES = re.compile(r": write |, as in | as in |, as ")
+"""What begins the examples of a message: a value that is among them is not told by that."""
 _LONGEST_SHOWN = 40
 _REFUSED_FOR_ITS_VALUE = frozenset(
     {"bad_name", "bad_quantity", "not_allowed", "out_of_range", "wrong_type"}
@@ -64,7 +66,8 @@ class Problem:
         text = str(value)
         is_short = 0 < len(text) <= _LONGEST_SHOWN and text.isprintable()
         # "must be greater than 0" names the limit
-        said = re.search(rf"(?<!\w)(?<!than ){re.escape(text)}(?!\w)", self.message)
+        told = _EXAMPLES.split(self.message)[0]
+        said = re.search(rf"(?<!\w)(?<!than ){re.escape(text)}(?!\w)", told)
         if not is_short or said or "://" in text:
             return ""
         return f", given: {value!r}"

@@ -185,6 +185,11 @@ OPTIONS: Mapping[str, Option] = {
         " workers and triggerers reach at the same path. Empty: $AIRFLOW_HOME/training-cloud/airflow, where"
         " all run on one machine; else nothing is taken.",
     ),
+    "cloud_resources": Option(
+        default="",
+        description="Comma-separated resources of each replica that `airflow-training cloud run` sends to this Airflow and"
+        " says nothing of: cpu=4, memory=8Gi. Empty: none.",
+    ),
     "job_policy": Option(
         default="",
         description="module:function called with (job, user); raises or returns a message to refuse.",
@@ -233,6 +238,7 @@ class Settings:
     cloud_most_gb: int
     cloud_account_gb: int
     cloud_folder: Path
+    cloud_resources: tuple[tuple[str, str], ...]
     job_policy: str
 
 
@@ -276,6 +282,8 @@ def load_settings() -> Settings:
                 values[each.name] = int(text)
             except ValueError:
                 raise ValueError(f"[training] {each.name}: {text!r} is no whole number") from None
+        elif each.type == "tuple[tuple[str, str], ...]":
+            values[each.name] = _pairs(each.name, text)
         elif each.type == "tuple[str, ...]":
             values[each.name] = tuple(part.strip() for part in text.split(",") if part.strip())
         else:
@@ -285,6 +293,17 @@ def load_settings() -> Settings:
     if not values["sql_alchemy_conn"]:
         values["sql_alchemy_conn"] = f"sqlite:///{home / 'airflow_training.db'}"
     return Settings(**values)
+
+
+def _pairs(option: str, text: str) -> tuple[tuple[str, str], ...]:
+    """Names and values; no mapping, as settings are hashed."""
+    found = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, _, value = (each.strip() for each in part.partition("="))
+        if not name or not value:
+            raise ValueError(f"[training] {option}: {part!r} is no NAME=VALUE")
+        found[name] = value
+    return tuple(found.items())
 
 
 def option_text(name: str) -> str:

@@ -27,8 +27,11 @@ ALL = (
     "recovery_time",
     "recovery_states",
     "recovery",
+    "regrouping",
     "capture",
     "alignment",
+    "execution",
+    "uneven",
 )
 
 

@@ -15,7 +15,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from airflow_training.interception.protocol import hook_environment
+from airflow_training.agent.library import library_path
+from airflow_training.agent.package import agent_program, portable_agent
+from airflow_training.interception.protocol import PARAMETERS, hook_environment
 from airflow_training.remote_data.roots import SharedRoots, share
 from airflow_training.remote_data.server import start_server
 from airflow_training.remote_data.source_address import http_address
@@ -167,13 +169,32 @@ def measure_hook(folder: Path) -> None:
     figure("one open more, the path known", (hooked - bare) * 1e6, "us", target="at most 1 us")
     shares = [float(run(TRAINING, folder, {"OPENBLAS_NUM_THREADS": "1"})) for _ in range(3)]
     figure("CPU of a training loop", (median(shares) - 1) * 100, "%", target="at most 0.5 % more")
-    for name, environment in (("without", {}), ("with", hook)):
-        times = []
-        for _ in range(7):
-            begin = time.perf_counter()
-            run("pass", folder, environment)
-            times.append(time.perf_counter() - begin)
-        figure(f"start of Python {name} the hook", median(times) * 1e3, "ms")
+    measure_starts(folder, hook)
+
+
+def measure_starts(folder: Path, hook: Mapping[str, str]) -> None:
+    """CPU of the starts of Python processes, in turn."""
+    sources = folder / "sources.pyz"
+    sources.write_bytes(portable_agent())
+    progress = {PARAMETERS: "tell", "TRAINING_PROGRESS_FILE": str(folder / "progress.jsonl")}
+    cases: dict[str, Mapping[str, str]] = {"": {"PYTHONPATH": ""}, "that says what is opened": hook}
+    for name, program in (("byte code", agent_program(folder)), ("sources", sources)):
+        path = {"PYTHONPATH": library_path(str(program), progress)}
+        cases[f"for parameters, from an agent of {name}"] = {**progress, **path}
+    for script in ("pass", "import argparse"):
+        times = [[_start_seconds(script, each) for each in cases.values()] for _ in range(40)]
+        figure(f"start of Python, `{script}`", median([each[0] for each in times]) * 1e3, "ms")
+        for number, name in enumerate(cases):
+            more = median([each[number] - each[0] for each in times]) * 1e3
+            if number:
+                figure(f"more by the hook {name}", more, "ms", target="at most 20 ms")
+
+
+def _start_seconds(script: str, environment: Mapping[str, str]) -> float:
+    words = [sys.executable, "-c", script]
+    pid = os.posix_spawn(sys.executable, words, {**os.environ, **environment})
+    used = os.wait4(pid, 0)[2]
+    return used.ru_utime + used.ru_stime
 
 
 def measure_fetching(folder: Path, laptop: Path) -> None:

@@ -66,7 +66,7 @@ def accuracy() -> dict[str, Array]:
     for kind, places in by_set(others).items():
         worst = np.abs(beyond[places]).max()
         print(f"{kind:30} {len(places):4} {np.abs(beyond[places]).mean():8.1%} worst {worst:.1%}")
-    print("\nsteps of eager PyTorch on one H200, on which nothing was fitted")
+    print("\nsteps of eager PyTorch on one H200")
     single = h200()
     apart = errors(single, FROZEN)
     for kind, places in by_set(single).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from airflow_training.operators.admit import AdmittedRun
 
 __all__ = ["PlanFormOperator", "PlanOperator"]
+
+
+AWAY_SECONDS = 120.0
+"""How long cluster and store may be away until the task fails: an API server that is replaced, a database that restarts."""
+_FIRST_PAUSE_SECONDS = 2.0
+_LONGEST_PAUSE_SECONDS = 20.0
 
 
 class PlanOperator(BaseOperator):
@@ -61,13 +68,16 @@ class PlanOperator(BaseOperator):
     def execute(self, context: Context) -> Any:
         """Return the reference of the run; raises AirflowFailException for a mistake in the job."""
         try:
-            admitted = self.admit(context)
+            admitted = self._admit_once_answered(context)
         except InputError as error:
             self._tell(context, str(error))
             raise failure(f"the job was refused\n{error}", log=self.log) from None
         except RuntimeUnavailable as error:
             self._tell(context, str(error))
-            told = f"the job could not be checked: {error}; nothing of it was begun: clear this task once it answers"
+            told = (
+                f"the job could not be checked: {error} (asked for {AWAY_SECONDS:g} s);"
+                " nothing of it was begun: clear this task once it answers"
+            )
             raise failure(told, log=self.log) from None
         for warning in admitted.warnings:
             self.log.warning("%s", warning)
@@ -79,6 +89,28 @@ class PlanOperator(BaseOperator):
         stands = "has begun; reconcile goes on with it" if admitted.begun else "is queued"
         self.log.info("run %s of job %s %s", admitted.uid, admitted.job, stands)
         return admitted.reference()
+
+    def _admit_once_answered(self, context: Context) -> AdmittedRun:
+        """Create the run; where cluster or store are away for a moment, ask again: this task has no retries.
+
+        A run that was stored by then is left as it is. Raises InputError, RuntimeUnavailable.
+        """
+        until, pause = time.monotonic() + AWAY_SECONDS, _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return self.admit(context)
+            except RuntimeUnavailable as error:
+                left = until - time.monotonic()
+                if left < pause:
+                    raise
+                self.log.warning(
+                    "the job cannot be checked yet: %s; asked again in %g s, for %.0f s at most",
+                    error,
+                    pause,
+                    left,
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _tell(self, context: Context, why: str) -> None:
         """Keep why, where somebody waits for it elsewhere; that the store is away is no reason to hide it."""

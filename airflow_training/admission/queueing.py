@@ -27,6 +27,7 @@ __all__ = [
     "queued_ledger",
     "requested_resources",
     "role_resources",
+    "shortage_text",
     "standing_text",
 ]
 
@@ -115,14 +116,29 @@ def queued_ledger(ledger: Ledger, *, before: str, now: float) -> tuple[Ledger, t
     return dataclasses.replace(ledger, job=job), events
 
 
+def shortage_text(wants: Mapping[str, float], free: Mapping[str, float]) -> str:
+    """Say what the machine has too little of at the moment; "" for nothing."""
+    return "; ".join(
+        f"{name}: asks for {_amount(name, wanted)}, {_amount(name, max(0.0, free[name]))} of it is free"
+        for name, wanted in sorted(wants.items())
+        if name in free and wanted > free[name]
+    )
+
+
 def standing_text(standing: QueueStanding, *, max_running_jobs: int) -> str:
     """Say who has the places, and who waits before a run; "" where nobody does."""
+    kept = f"{counted(standing.kept, 'run')} ended, of which an instance stays for a look inside"
+    kept += _names(standing.kept_ids)
     limit = f" of {max_running_jobs} (max_running_jobs)" if max_running_jobs else ""
     running = f"{counted(standing.running, 'run')}{limit} started{_names(standing.running_ids)}"
     waiting = f"{counted(standing.waiting, 'run')} before it{_names(standing.waiting_ids)}"
     return "; ".join(
         text
-        for number, text in ((standing.running, running), (standing.waiting, waiting))
+        for number, text in (
+            (standing.running, running),
+            (standing.waiting, waiting),
+            (standing.kept, kept),
+        )
         if number
     )
 
@@ -159,9 +175,13 @@ class QueueTurn:
         )
 
     async def before(self) -> str:
-        """Return who is before the run, in words."""
+        """Say what the machine lacks for the run, and who is before it."""
         standing = await asyncio.to_thread(self.store.queue.standing, self.uid)
-        return standing_text(standing, max_running_jobs=self.max_running_jobs)
+        who = standing_text(standing, max_running_jobs=self.max_running_jobs)
+        short = ""
+        if self.runtime.capabilities.shares_machine and (wants := requested_resources(self.job)):
+            short = shortage_text(wants, _free(await self.runtime.cluster_view()))
+        return "; ".join(filter(None, (short, who)))
 
     def poll_seconds(self) -> float:
         """Return seconds until the next try, spread so that many that wait do not try at once."""

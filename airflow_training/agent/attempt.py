@@ -411,12 +411,18 @@ class Attempt(abc.ABC):
         self._record("uploading")
         self._publisher.upload(uri, then=self._uploaded)
 
+    def _kept_output(self) -> str:
+        """Return the folder in which the output outlives its instance; "" for none."""
+        return ""
+
     def _uploaded(self, answer: Mapping[str, Any]) -> None:
         if self._stop_reason:
             return
         if "error" in answer:
             self._stop_reason = "OutputFailed"
             self._message = f"the output could not be uploaded: {answer['error']}"
+            if self._kept_output():
+                self._message += f"; it stays in {self._kept_output()}"
         else:
             self._output = dict(answer)
         self._tree.kill()
@@ -428,6 +434,8 @@ class Attempt(abc.ABC):
         exit_code: int | None = None
         number: int | None = None
         reason, message = self._stop_reason, self._message
+        if message == self._limit.warning:
+            message = ""  # of how it ran, which its log tells: no reason why it ended
         if self._start_error is not None:
             exit_code, message = self._start_error
             reason = reason or "StartError"

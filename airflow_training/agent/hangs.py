@@ -10,7 +10,7 @@ from pathlib import Path
 
 from airflow_training.agent.progress_tail import NewestProgress
 from airflow_training.agent.stalls import StallWatch
-from airflow_training.agent.stopped_processes import StoppedWatch
+from airflow_training.agent.stopped_processes import StoppedWatch, stopped_now
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
@@ -81,6 +81,9 @@ class HangWatch:
             self._loop.after(self._stall.every_seconds, "stall", self._check_progress)
             return
         self._loop.cancel("stopped")
+        command = self._tree.command
+        if command is not None and (also := stopped_now(command, self._tree.of_command)):
+            message = f"{message}; {also}"
         self._say(f"{message}; ending it, as it hangs")
         self._dump.begin(lambda: self._end(message))
 

@@ -71,6 +71,9 @@ class LocalAttempt(Attempt):
             working_dir=order.working_dir,
         )
 
+    def _kept_output(self) -> str:
+        return self._order.output_dir
+
     def run(self, *, recorded: Callable[[], None]) -> AttemptFolder | None:
         """Live through the attempt; return the one to go on as, or None.
 

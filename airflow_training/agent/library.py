@@ -19,7 +19,7 @@ _HOOK = "airflow_training/interception/bootstrap"
 def python_path(environment: Mapping[str, str]) -> str:
     """Return a PYTHONPATH that holds this program too, after whatever the user wants."""
     # `resolve` follows links, `absolute` keeps `..`
-    return library_path(os.path.abspath(sys.argv[0]), environment)  # noqa: PTH100
+    return library_path(os.path.abspath(sys.argv[0]), environment)  # noqa: PTH100  # pathlib is not imported yet
 
 
 def library_path(program: str, environment: Mapping[str, str]) -> str:

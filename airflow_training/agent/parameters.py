@@ -38,7 +38,7 @@ class ParametersFile:
             size = os.stat(self._path).st_size  # noqa: PTH116  # pathlib is slow, and this is each look
             if size == self._size:
                 return False
-            with open(self._path, "rb") as file:  # noqa: PTH123
+            with open(self._path, "rb") as file:  # noqa: PTH123  # as above
                 content = file.read(_READ_BYTES)
         except OSError:
             return False

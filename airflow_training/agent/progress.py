@@ -24,7 +24,7 @@ TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["MARK", "mark_plan", "report", "report_checkpoint", "section"]
+__all__ = ["MARK", "mark_plan", "report", "report_checkpoint", "report_regroup", "section"]
 
 MARK = "plan-carried-out"
 """File beside the progress file: the script carries the job's plan out."""
@@ -70,6 +70,18 @@ def report_checkpoint(
     values = {"seconds": took, "stall_seconds": stall, "bytes": bytes, "number": number}
     told = {k: v for k, v in values.items() if v is not None}
     _append({"checkpoint": {"at": time.time(), **reference, **told}})
+
+
+def report_regroup(
+    *, ranks: int, step: int, source: str, lost_steps: int, seconds: float, revision: int
+) -> None:
+    """Say that ranks formed their group again and went on, their processes being the same.
+
+    `ranks`: how many they are; `step`: what was done when they went on; `source`: whose state they went on from;
+    `lost_steps`: how many were done again; `seconds`: from the loss to the end of the first new step; `revision`: of the plan.
+    """
+    told = {"ranks": ranks, "step": step, "source": source, "lost_steps": lost_steps}
+    _append({"regrouped": {**told, "seconds": round(seconds, 3), "revision": revision}})
 
 
 def mark_plan() -> None:

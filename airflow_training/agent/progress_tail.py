@@ -31,6 +31,7 @@ _TOO_LARGE = 1 << 63
 _MOST_PROCESSES = 128
 """Of one instance, so that what they tell fits into a report."""
 _MOST_REJECTED = 8
+_MOST_REGROUPED = 8
 """Checkpoints that were not restored, the newest."""
 _SAMPLES = "system/samples"
 """Among the points: `control.system_metrics.SAMPLES`."""
@@ -153,6 +154,9 @@ class NewestProgress:
             document["rejected"] = [*document.get("rejected", []), *values["rejected"]][
                 -_MOST_REJECTED:
             ]
+        if isinstance(values.get("regrouped"), dict):
+            told = {**values["regrouped"], "at": values.get("time")}
+            document["regrouped"] = [*document.get("regrouped", []), told][-_MOST_REGROUPED:]
         if "section" in values:
             document["section"] = values["section"]
             self._last = None  # what a section takes is no step's time

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-__all__ = ["StoppedWatch"]
+__all__ = ["StoppedWatch", "stopped_now"]
 
 _SECONDS = 30.0
 _LEAST_SECONDS = 2.0
@@ -78,8 +78,16 @@ class StoppedWatch:
             reported == self._reported_before
             and self._worked_seconds <= _IDLE * self._stopped_seconds
         )
-        what = "it" if len(stopped) == len(alive) and command in stopped else names_of(stopped)
-        return (
-            f"a signal has stopped {what} (state T, as SIGSTOP does)"
-            f" for {self._stopped_seconds:.0f} s"
-        )
+        return f"{_told(stopped, alive, command)} for {self._stopped_seconds:.0f} s"
+
+
+def stopped_now(command: int, processes: Callable[[], Mapping[int, int]]) -> str:
+    """Return which of the processes are stopped at this moment; an empty text for none."""
+    alive = processes()
+    stopped = {pid: start for pid, start in alive.items() if proc.is_stopped(pid)}
+    return _told(stopped, alive, command) if stopped else ""
+
+
+def _told(stopped: Mapping[int, int], alive: Mapping[int, int], command: int) -> str:
+    what = "it" if len(stopped) == len(alive) and command in stopped else names_of(stopped)
+    return f"a signal has stopped {what} (state T, as SIGSTOP does)"

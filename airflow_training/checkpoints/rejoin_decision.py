@@ -8,10 +8,17 @@ one is wrong, and not which.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-__all__ = ["CopyFromPeer", "PeerState", "RestoreFromStore", "choose", "newest_orders"]
+__all__ = [
+    "CopyFromPeer",
+    "PeerState",
+    "RestoreFromStore",
+    "choose",
+    "choose_newest",
+    "newest_orders",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +88,22 @@ def choose(everyone: Sequence[PeerState]) -> CopyFromPeer | RestoreFromStore:
         return RestoreFromStore(f"the job goes back to step {limit}")
     newcomers = tuple(rank for rank in range(len(everyone)) if rank not in holding)
     return CopyFromPeer(step=step, source=source, newcomers=newcomers)
+
+
+def choose_newest(everyone: Sequence[PeerState]) -> CopyFromPeer | RestoreFromStore:
+    """As `choose`, for steps that are done on every rank or on none: who is a step behind takes the newer state.
+
+    A rank that ended such a step has had all that it needs of every other one, a rank that is a step behind lost only the last
+    word of it. Two survivors cannot be further apart.
+    """
+    steps = [each.step for each in everyone if each.step is not None]
+    newest = max(steps, default=0)
+    return choose(
+        [
+            replace(each, step=None, why="it is a step behind") if each.step == newest - 1 else each
+            for each in everyone
+        ]
+    )
 
 
 def newest_orders(orders: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 from airflow_training.agent.progress import report_checkpoint, section
 from airflow_training.checkpoints import reading, tree
 from airflow_training.checkpoints.agreement import Agreement, SingleProcessAgreement
+from airflow_training.checkpoints.data_outage import DataOutage
 from airflow_training.checkpoints.documents import canonical, sha256_of
 from airflow_training.checkpoints.errors import CheckpointError, StaleGeneration
 from airflow_training.checkpoints.group import Group
@@ -132,6 +133,7 @@ class Saver:
         self._running: _PendingSave | None = None
         self._reserving: threading.Thread | None = None
         self._termination = Termination(self._told.grace_seconds if self._told else 0.0)
+        self._outage = DataOutage()
         self._cost: SaveCost | None = None
         self._saved = self._completed = self._next_look = 0
         self._boundary_at = self._saved_at = 0.0
@@ -141,6 +143,11 @@ class Saver:
     def enabled(self) -> bool:
         """Whether there is a place to save to."""
         return self._told is not None
+
+    @property
+    def stopping(self) -> bool:
+        """Whether this process was asked to end (SIGTERM)."""
+        return self._termination.left_seconds is not None
 
     @property
     def agreement(self) -> Agreement:
@@ -329,6 +336,8 @@ class Saver:
         return bool(ranks[0]["due"]) and not any(rank["busy"] for rank in ranks)
 
     def _is_due(self, now: float) -> bool:
+        if self._outage.asks_save():
+            return self._saved < self._completed
         every = self._told.every if self._told else None
         if isinstance(every, TimeInterval):
             return now - self._saved_at >= every.seconds
@@ -361,6 +370,7 @@ class Saver:
 
     def _start(self, completed: int, capture: Capture, *, deadline: float) -> None:
         """Copy the state, and upload the copy in the background."""
+        self._outage.saved()
         group = self._group
         if group is None or self._running is not None:
             return  # the one before is stuck, and its copy still in use

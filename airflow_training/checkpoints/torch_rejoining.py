@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch.distributed as dist
@@ -33,7 +33,7 @@ from airflow_training.checkpoints.torch_boundary import Boundary
 from airflow_training.checkpoints.torch_state import TrainingObjects
 from airflow_training.checkpoints.torch_transfer import TreeOutline, transfer_state
 
-__all__ = ["RejoinResult", "rejoin_ranks"]
+__all__ = ["RejoinResult", "agree_on_state", "rejoin_ranks"]
 
 log = logging.getLogger("airflow_training.checkpoints")
 
@@ -49,6 +49,12 @@ class RejoinResult:
     """Steps that are done; None: the state has to come from the store."""
     trained: Sequence[int]
     """Ranks that cannot begin at step 0 again."""
+    source: int | None = None
+    """The rank whose state the others go on from."""
+    arrived: TreeOutline | None = None
+    """What this rank has to take over; None: it holds the state."""
+    why: str = ""
+    """Why nobody goes on from what a rank holds."""
 
 
 def rejoin_ranks(
@@ -61,31 +67,51 @@ def rejoin_ranks(
         if isinstance(item, ResumableSampler):
             item.divide_among(rank=rank, world=world)
     mine, state = _look(parts, saver, boundary)
+    result = agree_on_state(mine, state, saver=saver)
+    if result.arrived is not None:
+        boundary.forget("it was interrupted while it took over the state")
+        torch_state.apply(
+            parts,
+            tree.decode(result.arrived.document, result.arrived.blobs, allow_pickle=allow_pickle),
+        )
+    if result.step is None and result.trained:
+        log.warning("all ranks restore the newest checkpoint: %s", result.why)
+    return result
+
+
+def agree_on_state(
+    mine: PeerState,
+    state: TreeOutline | None,
+    *,
+    saver: Saver,
+    decide: Callable[[Sequence[PeerState]], CopyFromPeer | RestoreFromStore] = choose,
+) -> RejoinResult:
+    """Return from where all ranks go on, and what this one takes over; all ranks call it, after `saver.regroup`.
+
+    Args:
+        mine: what this rank says of itself.
+        state: of this rank, where it holds one.
+        saver: whose group is opened for a state that a rank holds.
+        decide: where the ranks go on from, as of `rejoin_decision.choose`.
+
+    """
+    rank, agreement = saver.rank, saver.agreement
     everyone = [PeerState.from_json(told) for told in agreement.gather(mine.to_json())]
     saver.follow(newest_orders(each.orders for each in everyone))
     trained = [number for number, each in enumerate(everyone) if each.began]
-    chosen = choose(everyone)
+    chosen = decide(everyone)
     if isinstance(chosen, RestoreFromStore):
-        why = chosen.why
-    elif not saver.take_over(chosen.step):
+        return RejoinResult(step=None, trained=trained, why=chosen.why)
+    if not saver.take_over(chosen.step):
         why = f"there is a newer one than the state after step {chosen.step} that ranks still hold"
-    else:
-        try:
-            arrived = _from_source(
-                chosen, everyone[chosen.source], rank=rank, state=state, agreement=agreement
-            )
-        except ValueError as error:
-            why = str(error)
-        else:
-            if arrived is not None:
-                boundary.forget("it was interrupted while it took over the state")
-                torch_state.apply(
-                    parts, tree.decode(arrived.document, arrived.blobs, allow_pickle=allow_pickle)
-                )
-            return RejoinResult(step=chosen.step, trained=trained)
-    if trained:
-        log.warning("all ranks restore the newest checkpoint: %s", why)
-    return RejoinResult(step=None, trained=trained)
+        return RejoinResult(step=None, trained=trained, why=why)
+    try:
+        arrived = _from_source(
+            chosen, everyone[chosen.source], rank=rank, state=state, agreement=agreement
+        )
+    except ValueError as error:
+        return RejoinResult(step=None, trained=trained, why=str(error))
+    return RejoinResult(step=chosen.step, trained=trained, source=chosen.source, arrived=arrived)
 
 
 def _group_of_now() -> tuple[tuple[int, int], Agreement]:

@@ -112,7 +112,8 @@ class GivenParams:
                 value=name,
                 message=f"the job has no parameter {name!r}",
                 allowed=sorted(known),
-                hint=did_you_mean(name, known),
+                hint=did_you_mean(name, known)
+                or f"declare it in spec.dag.params, or name it in the document: {{{{ params.{name} }}}}",
             )
             for name in self.values
             if name not in known

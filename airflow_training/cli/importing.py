@@ -24,12 +24,16 @@ if TYPE_CHECKING:
     from airflow_training.interchange.importing import ImportedDocument
     from airflow_training.interchange.report import LossReport
 
-__all__ = ["import_jobs"]
+__all__ = ["import_jobs", "print_report"]
 
 
 def import_jobs(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Jobs of other systems, YAML or JSON.")
+        list[str],
+        typer.Argument(
+            metavar="FILE... | -- COMMAND...",
+            help="Jobs of other systems, YAML or JSON, and batch scripts; or a command line, as torchrun train.py.",
+        ),
     ],
     every: Annotated[
         bool, typer.Option("--all", help="Also list the fields that were kept as they are.")
@@ -41,7 +45,11 @@ def import_jobs(
     The report on stderr says what became of every field. Exit 1 when a field was refused, 2 for bad input.
     """
     table = output is OutputFormat.table
-    answers = [_file(file, table=table, every=every) for file in files]
+    command = _command(files)
+    if command is not None:
+        answers = [_answer(files[0], [command], [], table=table, every=every)]
+    else:
+        answers = _files(files, table=table, every=every)
     documents = [each for answer in answers for each in answer["documents"]]
     if table:
         print("---\n".join(each["text"] for each in documents if each["text"]), end="")
@@ -53,16 +61,46 @@ def import_jobs(
         raise typer.Exit(1)
 
 
-def _file(file: Path, *, table: bool, every: bool) -> dict[str, Any]:
-    from airflow_training.documents.loading import read_file
-    from airflow_training.interchange.importing import import_text
+def _command(words: Sequence[str]) -> ImportedDocument | None:
+    """Return what a command line becomes; None: the words are files."""
+    from airflow_training.interchange.importing import import_command
 
-    documents: Sequence[ImportedDocument] = ()
-    errors: list[Problem] = []
+    return None if Path(words[0]).exists() else import_command(words)
+
+
+def _text(path: str, errors: list[Problem]) -> str | None:
+    from airflow_training.documents.loading import read_file
+
     try:
-        documents = import_text(read_file(file), str(file))
+        return read_file(path)
     except InputError as error:
         errors += error.problems
+        return None
+
+
+def _files(paths: Sequence[str], *, table: bool, every: bool) -> list[dict[str, Any]]:
+    """Return the answer about each file; what one names may stand in another."""
+    from airflow_training.interchange.importing import import_files
+
+    errors: dict[str, list[Problem]] = {path: [] for path in paths}
+    read = {path: _text(path, errors[path]) for path in paths}
+    texts = {path: text for path, text in read.items() if text is not None}
+    found = dict(zip(texts, import_files([(texts[path], path) for path in texts]), strict=True))
+    return [
+        _answer(path, found.get(path, ()), problems, table=table, every=every)
+        for path, problems in errors.items()
+    ]
+
+
+def _answer(
+    path: str,
+    documents: Sequence[ImportedDocument],
+    errors: list[Problem],
+    *,
+    table: bool,
+    every: bool,
+) -> dict[str, Any]:
+    """Return the answer about one file, and print its report."""
     answers: list[dict[str, Any]] = []
     for each in documents:
         mistakes, warnings = _checked(each)
@@ -70,16 +108,16 @@ def _file(file: Path, *, table: bool, every: bool) -> dict[str, Any]:
         text = "" if mistakes else each.text
         answers.append({**each.report.to_json(), "text": text})
         if table:
-            print_warnings(warnings, path=str(file))
+            print_warnings(warnings, path=path)
             if not mistakes:
-                _print_report(each.report, path=str(file), every=every)
-    if not errors and not any(each.text for each in documents):
+                print_report(each.report, path=path, every=every)
+    if not errors and not any(each.is_job for each in documents):
         errors.append(Problem(code="missing", field="", message="the file holds no job"))
     if table:
         for problem in errors:
-            note(f"error: {file}: {problem}")
+            note(f"error: {path}: {problem}")
     return {
-        "path": str(file),
+        "path": path,
         "errors": [problem_json(each) for each in errors],
         "documents": answers,
     }
@@ -102,7 +140,8 @@ def _checked(imported: ImportedDocument) -> tuple[list[Problem], list[Problem]]:
     return list(mistakes.values()), list(warnings.values())
 
 
-def _print_report(report: LossReport, *, path: str, every: bool) -> None:
+def print_report(report: LossReport, *, path: str, every: bool) -> None:
+    """Print on stderr what became of the fields of a document."""
     rows = [
         [
             "" if each.line is None else each.line,

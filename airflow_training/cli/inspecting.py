@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
@@ -29,23 +28,17 @@ from airflow_training.cli.output import (
 from airflow_training.cli.statuses import print_status
 from airflow_training.control.model import TERMINAL_JOB_STATES, JobState
 from airflow_training.documents.instances import InstanceKey
+from airflow_training.documents.spelling import did_you_mean
 from airflow_training.supervise.absences import Absence, absence_of_run, what_to_type
 from airflow_training.supervise.role_checks import check_role
 
 if TYPE_CHECKING:
     from airflow_training.state.store import RunRecord, Store, StoredEvent
 
-__all__ = ["events", "export", "list_runs", "status"]
+__all__ = ["events", "list_runs", "status"]
 
 _MOST_TOLD = 5
 """Runs that nobody drives, of each of which a list says what to type."""
-
-
-class ExportFormat(str, Enum):
-    """How a document is written."""
-
-    yaml = "yaml"
-    json = "json"
 
 
 def list_runs(
@@ -184,25 +177,6 @@ def events(
     next_step("status", record.key.run_id)
 
 
-def export(
-    run: RunArgument,
-    output: Annotated[
-        ExportFormat, typer.Option("--output", "-o", help="How to write the document.")
-    ] = ExportFormat.yaml,
-) -> None:
-    """Print the job of a run as a document that runs again."""
-    store = open_store()
-    record = store.find_run(run)
-    document = dict(store.job(record.uid).document)
-    if output is ExportFormat.json:
-        print_json(document)
-    else:
-        from airflow_training.documents.loading import dump_yaml
-
-        print(dump_yaml(document), end="")
-    next_step("run", "--from-run", record.key.run_id)
-
-
 def _shortest(records: Sequence[RunRecord]) -> str:
     """Return a name of the first run that means no other one of these."""
     first = records[0]
@@ -233,5 +207,6 @@ def _job_state(text: str) -> str:
     known: Sequence[str] = get_args(JobState)
     by_lower = {each.lower(): each for each in known}
     if text.lower() not in by_lower:
-        raise fail("--state", f"no state is called {text!r}", allowed=known)
+        hint = did_you_mean(text, known)
+        raise fail("--state", f"no state is called {text!r}", allowed=known, hint=hint)
     return by_lower[text.lower()]

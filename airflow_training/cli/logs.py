@@ -351,7 +351,7 @@ def _show_instance(
     instance = run.instance(role, index)
     chosen = instance.chosen(attempt)
     if chosen is None and instance.final():
-        note(f"{instance.name} was never started")
+        note(f"{instance.name} was {instance.never_started()}")
         return
     if chosen is None and not follow:
         why = f" ({waits})" if (waits := instance.waits_for()) else ""
@@ -365,8 +365,8 @@ def _show_instance(
             return
     showing = _show(instance, run.runtime, chosen, start, follow=follow, only=attempt is not None)
     printed, missing = asyncio.run(_collecting(run, instance, showing) if follow else showing)
-    if not printed and not missing and chosen is not None and instance.final():
-        note(f"{instance.name} printed nothing")
+    if not printed and not missing and chosen is not None:
+        note(f"{instance.name} {instance.silence()}")
     if not printed and run.record.tombstone_reason:
         reason = run.record.tombstone_reason
         raise fail("RUN", f"there is no log of it any more: {reason}", value=name)

@@ -137,12 +137,12 @@ def _described(found: Diagnosis, catalogue: Catalogue) -> Iterator[str]:
     yield from _lines("", root.evidence)
     yield from _lines("what to do", root.advice)
     yield from _lines("retry", _RETRY[root.retryable])
-    followed = Counter(each.id for each in found.consequences)
+    followed = Counter(each.id for each in found.consequences if each.id != _UNKNOWN)
     for number, (cause, times) in enumerate(followed.most_common()):
         first = next(each for each in found.consequences if each.id == cause)
         places = f"{times} times, first " if times > 1 else ""
         yield from _lines("" if number else "followed by", f"{cause}: {places}{_where(first)}")
-    for number, each in enumerate(others):
+    for number, each in enumerate(each for each in others if each.id != _UNKNOWN):
         yield from _lines(
             "" if number else "or else", f"{each.id}, {_percent(each)} sure: {_where(each)}"
         )
@@ -159,10 +159,13 @@ def _lines(head: str, text: str) -> list[str]:
     return hanging(f"{head:<13}", text, width=terminal_width())
 
 
+_UNKNOWN = "unknown"
+"""Says beside a cause nothing more than that something failed."""
 _RETRY = {
     "yes": "can be tried again as it is",
     "once": "one more try may help",
     "no": "no: it needs a change first",
+    "unknown": "not known: nothing says whether another try helps",
 }
 
 

@@ -45,7 +45,7 @@ _COMMANDS = {
     "resume": "steering:resume",
     "kill": "steering:kill",
     "shell": "shell:shell",
-    "export": "inspecting:export",
+    "export": "exporting:export",
     "sweep": "steering:sweep",
     "ui": "ui:ui",
     "demo": "demo:demo",

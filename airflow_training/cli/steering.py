@@ -71,6 +71,7 @@ def pause(
     """End the instances, keep the run; see `resume`."""
     store, record = _living(run)
     _confirm_loss(record, store.job(record.uid), "pause", yes=yes)
+    _say_if_paused(store, record, already=True)
     number = store.add_request(record.uid, "pause", by=user_name())
     _confirmed(store, record, "pause", number, output=output, then="resume")
 
@@ -78,6 +79,7 @@ def pause(
 def resume(run: RunArgument, output: OutputOption = OutputFormat.table) -> None:
     """Let a paused run go on."""
     store, record = _living(run)
+    _say_if_paused(store, record, already=False)
     number = store.add_request(record.uid, "resume", by=user_name())
     _confirmed(store, record, "resume", number, output=output)
 
@@ -215,6 +217,18 @@ def _result(each: SweepResult) -> str:
     if each.deleted:
         return f"{each.deleted} {'was' if each.done else 'would be'} deleted"
     return "ended" if each.done else "would be ended"
+
+
+def _say_if_paused(store: Store, record: RunRecord, *, already: bool) -> None:
+    """Say where a request changes nothing: to pause what is paused, to resume what is not."""
+    job = store.ledger(record.uid).job
+    asked = any(
+        each.kind in ("pause", "resume")
+        for each in store.requests(record.uid, after=job.seen_request)
+    )
+    if not asked and (job.paused_at is not None) == already:
+        stands = "is paused already" if already else "is not paused"
+        note(f"run {record.key.run_id} {stands}: this changes nothing")
 
 
 def _living(text: str) -> tuple[Store, RunRecord]:

@@ -135,7 +135,7 @@ def _watch_loads() -> LoadWatch | None:
     def remove() -> None:
         if os.getpid() == pid:  # no worker that was forked
             with contextlib.suppress(OSError):
-                os.unlink(path)  # noqa: PTH108
+                os.unlink(path)  # noqa: PTH108  # pathlib takes time, here at the end
 
     atexit.register(remove)
     return install(hook_environment(loads_file=path))

@@ -92,7 +92,8 @@ class LocalService:
             process.stdin.close()
         if not self._port and not self._conditions:
             process.terminate()  # it has begun nothing, and nobody will ask it
-        if self._port and not self._stays:
+            process.wait()
+        elif self._port and not self._stays:
             process.wait()
         if process.stdout is not None:
             process.stdout.close()

@@ -21,7 +21,7 @@ class DiagnosedCause:
     """Of the catalogue of causes; `unknown`: nothing that is known explains it."""
     category: str
     retryable: str
-    """Whether another try can help: yes, once, no."""
+    """Whether another try can help: yes, once, no, unknown."""
     confidence: float
     """0 to 1."""
     rank: int | None = None

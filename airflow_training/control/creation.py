@@ -337,7 +337,8 @@ def _lose(
     if late:
         message = _late(problem.dependency, draft.roles[role.name], message, now=draft.now)
     for entry in entries:
-        fail_for_good(draft, replace(entry, reason=reason, message=message))
+        told = f"never started: {message}" if not entry.attempt else message
+        fail_for_good(draft, replace(entry, reason=reason, message=told))
     verdict = verdict_of(draft, role)
     if verdict is not None and verdict.state == "Failed":
         close_role(draft, role.name, "Failed", reason=reason, message=message)

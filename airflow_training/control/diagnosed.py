@@ -16,6 +16,7 @@ from airflow_training.control.model import MOVED, AttemptEnd, InstanceEntry, Res
 from airflow_training.control.observations import InstanceDiagnosis
 from airflow_training.control.transitions import fail_for_good
 from airflow_training.documents.resolved import FailureClass
+from airflow_training.documents.text import headline
 
 __all__ = [
     "SURE",
@@ -48,6 +49,8 @@ _AT_IMPORT = re.compile(
 """Of a script that Python does not find, cannot read, or cannot import what it needs for."""
 _VARIES = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _LONGEST = 200
+_IN_LINE = re.compile(r"line (\d+): (.*)", re.DOTALL)
+_LINES_APART = 3
 _NOTICED_WITHIN_SECONDS = 600.0
 """Of the failure of another: collective operations and heartbeats wait so long for a lost peer."""
 
@@ -74,6 +77,19 @@ def fingerprint(told: InstanceDiagnosis) -> str:
     return f"step {told.step}: {_VARIES.sub('#', evidence)}"
 
 
+def _is_same_place(one: str, other: str) -> bool:
+    """Return whether two fingerprints tell of the same error at the same step, or in about the same line.
+
+    Ranks that print into one log are a few lines apart each time.
+    """
+    if one == other:
+        return True
+    ours, theirs = _IN_LINE.fullmatch(one), _IN_LINE.fullmatch(other)
+    if ours is None or theirs is None or ours[2] != theirs[2]:
+        return False
+    return abs(int(ours[1]) - int(theirs[1])) <= _LINES_APART
+
+
 def why_not_again(
     told: InstanceDiagnosis, before: Sequence[RestartRecord]
 ) -> tuple[str, str] | None:
@@ -82,7 +98,7 @@ def why_not_again(
     `before`: the restarts of this epoch.
     """
     cause = told.cause
-    name, evidence = cause.id, cause.evidence[:_LONGEST]
+    name, evidence = cause.id, headline(cause.evidence, most=_LONGEST)
     if _never_started(told):
         return reasons.NOT_RETRYABLE, evidence
     sure = cause.confidence >= SURE
@@ -96,7 +112,7 @@ def why_not_again(
     if sure and mine and cause.retryable == "once":
         return reasons.NOT_RETRYABLE, f"{name} happened again after one more try: {evidence}"
     same = fingerprint(told)
-    if _comes_again(cause) and any(each.fingerprint == same for each in mine):
+    if _comes_again(cause) and any(_is_same_place(each.fingerprint, same) for each in mine):
         where = "" if told.step is None else f" at step {told.step}"
         return reasons.SAME_ERROR_AGAIN, f"the same error{where} for the second time: {evidence}"
     return None
@@ -221,7 +237,7 @@ def record_diagnosis(draft: Draft, told: InstanceDiagnosis) -> None:
     entry = draft.instances[told.key]
     draft.record_event(
         reasons.DIAGNOSED,
-        f"attempt {told.attempt}: {told.cause.id}: {told.cause.evidence[:_LONGEST]}",
+        f"attempt {told.attempt}: {told.cause.id}: {headline(told.cause.evidence, most=_LONGEST)}",
         of=entry,
         level="warning",
         cause=told.cause.to_document(),
@@ -347,7 +363,7 @@ def _refund_restart(
     draft.gave_up[told.role] = (reason, f"{told.key}: {message}", "")
     draft.record_event(
         reasons.INSTANCE_FAILED,
-        message,
+        f"{message}; its restart had not begun and is taken back",
         of=changed,
         rule="diagnosis",
         level="error",

@@ -16,7 +16,12 @@ from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry, R
 from airflow_training.control.observations import Observation, Observations
 from airflow_training.control.recovery import save_grace
 from airflow_training.control.root_cause import message_of, outcome_text
-from airflow_training.control.transitions import close_instance, holds_place, settle_instance
+from airflow_training.control.transitions import (
+    close_instance,
+    holds_place,
+    never_started,
+    settle_instance,
+)
 from airflow_training.control.unbegun import take_back_unbegun
 from airflow_training.control.unmet_dependencies import why_never_ran
 
@@ -68,11 +73,14 @@ def finish(
     for name, role in draft.roles.items():
         if role.state not in _TERMINAL_ROLE:
             why = unmet.get(name, "")
+            ended = f"the job ended: {reason}"
+            if role.state == "Waiting" and not _has_begun(draft, name):
+                ended = f"{never_started(role.message)}; {ended}"
             draft.set_role(
                 name,
                 state=role_state,
                 reason=reasons.DEPENDENCY_FAILED if why else role_reason,
-                message=f"never ran: {why}" if why else f"the job ended: {reason}",
+                message=f"never ran: {why}" if why else ended,
                 waits={},
                 created=0,
             )
@@ -86,6 +94,11 @@ def finish(
         draft.record_event(reasons.JOB_FAILING, text, rule=rule, level="warning")
     else:
         draft.record_event(f"Job{state}", _outcome(draft), rule=rule)
+
+
+def _has_begun(draft: Draft, role: str) -> bool:
+    """Return whether anything of a role ran before: one that is paused, or reopened, waits too."""
+    return any(entry.attempt or entry.uid for entry in draft.instances_of(role))
 
 
 def _unmet_dependencies(draft: Draft, root_cause: RootCause | None) -> Mapping[str, str]:

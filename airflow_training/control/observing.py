@@ -304,7 +304,8 @@ def _succeeded(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure
             host=OWN_INSTANCE,
         )
     )
-    draft.record_event(reasons.INSTANCE_SUCCEEDED, "ended with exit code 0", of=changed)
+    told = seen.message or f"ended with exit code {changed.end.exit_code}"
+    draft.record_event(reasons.INSTANCE_SUCCEEDED, told, of=changed)
     if seen.outlived_by:
         draft.record_event(reasons.PROCESSES_LEFT, seen.outlived_by, of=changed, level="warning")
     if seen.output is not None and not seen.output.bytes:

@@ -59,6 +59,26 @@ class ProcessReport:
     """The newest that its group rejected in this generation; only rank 0 tells."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regrouping:
+    """How ranks went on that formed their group again, their processes being the same."""
+
+    at: float
+    """When the first new step was done, epoch seconds of who told it."""
+    ranks: int
+    """How many they are from then on."""
+    step: int
+    """Steps that were done when they went on."""
+    source: str
+    """Whose state they went on from: `rank 0`, or `checkpoint`."""
+    lost_steps: int
+    """Steps that were done a second time."""
+    seconds: float
+    """From the loss of the group before to the end of the first new step."""
+    revision: int = 0
+    """Of the plan that they carry out."""
+
+
 class ReportedValue(NamedTuple):
     """One value of a metric, as a line of the script had it."""
 
@@ -113,3 +133,5 @@ class ProgressReport:
     """None: no line of the attempt has told of files."""
     rejected: tuple[RejectedCheckpoint, ...] = ()
     """The newest that were not restored, told by a process which says nothing else of itself."""
+    regrouped: tuple[Regrouping, ...] = ()
+    """The newest of the attempt, oldest first."""

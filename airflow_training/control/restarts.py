@@ -263,6 +263,11 @@ def _by_policies(
     )
 
 
+def _named(rule: FailureRule) -> str:
+    """Return a rule as a person says it; one without a name of its own is `rule 0` already."""
+    return rule.name if rule.name.startswith("rule ") else f"rule {rule.name}"
+
+
 def _by_rule(
     spec: ResolvedJob,
     rule: FailureRule,
@@ -274,10 +279,10 @@ def _by_rule(
 ) -> Verdict:
     what = f"{failure.key}: {failure.describe()}"
     if rule.action == "FailJob":
-        message = f"rule {rule.name} ends the job"
+        message = f"{_named(rule)} ends the job"
         return FailJob(reason=reasons.FAILED_BY_RULE, message=message, rule=rule.name)
     if rule.action == "CompleteJob":
-        return CompleteJob(message=f"rule {rule.name}: {what}", rule=rule.name)
+        return CompleteJob(message=f"{_named(rule)}: {what}", rule=rule.name)
     if rule.action == "Ignore":
         return RestartDecision(scope=spec.restart.scope, counted=False, rule=rule.name)
     if rule.action == "RestartJobAndIgnoreMaxRestarts":

@@ -25,7 +25,7 @@ from airflow_training.control.observations import InstanceState
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.run_output import RunOutput
 from airflow_training.control.usage import AttemptUsage
-from airflow_training.control.waits import WAITING_STATES, Wait, wait_of
+from airflow_training.control.waits import WAITING_STATES, Wait, wait_of, waits_since
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import FailureClass, ResolvedJob
 from airflow_training.documents.text import counted
@@ -208,7 +208,7 @@ def _instance(
         "address": entry.address,
         "node": entry.node,
         "last_transition_at": timestamp(entry.last_transition_at),
-        "waiting_since": timestamp(entry.phase.refused_since),
+        "waiting_since": timestamp(waits_since(entry)),
         "progress": None
         if progress is None
         else {name: getattr(progress, name) for name in _PROGRESS},

@@ -81,11 +81,11 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
     "python-exception": ("user-error", "no"),
     "segfault": ("user-error", "once"),
     "time-limit": ("preemption", "no"),
-    "unknown": ("infrastructure", "once"),
+    "unknown": ("infrastructure", "unknown"),
     "unschedulable": ("resource", "yes"),
     "user-interrupt": ("user-error", "no"),
 }
-"""Id of the cause -> category, and whether another try can help: yes, once, no."""
+"""Id of the cause -> category, and whether another try can help: yes, once, no, unknown."""
 
 _TRIED = re.compile(r"\(tried \d+ times\)")
 """Of an upload that failed, in the words of the agent: the storage was away, which may pass."""
@@ -97,6 +97,9 @@ _OWN_CODES = 128
 """Up to this exit codes are a program's own; those above tell of a signal."""
 _WORDS = 120
 """Characters of the words of a headline: the limit shall be seen, too."""
+
+_KEPT_WHOLE = 100
+"""Of a proof, which a limit names too: of a long one the middle is left out there."""
 
 _TOLD_CONFIDENCE, _GUESSED_CONFIDENCE = 0.9, 0.3
 """Of a reason that the runtime gives, and of what only an exit code or signal hints at."""
@@ -164,6 +167,7 @@ def headline_of(cause: RootCause) -> str:
         return ""
     ended, how = _ended(cause), _how(cause)
     words = without_name(cause.evidence or cause.message or "", who)
+    words = words.removesuffix(f" ({cause.reason})")  # it is named before them
     words = headline(words, most=_WORDS)
     if words in how or (ended and words.startswith(ended)):
         words = ""
@@ -171,8 +175,8 @@ def headline_of(cause: RootCause) -> str:
 
 
 def is_wordless(cause: RootCause) -> bool:
-    """Whether a program ended by itself, and nothing but its exit code is known of why."""
-    if cause.key is None or not _ended_by_itself(cause.exit_code, cause.signal):
+    """Whether nothing but an exit code or a signal is known of why a program ended."""
+    if cause.key is None or not _ended(cause):
         return False
     told = {f"{_who(cause)}: {_ended(cause)}", _who(cause)}
     return headline_of(replace(cause, evidence="", message="")) in told and (
@@ -200,7 +204,7 @@ def message_of(cause: RootCause | None, limit: str) -> str:
     if cause.message == limit:
         return limit if who in limit else f"{who}: {limit}"
     first = headline_of(cause)
-    if cause.evidence and cause.evidence[:_WORDS] in limit:
+    if cause.evidence and cause.evidence[:_KEPT_WHOLE] in limit:
         return first
     return f"{first}; {limit}" if limit else first
 
@@ -284,7 +288,7 @@ def with_diagnosis(known: RootCause, found: DiagnosedCause, *, reasons: Reasons)
         return known
     other = found.role is not None and (known.role, known.index) != (found.role, found.index)
     if other and found.id == _LOST_PEER and is_wordless(known):
-        return known  # the peer that was lost is the one that ended first by itself
+        return known  # the peer that was lost is the one that ended first
     if known.id == found.id and found.file is None:
         found = replace(found, evidence=known.evidence)  # the runtime's own words say it whole
     if found.role is None:  # no log proves it: whose end it was is known all the same

@@ -122,7 +122,7 @@ def condition_holds(
     over: Over,
     ranks: int,
 ) -> str:
-    """What holds, with the values, as `loss 0.08 < 0.1`; empty where it does not hold.
+    """What holds, with the values, as `loss 0.08 < 0.1` or `mean loss 0.08 < 0.1`; empty where it does not hold.
 
     `reports`: the newest of each rank of the running attempt. What a rank has not told yet, or NaN, holds
     nowhere; over all ranks, each of them has to have told it.
@@ -135,9 +135,16 @@ def condition_holds(
             for each, value in pairs
         ):
             return " and ".join(
-                f"{each.metric} {value:g} {each.operator} {each.number:g}" for each, value in pairs
+                f"{_name(each, over)} {value:g} {each.operator} {each.number:g}"
+                for each, value in pairs
             )
     return ""
+
+
+def _name(comparison: StopComparison, over: Over) -> str:
+    """Return what is compared, in words: `loss`, or over all ranks `mean loss`."""
+    chosen = comparison.over or over
+    return comparison.metric if chosen == "rank 0" else f"{chosen} {comparison.metric}"
 
 
 def _value(

@@ -29,6 +29,7 @@ __all__ = [
     "fail_for_good",
     "holds_place",
     "is_vacant",
+    "never_started",
     "next_attempt",
     "nodes_to_avoid",
     "settle_instance",
@@ -118,6 +119,13 @@ def holds_place(seen: Observation) -> bool:
     return seen.state not in ENDED or seen.lingers
 
 
+def never_started(waited: str) -> str:
+    """Return why something has never started that nobody needs any more. `waited`: what it waited for, in words."""
+    return (
+        f"never started: it waited, as {waited}" if waited else "never started: its turn never came"
+    )
+
+
 def close_instance(draft: Draft, entry: InstanceEntry, *, reason: str) -> None:
     """End an instance that nobody needs any more; it is settled when nothing of it is alive."""
     if entry.final:
@@ -140,13 +148,19 @@ def close_instance(draft: Draft, entry: InstanceEntry, *, reason: str) -> None:
         state = _rest(reason)
     else:
         state, reason = "stopped", reasons.NOT_NEEDED
+    words = _STOPPED_BY_US if reason == reasons.STOPPED else ""
+    has_run = entry.was_running or entry.attempt
+    if words and entry.state == "pending" and not has_run and entry.message:
+        words = f"{words} before it ran: it waited, as {entry.message}"
+    if reason == reasons.NOT_NEEDED:
+        words = never_started(entry.message)
     draft.put(
         replace(
             entry,
             phase=FinalPhase(deadline_at=deadline_at),
             state=state,
             reason=reason,
-            message=_STOPPED_BY_US if reason == reasons.STOPPED else "",
+            message=words,
             host=OWN_INSTANCE,
         )
     )

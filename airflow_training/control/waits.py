@@ -18,6 +18,7 @@ __all__ = [
     "differ_in_numbers",
     "tell_waits",
     "wait_of",
+    "waits_since",
 ]
 
 _LASTS_SECONDS = 10.0
@@ -58,13 +59,23 @@ def _waits(entry: InstanceEntry) -> bool:
     return held_back or (entry.state == "pending" and entry.reason not in _ON_THE_WAY)
 
 
+def waits_since(entry: InstanceEntry) -> float | None:
+    """Return since when an instance is asked for that something keeps from running; None: nothing does."""
+    if entry.phase.refused_since is not None:
+        return entry.phase.refused_since
+    waits = entry.state == "pending" and entry.reason not in _ON_THE_WAY
+    return entry.phase.desired_since if waits and isinstance(entry.phase, ActivePhase) else None
+
+
 # events ------------------------------------------------------------------------------------------
 def tell_waits(draft: Draft) -> None:
     """Tell of each role once why its instances find no place, and again as the words change."""
     said: defaultdict[str, Counter[Wait]] = defaultdict(Counter)
     for key, seen in draft.current.items():
-        if seen.state != "pending" or seen.scheduled or not seen.message:
+        if seen.state != "pending" or not seen.message:
             continue
+        if seen.scheduled and seen.reason not in draft.known_reasons:
+            continue  # it is on its way
         if seen.reason == reasons.NEVER_FITS:
             continue  # that is told at once
         entry = draft.instances[key]
@@ -89,11 +100,19 @@ def _record_wait(draft: Draft, role: str, wait: Wait, told: ToldWait | None) -> 
         if wait == before:
             return
         due_at = told.at + NUMBERS_SECONDS
-        if differ_in_numbers(wait, before) and draft.now < due_at:
+        same = differ_in_numbers(wait, before) or _have_one_cause(draft, wait, before)
+        if same and draft.now < due_at:
             draft.wake(due_at)
             return
     draft.set_role(role, told=ToldWait(reason=wait.reason, message=wait.message, at=draft.now))
     draft.record_event(wait.reason, wait.message, role=role)
+
+
+def _have_one_cause(draft: Draft, one: Wait, other: Wait) -> bool:
+    """Return whether two reasons are one problem, as a pull that failed and the pause until the next."""
+    known = [draft.known_reasons.get(each.reason) for each in (one, other)]
+    causes = {each.cause if each is not None else "" for each in known}
+    return len(causes) == 1 and causes != {""}
 
 
 def differ_in_numbers(one: Wait, other: Wait) -> bool:

@@ -35,7 +35,6 @@ __all__ = [
     "LABEL_PATTERN",
     "DnsLabel",
     "GangName",
-    "LabelMap",
     "Many",
     "Model",
     "Number",
@@ -48,10 +47,6 @@ __all__ = [
 
 LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _LABEL = re.compile(LABEL_PATTERN)
-_QUALIFIED = re.compile(
-    r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
-)
-_LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
 _PERCENTAGE = re.compile(r"^([1-9][0-9]?|100)%$")
 
 T = TypeVar("T")
@@ -131,32 +126,6 @@ DnsLabel = Annotated[
     str,
     AfterValidator(_dns_label),
     WithJsonSchema({"type": "string", "pattern": LABEL_PATTERN, "maxLength": 63}),
-]
-
-
-def _labels(value: Mapping[str, str]) -> Mapping[str, str]:
-    for key, text in value.items():
-        if not _QUALIFIED.fullmatch(key):
-            raise PydanticCustomError("bad_name", "'{key}' is no label key", {"key": key})
-        if not _LABEL_VALUE.fullmatch(text):
-            raise PydanticCustomError(
-                "bad_name",
-                "'{text}' is no label value: at most 63 letters, digits, '-', '_' and '.'",
-                {"text": text},
-            )
-    return value
-
-
-LabelMap = Annotated[
-    dict[str, str],
-    AfterValidator(_labels),
-    WithJsonSchema(
-        {
-            "type": "object",
-            "propertyNames": {"pattern": _QUALIFIED.pattern},
-            "additionalProperties": {"type": "string", "pattern": _LABEL_VALUE.pattern},
-        }
-    ),
 ]
 
 

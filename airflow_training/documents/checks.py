@@ -14,7 +14,7 @@ from airflow_training.documents.params import check_value
 from airflow_training.documents.paths import Loc, format_path
 from airflow_training.documents.plan import Objective, Plan
 from airflow_training.documents.policies import ExitCodes
-from airflow_training.documents.schedules import cron_of, has_fixed_offset
+from airflow_training.documents.schedules import cron_of, has_fixed_offset, uneven_step
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.documents.text import counted
 from airflow_training.documents.trainer import Trainer
@@ -69,7 +69,13 @@ def warnings_of(spec: TrainingJobSpec, document: Mapping[str, Any]) -> list[Prob
     from airflow_training.documents.expressions import shell_warnings
     from airflow_training.documents.pods import pod_warnings
 
-    return [*shell_warnings(document), *pod_warnings(document), *_fixed_offset(spec)]
+    return [
+        *shell_warnings(document),
+        *pod_warnings(document),
+        *_fixed_offset(spec),
+        *_uneven(spec),
+        *_idle(spec),
+    ]
 
 
 def _role_names(spec: TrainingJobSpec) -> Iterator[Problem]:
@@ -284,6 +290,30 @@ def _fixed_offset(spec: TrainingJobSpec) -> Iterator[Problem]:
             value=dag.start_date,
             message="its offset is that of the schedule all year: it does not follow the clocks",
             hint="name the place: timezone: America/Chicago",
+        )
+
+
+def _uneven(spec: TrainingJobSpec) -> Iterator[Problem]:
+    cron = cron_of(spec.dag.schedule) if spec.dag is not None else ""
+    if cron and (said := uneven_step(cron)):
+        yield Problem(
+            code="conflict",
+            field="spec.dag.schedule",
+            value=cron,
+            message=said,
+            hint="take a step that divides 60 minutes, or 24 hours",
+        )
+
+
+def _idle(spec: TrainingJobSpec) -> Iterator[Problem]:
+    """A job that succeeds at once, as it trains nothing; one that may grow is scaled later."""
+    if spec.roles and not any(role.replicas or role.max_replicas for role in spec.roles):
+        yield Problem(
+            code="conflict",
+            field="spec.roles",
+            value=0,
+            message="no role has an instance: the job succeeds at once and trains nothing",
+            hint="write replicas: 1, or more",
         )
 
 

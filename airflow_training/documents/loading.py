@@ -59,6 +59,11 @@ class FieldLines:
     """Lines of the file before it."""
     _known: dict[Loc, int] | None = None
 
+    @classmethod
+    def known(cls, lines: dict[Loc, int]) -> FieldLines:
+        """Return lines that somebody else has found, who may still add to them."""
+        return cls("", 0, lines)
+
     def of(self, field_path: str | Sequence[str | int]) -> int | None:
         """Return the line (from 1) of a field, or of the nearest thing around it that is written."""
         loc = split_path(field_path) if isinstance(field_path, str) else tuple(field_path)

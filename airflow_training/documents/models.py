@@ -15,7 +15,6 @@ from pydantic_core import PydanticCustomError
 from airflow_training.documents.base import (
     DnsLabel,
     GangName,
-    LabelMap,
     Many,
     Model,
     Number,
@@ -120,7 +119,8 @@ class Stop(Model):
 class Metadata(Model):
     name: DnsLabel
     namespace: DnsLabel = "default"
-    labels: LabelMap = Field(default_factory=dict)
+    labels: dict[str, str] = Field(default_factory=dict)
+    """As annotations for Kubernetes: what a server refuses, its runtime says."""
     annotations: dict[str, str] = Field(default_factory=dict)
 
 

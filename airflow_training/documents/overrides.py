@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, get_args, get_origin
 
 from pydantic import BaseModel
 
 from airflow_training.documents.loading import load_documents
 from airflow_training.documents.paths import Loc, format_path, split_path
-from airflow_training.documents.problems import branches
+from airflow_training.documents.problems import branches, key_meant
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import Problem
 
@@ -39,7 +40,11 @@ def apply_overrides(
         try:
             _apply(changed, assignment, model)
         except _AssignmentError as refusal:  # noqa: PERF203 - each mistake is reported
-            problems.append(refusal.problem)
+            problem = refusal.problem
+            if problem.message.endswith("is no key here"):
+                hint = key_meant(problem.value, problem.allowed, model=model)
+                problem = replace(problem, hint=hint)
+            problems.append(problem)
     return changed, problems
 
 
@@ -143,7 +148,6 @@ def _known(annotation: Any, key: str, walked: Loc) -> Any:
             value=key,
             message=f"'{key}' is no key here",
             allowed=allowed,
-            hint=did_you_mean(key, allowed),
         )
     )
 

@@ -52,6 +52,8 @@ class Engine(Model):
     shuffle: bool = True
     randomness: Literal["refuse", "independent"] = "refuse"
     """`independent`: modules may draw random numbers that differ from those of one device."""
+    rebalance: Annotated[Number, Field(gt=0)] | None = None
+    """How far the slowest replica may be above the mean before samples are dealt out by speed; None: they never are."""
     precision: Literal["fp64"] | None = None
     """What is computed in instead of what was planned, to compare runs."""
     python: Many[str] = Field(default_factory=lambda: ["python"])

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from airflow_training.documents.paths import Loc, format_path
+from airflow_training.documents.right_places import right_place, seconds_meant
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import Problem
 
@@ -30,6 +31,7 @@ __all__ = [
     "field_loc",
     "first_of",
     "how_many",
+    "key_meant",
     "kind_of",
     "overflows",
     "problem_of_more",
@@ -190,7 +192,7 @@ def _problem(details: ErrorDetails, model: type[BaseModel], prefix: Loc) -> Prob
     if kind == "missing":
         return Problem(code="missing", field=path, message="is required")
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        return _unknown_key(loc, _at(model, loc[:-1]), path)
+        return _unknown_key(loc, model, path)
     if kind in ("literal_error", "enum"):
         return _not_allowed(value, context.get("allowed") or _literals(_at(model, loc)), path)
     if kind in _RANGE:
@@ -218,10 +220,10 @@ def _problem(details: ErrorDetails, model: type[BaseModel], prefix: Loc) -> Prob
     return Problem(code="wrong_type", field=path, value=_plain(value), message=details["msg"])
 
 
-def _unknown_key(loc: Loc, owner: Any, path: str) -> Problem:
+def _unknown_key(loc: Loc, model: type[BaseModel], path: str) -> Problem:
     key = loc[-1]
     allowed: Sequence[str] = ()
-    for candidate in _models(owner):
+    for candidate in _models(_at(model, loc[:-1])):
         allowed = [f.alias or name for name, f in candidate.model_fields.items()]
     return Problem(
         code="unknown_key",
@@ -229,8 +231,16 @@ def _unknown_key(loc: Loc, owner: Any, path: str) -> Problem:
         value=key,
         message=f"'{key}' is no key here",
         allowed=allowed,
-        hint=did_you_mean(key, allowed),
+        hint=key_meant(key, allowed, model=model),
     )
+
+
+def key_meant(key: Any, allowed: Sequence[str], *, model: type[BaseModel]) -> str:
+    """Return which key was meant that nobody knows here: one that is called nearly so, or has another place."""
+    near, place = did_you_mean(key, allowed), right_place(key, model, branches)
+    if near and place:
+        return f"{near} '{key}' itself belongs to {place}"
+    return near or (f"it belongs to {place}" if place else "")
 
 
 def _not_allowed(value: Any, allowed: Sequence[Any], path: str) -> Problem:
@@ -263,8 +273,12 @@ def _wrong_type(value: Any, wanted: str, path: str, allowed: Sequence[Any] = ())
         hint = f'write it in quotes: "{str(value).lower() if isinstance(value, bool) else value}"'
     elif isinstance(value, str) and "number" in wanted and value.strip().replace(".", "").isdigit():
         hint = "write it without quotes"
+    elif isinstance(value, str) and "number" in wanted and path.endswith("Seconds"):
+        hint = f"in seconds: {seconds}" if (seconds := seconds_meant(value)) else ""
     elif wanted == "must be a list" and isinstance(value, str) and "\n" not in value:
         hint = f"write it as a list: [{', '.join(json.dumps(word) for word in value.split())}]"
+    if path.endswith(".onExitCodes") and (codes := _exit_codes(value)):
+        hint = f"write it as {{values: {codes}}}"
     hint = right_form(path, value) or hint
     return Problem(
         code="wrong_type",
@@ -276,9 +290,15 @@ def _wrong_type(value: Any, wanted: str, path: str, allowed: Sequence[Any] = ())
     )
 
 
+def _exit_codes(value: Any) -> list[int]:
+    """Return the codes that are written without their operator, one or a list of them."""
+    codes = list(value) if isinstance(value, list | tuple) else [value]
+    return codes if all(type(code) is int for code in codes) else []
+
+
 def right_form(path: str, value: Any) -> str:
-    """Return how a variable or a port is written, where `value` shows what was meant; else nothing."""
-    found = re.search(r"(?:^|\.)(env|ports)(\[\d+\])?$", path)
+    """Return how a variable, a port or a dependency is written, where `value` shows what was meant; else nothing."""
+    found = re.search(r"(?:^|\.)(env|ports|dependsOn)(\[\d+\])?$", path)
     if found is None:
         return ""
     items = [_meant(found[1], each) for each in _single(value)]
@@ -298,6 +318,8 @@ def _single(value: Any) -> list[Any]:
 
 
 def _meant(kind: str, value: Any) -> str:
+    if kind == "dependsOn":
+        return f"{{role: {value}}}" if isinstance(value, str) and value else ""
     if kind == "ports":
         return f"{{containerPort: {value}}}" if type(value) is int else ""
     if isinstance(value, str) and "=" in value:

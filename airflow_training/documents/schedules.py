@@ -18,6 +18,7 @@ __all__ = [
     "next_starts",
     "schedule_mistake",
     "start_of",
+    "uneven_step",
     "zone_mistake",
     "zone_of",
 ]
@@ -50,6 +51,10 @@ _YEAR = re.compile(r"(19|20)\d\d([-,/].*)?")
 _HASHED = re.compile(r"[HR](?:\((?P<range>\d+-\d+)\))?(?:/(?P<step>\d+))?")
 _SPREAD = (17, 3, 1, 1, 1)
 """A time for each field that is not the one at which everybody's runs begin."""
+_OFFSET = re.compile(
+    r"(?:UTC|GMT)?\s*(?P<sign>[+-])\s*0?(?P<hours>\d{1,2})(?::?(?P<minutes>[034][05]))?",
+    re.IGNORECASE,
+)
 _SOME_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - the parser reads the clock on the wall
 
 
@@ -106,6 +111,19 @@ def cron_mistake(cron: str) -> tuple[str, str] | None:
             f"write the time itself: '{fixed}'",
         )
     return _unreadable(cron)
+
+
+def uneven_step(cron: str) -> str:
+    """Say when a step of minutes or hours really comes that does not divide what it is a step of; "" for none."""
+    fields = cron.split()
+    for i, (name, size, around) in enumerate((("minute", 60, "hour"), ("hour", 24, "day"))):
+        found = re.fullmatch(r"(?:\*|0)/(\d+)", fields[i]) if len(fields) == len(_FIELDS) else None
+        step = int(found[1]) if found else 0
+        if step and size % step:
+            times = [str(each) for each in range(0, size, step)]
+            last = f"{', '.join(times[:-1])} and {times[-1]}" if len(times) > 1 else times[0]
+            return f"{fields[i]!r} is {name} {last} of each {around}, not every {step} {name}s"
+    return ""
 
 
 def _without_hash(field: str, *, otherwise: int) -> str:
@@ -195,10 +213,28 @@ def zone_mistake(name: str) -> tuple[str, str] | None:
         return None
     city = name.rpartition("/")[2].lower().replace(" ", "_")
     same_city = [each for each in names if f"/{each}".lower().endswith(f"/{city}")]
-    hint = did_you_mean(name, sorted(same_city or names))
+    # a near name without the same digits would be another offset
+    alike = [each for each in same_city or names if _digits(each) == _digits(name)]
+    hint = _offset_meant(name) or did_you_mean(name, sorted(alike))
     if same_city and not hint:
         hint = f"did you mean '{min(same_city)}'?"
     return "is no time zone: write a name of the IANA database, as America/Chicago or UTC", hint
+
+
+def _digits(name: str) -> str:
+    return "".join(filter(str.isdigit, name))
+
+
+def _offset_meant(name: str) -> str:
+    """Return how an offset from UTC is written, which has the other sign in the names of the database."""
+    found = _OFFSET.fullmatch(name.strip())
+    if found is None:
+        return ""
+    sign, hours = "-" if found["sign"] == "+" else "+", int(found["hours"])
+    zone = f"Etc/GMT{sign}{hours}"
+    whole = found["minutes"] in (None, "00") and zone in available_timezones()
+    same = f"'{zone}' is that offset all year; " if whole else ""
+    return f"{same}the name of a place follows its clocks, as Europe/Paris"
 
 
 def start_of(start_date: str, zone_name: str | None) -> datetime:

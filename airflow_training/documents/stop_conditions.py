@@ -34,6 +34,15 @@ _OTHERS_WORDS = (
     (r"≠", "!="),
     (r"(?<![<>=!])=(?![<>=])", "=="),
     (r"\bnot\b|!(?!=)", "!="),
+    (r"\b(?:avg|average)\(", "mean("),
+    (r"\bmaximum\(", "max("),
+    (r"\bminimum\(", "min("),
+    (r"\b(?:below|under|less than)\b", "<"),
+    (r"\b(?:above|over|greater than|more than)\b", ">"),
+    (r"\bat least\b", ">="),
+    (r"\bat most\b", "<="),
+    (r"[,;]", "and"),
+    (r"\d+ ?%", "a part of 1, as 0.9"),
 )
 """How other languages write what is written in another way here, as patterns."""
 

@@ -20,6 +20,14 @@ __all__ = [
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """What makes a terminal do something, or text look like another; not the tab and the line's end."""
 
+_ANSI = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)?|[ -/]*[0-~])?"
+)
+"""Colours and the like, as programs print them for a terminal."""
+
+_WORD = re.compile(r"[^\W_]")
+"""Of a line that says something: a ruler, a lone bracket or a row of carets does not."""
+
 AGENT_LINE = "airflow-training: "
 """What an agent writes into the log of its instance begins so."""
 
@@ -33,9 +41,13 @@ def headline(text: str, *, most: int = 160) -> str:
     """Return the last line of a text that says something, in at most so many characters.
 
     Messages of containers are often the end of a log: its last line says why. Of one that is too long the middle is
-    left out: it begins with what failed, and errors that wrap others end with the one that says why.
+    left out: it begins with what failed, and errors that wrap others end with the one that says why. Colours and
+    other control characters are left out, and the agent's name before what it says itself.
     """
-    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+    text = _ANSI.sub("", text) if "\x1b" in text else text
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    last = next((line for line in reversed(lines) if _WORD.search(line)), "".join(lines[-1:]))
+    last = _CONTROL.sub("", last).removeprefix(AGENT_LINE)
     if len(last) <= most:
         return last
     end = most * 2 // 5

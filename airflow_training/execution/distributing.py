@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,25 +13,34 @@ from airflow_training.agent.progress import mark_plan
 from airflow_training.errors import InputError
 from airflow_training.execution.execution_plan import ExecutionPlan, read_plan
 from airflow_training.execution.loss_scale import LossScale
-from airflow_training.execution.mesh import make_mesh, world_size
+from airflow_training.execution.mesh import make_mesh, replica_of, world_size
 from airflow_training.execution.microbatches import (
     check_tensors,
     move_tensors,
     repeat_rows,
+    replica_weight,
     split_batch,
     take_rows,
 )
 from airflow_training.execution.parameter_splits import split_dimensions
 from airflow_training.execution.pipeline_stages import (
     PipelineRun,
+    check_draws,
     cut_module,
     drop_unread,
     make_schedule,
 )
+from airflow_training.execution.position_streams import PositionStreams, drawing_modules
 from airflow_training.execution.precision import autocast_forward, set_precision
 from airflow_training.execution.recomputation import recompute_activations
+from airflow_training.execution.replica_speed import balance_replicas
 from airflow_training.execution.replicas import blocks, replica_axis, replicate_module
 from airflow_training.execution.screening import screen_loss, screen_module
+from airflow_training.execution.stage_backward import (
+    keep_whole,
+    send_without_gaps,
+    splits_backward,
+)
 from airflow_training.execution.stage_inputs import InputFeed, read_given
 from airflow_training.execution.tensor_parallel import (
     distribute_parameters,
@@ -59,6 +69,7 @@ def distribute(
     root: str | os.PathLike[str] | None = None,
     every: Any = None,
     data: Any = None,
+    rebalance: float | None = None,
 ) -> DistributedTraining:
     """Split a training as a plan says; its steps equal those of the serial one with the same micro-batches.
 
@@ -68,22 +79,33 @@ def distribute(
         optimizer: makes the optimizer of the list of parameters it is given: those that this rank holds a part of.
         example: a batch, a pair of inputs and target; it is looked at and not trained on. Dimension 0 is the batch.
         plan: a plan or its file; None takes the file that `PLAN_FILE` names, and without that there is no split.
-        randomness: `independent` lets modules draw random numbers that differ from those of the serial training.
+        randomness: `refuse` lets modules draw random numbers by position only, which are those of the serial training;
+            `independent` lets them draw numbers that differ.
         root: folder or address of checkpoints, where no job says one.
         every: as of `Checkpointer`.
         data: the place in the data, saved and restored with each checkpoint: has `state_dict`, the same on all ranks, and
             `load_state_dict`.
+        rebalance: how far the slowest replica may be above the mean (0.2: a fifth) before the samples of a pass are dealt out
+            anew, by measured speed; None: replicas keep those of the plan.
 
     Raises:
         InputError: plan, ranks and module do not go together; names field, operator or module, on every rank,
             before any step.
 
     """
+    import torch
+
     chosen = _chosen(plan)
     inputs, target = split_batch(example)
     _check_loss(loss)
+    _check_limit(rebalance)
     if chosen is None:
         stage = StageModule(index=0, run=model, bare=model, names=_names(model))
+        streams = None
+        if randomness == "refuse":
+            streams = _find_streams(model, _like(model, inputs))
+        if streams is not None:
+            streams.attach(model)
         return DistributedTraining(
             plan=None,
             mesh=None,
@@ -93,29 +115,37 @@ def distribute(
             root=root,
             every=every,
             data=data,
+            streams=streams,
         )
     device_type = next(model.parameters()).device.type
     mesh = make_mesh(chosen, device_type)
     set_precision(model, chosen.precision, device_type)
     if mesh is not None:
         _broadcast(model)
-    small = _like(model, repeat_rows(inputs, chosen.micro_batch))
-    shared = slice(0, chosen.micro_batch * chosen.dp)
+    replica = 0 if mesh is None else replica_of(chosen, mesh.get_rank())
+    small = _like(model, repeat_rows(inputs, chosen.samples[replica]))
+    shared = slice(0, chosen.shared_batch)
     seen, (expected,) = (
         _like(model, take_rows(inputs, shared)),
         _like(model, (take_rows(target, shared),)),
     )
-    screen_module(model, seen, chosen, random_allowed=randomness == "independent")
+    with torch.no_grad():  # these are the samples of all replicas
+        streams = _find_streams(model, seen) if randomness == "refuse" else None
+    screen_module(model, seen, chosen, random_allowed=randomness == "independent", streams=streams)
     screen_loss(model, seen, expected, loss, chosen)
     view = _view(model, small) if chosen.tp > 1 or chosen.pp > 1 else None
     splits = _splits(model, view, chosen)
     loss_scale = LossScale() if chosen.precision == "fp16" else None
     pipeline: PipelineRun | None = None
     if view is not None and mesh is not None and chosen.pp > 1:
-        passed = loss if loss_scale is None else loss_scale.scaled(loss)
-        stages, pipeline = _pipelined(model, small, view, chosen, mesh, splits, passed)
+        passed = _weighted(loss, replica_weight(chosen.samples, replica))
+        passed = passed if loss_scale is None else loss_scale.scaled(passed)
+        stages, pipeline = _pipelined(model, small, view, chosen, mesh, splits, passed, streams)
     else:
-        stages = [_stage(model, chosen, mesh, splits)]
+        stages = [_stage(model, chosen, mesh, splits, streams)]
+    balance = None
+    if rebalance is not None and chosen.dp > 1:
+        balance = balance_replicas(chosen, stages[0].run, limit=rebalance)
     training = DistributedTraining(
         plan=chosen,
         mesh=mesh,
@@ -130,9 +160,16 @@ def distribute(
         document=_document(plan),
         loss_scale=loss_scale,
         data=data,
+        balance=balance,
+        streams=streams,
     )
 
+    def begin() -> None:
+        if streams is not None:
+            streams.begin(0, [range(chosen.samples[replica])] * chosen.micro_batches)
+
     def passes() -> None:
+        begin()
         with training.rules():
             if pipeline is not None:
                 _pass_stages(stages, pipeline, small)
@@ -141,8 +178,11 @@ def distribute(
                 training.accumulate(training.micro_batches(whole[:-1], whole[-1]))
                 _check_used(stages[0])
 
+    modules = [stage.bare for stage in stages]
     if pipeline is None or chosen.tp > 1:
-        try_passes([stage.bare for stage in stages], passes, chosen)
+        try_passes(modules, passes, chosen)
+    if pipeline is not None and chosen.schedule == "zero-bubble":
+        try_passes(modules, partial(_part_backward, stages, pipeline, small, begin), chosen)
     mark_plan()
     return training
 
@@ -185,6 +225,21 @@ def _check_loss(loss: Callable[..., Any]) -> None:
             message=f"{type(loss).__name__} has parameters of its own, which nothing would train",
             hint="make them part of the module",
         )
+
+
+def _check_limit(rebalance: float | None) -> None:
+    if rebalance is not None and not 0 < rebalance < float("inf"):
+        raise InputError.of(
+            code="BadLimit",
+            field="rebalance",
+            message=f"{rebalance!r} is no part of the mean time of a pass above 0",
+            value=rebalance,
+            hint="0.2 lets the slowest replica be a fifth above the mean",
+        )
+
+
+def _weighted(loss: Callable[..., Any], weight: float) -> Callable[..., Any]:
+    return loss if weight == 1 else lambda output, target: loss(output, target) * weight
 
 
 def _make_optimizer(make: Callable[..., Any], parameters: list[Any]) -> Any:
@@ -238,6 +293,7 @@ def _stage(
     plan: ExecutionPlan,
     mesh: DeviceMesh | None,
     splits: dict[str, int | None],
+    streams: PositionStreams | None,
 ) -> StageModule:
     """Make the only stage of a training without a pipeline."""
     names = _names(model)
@@ -245,8 +301,10 @@ def _stage(
         from airflow_training.execution.replicated_norm import replicate_batch_norms
 
         replicate_batch_norms(model, mesh[replica_axis(plan)].get_group())
+    if streams is not None:
+        streams.attach(model)
     for block in list(blocks(model)) or [model]:
-        recompute_activations(block, plan.recompute)
+        recompute_activations(block, plan.recompute, streams)
     run: Any = _dressed(model, plan, mesh, splits)
     return StageModule(index=0, run=run, bare=model, names=names)
 
@@ -275,11 +333,14 @@ def _pipelined(
     mesh: DeviceMesh,
     splits: dict[str, int | None],
     loss: Any,
+    streams: PositionStreams | None,
 ) -> tuple[list[StageModule], PipelineRun]:
     """Make this rank's stages, and what runs them."""
     check_tensors(inputs)
     names = _names(model)
     pipe, shared, places = cut_module(model, inputs, view, plan)
+    if streams is not None:
+        check_draws(pipe, streams.owners, plan)
     group = mesh["pp"].get_group()
     rank = mesh.get_local_rank("pp")
     device = next(model.parameters()).device
@@ -302,13 +363,16 @@ def _pipelined(
             if name in names
         }
         read_given(module)
-        recompute_activations(module, plan.recompute)
+        if streams is not None:
+            streams.attach(module, stage=index)
+        recompute_activations(module, plan.recompute, streams)
         own = {name: splits.get(first) for name, first in here.items()}
         dressed = _dressed(module, plan, mesh, own)
         feed.attach(module, index)
         kept = unread if index == 0 else {}
         stages.append(StageModule(index=index, run=dressed, bare=module, names=here, unread=kept))
         runtimes.append(pipe.build_stage(index, device, group))
+        send_without_gaps(runtimes[-1])
 
     run = PipelineRun(
         schedule=make_schedule(plan, runtimes, loss),
@@ -328,6 +392,21 @@ def _pass_stages(
     pipeline.feed.begin([inputs])
     for stage in stages:
         _pass_once(stage.run, _stage_inputs(stage.bare))
+
+
+def _part_backward(
+    stages: Sequence[StageModule],
+    pipeline: PipelineRun,
+    inputs: tuple[Any, ...],
+    begin: Callable[[], None],
+) -> None:
+    """Find the stages that cannot go backward to their inputs first, as a zero-bubble schedule wants it."""
+    for stage, runtime in zip(stages, pipeline.runtimes, strict=True):
+        begin()
+        pipeline.feed.begin([inputs])
+        # nobody waits for the gradients of the first one's inputs
+        if stage.index and not splits_backward(stage.run, _stage_inputs(stage.bare)):
+            keep_whole(runtime)
 
 
 def _stage_inputs(stage: torch.fx.GraphModule) -> tuple[Any, ...]:
@@ -383,6 +462,20 @@ def _names(model: torch.nn.Module) -> dict[str, str]:
         )
         for name, tensor in named
     }
+
+
+def _find_streams(model: torch.nn.Module, inputs: tuple[Any, ...]) -> PositionStreams | None:
+    """Return what gives a module its random numbers by position; None: it draws none."""
+    import torch
+    import torch.distributed as dist
+
+    owners = drawing_modules(model, inputs)
+    if not owners:
+        return None
+    seed = [torch.initial_seed()]
+    if world_size() > 1:
+        dist.broadcast_object_list(seed, 0)
+    return PositionStreams(seed[0], owners)
 
 
 def _like(model: torch.nn.Module, values: tuple[Any, ...]) -> Any:

@@ -40,6 +40,7 @@ class EngineSettings:
     seed: int = 0
     shuffle: bool = True
     randomness: Any = "refuse"
+    rebalance: float | None = None
     precision: str | None = None
 
 

@@ -35,6 +35,9 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "schedule": tuple(SCHEDULES),
 }
 
+_LISTS = {"stage_layers": "layers", "replica_samples": "samples"}
+"""Fields with a whole number for each stage or replica, and what they count."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionPlan(ParallelConfig):
@@ -42,6 +45,8 @@ class ExecutionPlan(ParallelConfig):
 
     precision: str = "fp32"
     schedule: str = "1f1b"
+    replica_samples: tuple[int, ...] | None = None
+    """Samples of each replica in a pass, first to last; None: `micro_batch` each."""
 
     @property
     def stages(self) -> int:
@@ -50,7 +55,17 @@ class ExecutionPlan(ParallelConfig):
     @property
     def micro_batches(self) -> int:
         """Passes of each replica in a step."""
-        return self.global_batch // (self.micro_batch * self.dp)
+        return self.global_batch // self.shared_batch
+
+    @property
+    def shared_batch(self) -> int:
+        """Samples of all replicas together in a pass: the micro-batch of the serial training."""
+        return self.micro_batch * self.dp
+
+    @property
+    def samples(self) -> tuple[int, ...]:
+        """Samples of each replica in a pass."""
+        return self.replica_samples or (self.micro_batch,) * self.dp
 
     @property
     def torch_schedule(self) -> str:
@@ -99,9 +114,8 @@ def plan_of(document: Any, *, path: str = "") -> ExecutionPlan:
     }
     problems = list(_mistakes(given))
     if not problems:
-        layers = given.get("stage_layers")
-        given["stage_layers"] = tuple(layers) if layers is not None else None
-        plan = ExecutionPlan(**given)
+        lists = {name: tuple(given[name]) for name in _LISTS if given.get(name) is not None}
+        plan = ExecutionPlan(**{**given, **lists})
         problems = list(_contradictions(plan))
         if not problems:
             return plan
@@ -144,19 +158,24 @@ def _mistakes(given: Mapping[str, Any]) -> Iterator[Problem]:
         elif name == "sequence_parallel":
             if not isinstance(value, bool):
                 yield _problem(name, f"{value!r} is neither true nor false", value)
-        elif name == "stage_layers":
+        elif name in _LISTS:
             whole = isinstance(value, list | tuple) and all(_is_count(item) for item in value)
             if value is not None and not whole:
-                yield _problem(name, f"{value!r} is no list of numbers of layers", value)
+                yield _problem(name, f"{value!r} is no list of numbers of {_LISTS[name]}", value)
         elif not _is_count(value):
             yield _problem(name, f"{value!r} is no whole number from 1 on", value)
 
 
 def _contradictions(plan: ExecutionPlan) -> Iterator[Problem]:
-    share = plan.micro_batch * plan.dp
-    if plan.global_batch % share:
+    if plan.global_batch % plan.shared_batch:
         message = f"{plan.global_batch} samples are no multiple of {plan.dp} replicas of {plan.micro_batch}"
         yield _problem("global_batch", message, plan.global_batch)
+    if len(plan.samples) != plan.dp or sum(plan.samples) != plan.shared_batch:
+        message = (
+            f"{', '.join(map(str, plan.samples))} are not {plan.dp} numbers that add up to"
+            f" {plan.shared_batch}, the samples of all replicas in a pass"
+        )
+        yield _problem("replica_samples", message, list(plan.samples))
     if plan.virtual_stages > 1 and plan.pp == 1:
         yield _problem("virtual_stages", "more than one needs a pipeline (pp)", plan.virtual_stages)
     if plan.stage_layers is not None and len(plan.stage_layers) != plan.pp:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,12 +14,17 @@ __all__ = ["cuda_devices", "wrap_forward"]
 
 
 def wrap_forward(module: torch.nn.Module, wrap: Callable[[Callable[..., Any]], Any]) -> None:
-    """Replace the forward pass of one instance by `wrap` of it."""
+    """Replace the forward pass of one instance by `wrap` of it; a copy of the instance computes with its own parameters."""
+    before = module.__dict__.get("forward")
 
-    def bare(*args: Any, **kwargs: Any) -> Any:
-        return type(module).forward(module, *args, **kwargs)  # torch.fx writes it anew now and then
+    def run(own: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if before is None:
+            forward = partial(type(own).forward, own)  # torch.fx writes it anew now and then
+        else:
+            forward = partial(before.__func__, own) if isinstance(before, MethodType) else before
+        return wrap(forward)(*args, **kwargs)
 
-    module.forward = wrap(module.__dict__.get("forward", bare))
+    module.forward = MethodType(run, module)  # `copy.deepcopy` binds a method to the copy
 
 
 def cuda_devices(modules: Iterable[torch.nn.Module]) -> list[torch.device]:

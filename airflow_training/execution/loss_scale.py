@@ -59,11 +59,11 @@ class LossScale:
         self._adapt(finite=finite)
         return finite
 
-    def state(self) -> dict[str, float]:
+    def state_dict(self) -> dict[str, float]:
         """What a checkpoint keeps."""
         return {"value": self.value, "steps": self.steps}
 
-    def load(self, state: dict[str, float]) -> None:
+    def load_state_dict(self, state: dict[str, float]) -> None:
         """Go on from what a checkpoint kept."""
         self.value, self.steps = float(state["value"]), int(state["steps"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError
@@ -12,7 +13,7 @@ from airflow_training.execution.execution_plan import ExecutionPlan, check_world
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-__all__ = ["make_mesh", "replica_of", "stage_of", "world_size"]
+__all__ = ["form_group", "make_mesh", "replica_of", "stage_of", "world_size"]
 
 
 def world_size() -> int:
@@ -42,7 +43,7 @@ def make_mesh(plan: ExecutionPlan, device_type: str) -> DeviceMesh | None:
     if world == 1:
         return None
     if not dist.is_initialized():
-        _form(device_type)
+        form_group(device_type)
     replicas, shards = (plan.dp, 1) if plan.zero == 0 else (1, plan.dp)
     return init_device_mesh(
         device_type,
@@ -61,7 +62,18 @@ def stage_of(plan: ExecutionPlan, rank: int) -> int:
     return rank // (plan.tp * plan.dp)
 
 
-def _form(device_type: str) -> None:
+def form_group(device_type: str, *, meet: Callable[[], Any] | None = None) -> None:
+    """Form the process group of the ranks in the environment.
+
+    Args:
+        device_type: what they train on.
+        meet: returns the store of a group that all ranks have come to; None: that at their address is new.
+
+    Raises:
+        InputError: an address is missing, or ranks would have to share a GPU.
+        RuntimeError: a rank has gone.
+
+    """
     import torch
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
@@ -74,8 +86,10 @@ def _form(device_type: str) -> None:
             message=f"WORLD_SIZE says several ranks, and {', '.join(absent)} is not set",
             hint="start the script with torchrun or as a job, or call init_process_group first",
         )
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if device_type != "cuda":
-        dist.init_process_group("gloo")
+        store = None if meet is None else meet()
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
         return
     local, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if local >= count:
@@ -88,7 +102,7 @@ def _form(device_type: str) -> None:
             hint="start as many processes on a machine as it has GPUs",
         )
     torch.cuda.set_device(local)
-    store, rank, world = next(rendezvous("env://"))
+    store = next(rendezvous("env://"))[0] if meet is None else meet()
     _check_devices(store, rank, world, str(torch.cuda.get_device_properties(local).uuid))
     dist.init_process_group("nccl", store=store, rank=rank, world_size=world)
 

@@ -1,12 +1,14 @@
 """Which samples of a step's batch a replica trains on, and in which pass.
 
 A step's batch is cut into micro-batches of `micro_batch * dp` samples each, in order; of each, replica r takes the
-r-th part. So the serial training with the same micro-batches sees the same samples together.
+r-th part. So the serial training with the same micro-batches sees the same samples together. Parts may have unlike
+sizes: a replica's mean counts by them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError
@@ -23,6 +25,8 @@ __all__ = [
     "micro_batch_rows",
     "move_tensors",
     "repeat_rows",
+    "replica_weight",
+    "sample_places",
     "split_batch",
     "take_rows",
 ]
@@ -31,14 +35,45 @@ _LEFT_OUT = -100
 """What torch's losses leave out by default (`ignore_index`)."""
 
 
-def micro_batch_rows(plan: ExecutionPlan, replica: int) -> list[slice]:
-    """List for each pass of a replica which rows of the whole batch it takes."""
-    share = plan.micro_batch * plan.dp
-    begin = replica * plan.micro_batch
+def micro_batch_rows(
+    plan: ExecutionPlan, replica: int, samples: Sequence[int] | None = None
+) -> list[slice]:
+    """List for each pass of a replica which rows of the whole batch it takes.
+
+    `samples`: of each replica in a pass, where they are no longer those of the plan.
+    """
+    samples = samples or plan.samples
+    begin = sum(samples[:replica])
     return [
-        slice(number * share + begin, number * share + begin + plan.micro_batch)
-        for number in range(plan.micro_batches)
+        slice(start + begin, start + begin + samples[replica])
+        for start in range(0, plan.global_batch, plan.shared_batch)
     ]
+
+
+def sample_places(
+    micro_batches: Sequence[tuple[tuple[Any, ...], Any]],
+    rows: Sequence[slice] | None,
+    replica: int,
+) -> list[range]:
+    """Number the samples of each pass by their places in the step's batch; without `rows`, among those of the replica."""
+    from torch.utils._pytree import tree_leaves
+
+    counts = [
+        next((len(each) for each in tree_leaves(inputs) if getattr(each, "shape", ())), 1)
+        for inputs, _ in micro_batches
+    ]
+    if rows is None:
+        ends = list(accumulate(counts, initial=replica << 32))
+        return [range(*each) for each in pairwise(ends)]
+    return [
+        range(each.start or 0, (each.start or 0) + count)
+        for each, count in zip(rows, counts, strict=True)
+    ]
+
+
+def replica_weight(samples: Sequence[int], replica: int) -> float:
+    """Return as how many replicas of even size one counts, so that the mean over replicas is that over samples."""
+    return samples[replica] * len(samples) / sum(samples)
 
 
 def split_batch(batch: Any) -> tuple[tuple[Any, ...], Any]:
@@ -81,10 +116,16 @@ def repeat_rows(values: Any, count: int) -> Any:
     return tree_map(lambda value: stretched(value) if hasattr(value, "shape") else value, values)
 
 
-def check_rows(plan: ExecutionPlan, inputs: tuple[Any, ...], target: Any) -> None:
+def check_rows(
+    plan: ExecutionPlan,
+    inputs: tuple[Any, ...],
+    target: Any,
+    samples: Sequence[int] | None = None,
+) -> None:
     """Check that every tensor of a step's batch has the plan's samples along dimension 0.
 
-    Targets of -100 are what `cross_entropy` leaves out of its mean: each replica has to have as many.
+    Targets of -100 are what `cross_entropy` leaves out of its mean: each replica has to have as many for a sample.
+    `samples`: of each replica in a pass, where they are no longer those of the plan.
 
     Raises:
         InputError: names the tensor, as of `inputs[0]['mask']` or `target`.
@@ -117,8 +158,12 @@ def check_rows(plan: ExecutionPlan, inputs: tuple[Any, ...], target: Any) -> Non
                 )
     if plan.dp == 1 or not isinstance(target, torch.Tensor) or target.is_floating_point():
         return
-    left_out = (target == _LEFT_OUT).reshape(plan.micro_batches, plan.dp, -1).sum(-1)
-    if bool((left_out != left_out[:, :1]).any()):
+    samples = samples or plan.samples
+    by_sample = (target == _LEFT_OUT).reshape(plan.micro_batches, plan.shared_batch, -1).sum(-1)
+    parts = torch.split(by_sample, list(samples), 1)
+    left_out = torch.stack([each.sum(-1) for each in parts], 1)
+    each_of = torch.tensor(samples, device=target.device)
+    if bool((left_out * samples[0] != left_out[:, :1] * each_of).any()):
         raise InputError.of(
             code="UnevenTargets",
             field="target",

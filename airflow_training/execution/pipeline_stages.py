@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from functools import reduce
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, Problem
 from airflow_training.execution.execution_plan import ExecutionPlan
+from airflow_training.execution.position_streams import is_random, original_path
 from airflow_training.execution.stage_cuts import find_stage_starts
 from airflow_training.execution.stage_inputs import (
     InputFeed,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PipelineRun",
     "SharedParameter",
+    "check_draws",
     "cut_module",
     "drop_unread",
     "make_schedule",
@@ -97,6 +99,8 @@ def cut_module(
             value=plan.pp,
             hint="torch.export has to trace it; a plan with pp 1 needs no trace",
         ) from error
+    for index in range(plan.stages):
+        _send_contiguous(pipe.get_stage_module(index), last=index == plan.stages - 1)
     shared = [
         SharedParameter(
             names={
@@ -114,6 +118,34 @@ def cut_module(
             value=plan.pp,
         )
     return pipe, shared, places
+
+
+def check_draws(pipe: Pipe, owners: Collection[str], plan: ExecutionPlan) -> None:
+    """Check that each module that draws random numbers lies on one stage, where its draws are counted.
+
+    Raises:
+        InputError: one does not.
+
+    """
+    stages: dict[str, set[int]] = {each: set() for each in owners}
+    for index in range(plan.stages):
+        for name, inner in pipe.get_stage_module(index).named_modules():
+            path = original_path(name)
+            nodes = getattr(getattr(inner, "graph", None), "nodes", ())
+            if path in stages and any(is_random(node.target) for node in nodes):
+                stages[path].add(index)
+    problems = [
+        Problem(
+            code="RandomOperator",
+            field=path or "module",
+            message=f"draws random numbers itself, and its trace lies on {len(found)} stages",
+            hint="draw them in a module of their own, as nn.Dropout, or take a plan with pp 1",
+        )
+        for path, found in stages.items()
+        if len(found) != 1
+    ]
+    if problems:
+        raise InputError(problems=problems)
 
 
 def drop_unread(stage: torch.nn.Module) -> None:
@@ -184,6 +216,27 @@ def _device(stages: dict[int, torch.nn.Module]) -> Any:
 
 def _local(tensor: Any) -> Any:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def _send_contiguous(stage: torch.nn.Module, *, last: bool) -> None:
+    """Let a stage return, and wait for, tensors without gaps: what ranks send and receive has none."""
+    import torch
+
+    graph: Any = stage.graph
+    output = next(node for node in graph.nodes if node.op == "output")
+    results = set() if last else set(output.all_input_nodes)
+    for node in list(graph.nodes):
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor) or value.is_contiguous():
+            continue
+        if node.op == "placeholder":
+            node.meta = {**node.meta, "val": value.contiguous()}
+        elif node in results:
+            with graph.inserting_before(output):
+                dense = graph.call_function(torch.ops.aten.contiguous.default, (node,))
+            dense.meta = {**node.meta, "val": value.contiguous()}
+            output.replace_input_with(node, dense)
+    stage.recompile()  # type: ignore[operator]
 
 
 def _first_names(module: torch.nn.Module) -> dict[str, str]:

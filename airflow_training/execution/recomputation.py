@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.execution.forwarding import wrap_forward
+from airflow_training.execution.position_streams import PositionStreams
 
 if TYPE_CHECKING:
     import torch
@@ -16,8 +17,13 @@ _KEPT = ("mm", "addmm", "convolution", "linear", "embedding")
 """Operators whose results `selective` keeps: costly to run again. Attention, norms and activations run again."""
 
 
-def recompute_activations(module: torch.nn.Module, mode: str) -> None:
-    """Let a module keep its inputs only (`full`), or what products return (`selective`); names stay."""
+def recompute_activations(
+    module: torch.nn.Module, mode: str, streams: PositionStreams | None = None
+) -> None:
+    """Let a module keep its inputs only (`full`), or what products return (`selective`); names stay.
+
+    `streams` give it the same random numbers when it runs again.
+    """
     import torch
     from torch.utils.checkpoint import (
         CheckpointPolicy,
@@ -38,4 +44,12 @@ def recompute_activations(module: torch.nn.Module, mode: str) -> None:
     given: dict[str, Any] = {}
     if mode == "selective":
         given["context_fn"] = lambda: create_selective_checkpoint_contexts(policy)  # type: ignore[no-untyped-call]
-    wrap_forward(module, lambda forward: partial(checkpoint, forward, use_reentrant=False, **given))
+
+    def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            again = forward if streams is None else streams.replayed(forward)
+            return checkpoint(again, *args, use_reentrant=False, **given, **kwargs)
+
+        return run
+
+    wrap_forward(module, wrap)

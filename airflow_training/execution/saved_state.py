@@ -6,19 +6,32 @@ what it needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_training.checkpoints import resharding, torch_state, tree
 from airflow_training.checkpoints.errors import CheckpointError
-from airflow_training.checkpoints.saver import ResumePoint
 from airflow_training.checkpoints.tree import Shard
 from airflow_training.execution.loss_scale import LossScale
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["capture_state", "load_tensors", "restore_state"]
+__all__ = ["SavedParts", "capture_state", "load_tensors", "restore_state"]
+
+
+class SavedParts(Protocol):
+    """A state that was taken, whole or in parts: a `ResumePoint`, or what a live rank holds."""
+
+    @property
+    def mine(self) -> bool:
+        """Whether this rank's own random numbers are in it."""
+
+    def state(self) -> Any:
+        """Return the tree of this rank's part, or of the first."""
+
+    def parts(self) -> Iterable[tuple[Any, Mapping[str, Any]]]:
+        """Document and blobs of each part."""
 
 
 def capture_state(
@@ -51,7 +64,7 @@ def capture_state(
         },
         "execution": {
             "step": step,
-            "loss_scale": None if loss_scale is None else loss_scale.state(),
+            "loss_scale": None if loss_scale is None else loss_scale.state_dict(),
             "groups": [
                 {key: value for key, value in group.items() if key != "params"}
                 for group in optimizer.param_groups
@@ -63,14 +76,14 @@ def capture_state(
 
 
 def restore_state(
-    found: ResumePoint,
+    found: SavedParts,
     held: Sequence[tuple[str, Any]],
     optimizer: torch.optim.Optimizer,
     *,
     loss_scale: LossScale | None = None,
     data: Any = None,
 ) -> int:
-    """Fill parameters, buffers and optimizer from a checkpoint of any split; return the steps that were done.
+    """Fill parameters, buffers and optimizer from a state of any split; return the steps that were done.
 
     Raises:
         CheckpointError: it was not saved by a plan, lacks a part, a shape is another, or the optimizer has other groups of
@@ -146,7 +159,7 @@ def restore_state(
         torch_state.apply_random(document["rng"])
     saved_scale = execution.get("loss_scale")  # none of another precision
     if loss_scale is not None and saved_scale is not None:
-        loss_scale.load(saved_scale)
+        loss_scale.load_state_dict(saved_scale)
     groups = execution["groups"]
     if len(groups) != len(optimizer.param_groups):
         raise CheckpointError(

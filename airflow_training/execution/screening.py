@@ -2,7 +2,7 @@
 
 A copy of the module runs on the example: whole, and its halves apart. A leaf module that gives other results for
 halves of the same inputs depends on the batch, and so does one whose buffers end up different; one that moves the
-generator of random numbers draws from it.
+generator of random numbers draws from it. What draws by the samples' positions does neither.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from airflow_training.errors import InputError, Problem
 from airflow_training.execution.execution_plan import ExecutionPlan
 from airflow_training.execution.forwarding import cuda_devices
 from airflow_training.execution.microbatches import take_rows
+from airflow_training.execution.position_streams import PositionStreams
 
 if TYPE_CHECKING:
     import torch
@@ -28,10 +29,11 @@ def screen_module(
     plan: ExecutionPlan,
     *,
     random_allowed: bool = False,
+    streams: PositionStreams | None = None,
 ) -> None:
     """Check that the module, trained as the plan says, can equal its serial training.
 
-    `random_allowed` lets modules draw random numbers.
+    `random_allowed` lets modules draw random numbers; `streams` are where they draw them by position.
 
     Raises:
         InputError: names each module that draws random numbers, or whose result depends on the other samples of
@@ -42,14 +44,14 @@ def screen_module(
     if plan.recompute != "none":
         problems += [_changing(*each) for each in _changed_modules(module, inputs)]
     if plan.devices > 1:
-        drawing = dict(_random_modules(module, inputs))
+        drawing = dict(_random_modules(module, inputs, streams))
         if not random_allowed:
             problems += [_random(*each) for each in drawing.items()]
         if plan.dp > 1:
             problems += [
                 _batched(name, kind, plan)
                 for name, kind in _batch_modules(
-                    module, inputs, quiet=drawing, replicated=plan.pp == 1
+                    module, inputs, quiet=drawing, replicated=plan.pp == 1, streams=streams
                 )
             ]
     if problems:
@@ -112,7 +114,10 @@ def _random(name: str, kind: str) -> Problem:
     return Problem(
         code="RandomOperator",
         field=name or "module",
-        message=f"{kind} draws random numbers, which would be others under this split than in serial training",
+        message=(
+            f"{kind} draws random numbers that are not known by position, and would be others under this split than in"
+            " serial training"
+        ),
         hint="set its probability to 0, or pass `randomness='independent'` where equality is not needed",
     )
 
@@ -154,13 +159,18 @@ def _changed_modules(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Iterat
     yield from ((name, type(trial.get_submodule(name)).__name__) for name in changed)
 
 
-def _random_modules(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Iterator[tuple[str, str]]:
+def _random_modules(
+    module: torch.nn.Module, inputs: tuple[Any, ...], streams: PositionStreams | None
+) -> Iterator[tuple[str, str]]:
     import torch
 
     found: dict[str, str] = {}
     before: dict[str, list[torch.Tensor]] = {}
     trial = copy.deepcopy(module)
     names = {inner: name for name, inner in trial.named_modules()}
+    if streams is not None:
+        streams.attach(trial)
+        streams.begin(0, [range(max(_samples(inputs), 1))])
 
     def generators() -> list[torch.Tensor]:
         return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, cuda_devices([module]))]
@@ -188,6 +198,7 @@ def _batch_modules(
     *,
     quiet: Iterable[str],
     replicated: bool,
+    streams: PositionStreams | None,
 ) -> Iterator[tuple[str, str]]:
     """Yield the first module that depends on the batch, else those whose buffers do.
 
@@ -214,6 +225,8 @@ def _batch_modules(
     for inner in names:
         if replicated and type(inner) in BATCH_NORMS:
             inner.forward = lambda values: values
+    if streams is not None:
+        streams.attach(trial)
     calls: list[dict[str, tuple[Any, Any]]] = []
     buffers: list[dict[str, torch.Tensor]] = []
 
@@ -228,6 +241,8 @@ def _batch_modules(
             for name, buffer in trial.named_buffers():
                 buffer.copy_(start[name])
             calls.append({})
+            if streams is not None:
+                streams.begin(0, [range(rows.start, rows.stop)])
             trial(*take_rows(inputs, rows))
             buffers.append({name: buffer.clone() for name, buffer in trial.named_buffers()})
     for name in calls[0]:

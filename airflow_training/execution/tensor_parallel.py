@@ -105,13 +105,19 @@ def _function_rules() -> AbstractContextManager[Any]:
     from torch.distributed.tensor import DTensor, Replicate
     from torch.overrides import TorchFunctionMode
 
+    # each as modules call it, as torch does, and as a traced stage does
+    functional, aten = torch.nn.functional, torch.ops.aten
+    tables = {functional.embedding, torch.embedding, aten.embedding.default}
+    drops = {functional.dropout, torch.dropout, aten.dropout.default}
+    special = tables | drops
+
     class FunctionRules(TorchFunctionMode):
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             kwargs = kwargs or {}
-            name = getattr(function, "__name__", "").partition(".")[0]
-            if name not in WHOLE and name not in ("embedding", "dropout"):
+            whole = getattr(function, "__name__", "").partition(".")[0] in WHOLE
+            if not whole and function not in special:
                 return function(*args, **kwargs)
             leaves = torch.utils._pytree.tree_leaves((args, kwargs))
             mesh = next((leaf.device_mesh for leaf in leaves if isinstance(leaf, DTensor)), None)
@@ -138,9 +144,9 @@ def _function_rules() -> AbstractContextManager[Any]:
                 return value.redistribute(mesh, places)
 
             tree_map = torch.utils._pytree.tree_map
-            if name == "dropout":
+            if function in drops:
                 return function(*tree_map(summed, args), **kwargs)
-            if name == "embedding":
+            if function in tables:
                 return _look_up(function, mesh, args, kwargs)
             args, kwargs = tree_map(local, (args, kwargs))
             return tree_map(spread, function(*args, **kwargs))

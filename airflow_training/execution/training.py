@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.checkpoints.checkpointer import distributed
@@ -18,10 +18,14 @@ from airflow_training.execution.microbatches import (
     check_tensors,
     micro_batch_rows,
     move_tensors,
+    replica_weight,
+    sample_places,
     split_batch,
     take_rows,
 )
 from airflow_training.execution.pipeline_stages import PipelineRun, sum_shared_gradients
+from airflow_training.execution.position_streams import PositionStreams
+from airflow_training.execution.replica_speed import ReplicaBalance
 from airflow_training.execution.replicas import replica_axis, sync_gradients
 from airflow_training.execution.saved_state import capture_state, load_tensors, restore_state
 from airflow_training.execution.step_recording import StepRecorder, finish_timeline
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed.device_mesh import DeviceMesh
 
+    from airflow_training.checkpoints.torch_boundary import Boundary
+    from airflow_training.execution.rejoining import HeldState, RejoinedTraining
     from airflow_training.execution.timeline import PassKind, Timeline
 
 __all__ = ["DistributedTraining", "MicroBatch", "StageModule"]
@@ -71,6 +77,8 @@ class DistributedTraining:
         document: Mapping[str, Any] | None = None,
         loss_scale: LossScale | None = None,
         data: Any = None,
+        balance: ReplicaBalance | None = None,
+        streams: PositionStreams | None = None,
     ) -> None:
         """Take the parts that `distribute` made; `document`: the whole plan, where it came from a file."""
         self.plan = plan
@@ -78,6 +86,10 @@ class DistributedTraining:
         self.optimizer = optimizer
         self.steps = 0
         """Steps that are done."""
+        self.replica_samples: tuple[int, ...] = () if plan is None else plan.samples
+        """Samples of each replica in a pass; other ones than the plan's once they were dealt out anew."""
+        self._balance = balance
+        self._streams = streams
         self._stages = stages
         self._loss = loss
         self._loss_scale = loss_scale
@@ -94,6 +106,8 @@ class DistributedTraining:
         self._document = document
         self._recorder: StepRecorder | None = None
         self._saves = False
+        self._boundary: Boundary | None = None
+        """Only for those who rejoin: it costs a little at every step."""
         self._began = False
         self._held = [
             (stage.names[name], tensor)
@@ -116,13 +130,15 @@ class DistributedTraining:
         """
         inputs, target = split_batch(batch)
         if self.plan is not None:
-            check_rows(self.plan, inputs, target)
+            check_rows(self.plan, inputs, target, self.replica_samples)
         if self._pipeline is not None:
             check_tensors((*inputs, target))
         if self.mesh is not None and not self._began:
             check_same((inputs, target))  # unlike seeds show at once
             self._began = True
-        loss = self.update(self.micro_batches(inputs, target))
+        loss = self._train(self.micro_batches(inputs, target), self._rows())
+        if self._balance is not None:
+            self.replica_samples = self._balance.look(self.replica_samples, self.steps)
         self.save_if_due()
         return loss
 
@@ -130,11 +146,24 @@ class DistributedTraining:
         """Train on the micro-batches of this rank's replica; return the mean loss of all replicas, equal on all ranks.
 
         All ranks of a replica give the same, and each replica as many. Without a pipeline, they may have unlike numbers of
-        samples. Nothing is saved: a loop that keeps its place in the data calls `save_if_due` once that is moved on.
+        samples; the mean of a replica counts by the samples that the plan gives it. Nothing is saved: a loop that keeps its
+        place in the data calls `save_if_due` once that is moved on. Random numbers follow from the replica and the place
+        among its samples.
         """
+        return self._train(micro_batches, None)
+
+    def _train(
+        self, micro_batches: Sequence[MicroBatch], rows: Sequence[slice] | None
+    ) -> torch.Tensor:
+        if self._balance is not None:
+            self._balance.begin()
+        if self._streams is not None:
+            self._streams.begin(self.steps, sample_places(micro_batches, rows, self._replica))
         with nullcontext() if self._recorder is None else self._recorder.step():
             loss = self._update(micro_batches)
         self.steps += 1
+        if self._boundary is not None:
+            self._boundary.mark(self.steps)
         return loss
 
     def save_if_due(self) -> None:
@@ -200,17 +229,20 @@ class DistributedTraining:
         finish_timeline(timeline, record, self._document)
 
     def accumulate(self, micro_batches: Sequence[MicroBatch]) -> torch.Tensor:
-        """Run the passes of a step without a pipeline: gradients are those of the mean over micro-batches."""
+        """Run the passes of a step without a pipeline: gradients are those of the mean over all samples."""
         stage = self._stages[0]
         count = len(micro_batches)
+        weight = self._weight
         total = 0.0
         for number, (inputs, target) in enumerate(micro_batches):
-            with self._sync(stage.run, last=number == count - 1):
-                with self._pass(number, "forward"):
+            last = number == count - 1
+            with self._sync(stage.run, last=last):
+                with self._pass(number, "forward", last=last):
                     output = stage.run(*self._moved(inputs, stage))
                     (expected,) = self._moved((target,), stage)
-                    loss = self._loss(output, expected)
-                with self._pass(number, "backward"):
+                    loss = self._loss(output, expected) * weight
+                del output  # logits in fp32 are large, and no backward pass reads them
+                with self._pass(number, "backward", last=last):
                     scaled = loss if self._loss_scale is None else self._loss_scale.scale(loss)
                     (scaled / count).backward()
             total = total + loss.detach() / count
@@ -255,6 +287,52 @@ class DistributedTraining:
             )
         self._saves = self._saver.enabled
         return self.steps
+
+    def rejoin(self, held: HeldState | None = None) -> RejoinedTraining:
+        """As `restore`, but all ranks go on from the state that some of them hold, where one holds it whole.
+
+        All ranks call it, each time their group was formed; whoever trained in the group before gives what `hold` returned there,
+        in whichever split.
+
+        Raises:
+            CheckpointError: a checkpoint does not fit this module or optimizer.
+
+        """
+        from airflow_training.execution.rejoining import agree, is_whole, watch_boundary
+
+        if held is not None:
+            now, self._saver = self._saver, held.saver
+            self._saver.regroup(place=(now.rank, now.world), agreement=now.agreement)
+        live, rejoined = agree(held, saver=self._saver)
+        if live is None:
+            step = self.restore()
+            lost = 0 if held is None else max(0, held.reached - step)
+            rejoined = replace(rejoined, step=step, lost_steps=lost)
+        else:
+            self.steps = restore_state(
+                live, self._held, self.optimizer, loss_scale=self._loss_scale, data=self._data
+            )
+            self._saves = self._saver.enabled
+        if is_whole(self.plan):
+            self._boundary = watch_boundary(
+                self.modules, self.optimizer, loss_scale=self._loss_scale, data=self._data
+            )
+            self._boundary.mark(self.steps)
+        return rejoined
+
+    def hold(self) -> HeldState:
+        """Return the state after the last step that was done, for `rejoin` of another training in another group.
+
+        This training is of no use afterwards. It is called before the group is torn down, whatever step was interrupted.
+        """
+        from airflow_training.execution.rejoining import HeldState, hold_state
+
+        step, why = None, "the state is split over the ranks"
+        if self._boundary is not None:
+            step, why = self._boundary.roll_back()
+        if step is None:
+            return HeldState(saver=self._saver, reached=self.steps, why=why)
+        return hold_state(self._capture(), step=step, saver=self._saver)
 
     def close(self) -> None:
         """Save the last step where it is not, and wait for it."""
@@ -323,10 +401,16 @@ class DistributedTraining:
         dist.all_reduce(total, group=pipeline.group)
         return self._mean(total)
 
-    def _pass(self, micro_batch: int, kind: PassKind) -> AbstractContextManager[None]:
-        if self._recorder is None:
-            return nullcontext()
-        return self._recorder.stage_pass(0, micro_batch, kind)
+    @contextmanager
+    def _pass(self, micro_batch: int, kind: PassKind, *, last: bool) -> Iterator[None]:
+        with ExitStack() as measured:
+            if self._recorder is not None:
+                measured.enter_context(self._recorder.stage_pass(0, micro_batch, kind))
+            if self._balance is not None:
+                forward = kind == "forward"
+                timed = self._balance.forward() if forward else self._balance.backward(last=last)
+                measured.enter_context(timed)
+            yield
 
     def _mean(self, loss: Any) -> torch.Tensor:
         import torch.distributed as dist
@@ -339,7 +423,14 @@ class DistributedTraining:
     def _rows(self) -> list[slice]:
         if self.plan is None:
             return [slice(None)]
-        return micro_batch_rows(self.plan, self._replica)
+        return micro_batch_rows(self.plan, self._replica, self.replica_samples)
+
+    @property
+    def _weight(self) -> float:
+        """As how many replicas of even size this rank's counts."""
+        if self._replicas is None:
+            return 1.0
+        return replica_weight(self.replica_samples, self._replica)
 
     def _moved(self, values: Sequence[Any], stage: StageModule) -> tuple[Any, ...]:
         """Bring tensors to the device, and floats into the type, of the parameters."""

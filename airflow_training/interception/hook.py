@@ -26,10 +26,9 @@ from airflow_training.interception.classification import (
     name_api,
     writes,
 )
+from airflow_training.interception.module_changes import watch_modules
 from airflow_training.interception.protocol import HookSettings
-from airflow_training.interception.ranges import RangedFiles, wrap_open
-from airflow_training.interception.sampler_order import SamplerOrder
-from airflow_training.interception.wraps import watch_imports, watch_modules
+from airflow_training.interception.wraps import watch_imports
 
 TYPE_CHECKING = False  # `typing` costs the training's start
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-__all__ = ["LoadWatch", "install"]
+__all__ = ["LoadWatch", "install", "watch_loads"]
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr/lib", "/usr/lib64", "/usr/share", "/lib", "/lib64", "/run")  # fmt: skip
@@ -250,29 +249,24 @@ def _dependencies() -> list[str]:
 def install(environment: Mapping[str, str]) -> LoadWatch | None:
     """Install the hook for the rest of this process where the environment wants it; None where it does not."""
     settings = HookSettings(environment)
-    if settings.parameters_file:
-        _watch_parameters(settings.parameters_file)
-    if not settings.is_wanted:
-        return None
+    return watch_loads(settings) if settings.is_wanted else None
+
+
+def watch_loads(settings: HookSettings) -> LoadWatch:
+    """Install the hook on what is opened, whether or not anything is asked for."""
     watch = LoadWatch(settings)
     watch_imports(lambda path, api: watch.run(watch.reads, path, api))
-    sys.addaudithook(_hook_of(watch))
     if settings.socket and settings.data_roots:
+        from airflow_training.interception.sampler_order import SamplerOrder
+
         order = SamplerOrder(settings.data_roots, lambda paths: tell_next(settings.socket, paths))
         watch_modules(order.changes())
     if settings.ranges_from and settings.socket and settings.data_roots:
+        from airflow_training.interception.ranges import RangedFiles, wrap_open
+
         wrap_open(RangedFiles(settings, lambda path: watch.run(watch.reads_ranges, path)))
+    sys.addaudithook(_hook_of(watch))  # at last: what we open ourselves is nobody's load
     return watch
-
-
-def _watch_parameters(path: str) -> None:
-    import atexit
-
-    from airflow_training.interception.parameters import ParameterWatch
-
-    parameters = ParameterWatch(path)
-    watch_modules(parameters.changes())
-    atexit.register(parameters.tell_main)  # of a program that no framework tells of
 
 
 def _hook_of(watch: LoadWatch) -> Any:

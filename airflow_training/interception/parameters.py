@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType
     from typing import Any
 
-__all__ = ["ParameterWatch", "after_method", "plain_values"]
+__all__ = ["ParameterWatch", "plain_values"]
 
 _MOST_VALUES = 100
 _LONGEST_TEXT = 200
@@ -92,6 +92,25 @@ def _may_be_secret(name: str, value: Any) -> bool:
     return False
 
 
+def _held(value: Any, name: str) -> Any:
+    """Return what a field holds, by no code of the program: a property of it may print, or count.
+
+    What is no plain value, as a property itself, is told nowhere.
+    """
+    try:
+        return object.__getattribute__(value, "__dict__")[name]
+    except (AttributeError, KeyError):  # in a slot, or in the class
+        from types import MemberDescriptorType
+
+        held = next((vars(each)[name] for each in type(value).__mro__ if name in vars(each)), ...)
+        if not isinstance(held, MemberDescriptorType):
+            return held
+        try:
+            return held.__get__(value)
+        except AttributeError:  # it was not set
+            return ...
+
+
 def _is_plain(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= _LONGEST_TEXT
@@ -103,9 +122,10 @@ def _is_plain(value: Any) -> bool:
 class ParameterWatch:
     """What one process has told so far."""
 
-    def __init__(self, path: str) -> None:
-        """`path`: of the file."""
+    def __init__(self, path: str, after_method: Callable[..., None]) -> None:
+        """`path`: of the file. `after_method`: that of `module_changes`; this module is loaded alone."""
         self._path = path
+        self._after_method = after_method
         self._told: dict[str, list[dict[str, Any]]] = {}
 
     def changes(self) -> Mapping[str, Callable[[ModuleType], None]]:
@@ -168,7 +188,7 @@ class ParameterWatch:
             kind = type(value)
             fields = getattr(kind, "__dataclass_fields__", None)
             if isinstance(fields, dict):
-                self.tell(kind.__name__, {name: getattr(value, name, None) for name in fields})
+                self.tell(kind.__name__, {name: _held(value, name) for name in fields})
             elif kind.__name__ == "Namespace" and kind.__module__ == "argparse":
                 self.tell("argparse", vars(value))
         except Exception:  # noqa: BLE001,S110  # what is computed when it is asked for may fail
@@ -178,14 +198,14 @@ class ParameterWatch:
         def after(_: Any, result: Any, __: Any, ___: Any) -> None:
             self.tell("argparse", vars(result[0]))
 
-        after_method(module, "ArgumentParser", "parse_known_args", after)
+        self._after_method(module, "ArgumentParser", "parse_known_args", after)
 
     def _change_optimizer(self, module: ModuleType) -> None:
         def after(optimizer: Any, _: Any, __: Any, ___: Any) -> None:
             self.tell(f"torch.optim.{type(optimizer).__name__}", optimizer.defaults)
             self.tell_set(sys._getframe(2))
 
-        after_method(module, "Optimizer", "__init__", after)
+        self._after_method(module, "Optimizer", "__init__", after)
 
     def _change_loader(self, module: ModuleType) -> None:
         def after(loader: Any, _: Any, __: Any, ___: Any) -> None:
@@ -193,7 +213,7 @@ class ParameterWatch:
             self.tell("torch.utils.data.DataLoader", values)
             self.tell_set(sys._getframe(2))
 
-        after_method(module, "DataLoader", "__init__", after)
+        self._after_method(module, "DataLoader", "__init__", after)
 
     def _change_fit(self, module: ModuleType) -> None:
         def after(_: Any, __: Any, ___: Any, given: Mapping[str, Any]) -> None:
@@ -201,31 +221,11 @@ class ParameterWatch:
             self.tell_main()
 
         for name in ("Trainer", "TensorFlowTrainer", "TorchTrainer", "JAXTrainer"):
-            after_method(module, name, "fit", after)
+            self._after_method(module, name, "fit", after)
 
     def _change_keras_optimizer(self, module: ModuleType) -> None:
         def after(optimizer: Any, _: Any, given: Any, named: Mapping[str, Any]) -> None:
             rate = named.get("learning_rate", given[0] if given else None)
             self.tell(f"keras.optimizers.{type(optimizer).__name__}", {"learning_rate": rate})
 
-        after_method(module, "BaseOptimizer", "__init__", after)
-
-
-def after_method(module: ModuleType, name: str, method: str, work: Callable[..., None]) -> None:
-    """Do something once a method of a class has returned: `work(self, result, args, kwargs)`."""
-    kind = vars(module).get(name)
-    own = None if kind is None else vars(kind).get(method)
-    if own is None or not hasattr(own, "__code__"):
-        return
-    import functools
-
-    @functools.wraps(own)
-    def method_and_more(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = own(self, *args, **kwargs)
-        try:
-            work(self, result, args, kwargs)
-        except Exception:  # noqa: BLE001  # a training is never disturbed by who watches it
-            return result
-        return result
-
-    setattr(kind, method, method_and_more)
+        self._after_method(module, "BaseOptimizer", "__init__", after)

@@ -73,9 +73,9 @@ class HookSettings:
         progress = environment.get(_PROGRESS_FILE, "")
         is_told = progress and environment.get(PARAMETERS) and _is_first(environment)
         self.parameters_file = (
-            os.path.join(os.path.dirname(progress), PARAMETERS_NAME) if is_told else ""  # noqa: PTH118,PTH120
+            os.path.join(os.path.dirname(progress), PARAMETERS_NAME) if is_told else ""  # noqa: PTH118,PTH120  # pathlib is not imported yet
         )
-        self.code_roots = _paths(environment.get(CODE_ROOTS, "")) or (os.getcwd(),)  # noqa: PTH109
+        self.code_roots = _paths(environment.get(CODE_ROOTS, "")) or (os.getcwd(),)  # noqa: PTH109  # as above
 
     @property
     def is_wanted(self) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from airflow_training.interception.module_changes import after_method
+
 TYPE_CHECKING = False  # `typing` costs the training's start
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,8 +43,6 @@ class SamplerOrder:
         return {"torch.utils.data.dataloader": self._change_loader}
 
     def _change_loader(self, module: ModuleType) -> None:
-        from airflow_training.interception.parameters import after_method
-
         def begun(iterator: Any, *_: Any) -> None:
             sampler = vars(iterator).get("_index_sampler")
             if sampler is None or not _draws_at_once(sampler):
@@ -112,7 +112,7 @@ class SamplerOrder:
             return None
         length = len(data)
         folders = [os.fspath(each) for each in variables.values() if _is_path(each)]
-        folders = ["", *(each for each in folders if os.path.isdir(each))]  # noqa: PTH112
+        folders = ["", *(each for each in folders if os.path.isdir(each))]  # noqa: PTH112  # pathlib costs more, of thousands of files
         for items in variables.values():
             if not isinstance(items, (list, tuple)) or len(items) != length or not length:
                 continue
@@ -129,8 +129,8 @@ class SamplerOrder:
             item = item[0]
         if not _is_path(item):
             return ""
-        full = os.path.realpath(os.path.join(folder, os.fspath(item)))  # noqa: PTH118
-        return full if full.startswith(self._below) and os.path.isfile(full) else ""  # noqa: PTH113
+        full = os.path.realpath(os.path.join(folder, os.fspath(item)))  # noqa: PTH118  # as above
+        return full if full.startswith(self._below) and os.path.isfile(full) else ""  # noqa: PTH113  # as above
 
 
 def _is_path(value: Any) -> bool:

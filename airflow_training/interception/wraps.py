@@ -1,23 +1,21 @@
 """Readers written in C, C++ and Rust, of which no audit event tells: their functions say what they read.
 
-A finder, first in `sys.meta_path`, changes a module after it was imported. Other modules cost a look into a
-dictionary. Python 3.8 and newer, standard library only.
+Python 3.8 and newer, standard library only.
 """
 
 from __future__ import annotations
 
-import sys
+from airflow_training.interception.module_changes import watch_modules
 
 TYPE_CHECKING = False  # `typing` costs the training's start
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
 
     Reads = Callable[[Any, str], object]
 
-__all__ = ["READERS", "watch_imports", "watch_modules"]
+__all__ = ["READERS", "watch_imports"]
 
 READERS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "safetensors": {"safe_open": ("filename",)},
@@ -54,16 +52,6 @@ def watch_imports(reads: Reads) -> None:
     watch_modules(dict.fromkeys(READERS, lambda module: _change_readers(module, reads)))
 
 
-def watch_modules(changes: Mapping[str, Callable[[ModuleType], object]]) -> None:
-    """Change modules, by their names, once they were imported; those that are already, now."""
-    finder = _Finder(changes)
-    for name in changes:
-        module = sys.modules.get(name)
-        if module is not None:
-            finder.change(module)
-    sys.meta_path.insert(0, finder)
-
-
 def _change_readers(module: ModuleType, reads: Reads) -> None:
     """Replace the readers of a module; one that another name has replaced already stays."""
     for name, keywords in READERS.get(module.__name__, {}).items():
@@ -82,28 +70,6 @@ def _change_readers(module: ModuleType, reads: Reads) -> None:
                 setattr(module, name, _told(reader, reads, api, keywords, 0))
         except (AttributeError, TypeError):  # of another kind than it used to be
             continue
-
-
-class _Finder:
-    def __init__(self, changes: Mapping[str, Callable[[ModuleType], object]]) -> None:
-        self._changes = changes
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return what the others find, with a loader that changes the module once it has run."""
-        if name not in self._changes:
-            return None
-        for finder in sys.meta_path:
-            find = None if finder is self else getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = find(name, path, target) if find else None
-            if spec is not None:
-                if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Loader(spec, self)  # type: ignore[assignment]  # by what it does, a loader
-                return spec
-        return None
-
-    def change(self, module: ModuleType) -> None:
-        """Do what is to be done to a module."""
-        self._changes[module.__name__](module)
 
 
 def _has_own_init(reader: type) -> bool:
@@ -170,32 +136,3 @@ class _ToldClass:
 
     def __reduce__(self) -> str:
         return str(self._own.__qualname__)
-
-
-class _Loader:
-    """A module's own loader, and one thing after it has run the module."""
-
-    def __init__(self, spec: ModuleSpec, finder: _Finder) -> None:
-        self._spec = spec
-        self._own: Any = spec.loader
-        self._finder = finder
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._own, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        # the module gets the loader it would have had
-        spec.loader = self._own
-        try:
-            created: ModuleType | None = self._own.create_module(spec)
-        finally:
-            spec.loader = self  # type: ignore[assignment]
-        return created
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._spec.loader = self._own
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._own
-        module.__loader__ = self._own
-        self._own.exec_module(module)
-        self._finder.change(module)

@@ -83,7 +83,7 @@ class FieldAccounts:
         for loc, value in _leaves(self.data, ()):
             known = self._nearest(loc, self._said)
             statement = self._said[known] if known is not None else None
-            if statement is None and value is None:
+            if value is None and (statement is None or statement.fate == "kept"):
                 statement = _Statement("dropped", (), "null is as if it were not written")
             to = statement.to if statement else ()
             if to and statement and statement.fate == "kept":

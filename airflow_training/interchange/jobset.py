@@ -218,8 +218,9 @@ def _start_order(
     if order.one_of(("AnyOrder", "InOrder"), "AnyOrder") == "AnyOrder":
         order.drop("roles without dependsOn start in any order")
         return {}
+    second = jobs[1].first if len(jobs) > 1 else 0
     order.translate(
-        ("spec", "roles", 0, "dependsOn"), "each role waits until the one before is Ready"
+        ("spec", "roles", second, "dependsOn"), "each role waits until the one before is Ready"
     )
     return {later.name: _waits(earlier, "Ready") for earlier, later in pairwise(jobs)}
 

@@ -7,7 +7,14 @@ from typing import Any
 from airflow_training.documents.paths import Loc
 from airflow_training.interchange.accounts import SourceField
 
-__all__ = ["ACTED_UPON", "job_document", "managed_by", "queue_of_labels", "suspended"]
+__all__ = [
+    "ACTED_UPON",
+    "QUEUE_LABEL",
+    "job_document",
+    "managed_by",
+    "queue_of_labels",
+    "suspended",
+]
 
 _SERVER = "written by the API server about the object it had"
 _OF_SERVER = (
@@ -44,8 +51,10 @@ def _metadata(source: SourceField) -> dict[str, Any]:
     found: dict[str, Any] = {}
     name, stem = source["name"], source["generateName"]
     if name:
-        found["name"] = name.text()
+        found["name"] = name.text().replace(".", "-")
         name.keep((*to, "name"))
+        if found["name"] != name.text():
+            name.translate((*to, "name"), "names of jobs have no dots")
         stem.drop("a name is given")
     elif stem:
         found["name"] = stem.text().rstrip("-.")
@@ -90,8 +99,10 @@ def queue_of_labels(source: SourceField) -> dict[str, Any]:
 
 def suspended(source: SourceField) -> dict[str, Any]:
     """Our field for `suspend`."""
+    if not source:
+        return {}
     source.keep(("spec", "suspend"))
-    return {"suspend": source.flag()} if source else {}
+    return {"suspend": source.flag()}
 
 
 def managed_by(source: SourceField, *, own: str) -> None:

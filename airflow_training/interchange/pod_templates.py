@@ -15,6 +15,7 @@ from airflow_training.interchange.metadata import ACTED_UPON
 __all__ = ["HostNames", "PodRules", "translate_template"]
 
 _NAMED = re.compile(r"^metadata\.(?P<where>labels|annotations)\['(?P<name>[^']+)'\]$")
+_RESERVED = re.compile(r"TRAINING_(?!CHECKPOINT_KEY$|DEVICE_COMMAND$|PARAMETERS$)")
 _OPEN = "{{"
 _ESCAPED = "{{ '{{' }}"
 _INSIDE = "containers are not restarted inside their pod, where nobody would count it"
@@ -159,7 +160,8 @@ def _container(
 ) -> dict[str, Any]:
     """Return a container with its words as we understand them, and `env` before its own."""
     result = _copy(source.block())
-    source.keep(to)
+    if result:
+        source.keep(to)
     policy, rules = source["restartPolicy"], source["restartPolicyRules"]
     if policy.text("Never") not in (("Never",) if env is not None else ("Never", "Always")):
         del result["restartPolicy"]
@@ -222,6 +224,9 @@ class _TextReader:
         source.block()
         if source["name"].text() in self.rules.taken:
             source.drop("the controller set its own over it, and so does the framework")
+            return None
+        if _RESERVED.match(source["name"].text()) and self.rules.ours != "paddle":
+            source.refuse("every instance has a variable of this name, which says something else")
             return None
         result = _copy(source)
         source.keep(to)

@@ -138,6 +138,15 @@ class InstanceFact:
     """As the runtime names it: OOMKilled, Evicted, NodeLost, DeadlineExceeded, ImagePullBackOff, ..."""
     message: str = ""
     finished_at: float | None = None
+    whole: bool = False
+    """Of no single instance: of all of the role, or of the job where no role is named."""
+
+    @property
+    def who(self) -> str:
+        """Return whose end it is, for people."""
+        if self.whole:
+            return self.role or "the job"
+        return f"{self.role}-{self.index}" if self.role else f"instance {self.index}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +156,7 @@ class FoundCause:
     id: str
     category: str
     retryable: str
-    """yes, once, no."""
+    """yes, once, no, unknown."""
     confidence: float
     rank: int | None
     file: str | None

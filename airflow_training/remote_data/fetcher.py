@@ -83,6 +83,7 @@ class Fetcher:
         ranges: RangeFiles | None = None,
         patience_seconds: float = 3600.0,
         failed: Callable[[DataError, str], None],
+        away: Callable[[], None] = lambda: None,
     ) -> None:
         """Fetch nothing yet.
 
@@ -94,6 +95,7 @@ class Fetcher:
             ranges: where ranges are kept; without it a file comes whole.
             patience_seconds: how long the sharing machine may not answer before that is for good.
             failed: is told once for each file whose content will not come.
+            away: is told whenever the sharing machine begins not to answer.
         """
         self.skeleton = skeleton
         self._source = source
@@ -103,6 +105,7 @@ class Fetcher:
         self._parts: dict[tuple[str, int], Future[None]] = {}
         self._patience = patience_seconds
         self._failed = failed
+        self._away = away
         self._lock = threading.Lock()
         self._files: dict[str, Future[None]] = {}
         self._ahead: set[str] = set()
@@ -289,6 +292,10 @@ class Fetcher:
                     raise SourceGone(
                         f"the data's machine has not answered for {now - since:.0f} s: {error}"
                     ) from error
+                with self._lock:
+                    was_waiting, self.waiting = self.waiting, "waiting for data"
+                if not was_waiting:
+                    self._away()
                 self.waiting = f"waiting for data for {now - since:.0f} s: {error}"
                 if self._is_closed.wait(pause):
                     raise SourceGone("the run has ended") from error

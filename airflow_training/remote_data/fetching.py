@@ -38,6 +38,9 @@ __all__ = ["main"]
 
 _TELL_SECONDS = 1.0
 _LOOK_SECONDS = 2.0
+_BETWEEN_OUTAGES_SECONDS = 60.0
+_AWAY = ".away"
+"""After the socket's path: a file that is changed when an outage begins."""
 
 
 class FetchingProcess:
@@ -76,6 +79,7 @@ class FetchingProcess:
             ranges=RangeFiles(self._state / "ranges"),
             patience_seconds=config["patience_seconds"],
             failed=self.fail,
+            away=self._note_outage,
         )
         self._socket = config["socket"]
         self._is_whole = bool(config["whole"])
@@ -83,6 +87,7 @@ class FetchingProcess:
         self._lock = threading.Lock()
         self._progress: set[str] = set()
         """Progress files of the processes that have asked."""
+        self._outage_at = -math.inf
         self._waited = "", -math.inf
         """For which path somebody has waited last, and when."""
 
@@ -191,6 +196,15 @@ class FetchingProcess:
                 self._waited = path, time.monotonic()
                 yield {"waiting": self.fetcher.waiting or "being fetched"}
 
+    def _note_outage(self) -> None:
+        """Let trainings that keep checkpoints save one at their next step: what follows may be a pause."""
+        now = time.monotonic()
+        if now - self._outage_at < _BETWEEN_OUTAGES_SECONDS:
+            return  # a line that fails again and again costs no save each time
+        self._outage_at = now
+        with contextlib.suppress(OSError):  # a full disk: they save when it is time
+            Path(self._socket + _AWAY).touch()
+
     def _opened(self, path: str) -> None:
         self.fetcher.request(path)
 
@@ -246,6 +260,11 @@ class FetchingProcess:
             self._look()
             pause = max(_LOOK_SECONDS, 20 * (time.monotonic() - begin))
 
+    def remove_socket(self) -> None:
+        """Leave nothing in the folder of temporary files."""
+        for each in (self._socket, self._socket + _AWAY):
+            Path(each).unlink(missing_ok=True)
+
     def close(self) -> None:
         """Look once more, and write down what was done."""
         self._ended.set()
@@ -290,9 +309,7 @@ def main(config: str) -> int:
         pass
     server.shutdown()
     process.close()
-    Path(server.server_address if isinstance(server.server_address, str) else "").unlink(
-        missing_ok=True
-    )
+    process.remove_socket()
     return 0
 
 

@@ -1,6 +1,6 @@
 """Which files will be read next, by those that were read so far. Pure.
 
-Only where several in a row were neighbours: readers that jump get nothing that they do not ask for.
+Only where several in a row were neighbours, or the first two of a folder: readers that jump get nothing that they do not ask for.
 """
 
 from __future__ import annotations
@@ -34,12 +34,23 @@ class ReadOrder:
         before = next(
             (n for n in range(number, number - _STEP - 1, -1) if n in self._streams), None
         )
-        length = 1 if before is None else self._streams.pop(before) + (before != number)
+        if before is None:
+            # who begins with a folder's first file mostly goes on with its next: two in a row are enough
+            length = _IN_A_ROW - 1 if self._is_first(number) else 1
+        else:
+            length = self._streams.pop(before) + (before != number)
         self._streams[number] = length
         if len(self._streams) > _STREAMS:
             del self._streams[next(iter(self._streams))]
         if length < _IN_A_ROW:
             return ()
-        folder = name.rpartition("/")[0]
+        folder = _folder(name)
         following = self._names[number + 1 : number + 1 + min(_MOST, 2 ** (length - 2))]
-        return [each for each in following if each.rpartition("/")[0] == folder]
+        return [each for each in following if _folder(each) == folder]
+
+    def _is_first(self, number: int) -> bool:
+        return not number or _folder(self._names[number - 1]) != _folder(self._names[number])
+
+
+def _folder(name: str) -> str:
+    return name.rpartition("/")[0]

@@ -12,6 +12,7 @@ from airflow_training.control.reports import (
     FilesReport,
     ProcessReport,
     ProgressReport,
+    Regrouping,
     RejectedCheckpoint,
     ReportedValue,
 )
@@ -26,6 +27,7 @@ _LONGEST_GROUP = 80
 _LONGEST_DIGEST = 71
 _LONGEST_REASON = 300
 _MOST_REJECTED = 8
+_MOST_REGROUPED = 8
 _MOST_POINTS = 1 << 13
 _TOO_LARGE = 1 << 63
 """No database has a place for it; an infinite or undefined number is none below it either."""
@@ -63,6 +65,7 @@ def progress_of(values: Any) -> ProgressReport | None:
         points=_points(values.get("points")),
         files=_files(values.get("files")),
         rejected=tuple(_rejected(values.get("rejected")))[-_MOST_REJECTED:],
+        regrouped=tuple(_regrouped(values.get("regrouped")))[-_MOST_REGROUPED:],
     )
 
 
@@ -175,6 +178,22 @@ def _rejected(values: Any) -> Iterator[RejectedCheckpoint]:
             restore = each.get("restore", "")
             told = restore[:_LONGEST_GROUP] if isinstance(restore, str) else ""
             yield RejectedCheckpoint(at=at, why=text, step=step, restore=told)
+
+
+def _regrouped(values: Any) -> Iterator[Regrouping]:
+    for each in values if isinstance(values, list | tuple) else ():
+        if not isinstance(each, dict):
+            continue
+        at, seconds, source = (each.get(name) for name in ("at", "seconds", "source"))
+        counts = {name: each.get(name, 0) for name in ("ranks", "step", "lost_steps", "revision")}
+        if (
+            all(map(_is_count, counts.values()))
+            and _is_amount(at)
+            and _is_amount(seconds)
+            and isinstance(source, str)
+        ):
+            text = source[:_LONGEST_NAME].encode("utf-8", "replace").decode()
+            yield Regrouping(at=at, seconds=seconds, source=text, **counts)
 
 
 def _is_amount(value: Any) -> TypeGuard[int | float]:

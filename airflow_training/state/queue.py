@@ -21,7 +21,7 @@ from sqlalchemy import Connection, and_, delete, exists, func, insert, not_, or_
 
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.state.database import StorePart
-from airflow_training.state.models import LeaseRow, MetaRow, QueueRow, RunRow
+from airflow_training.state.models import LeaseRow, MetaRow, QueueRow, RunRow, UsageRow
 from airflow_training.state.run_lookup import unknown_run
 
 __all__ = ["PATIENCE_SECONDS", "QueueStanding", "RunQueue", "SlotHolder", "enqueue", "leave"]
@@ -84,6 +84,9 @@ class QueueStanding:
     running_ids: Sequence[str]
     waiting: int
     waiting_ids: Sequence[str]
+    kept: int = 0
+    """Runs that have ended, of which an instance stays for a look inside and keeps its place."""
+    kept_ids: Sequence[str] = ()
 
 
 class RunQueue(StorePart):
@@ -201,6 +204,7 @@ class RunQueue(StorePart):
                 raise unknown_run(connection, uid)
             running = _running(connection)
             ahead = _ahead(connection, priority=own.priority, ticket=own.ticket, now=now)
+            kept = _kept(connection, now=now)
         # whoever may see a run need not be allowed to see those of other DAGs
         mine = (own.source, own.dag_id)
         return QueueStanding(
@@ -208,6 +212,8 @@ class RunQueue(StorePart):
             running_ids=sorted(e.run_id for e in running if (e.source, e.dag_id) == mine),
             waiting=len(ahead),
             waiting_ids=[e.run_id for e in ahead if (e.source, e.dag_id) == mine],
+            kept=len(kept),
+            kept_ids=sorted(e.run_id for e in kept if (e.source, e.dag_id) == mine),
         )
 
 
@@ -227,6 +233,16 @@ def _ahead(connection: Connection, *, priority: int, ticket: int, now: float) ->
             ),
         )
         .order_by(QueueRow.priority.desc(), QueueRow.ticket)
+    ).all()
+
+
+def _kept(connection: Connection, *, now: float) -> Sequence[Any]:
+    """Return the runs that are over of which something stays: what they use ends in the future."""
+    return connection.execute(
+        select(RunRow.source, RunRow.dag_id, RunRow.run_id)
+        .join(UsageRow, UsageRow.run == RunRow.uid)
+        .where(UsageRow.finished_at > now, _TERMINAL)
+        .distinct()
     ).all()
 
 

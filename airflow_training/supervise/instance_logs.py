@@ -238,6 +238,23 @@ class InstanceLogs(InstanceRecord):
         entry = self.state().ledger.instances.get(self.key)
         return "" if entry is None else ": ".join(filter(None, (entry.reason, entry.message)))
 
+    def silence(self) -> str:
+        """Return why its attempt has printed nothing, in words."""
+        entry = self.state().ledger.instances.get(self.key)
+        if self.final():
+            return "printed nothing"
+        if entry is not None and entry.state == "pending":
+            waits = self.waits_for()
+            return f"does not run yet ({waits})" if waits else "does not run yet"
+        return "has printed nothing yet"
+
+    def never_started(self) -> str:
+        """Return that it never started, and why where that is known."""
+        entry = self.state().ledger.instances.get(self.key)
+        message = "" if entry is None else entry.message
+        told = message.startswith("never started")
+        return message if told else ": ".join(filter(None, ("never started", message)))
+
     def drained(self) -> bool:
         """Return whether the run is over and nothing of it is alive."""
         return self.state().ledger.job.is_over

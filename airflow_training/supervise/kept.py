@@ -45,7 +45,9 @@ async def end_kept(
         event = Event(
             at=now,
             reason=reasons.KEPT_INSTANCE_ENDED,
-            message=": ".join(filter(None, [reason, by and f"by {by}"])),
+            message=reason
+            if f"by {by}" in reason
+            else ": ".join(filter(None, [reason, by and f"by {by}"])),
             role=kept.role,
             index=kept.index,
             attempt=kept.attempt,
@@ -81,8 +83,19 @@ async def open_shell(
             code="unknown_role",
             field="--role, --index",
             value=str(key),
-            message="no such instance",
+            message=f"there is no instance {key}",
             allowed=[str(key) for key in sorted(ledger.instances)],
+        )
+    if entry.reason == reasons.NOT_NEEDED or (entry.state == "pending" and not entry.uid):
+        raise InputError.of(
+            code="not_allowed",
+            field="RUN",
+            message=f"{key} was {entry.message or 'never started'}"
+            if entry.final
+            else f"{key} does not run now: {entry.message or entry.reason}",
+            hint=""
+            if entry.final
+            else f"airflow-training status {record.key.run_id} shows when it runs",
         )
     if not isinstance(runtime, OpensShells):
         raise InputError.of(

@@ -59,6 +59,8 @@ class Watcher:
         self._shown: set[_ObjectKey] = set()
         self._reachable = True
         self._failures = 0
+        self._told = ""
+        """Why the runtime cannot be reached, as it was told last."""
         self._doubts = 0
         self._fresh = False
         """Whether the watch that runs has given a snapshot."""
@@ -171,7 +173,9 @@ class Watcher:
             async for change in self._runtime.watch(self._run):
                 self._take(change)
         except RuntimeUnavailable as error:
-            log.warning("runtime of run %s unreachable: %s", self._run.uid, error)
+            if str(error) != self._told:  # once, and again as the words change
+                self._told = str(error)
+                log.warning("runtime of run %s unreachable: %s", self._run.uid, error)
         except Exception:
             log.exception("watch broke; starting it again", extra={"run": self._run.uid})
 
@@ -180,7 +184,7 @@ class Watcher:
             self._on_room()
             self._on_change()
         elif isinstance(change, Snapshot):
-            self._failures, self._fresh = 0, True
+            self._failures, self._fresh, self._told = 0, True, ""
             imagined = {key: self._seen[key] for key in self._imagined.values()}
             before, self._seen = self._seen, {_key(each): each for each in change.instances}
             self._seen |= imagined

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from airflow_training.agent import proc
-from airflow_training.agent.stopped_processes import StoppedWatch
+from airflow_training.agent.stopped_processes import StoppedWatch, stopped_now
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -68,6 +68,14 @@ def test_a_wrapper_that_sleeps_above_a_stopped_child_hangs_with_it(started):
         f"a signal has stopped {child} (sleep) (state T, as SIGSTOP does) for 65 s"
     )
     assert watch.ends
+
+
+def test_what_is_stopped_is_named_also_where_silence_is_what_ends_it(started):
+    command, child = started(), started()
+    assert stopped_now(command, tree(command, child)) == ""
+    stop(child)
+    named = f"a signal has stopped {child} (sleep) (state T, as SIGSTOP does)"
+    assert stopped_now(command, tree(command, child)) == named
 
 
 def test_a_stopped_process_beside_one_that_works_is_told_and_ends_nothing(started):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_training.cli.airflow_stack import AirflowStack
+from airflow_training.state.store import Store, open_store
 from tests.airflow.stack import PASSWORD, Airflow
 from tests.waiting import PATIENCE
 
@@ -34,6 +35,13 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     """Return a running Airflow whose jobs folder holds what `airflow-training init` writes."""
     with run_airflow(tmp_path_factory.mktemp("airflow")) as running:
         yield running
+
+
+@pytest.fixture
+def store(airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Return the store of an Airflow that allows the local runtime."""
+    monkeypatch.setenv("AIRFLOW__TRAINING__ALLOW_LOCAL", "True")
+    return open_store()
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import yaml
 from tests.airflow.stack import Airflow
 from tests.kubernetes.emulator import Cluster
 from tests.kubernetes.readme import readme_job
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -116,6 +116,8 @@ def test_plan_says_so_when_the_cluster_cannot_be_reached(airflow: Airflow, clust
     connect(airflow, "nowhere", nowhere)
     airflow.write(job(airflow, "unreachable", "nowhere"))
     run_id = airflow.trigger("unreachable")
+    # it is asked for two minutes, and after a part of them a wait is patient enough for the rest
+    wait_until(lambda: "asked again in 16 s" in airflow.text("unreachable", run_id, "plan"))
     assert airflow.wait_run("unreachable", run_id) == "failed"
     told = airflow.text("unreachable", run_id, "plan")
     assert "the job could not be checked: the cluster does not answer" in told

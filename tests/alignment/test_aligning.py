@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_training.alignment.running import align
 from tests.alignment.fault_runs import compare_pairs, find_faults, is_named
 from tests.alignment.faults import FAULTS, PAIRS
 
@@ -77,3 +78,11 @@ def test_no_pair_without_a_fault_raises_an_alarm(tmp_path: Path):
     ]
     assert alarms == []
     assert sum(each.report is not None for each in outcomes) >= 200
+
+
+def test_dropout_raises_no_alarm():
+    engine = {"model": "tests.execution.plain_training:dropping"}
+    split = {"global_batch": 16, "micro_batch": 2, "dp": 2, "tp": 2, "precision": "fp64"}
+    report = align(engine, split, steps=2)
+    assert report.equal, report.first
+    assert next(kind.compared for kind in report.kinds if kind.kind == "output") > 0

@@ -338,6 +338,24 @@ def test_sigterm_saves_at_the_next_step_boundary_and_ends(tmp_path):
     assert again.digest() == training.digest()
 
 
+@pytest.mark.parametrize("every", [{"seconds": 3600}, {"steps": 1000}])
+def test_once_the_machine_that_shares_the_data_has_gone_the_next_step_is_saved(
+    every, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TRAINING_DATA_SOCKET", str(tmp_path / "socket"))
+    (tmp_path / "socket.away").touch()  # in a run that was paused, and goes on
+    with Checkpointer(model=torch.nn.Linear(2, 2), root=tmp_path / "kept", every=every) as ckpt:
+        ckpt.restore()
+        ckpt.step(0)
+        assert reading.history(str(tmp_path / "kept")) == []
+        os.utime(tmp_path / "socket.away", ns=(1, 1))
+        ckpt.step(1)
+        ckpt.step(2)
+        ckpt._saver._collect(wait_seconds=60)
+        assert [each.step for each in reading.history(str(tmp_path / "kept"))] == [2]
+        ckpt.step(3)
+
+
 def test_sigterm_ends_without_a_save_that_does_not_fit(tmp_path, monkeypatch, caplog):
     told = instructions(tmp_path, every={"seconds": 3600}, grace_seconds=0.001)
     monkeypatch.setenv("TRAINING_CHECKPOINT", told)

@@ -11,6 +11,7 @@ from airflow_training.checkpoints.rejoin_decision import (
     PeerState,
     RestoreFromStore,
     choose,
+    choose_newest,
 )
 
 
@@ -78,3 +79,31 @@ def test_where_a_group_goes_on_from(everyone, expected):
 def test_what_a_rank_says_arrives_as_it_was_said():
     holding = rank(7, header=(100, "sha256:0"), began=True)
     assert PeerState.from_json(holding.to_json()) == holding
+
+
+@pytest.mark.parametrize(
+    ("everyone", "expected"),
+    [
+        pytest.param(
+            [rank(7), rank(8), rank(8), NEW],
+            CopyFromPeer(step=8, source=1, newcomers=(0, 3)),
+            id="who-is-a-step-behind-takes-the-newer-state",
+        ),
+        pytest.param(
+            [rank(7), rank(7), NEW], CopyFromPeer(step=7, source=0, newcomers=(2,)), id="all-alike"
+        ),
+        pytest.param(
+            [rank(6), rank(8)],
+            RestoreFromStore("rank 0 holds step 6, rank 1 step 8"),
+            id="two-steps-apart-is-no-lost-word",
+        ),
+        pytest.param(
+            [rank(8), rank(8, model="b"), rank(7)],
+            RestoreFromStore("ranks 0 and 1 hold different model"),
+            id="the-newer-ones-differ",
+        ),
+        pytest.param([NEW], RestoreFromStore("no rank holds a whole state"), id="nobody"),
+    ],
+)
+def test_where_a_step_is_done_or_not_the_newer_state_counts(everyone, expected):
+    assert choose_newest(everyone) == expected

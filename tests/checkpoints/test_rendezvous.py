@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from airflow_training.checkpoints.errors import CheckpointError
-from airflow_training.checkpoints.torch_rendezvous import Rendezvous
+from airflow_training.checkpoints.torch_rendezvous import RankPlace, Rendezvous
 from tests.ports import free_port
 from tests.waiting import PATIENCE
 
@@ -93,11 +94,11 @@ def test_a_rank_that_died_while_it_waited_is_not_counted_on():
         store = dist.TCPStore(  # type: ignore[attr-defined]  # documented, not in __all__
             "127.0.0.1", port, timeout=timedelta(seconds=PATIENCE)
         )
-        store.wait(["group-0-here/2"])
+        store.wait(["group-0.0-here/2"])
         dead.kill()
         dead.join()
         last.start()  # it finds everybody there, as it seems
-        store.wait(["group-0-here/1"])
+        store.wait(["group-0.0-here/1"])
         again.start()
         for process in (first, last, again):
             process.join(PATIENCE)
@@ -114,3 +115,10 @@ def test_what_a_meeting_needs_is_named(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(CheckpointError, match="MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE"):
         Rendezvous()
+
+
+def test_a_port_that_another_program_has_is_told():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = RankPlace(host="127.0.0.1", port=taken.getsockname()[1], rank=0, world=2)
+        with pytest.raises(RuntimeError, match="in use"):
+            Rendezvous(place).meet(seconds=0.1)

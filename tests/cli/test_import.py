@@ -93,3 +93,58 @@ def test_a_file_that_is_not_there_is_exit_code_2(typed, job):
     answer = typed("import", str(job), "nowhere.yaml")
     assert answer.code == 2
     assert "nowhere.yaml" in answer.stderr
+
+
+OURS = """\
+apiVersion: airflow-training/v1
+kind: TrainingJob
+metadata: {name: digits}
+spec:
+  framework: custom
+  image: a
+  roles: [{name: worker, command: [python, train.py], restartPolicy: Never}]
+"""
+
+
+def test_a_job_of_ours_is_printed_as_one_of_another_system(typed, home):
+    Path("job.yaml").write_text(OURS)
+    answer = typed("export", "--as", "jobset", "job.yaml")
+    assert answer.code == 0
+    assert yaml.safe_load(answer.stdout)["kind"] == "JobSet"
+    assert "job.yaml: TrainingJob digits: " in answer.stderr
+    Path("theirs.yaml").write_text(answer.stdout)
+    assert typed("import", "theirs.yaml").code == 0
+
+
+def test_what_another_system_has_not_is_exit_code_1(typed, home):
+    Path("job.yaml").write_text(OURS)
+    answer = typed("export", "--as", "sbatch", "job.yaml", "-o", "json")
+    assert answer.code == 1
+    (document,) = answer.json["documents"]
+    assert [each["field"] for each in document["fields"] if each["fate"] == "refused"] == [
+        "spec.image"
+    ]
+
+
+def test_a_job_that_is_not_valid_is_not_exported(typed, home):
+    Path("job.yaml").write_text(OURS.replace("image", "imge"))
+    answer = typed("export", "--as", "jobset", "job.yaml")
+    assert (answer.code, answer.stdout) == (2, "")
+    assert "line 6" in answer.stderr
+
+
+def test_a_command_line_is_read_behind_two_dashes(typed, home):
+    answer = typed("import", "--", "torchrun", "--nproc-per-node", "2", "train.py")
+    assert answer.code == 0
+    assert yaml.safe_load(answer.stdout)["spec"]["parameters"] == {"nprocPerNode": 2}
+
+
+def test_a_job_finds_its_runtime_in_another_file(typed, home):
+    from tests.interchange.test_trainjob import TRAINER, runtime, trainjob
+
+    Path("job.yaml").write_text(trainjob(TRAINER))
+    Path("runtime.yaml").write_text(runtime())
+    assert typed("import", "job.yaml").code == 1
+    answer = typed("import", "job.yaml", "runtime.yaml")
+    assert answer.code == 0
+    assert yaml.safe_load(answer.stdout)["metadata"]["name"] == "digits"

@@ -8,6 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.interchange.test_frameworkcontroller import framework
+from tests.interchange.test_frameworkcontroller import role as task_role
+from tests.interchange.test_rayjob import rayjob
+from tests.interchange.test_sbatch import script
+from tests.interchange.test_trainjob import runtime, trainjob
+from tests.interchange.test_volcano import task, volcano
+
 pytestmark = pytest.mark.e2e
 
 POD = "spec: {containers: [{name: NAME, image: a, command: [python, train.py]}]}"
@@ -71,9 +78,44 @@ SEARCH = jobset(
 )
 
 
+RETRIED = volcano(
+    task("worker", "replicas: 2"),
+    spec="maxRetry: 1\npolicies: [{event: PodFailed, action: RestartJob}]",
+)
+COMPLETES = volcano(
+    task("ps"), task("worker", "policies: [{event: TaskCompleted, action: CompleteJob}]")
+)
+TRAINJOB = (
+    trainjob("numNodes: 2\ncommand: [python, a.py]") + "---\n" + runtime(job="backoffLimit: 1, ")
+)
+
+
 @pytest.mark.parametrize(
     ("source", "faults", "state", "attempts"),
     [
+        pytest.param(
+            volcano(task("worker", "replicas: 2")), [kill("worker", 0)],
+            "Failed", {"worker-0": 0, "worker-1": 0}, id="a-pod-of-volcano-ends-nothing",
+        ),
+        pytest.param(RETRIED, [kill("worker", 0)], "Succeeded", {"worker-0": 1, "worker-1": 1}, id="a-policy-restarts-all"),
+        pytest.param(RETRIED, [kill("worker", 0), kill("worker", 1, 1)], "Failed", None, id="max-retry-is-used-up", marks=pytest.mark.soak),
+        pytest.param(COMPLETES, [kill("ps", 0)], "Succeeded", {"ps-0": 0}, id="a-task-completes-the-job", marks=pytest.mark.soak),
+        pytest.param(
+            framework(task_role("a"), task_role("b", 2), retry=1), [kill("b", 1)],
+            "Succeeded", {"a-0": 1, "b-0": 1, "b-1": 1}, id="a-framework-begins-anew",
+        ),
+        pytest.param(framework(task_role("a", 2, retry=1)), [kill("a", 0)], "Succeeded", {"a-0": 1, "a-1": 0}, id="a-task-begins-anew", marks=pytest.mark.soak),
+        pytest.param(framework(task_role("a", 2)), [kill("a", 0)], "Failed", {"a-0": 0}, id="a-framework-that-tries-once", marks=pytest.mark.soak),
+        pytest.param(rayjob(), [kill("small", 0)], "Succeeded", {"head-0": 0, "small-0": 1}, id="workers-of-ray-come-again"),
+        pytest.param(rayjob(), [kill("head", 0)], "Failed", {"head-0": 0}, id="the-head-of-ray-is-the-job", marks=pytest.mark.soak),
+        pytest.param(rayjob("backoffLimit: 1"), [kill("head", 0)], "Succeeded", {"head-0": 1, "small-0": 1}, id="a-new-cluster", marks=pytest.mark.soak),
+        pytest.param(TRAINJOB, [kill("worker", 0)], "Succeeded", {"worker-0": 1}, id="the-job-of-a-runtime", marks=pytest.mark.soak),
+        pytest.param(TRAINJOB, [kill("worker", 0), kill("worker", 0, 1)], "Failed", None, id="the-limit-of-a-runtime", marks=pytest.mark.soak),
+        pytest.param(script("srun python a.py", head="#SBATCH -n 2"), [kill("worker", 0)], "Failed", {"worker-0": 0}, id="a-task-of-slurm-is-not-tried-again"),
+        pytest.param(
+            script("srun python a.py", head="#SBATCH --array=0-1"), [kill("worker", 0)],
+            "Failed", {"worker-0": 0, "worker-1": 0}, id="elements-of-an-array-go-on", marks=pytest.mark.soak,
+        ),
         pytest.param(
             kubernetes_job(backoffLimit=2), [kill("worker", 0), kill("worker", 1)],
             "Succeeded", {"worker-0": 1, "worker-1": 1}, id="a-job-within-its-limit", marks=pytest.mark.soak,

@@ -42,6 +42,16 @@ def on_this_machine(home: Path, run: RunRef) -> RunFolder:
     return folder
 
 
+def test_a_folder_that_was_moved_away_while_its_run_went_on_is_no_empty_log(home, typed):
+    folder = on_this_machine(home, put(home).ref())
+    folder.tombstone.unlink()  # nobody has removed the run
+    (folder.names / "one-worker-0").write_text("worker-0")
+    shutil.move(folder.path / "worker-0", home / "moved-away")
+    answer = typed(*SHOW)
+    assert (answer.code, answer.stdout) == (1, "")
+    assert "its folder is not on this machine: somebody removed it" in answer.stderr
+
+
 SHOW = ("logs", "show", "one", "--role", "worker", "--index", "0")
 
 

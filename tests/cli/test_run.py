@@ -498,7 +498,7 @@ def test_what_was_never_started_has_no_log(home, command):
     for more in ([], ["--follow"]):
         never = command(*words, "after", *more)
         assert (never.code, never.stdout) == (0, "")
-        assert never.stderr == "after-0 was never started\n"
+        assert never.stderr == "after-0 was never started: waited for worker-0, which failed\n"
 
 
 def test_a_busy_machine_queues(start, home, command):

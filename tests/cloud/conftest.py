@@ -67,11 +67,18 @@ class RecordedRuns:
 class LoopbackService:
     """The real app over a folder, reached without a socket."""
 
-    def __init__(self, folder: Path, admission: Admission | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        admission: Admission | None = None,
+        resources: Mapping[str, Any] | None = None,
+    ) -> None:
         self.folder = folder
         self.runs = RecordedRuns()
         self.admission = admission or KeyAdmission(KEY, account="ada")
-        self.submissions = Submissions(folder, self.admission, self.runs, same_machine=True)
+        self.submissions = Submissions(
+            folder, self.admission, self.runs, same_machine=True, resources=resources
+        )
 
     def http(self, kind: Callable[..., Any] | None = None, *, key: str = KEY) -> Any:
         with warnings.catch_warnings():

@@ -63,6 +63,23 @@ def test_what_a_limit_refuses_sends_nothing(served, store, project):
     assert store.reservations.live() == []
 
 
+def test_what_a_service_gives_each_replica_is_reserved_and_run(store, tmp_path, project):
+    limited(store, "gpu_hours", 10)
+    given = {"nvidia.com/gpu": 4}
+    served = LoopbackService(tmp_path / "service", AccountAdmission(store), resources=given)
+    client = served.client(key=add_key(store, "ada")[0])
+    run = submit(client, captured(project, hours=2), target="office").run_id
+    assert served.runs.begun[run]["spec"]["resources"] == {"limits": {"nvidia.com/gpu": "4"}}
+    held = store.reservations.of_run(ProcessLauncher().key(run).uid)
+    assert held is not None
+    assert held.amounts.gpu_hours == Decimal(8)
+    with pytest.raises(InputError, match="quota: ada may use 10 GPU-hours"):
+        submit(client, captured(project, hours=2, env=["A=1"]), target="office")
+    named = captured(project, resources={"cpu": 1}, hours=2)
+    run = submit(client, named, target="office").run_id
+    assert served.runs.begun[run]["spec"]["resources"] == {"limits": {"cpu": "1"}}, "asked for"
+
+
 def test_a_key_that_may_read_submits_nothing(served, store, project):
     client = served.client(key=add_key(store, "ada", scope="read")[0])
     assert client.runs() == []

@@ -95,8 +95,11 @@ def test_it_ends_once_nobody_has_asked_for_so_long(airflow_home, monkeypatch):
     with used():
         pass
     conditions = starting_conditions()
+    known = find_service(conditions)
     wait_until(lambda: find_service(conditions) is None, "nobody finds it")
     wait_until(lambda: not records(), "its record is gone")
+    if known is not None:  # else it has ended before we looked
+        wait_until(partial(_has_ended, known.pid), "it ends before this test does")
 
 
 def test_what_a_dead_service_has_left_is_not_asked(staying):
@@ -138,5 +141,5 @@ def test_one_that_would_not_stay_ends_with_who_gives_up(airflow_home, monkeypatc
     process = service._process
     assert process is not None
     service.close()
-    wait_until(lambda: process.poll() is not None, "it has ended")
+    assert process.returncode is not None, "it has ended"
     assert records() == []

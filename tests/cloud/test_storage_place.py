@@ -54,6 +54,7 @@ class StorageService(LoopbackService):
             self.runs,
             same_machine=False,
             place=lambda content: StoragePlace(parsed, catalogue, content),
+            resources=parsed.resources,
         )
 
 

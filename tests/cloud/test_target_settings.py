@@ -8,6 +8,7 @@ import pytest
 
 from airflow_training.cloud.target_settings import is_direct, read_settings, settings_at
 from airflow_training.errors import InputError
+from airflow_training.settings import load_settings
 
 GOOD = """\
 apiVersion: airflow-training/v1
@@ -93,3 +94,13 @@ def test_a_target_without_a_service_has_no_address_that_instances_could_ask():
     }
     with pytest.raises(InputError, match="this target has none"):
         settings_at("kubernetes:prod/training", given)
+
+
+def test_an_airflow_says_the_resources_of_what_is_sent_to_it(monkeypatch):
+    monkeypatch.setenv("AIRFLOW__TRAINING__CLOUD_RESOURCES", " cpu=4, nvidia.com/gpu = 1,")
+    assert load_settings().cloud_resources == (("cpu", "4"), ("nvidia.com/gpu", "1"))
+    monkeypatch.setenv("AIRFLOW__TRAINING__CLOUD_RESOURCES", "cpu=4, memory")
+    with pytest.raises(
+        ValueError, match=r"\[training\] cloud_resources: 'memory' is no NAME=VALUE"
+    ):
+        load_settings()

@@ -298,10 +298,15 @@ def test_what_something_else_kept_from_running_blames_no_dependency():
     chain = job(role("prepare"), role("train", 1, after("prepare", "Complete")))
     bench = Bench(chain).settle()
     bench.request("kill").settle()
-    assert (bench.ledger.roles["train"].reason, bench.of("train").message) == (
-        reasons.JOB_STOPPED,
-        "",
+    train, waited = (
+        bench.ledger.roles["train"],
+        "it waited, as 0 of 1 instances of prepare are Complete",
     )
+    assert (train.reason, train.message) == (
+        reasons.JOB_STOPPED,
+        f"never started: {waited}; the job ended: Killed",
+    )
+    assert bench.of("train").message == f"never started: {waited}"
 
 
 def test_the_root_cause_is_the_failure_behind_the_failed_dependency():

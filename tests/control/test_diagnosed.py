@@ -138,6 +138,27 @@ def test_the_same_user_error_at_the_same_step_is_not_tried_a_third_time():
 
 
 @pytest.mark.parametrize(
+    ("first", "again", "same"),
+    [
+        pytest.param({"step": None, "line": 7}, {"step": None, "line": 8}, True, id="next-line"),
+        pytest.param({"step": None, "line": 7}, {"step": None, "line": 70}, False, id="other-line"),
+        pytest.param({"step": 4}, {"step": 5}, False, id="next-step"),
+        pytest.param({"step": 4}, {"step": 40}, False, id="another-step"),
+        pytest.param({"step": 4}, {"step": None, "line": 4}, False, id="a-step-is-no-line"),
+    ],
+)
+def test_ranks_that_print_into_one_log_make_the_same_error_at_about_the_same_place(
+    first, again, same
+):
+    def at(attempt: int, step: int | None, line: int = 3) -> InstanceDiagnosis:
+        found = told(MINE, attempt, step=step, text="ValueError: no such shard")
+        return replace(found, cause=replace(found.cause, line=line))
+
+    bench = failed(job(), at(0, **first), at(1, **again))
+    assert (bench.ledger.job.reason == reasons.SAME_ERROR_AGAIN) is same
+
+
+@pytest.mark.parametrize(
     "cause",
     [
         pytest.param({"id": "data-corrupt", "category": "data", "retryable": "no"}, id="data"),
@@ -181,7 +202,7 @@ def test_another_error_is_tried_again(again):
 
 def test_without_steps_it_must_be_the_same_line_of_the_log():
     assert failed(job(), told(MINE, 0), told(MINE, 1)).state == "Failed"
-    assert failed(job(), told(MINE, 0), told(MINE | {"line": 13}, 1)).state == "Running"
+    assert failed(job(), told(MINE, 0), told(MINE | {"line": 30}, 1)).state == "Running"
     assert failed(job(), told(MINE, 0), told(MINE, 1, text="Boom: 2")).state == "Running"
 
 
@@ -445,6 +466,17 @@ KNOWN: dict[str, Any] = {
 def test_the_root_cause_of_the_job_is_what_runtime_and_logs_agree_on(known, found, expected):
     merged = with_diagnosis(RootCause(**known), DiagnosedCause(**found), reasons=REASONS)
     assert (merged.id, merged.exit_code) == expected
+
+
+@pytest.mark.parametrize(
+    "ended", [{"exit_code": None, "signal": 9}, {"exit_code": 137}, {"exit_code": 3}]
+)
+def test_who_was_killed_goes_before_who_lost_it(ended):
+    """Whatever ended it: a lost peer explains nothing where another one is known to have failed."""
+    known = RootCause(**{**KNOWN, "index": 1, "attempt": 0, **ended})
+    told: dict[str, Any] = {**LOST, "confidence": 0.9, "role": "worker", "index": 0}
+    merged = with_diagnosis(known, DiagnosedCause(**told, attempt=0), reasons=REASONS)
+    assert (merged.key, merged.signal, merged.id) == (known.key, ended.get("signal"), "unknown")
 
 
 @pytest.mark.parametrize(

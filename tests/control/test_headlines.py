@@ -195,6 +195,7 @@ def test_a_failure_without_an_exit_code_keeps_its_words(fields, reason, message)
             id="never",
         ),
         pytest.param(job(rules=(rule("FailJob", "fatal"),)), "rule fatal ends the job", id="rule"),
+        pytest.param(job(rules=(rule("FailJob", "rule 0"),)), "rule 0 ends the job", id="no-name"),
         pytest.param(
             job(role(restart_policy="ExitCode")),
             "that is permanent in the table default",

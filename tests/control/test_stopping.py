@@ -178,3 +178,23 @@ def test_what_had_failed_by_itself_before_it_was_seen_is_not_told_as_stopped(kin
     bench.lose("worker", 1).decide()
     assert bench.of("worker", 1).state == "stopped"
     assert bench.charged() == {}
+
+
+def test_a_role_that_has_trained_before_a_pause_is_not_told_as_never_started():
+    bench = Bench(job()).settle()
+    bench.run_pending()
+    bench.settle()
+    bench.request("pause").settle()
+    bench.request("kill").settle()
+    assert bench.ledger.roles["worker"].message == "the job ended: Killed"
+
+
+def test_what_waits_to_be_restarted_with_another_has_run_before():
+    bench = Bench(job(role(replicas=2), scope="Job", backoff_initial_seconds=100)).settle()
+    bench.run_pending()
+    bench.settle()
+    bench.set("worker", 0, state="failed", exit_code=1)
+    bench.settle()
+    assert bench.of("worker", 1).message == "restarted with worker-0"
+    bench.request("kill").settle()
+    assert bench.of("worker", 1).message == "stopped by us"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_training.control import reasons
+from airflow_training.control.waits import waits_since
 from tests.builders import Bench, job, role
 
 
@@ -123,3 +124,33 @@ def test_a_held_instance_that_has_its_place_is_scheduled():
     bench.step()
     bench.step(seconds=100)
     assert bench.state == "Starting"
+
+
+def test_what_keeps_a_placed_instance_from_starting_is_told_once_and_since_when():
+    bench = Bench(job(role(replicas=2)))
+    bench.step()
+    since = bench.now
+    words = "container 'main': secret \"wandb\" not found"
+    for index in range(2):
+        bench.set("worker", index, reason="CreateContainerConfigError", message=words)
+    bench.step(seconds=5)
+    assert not bench.said("CreateContainerConfigError")
+    for _ in range(3):
+        bench.step(seconds=6)
+    (told,) = bench.said("CreateContainerConfigError")
+    assert (told.role, told.message) == ("worker", words)
+    assert waits_since(bench.of("worker", 1)) == since
+    bench.run_pending()
+    bench.step()
+    assert waits_since(bench.of("worker", 1)) is None
+
+
+def test_a_pull_that_fails_again_and_again_is_told_once_a_minute():
+    bench = Bench(job())
+    bench.step()
+    for number in range(14):
+        reason = ("ErrImagePull", "ImagePullBackOff")[number % 2]
+        bench.set("worker", 0, reason=reason, message=f"{reason} of typo:1")
+        bench.step(seconds=6)
+    told = [*bench.said("ErrImagePull"), *bench.said("ImagePullBackOff")]
+    assert len(told) == 2

@@ -12,7 +12,7 @@ __all__ = ["FENCED", "PAGES", "ROOT", "Block", "blocks", "blocks_of"]
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md")])
 FENCED = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
-_NAME = re.compile(r"# (?P<name>[\w./-]+\.(?:yaml|yml|json|jsonl|py|cfg|log))\b")
+_NAME = re.compile(r"# (?P<name>[\w./-]+\.(?:yaml|yml|json|jsonl|py|cfg|log|sbatch))\b")
 
 
 @dataclass(frozen=True)

@@ -317,14 +317,6 @@ CODES = [
         id="bad_name-namespace",
     ),
     pytest.param(
-        edited("metadata.labels", {"a b": "c"}),
-        "bad_name",
-        "metadata.labels",
-        None,
-        "",
-        id="bad_name-label",
-    ),
-    pytest.param(
         edited("spec.dag", {"params": {"learning-rate": {}}}),
         "bad_name",
         "spec.dag.params.learning-rate",

@@ -28,3 +28,50 @@ from tests.documents.documents import edited, parsed
 def test_a_near_miss_shows_the_right_form(owner: str, field: str, value: Any, form: str) -> None:
     found = parsed(edited(f"{owner}.{field}", value)).problems
     assert any(problem.hint.endswith(form) for problem in found), found
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "hint"),
+    [
+        ("roles", [], "it belongs to 'spec'"),
+        ("name", "x", "it belongs to 'metadata'"),
+        ("spec.keepFailedSeconds", 30, "it belongs to 'spec.restart'"),
+        (
+            "spec.maxRestarts",
+            3,
+            "'maxRestarts' itself belongs to 'spec.roles[0]' or 'spec.restart'",
+        ),
+        ("spec.schedule", "@daily", "it belongs to 'spec.dag'"),
+        ("spec.roles.0.neverFits", "Fail", "it belongs to 'spec.schedulingPolicy'"),
+        ("spec.roles.0.activeDeadlineSeconds", 5, "it belongs to 'spec'"),
+        ("spec.activeDeadlineSeconds", "10m", "in seconds: 600"),
+        ("spec.restart.keepFailedSeconds", "1h30m", "in seconds: 5400"),
+        ("spec.roles.0.dependsOn", ["a"], "write it as {role: a}"),
+        ("spec.roles.0.dependsOn", "a", "write it as [{role: a}]"),
+        (
+            "spec.failurePolicy",
+            {"rules": [{"action": "FailJob", "onExitCodes": [3]}]},
+            "write it as {values: [3]}",
+        ),
+        (
+            "spec.failurePolicy",
+            {"rules": [{"action": "FailJob", "onExitCodes": 3}]},
+            "write it as {values: [3]}",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_likely_fix(path: str, value: Any, hint: str) -> None:
+    found = parsed(edited(path, value)).problems
+    assert any(problem.hint.endswith(hint) for problem in found), found
+
+
+@pytest.mark.parametrize("text", ["soon", "10 parsecs", "", "m", "1.5x"])
+def test_what_is_no_duration_gets_no_guess(text: str) -> None:
+    found = parsed(edited("spec.activeDeadlineSeconds", text)).problems
+    assert [problem.hint for problem in found] == [""]
+
+
+@pytest.mark.parametrize(("replicas", "warned"), [(0, True), (1, False)])
+def test_a_job_that_trains_nothing_is_told(replicas: int, warned: bool) -> None:
+    told = parsed(edited("spec.roles", [{"name": "w", "replicas": replicas}])).warnings
+    assert warned == any("trains nothing" in problem.message for problem in told)

@@ -8,7 +8,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from airflow_training.documents.schedules import cron_mistake, next_starts, zone_mistake
+from airflow_training.documents.schedules import (
+    cron_mistake,
+    next_starts,
+    uneven_step,
+    zone_mistake,
+)
 from tests.documents.documents import edited, only_problem, parsed
 
 CHICAGO = ZoneInfo("America/Chicago")
@@ -159,3 +164,34 @@ def test_the_next_starts_are_by_the_clock_of_the_zone():
         "2026-03-07T06:30:00-06:00",
         "2026-03-08T06:30:00-05:00",  # the clocks were set in the night
     ]
+
+
+@pytest.mark.parametrize(
+    ("zone", "hint"),
+    [
+        ("Chicago", "did you mean 'America/Chicago'?"),
+        ("UTC+2", "'Etc/GMT-2' is that offset all year; the name of a place follows its clocks, as Europe/Paris"),
+        ("+05:30", "the name of a place follows its clocks, as Europe/Paris"),
+        ("GMT-03:00", "'Etc/GMT+3' is that offset all year; the name of a place follows its clocks, as Europe/Paris"),
+        ("UTC2", ""),
+    ],
+)  # fmt: skip
+def test_no_hint_for_a_zone_shifts_the_schedule(zone: str, hint: str):
+    found = zone_mistake(zone)
+    assert found is not None
+    assert found[1] == hint
+
+
+@pytest.mark.parametrize(
+    ("cron", "said"),
+    [
+        ("*/90 * * * *", "'*/90' is minute 0 of each hour, not every 90 minutes"),
+        ("*/45 * * * *", "'*/45' is minute 0 and 45 of each hour, not every 45 minutes"),
+        ("0 */10 * * *", "'*/10' is hour 0, 10 and 20 of each day, not every 10 hours"),
+        ("*/15 */6 * * *", ""),
+        ("30 2 */2 * *", ""),
+        ("5-50/15 * * * *", ""),
+    ],
+)
+def test_a_step_that_does_not_come_evenly_is_told(cron: str, said: str):
+    assert uneven_step(cron) == said

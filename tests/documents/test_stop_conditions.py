@@ -68,6 +68,10 @@ def test_what_is_no_condition_is_refused(text):
         ("loss => 0.3", "; => is written >="),
         ("loss = 0.3", "; = is written =="),
         ("loss < 1 and acc ≥ 0.9", "; ≥ is written >="),
+        ("avg(loss) < 0.3", "; avg( is written mean("),
+        ("loss below 0.3", "; below is written <"),
+        ("acc > 90%", "; 90% is written a part of 1, as 0.9"),
+        ("loss < 0.3, step > 3", "; , is written and"),
         ("loss <> 0.3 & epoch > 2", "; & is written and; <> is written !="),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_training.documents.text import without_name, wrap_lines
+from airflow_training.documents.text import headline, without_name, wrap_lines
 
 ADDRESS = "s3://models/digits/u/0"
 
@@ -39,3 +39,20 @@ def test_a_text_becomes_lines(text: str, lines: list[str]):
 )
 def test_a_name_is_said_once(text: str, rest: str):
     assert without_name(text, "worker-0") == rest
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        pytest.param("one\ntwo\n\n", "two", id="last"),
+        pytest.param("\x1b[1;31mERROR\x1b[0m no seat\x1b[0m", "ERROR no seat", id="colours"),
+        pytest.param("bad\n\x1b[0m\x1b[K\n", "bad", id="colours-alone-say-nothing"),
+        pytest.param("\x1b]8;;http://x\x07link\x1b]8;;\x07 gone", "link gone", id="link"),
+        pytest.param(" 10%|#  |\r100%|###|\rdone", "done", id="progress-bar"),
+        pytest.param("failed\n-----\n}\n", "failed", id="rulers-say-nothing"),
+        pytest.param("-----\n\n", "-----", id="nothing-but-a-ruler"),
+        pytest.param("a\x08b\x00c", "abc", id="control-characters"),
+    ],
+)
+def test_the_last_line_is_told_as_a_person_has_seen_it(text: str, line: str):
+    assert headline(text) == line

@@ -34,7 +34,7 @@ def test_gradients_are_those_of_the_loss_itself():
 def test_the_scale_goes_on_from_a_checkpoint():
     scale, other = LossScale(), LossScale()
     scale.unscale(held(float("nan")))
-    other.load(scale.state())
+    other.load_state_dict(scale.state_dict())
     assert (other.value, other.steps) == (scale.value, scale.steps)
 
 

@@ -87,6 +87,13 @@ def test_it_says_what_was_opened_and_by_what(tmp_path, python):
     assert apis["table.db"] == "sqlite3.connect"
 
 
+def test_what_it_loads_for_itself_is_no_load_of_the_script(tmp_path):
+    on_demand = {"socket": str(tmp_path / "socket"), "data_roots": [str(tmp_path / "data")]}
+    done, lines = run("open('a', 'w').close()", tmp_path, ranges_from=1, **on_demand)
+    assert done.returncode == 0, done.stderr
+    assert {Path(line["path"]).name for line in lines} == {"train.py", "a"}
+
+
 def test_output_and_exit_code_are_those_without_it(tmp_path):
     script = "import sys\nprint(open('missing.txt'))\n"
     done, _ = run(script, tmp_path)

@@ -14,6 +14,7 @@ import pytest
 from airflow_training.agent.library import library_path
 from airflow_training.agent.package import agent_program, portable_agent
 from airflow_training.agent.parameters import MOST_BYTES, ParametersFile
+from airflow_training.interception.module_changes import after_method
 from airflow_training.interception.parameters import ParameterWatch, plain_values
 from airflow_training.interception.protocol import PARAMETERS, PARAMETERS_NAME, hook_environment
 
@@ -90,17 +91,48 @@ class First:
 class Second:
     width: int = 2
 
-first = First(1)
-First.width = property(lambda _: 1 / 0)
+class Slots:
+    __slots__ = ("depth",)
+
+@dataclasses.dataclass
+class Third(Slots):
+    __slots__ = ()
+    depth: int
+
+@dataclasses.dataclass
+class Fourth:
+    lr: float
+    steps: int = dataclasses.field(default=4, init=False)
+    decay: float = 0.0
+
+@dataclasses.dataclass
+class Unset(Slots):
+    __slots__ = ("bits",)
+    depth: int
+    bits: int
+
+first = First(object())
+First.width = property(lambda _: print("read"))
 second = Second()
+third = Third(3)
+fourth = Fourth(0.5)
+del fourth.decay
+Fourth.decay = property(lambda _: print("read"))
+unset = Unset(5, 6)
+del unset.bits
 """
 
 
 @pytest.mark.e2e
-def test_a_value_that_cannot_be_had_is_left_out_without_a_word(tmp_path):
+def test_what_holds_values_is_read_by_no_code_of_the_program(tmp_path):
     done, found = run(RAISING, tmp_path)
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
-    assert found == {"Second": {"width": 2}}
+    assert found == {
+        "Second": {"width": 2},
+        "Third": {"depth": 3},
+        "Fourth": {"lr": 0.5, "steps": 4},
+        "Unset": {"depth": 5},
+    }
 
 
 @pytest.mark.e2e
@@ -235,7 +267,7 @@ found = train()
 
 def test_a_look_at_variables_leaves_those_of_a_function_as_they_are(tmp_path):
     (tmp_path / "train.py").write_text(WATCHED)
-    watch = ParameterWatch(str(tmp_path / PARAMETERS_NAME))
+    watch = ParameterWatch(str(tmp_path / PARAMETERS_NAME), after_method)
     script = str(tmp_path / "train.py")
     found = runpy.run_path(script, init_globals={"watch": watch}, run_name="__main__")["found"]
     assert found == (3, False, True)

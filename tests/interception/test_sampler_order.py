@@ -23,8 +23,8 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 told = []
 if sys.argv[1] == "told":
+    from airflow_training.interception.module_changes import watch_modules
     from airflow_training.interception.sampler_order import SamplerOrder
-    from airflow_training.interception.wraps import watch_modules
     watch_modules(SamplerOrder([str(Path("data").resolve())], told.append).changes())
 
 class Files(Dataset):

@@ -6,10 +6,12 @@ import copy
 import importlib
 import sys
 import types
+from importlib.machinery import SourceFileLoader
 
 import pytest
 
 from airflow_training.interception import wraps
+from airflow_training.interception.module_changes import watch_modules
 
 
 @pytest.fixture
@@ -45,6 +47,18 @@ def test_a_reader_tells_before_it_reads(library):
         ("d", "fakereader.File"),
         ("e", "fakereader.Plain"),
     ]
+
+
+def test_a_module_that_two_of_us_change_is_changed_by_both(library):
+    """As the loader of PyTorch is, where both parameters and data are asked for."""
+    changed: list[str] = []
+    watch_modules({"fakeother": lambda _: changed.append("first")})
+    watch_modules({"fakeother": lambda _: changed.append("second")})
+    module = importlib.import_module("fakeother")
+    assert sorted(changed) == ["first", "second"]
+    assert module.read("a") == "a"
+    assert isinstance(module.__loader__, SourceFileLoader)
+    assert isinstance(module.__spec__.loader, SourceFileLoader)
 
 
 def test_a_class_stays_the_class_it_is(library):

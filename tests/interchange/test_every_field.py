@@ -117,6 +117,100 @@ kind: JobSet
     ),
     "XGBoostJob": operator_job("XGBoostJob", "xgbReplicaSpecs", "xgboost", "Master"),
     "PaddleJob": operator_job("PaddleJob", "paddleReplicaSpecs", "paddle", "Worker", "  elasticPolicy: {minReplicas: 1}\n"),
+    "Volcano": f"""apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+{HEAD}spec:
+  schedulerName: volcano
+  minAvailable: 2
+  minSuccess: 2
+  queue: q
+  priorityClassName: p
+  maxRetry: 4
+  ttlSecondsAfterFinished: 60
+  runningEstimate: 1h
+  networkTopology: {{mode: hard}}
+  plugins: {{env: [], svc: [--a], ssh: [], pytorch: [--master=master]}}
+  volumes: [{{mountPath: /data, volumeClaimName: c}}, {{mountPath: /more, volumeClaim: {{accessModes: [a]}}}}]
+  policies:
+    - {{event: PodEvicted, action: RestartJob}}
+    - {{events: [PodFailed, Unknown], action: AbortJob, timeout: 1m}}
+    - {{exitCode: 3, action: TerminateJob}}
+  tasks:
+    - name: worker
+      replicas: 2
+      minAvailable: 1
+      maxRetry: 2
+      topologyPolicy: none
+      policies: [{{event: TaskCompleted, action: CompleteJob}}]
+      template:{POD.replace("NAME", "main")}
+    - name: ps
+      dependsOn: {{name: [worker], iteration: any}}
+      template:{POD.replace("NAME", "main")}
+""",
+    "Framework": f"""apiVersion: frameworkcontroller.microsoft.com/v1
+kind: Framework
+{HEAD}spec:
+  description: d
+  executionType: Create
+  retryPolicy: {{fancyRetryPolicy: true, maxRetryCount: 2}}
+  taskRoles:
+    - name: worker
+      taskNumber: 2
+      frameworkAttemptCompletionPolicy: {{minFailedTaskCount: 1, minSucceededTaskCount: 2}}
+      task:
+        retryPolicy: {{fancyRetryPolicy: false, maxRetryCount: -2}}
+        podGracefulDeletionTimeoutSec: 5
+        pod:{POD.replace("NAME", "main")}
+""",
+    "RayJob": f"""apiVersion: ray.io/v1
+kind: RayJob
+{HEAD}spec:
+  entrypoint: python train.py
+  runtimeEnvYAML: "pip: [a]"
+  backoffLimit: 1
+  shutdownAfterJobFinishes: true
+  ttlSecondsAfterFinished: 60
+  activeDeadlineSeconds: 60
+  submissionMode: K8sJobMode
+  entrypointNumCpus: 1
+  metadata: {{a: b}}
+  suspend: false
+  rayClusterSpec:
+    rayVersion: "2"
+    enableInTreeAutoscaling: false
+    headGroupSpec:
+      serviceType: ClusterIP
+      rayStartParams: {{dashboard-host: 0.0.0.0, block: "true"}}
+      template:{POD.replace("NAME", "ray")}
+    workerGroupSpecs:
+      - groupName: small
+        replicas: 2
+        minReplicas: 1
+        maxReplicas: 3
+        numOfHosts: 2
+        rayStartParams: {{num-cpus: "2"}}
+        template:{POD.replace("NAME", "ray")}
+""",
+    "Runtime": f"""apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+{HEAD}spec:
+  mlPolicy: {{numNodes: 2, torch: {{numProcPerNode: 2}}}}
+  podGroupPolicy: {{coscheduling: {{scheduleTimeoutSeconds: 5}}}}
+  template:
+    metadata: {{labels: {{a: b}}}}
+    spec:
+      network: {{publishNotReadyAddresses: true}}
+      successPolicy: {{operator: All, targetReplicatedJobs: [node]}}
+      replicatedJobs:
+        - name: model
+          template: {{spec: {{template: {{spec: {{containers: [{{name: a, image: b}}]}}}}}}}}
+        - name: node
+          dependsOn: [{{name: model, status: Complete}}]
+          template:
+            spec:
+              backoffLimit: 2
+              template:{POD.replace("NAME", "node").replace(chr(10), chr(10) + "    ")}
+""",
     "MPIJob": operator_job("MPIJob", "mpiReplicaSpecs", "mpi", "Launcher", "  slotsPerWorker: 2\n  cleanPodPolicy: All\n"),
 }  # fmt: skip
 JUNK: tuple[Any, ...] = (None, 7, -1, True, "junk", "", [], {}, [None, 1, "x"], {"x": [1]})
@@ -184,7 +278,7 @@ def test_whatever_stands_in_a_field_is_told_or_accounted_for(kind):
 def test_a_new_field_is_refused_wherever_it_stands(kind):
     source = yaml.safe_load(SOURCES[kind])
     for loc in [(), *places(source)]:
-        if isinstance(at(source, loc), dict) and "template" not in loc and "metadata" not in loc:
+        if isinstance(at(source, loc), dict) and not {"template", "pod", "metadata"} & {*loc}:
             with_new = copy.deepcopy(source)
             at(with_new, loc)["brandNew"] = 1
             (imported,) = import_text(json.dumps(with_new))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_training.interchange.importing import import_text
 from tests.interchange.reading import fates, mistakes, ours, refused
 
 
@@ -161,6 +162,8 @@ def test_in_order_means_after_the_one_before():
         replicated("a"), replicated("b"), spec="startupPolicy: {startupPolicyOrder: InOrder}"
     )
     assert [each["role"] for each in ours(text)["roles"][1]["dependsOn"]] == ["a"]
+    told = [each.to for each in import_text(text)[0].report.fields if "startup" in each.field]
+    assert told == ["spec.roles[1].dependsOn"]
 
 
 def test_any_job_is_any_instance():

@@ -140,7 +140,7 @@ MUTATIONS = (
         definition="_why_not",
         old="set(store.airflow.places(key.source)) != {place}",
         new="place not in store.airflow.places(key.source)",
-        test="tests/airflow/test_plan.py::test_what_a_triggerer_might_not_see_is_left_to_it",
+        test="tests/airflow/test_first_pass.py::test_what_a_triggerer_might_not_see_is_left_to_it",
     ),
     # 2. nothing is alive once the run is reported finished -------------------------------------------
     Mutation(
@@ -231,7 +231,7 @@ MUTATIONS = (
         definition="clean",
         old="record is None",
         new="record is not None",
-        test="tests/airflow/test_plan.py::test_cleanup_alone_ends_a_run_whose_rollup_never_came",
+        test="tests/airflow/test_rollup.py::test_cleanup_alone_ends_a_run_whose_rollup_never_came",
     ),
     Mutation(
         guarantee=2,

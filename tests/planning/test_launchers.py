@@ -11,6 +11,7 @@ from airflow_training.planning.answers.launchers import (
     batch_variables,
     deepspeed_config,
     megatron_arguments,
+    megatron_variables,
     split_variables,
     torchtitan_config,
 )
@@ -65,6 +66,32 @@ def test_megatron_gets_a_word_for_each_part_of_the_strategy():
     )
 
 
+def test_megatron_gets_a_layout_where_the_layers_do_not_divide():
+    words = " ".join(megatron_arguments(Strategy(pp=4, global_batch=8), layers=30))
+    assert "--pipeline-model-parallel-layout Et*7|t*8|t*8|t*7L" in words
+    even = Strategy(pp=4, global_batch=8)
+    assert "layout" not in " ".join(megatron_arguments(even, layers=32))
+
+
+def test_megatron_splits_the_sequence_where_experts_meet_tensor_parallelism():
+    assert "--sequence-parallel" in megatron_arguments(Strategy(tp=2, dp=2, ep=2, global_batch=8))
+    assert "--sequence-parallel" not in megatron_arguments(Strategy(tp=2, dp=2, global_batch=8))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "wanted"),
+    [
+        (Strategy(tp=2, global_batch=8), {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}),
+        (Strategy(cp=2, zero=1, global_batch=8), {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}),
+        (Strategy(tp=2, dp=2, zero=2, global_batch=8), {}),
+        (Strategy(dp=2, pp=2, global_batch=8), {}),
+    ],
+    ids=["tp", "cp", "sharded-gradients", "neither"],
+)
+def test_megatron_is_told_how_many_connections_a_device_has(strategy, wanted):
+    assert megatron_variables(strategy) == wanted
+
+
 @pytest.mark.parametrize(
     ("strategy", "wanted"),
     [
@@ -101,6 +128,26 @@ def test_deepspeed_multiplies_to_the_global_batch():
     assert config["bf16"] == {"enabled": True}
 
 
+@pytest.mark.parametrize(
+    ("strategy", "there", "missing"),
+    [
+        (Strategy(tp=2, dp=2, global_batch=8), {"autotp_size": 2}, True),
+        (Strategy(tp=2, cp=2, global_batch=8), None, False),
+        (Strategy(tp=2, pp=2, global_batch=8), None, False),
+    ],
+    ids=["alone", "with-sequence", "with-stages"],
+)
+def test_deepspeed_splits_tensors_where_nothing_else_is_split(strategy, there, missing):
+    config = json.loads(deepspeed_config(strategy))
+    assert config.get("tensor_parallel") == there
+    assert ("train_batch_size" not in config) is missing
+
+
+def test_deepspeed_splits_sequences():
+    config = json.loads(deepspeed_config(Strategy(cp=2, dp=4, global_batch=8)))
+    assert (config["sequence_parallel_size"], config["data_parallel_size"]) == (2, 4)
+
+
 @pytest.mark.parametrize("strategy", [PIPELINED, SHARDED], ids=["pipelined", "sharded"])
 def test_torchtitan_multiplies_to_the_devices(strategy):
     config = tomllib.loads(torchtitan_config(strategy))
@@ -127,3 +174,41 @@ def test_torchtitan_shards_for_zero_3_and_lets_the_pipeline_cut_the_batch():
     assert pipelined["parallelism"]["pipeline_parallel_schedule"] == "Interleaved1F1B"
     assert pipelined["training"]["local_batch_size"] == 32
     assert pipelined["parallelism"]["pipeline_parallel_microbatch_size"] == 2
+
+
+@pytest.mark.parametrize(
+    ("strategy", "replicas", "shards"),
+    [
+        (Strategy(dp=4, zero=1, global_batch=8), 4, 1),
+        (Strategy(dp=4, tp=2, global_batch=8), 1, 4),
+        (Strategy(dp=4, cp=2, global_batch=8), 4, 1),
+        (Strategy(dp=8, ep=4, global_batch=8), 2, 4),
+    ],
+    ids=["replicas", "beside-tensors", "beside-sequences", "experts"],
+)
+def test_torchtitan_shards_where_it_cannot_replicate(strategy, replicas, shards):
+    degrees = tomllib.loads(torchtitan_config(strategy))["parallelism"]
+    assert degrees["data_parallel_replicate_degree"] == replicas
+    assert degrees["data_parallel_shard_degree"] == shards
+
+
+def test_torchtitan_gives_a_rank_the_stages_of_the_plan():
+    parallelism = tomllib.loads(torchtitan_config(PIPELINED, layers=24))["parallelism"]
+    assert parallelism["pipeline_parallel_layers_per_stage"] == 2  # of 4 ranks with 3 stages each
+    assert parallelism["pipeline_parallel_first_stage_less_layers"] == 0
+    assert parallelism["pipeline_parallel_last_stage_less_layers"] == 0
+
+
+def test_torchtitan_gets_uneven_stages_by_name():
+    uneven = Strategy(pp=2, global_batch=8, stage_layers=(1, 2))
+    assert tomllib.loads(torchtitan_config(uneven))["parallelism"][
+        "module_fqns_per_model_part"
+    ] == [
+        ["tok_embeddings", "layers.0"],
+        ["layers.1", "layers.2", "norm", "output"],
+    ]
+
+
+def test_torchtitan_splits_experts_like_tensors():
+    degrees = tomllib.loads(torchtitan_config(Strategy(dp=4, tp=2, ep=2, global_batch=8)))
+    assert degrees["parallelism"]["expert_tensor_parallel_degree"] == 2

@@ -67,12 +67,14 @@ class Node:
         self.skeleton.lay_out()
         self.cache = ChunkCache(open_store(cache or f"memory://fetcher-{uuid.uuid4().hex}"))
         self.failed: list[tuple[str, str]] = []
+        self.outages: list[str] = []
         self.fetcher = Fetcher(
             self.skeleton,
             source=self.source,
             cache=self.cache,
             patience_seconds=patience,
             failed=lambda error, place: self.failed.append((error.reason, place)),
+            away=lambda: self.outages.append(self.fetcher.waiting),
         )
 
     def ready(self, name: str) -> None:
@@ -197,7 +199,7 @@ def test_bytes_that_are_never_right_are_given_to_nobody(node, spoil):
 
 
 def test_a_laptop_that_was_away_goes_on(node):
-    answers = iter([SourceAway("asleep"), None])
+    answers = iter([SourceAway("asleep"), SourceAway("asleep"), None, SourceAway("asleep")])
 
     def spoil(data):
         error = next(answers, None)
@@ -205,8 +207,11 @@ def test_a_laptop_that_was_away_goes_on(node):
             raise error
         return data
 
-    made = node([50], spoil=spoil)
+    made = node([50, 50], spoil=spoil)
     made.ready("000")
+    assert len(made.outages) == 1, "told as it begins"
+    made.ready("001")
+    assert len(made.outages) == 2
     assert made.wrong() == []
     assert made.fetcher.counts.waited_seconds > 0
     assert made.fetcher.waiting == ""

@@ -9,11 +9,13 @@ import random
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from airflow_training.agent.fetched_data import data_failure
+from airflow_training.checkpoints.reading import history
 from airflow_training.remote_data import (
     http_address,
     instance_environment,
@@ -245,6 +247,60 @@ def test_a_laptop_asleep_is_waited_for_and_says_so_in_the_progress(node, laptop,
     assert reader.communicate(timeout=100) == ("1007\n", "")
     line = json.loads(progress.read_text().splitlines()[-1])
     assert line["waiting_for_data"].endswith("/data/007.bin")
+
+
+TRAINING = """
+import os, sys, time
+from airflow_training.checkpoints.saver import Saver
+saver = Saver(root="kept", every={"seconds": 3600})
+saver.restore()
+away = os.environ["TRAINING_DATA_SOCKET"] + ".away"
+for step in range(50):
+    with open(f"data/{step:03}.bin", "rb") as file: file.read()
+    if step == 2:
+        print("trains", flush=True)
+        sys.stdin.readline()
+    while step == 3 and not os.path.exists(away): time.sleep(0.01)
+    saver.boundary(step + 1, lambda: {"step": step})
+saver.close(None)
+"""
+
+
+def test_before_a_training_waits_for_a_laptop_that_has_gone_it_saves_a_checkpoint(
+    node, laptop, tmp_path
+):
+    fetcher = node()
+    process = subprocess.Popen(
+        [sys.executable, "-c", TRAINING],
+        cwd=tmp_path / "node",
+        env=environment(fetcher),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == "trains\n"
+    for number in range(3, 6):
+        wait_until(partial(_has_come, tmp_path / f"node/data/{number:03}.bin"))
+    laptop.sleep()
+    process.stdin.write("\n")
+    process.stdin.flush()
+    kept = tmp_path / "node/kept"
+    wait_until(lambda: kept.exists() and history(str(kept)), "a checkpoint")
+    assert [each.step for each in history(str(kept))] == [4]
+    assert process.poll() is None, "it waits for what the laptop has"
+    laptop.wake_up()
+    assert process.communicate(timeout=100)[0] == ""
+    assert process.returncode == 0
+    mark = Path(f"{fetcher.socket}.away")
+    assert mark.exists()
+    fetcher.finish()
+    assert not mark.exists()
+
+
+def _has_come(path: Path) -> bool:
+    return path.stat().st_atime_ns != 0
 
 
 @pytest.mark.soak

@@ -21,6 +21,14 @@ def test_neighbours_in_a_row_are_followed_further_and_further():
     assert len([order.after(NAMES[number]) for number in range(14, 20)][-1]) == 32
 
 
+def test_the_first_two_of_a_folder_are_enough():
+    order = ReadOrder(["/data/a/0", "/data/b/0", "/data/b/1", "/data/b/2", "/data/c/0"])
+    assert [order.after(f"/data/{each}") for each in ("b/0", "b/1")] == [(), ["/data/b/2"]]
+    order = ReadOrder(NAMES)
+    assert [order.after(NAMES[each]) for each in (0, 1)] == [(), NAMES[2:6]]
+    assert [order.after(NAMES[each]) for each in (50, 51)] == [(), ()], "not in its middle"
+
+
 def test_workers_that_take_turns_are_in_order_too():
     order = ReadOrder(NAMES)
     assert [order.after(NAMES[number]) for number in (10, 12, 11, 13, 15)][-1]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
 
 from airflow_training.control.attempts import AttemptKey
-from airflow_training.control.model import JobEntry, Ledger
+from airflow_training.control.model import FinalPhase, JobEntry, Ledger
 from airflow_training.control.reason_facts import OWN_REASONS
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
+from airflow_training.logs.diagnosis.facts import failed as failed_by
 from airflow_training.runtimes.port import Capabilities, Cursor, InstanceRef, LogChunk, Runtime
 from airflow_training.supervise.followers import diagnosing, first_lost
 from airflow_training.supervise.followers.diagnosing import Diagnoser, facts_of
@@ -302,10 +303,19 @@ async def test_a_run_that_waits_for_its_cause_says_so(
     assert "logs diagnose reads them again" in caplog.text
 
 
+@pytest.mark.parametrize("state", ["Succeeded", "Failed", "Stopped"])
+def test_what_was_ended_after_its_job_had_succeeded_is_no_failure(state):
+    ended = entry("worker", 1, state="succeeded", reason="StoppedAfterSuccess")
+    ended = replace(ended, phase=FinalPhase())
+    ledger = Ledger(job=JobEntry(state=state), instances={ended.key: ended})
+    assert not any(failed_by(fact) for fact in facts_of(ledger, OWN_REASONS) if fact.role)
+
+
 def test_of_a_job_that_no_instance_ended_its_own_reason_is_the_fact():
     ledger = Ledger(job=JobEntry(state="Failed", reason="DeadlineExceeded", message="too long"))
     (fact,) = facts_of(ledger, OWN_REASONS)
     assert (fact.reason, fact.message) == ("DeadlineExceeded", "too long")
+    assert fact.who == "the job"
 
 
 ERROR = b"""\

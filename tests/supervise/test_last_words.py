@@ -93,8 +93,9 @@ async def test_an_attempt_that_nobody_counted_has_no_words():
     [
         pytest.param({}, True, id="exit-code"),
         pytest.param({"message": "exit code 1"}, True, id="exit-code-in-words"),
-        pytest.param({"exit_code": 137}, False, id="signal-of-a-child"),
-        pytest.param({"exit_code": None, "signal": 9}, False, id="signal"),
+        pytest.param({"exit_code": 137}, True, id="signal-of-a-child"),
+        pytest.param({"exit_code": None, "signal": 9}, True, id="signal"),
+        pytest.param({"reason": "OOMKilled", "signal": 9}, False, id="signal-of-a-reason"),
         pytest.param({"exit_code": None, "reason": "NodeLost"}, False, id="reason"),
         pytest.param({"message": "pyhton: command not found"}, False, id="words-of-its-own"),
     ],

@@ -140,6 +140,29 @@ def test_every_role_that_trains_finds_the_split_the_batch_and_files_for_launcher
         assert json.loads(files["plan.json"])["strategy"]["dp"] == 4
 
 
+@pytest.mark.parametrize(
+    ("command", "env", "wanted"),
+    [
+        ("torchrun pretrain_gpt.py $MEGATRON_ARGS", [], "1"),
+        ("torchrun pretrain_gpt.py $MEGATRON_ARGS", ["CUDA_DEVICE_MAX_CONNECTIONS"], None),
+        ("torchrun train.py", [], None),
+    ],
+    ids=["megatron", "own-value", "another-program"],
+)
+def test_megatron_gets_the_variable_that_it_asks_for(command, env, wanted):
+    worker = {"name": "worker", "replicas": 3}
+    worker["env"] = [{"name": name, "value": "8"} for name in env]
+    job = resolved(
+        planned(
+            {"name": "master"},
+            worker,
+            spec={"command": ["sh", "-c", command]},
+            constraints={"tp": 4},
+        )
+    )
+    assert job.role("worker").env.get("CUDA_DEVICE_MAX_CONNECTIONS") == wanted
+
+
 def test_an_empty_list_plans_without_applying():
     job = resolved(planned(apply=[]))
     assert job.role("worker").replicas == 3

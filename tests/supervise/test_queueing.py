@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from airflow_training.admission.queueing import QueueTurn
+from airflow_training.admission.queueing import QueueTurn, standing_text
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import ClusterSnapshot, NodeView
+from airflow_training.state.queue import QueueStanding
 from airflow_training.supervise.abandoned_places import take_turn
 from airflow_training.supervise.owners import forget_owner, new_owner
 from tests.builders import job, role
@@ -57,6 +58,25 @@ async def test_a_run_starts_when_what_it_asks_for_is_free(stage, limits, free, s
         store=stage.store, runtime=Machine(**free), job=wanted, uid=uid, max_running_jobs=0
     )
     assert await turn.try_start() is starts
+    assert ("of it is free" in await turn.before()) is not starts
+
+
+async def test_what_is_missing_and_who_keeps_it_is_told(stage):
+    wanted = asking(**{"cpu": "4", "nvidia.com/gpu": "1"})
+    uid = stage.launch(wanted)
+    machine = Machine(free_cpus=3.0, free_gpus=1)
+    turn = QueueTurn(store=stage.store, runtime=machine, job=wanted, uid=uid, max_running_jobs=0)
+    assert (await turn.before()).startswith(
+        "cpu: asks for 8, 3 of it is free; nvidia.com/gpu: asks for 2, 1 of it"
+    )
+
+
+def test_a_run_that_has_ended_and_keeps_its_place_is_named():
+    standing = QueueStanding(
+        running=0, running_ids=(), waiting=0, waiting_ids=(), kept=1, kept_ids=("keep",)
+    )
+    told = standing_text(standing, max_running_jobs=0)
+    assert told == "1 run ended, of which an instance stays for a look inside (keep)"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,17 @@ from tests.waiting import PATIENCE, wait_until
 __all__ = ["TRAININGS", "Running", "Training"]
 
 HERE = Path(__file__).resolve().parent
+LAUNCHES = frozenset(
+    (
+        "mpirun",
+        "paddle.distributed.launch",
+        "torchrun",
+        "accelerate",
+        "deepspeed",
+        "deepspeed.launcher.launch",
+    )
+)
+"""Programs that start those that train, and are told of the same script."""
 ENVIRONMENTS = HERE.parents[1] / ".frameworks"
 """Made by `make frameworks`: a virtual environment for each framework that ours does not hold."""
 
@@ -37,11 +49,21 @@ class Training:
     command: Sequence[str] = ("python", "train.py")
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the job's spec."""
+    program: str = ""
+    """Of several programs of a framework, which one; empty: the framework's own."""
+    environment: str = ""
+    """The environment that it is in; empty: one of its own name, or ours."""
+    script: str = ""
+    """Whose script it runs; empty: its own."""
+
+    @property
+    def name(self) -> str:
+        return self.program or self.framework
 
     @property
     def folder(self) -> Path:
         """Where its programs lie."""
-        own = ENVIRONMENTS / self.framework / "bin"
+        own = ENVIRONMENTS / (self.environment or self.name) / "bin"
         return own if own.exists() else Path(sys.executable).parent
 
     @property
@@ -59,7 +81,11 @@ class Training:
         spec: dict[str, Any] = {
             "framework": self.framework,
             "command": command,
-            "env": {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"},
+            "env": {
+                "OMP_NUM_THREADS": "1",
+                "TF_CPP_MIN_LOG_LEVEL": "2",
+                "PATH": f"{self.folder}:{os.environ['PATH']}",
+            },
             "roles": roles,
             "output": {"uri": "out"},
             "restart": {"maxRestarts": 9, "backoff": {"initialSeconds": 0.1, "factor": 1}},
@@ -69,7 +95,7 @@ class Training:
         return {
             "apiVersion": "airflow-training/v1",
             "kind": "TrainingJob",
-            "metadata": {"name": self.framework},
+            "metadata": {"name": self.name},
             "spec": spec,
         }
 
@@ -80,14 +106,33 @@ class Training:
             source, program = str(HERE / "train_mpi.c"), str(folder / "train")
             subprocess.run(["mpicc", source, "-o", program], check=True)
         else:
-            shutil.copy(HERE / f"train_{self.framework}.py", folder / "train.py")
+            shutil.copy(HERE / f"train_{self.script or self.name}.py", folder / "train.py")
         path = folder / "job.yaml"
         path.write_text(yaml.safe_dump(self.document()))
         return path
 
 
+PAGE = HERE.parents[1] / "docs" / "launchers.md"
+
+
+def of_docs(program: str, *, environment: str = "", script: str = "") -> Training:
+    """Return the training of a job of the page of launchers, as a reader would copy it."""
+    text = PAGE.read_text(encoding="utf-8")
+    (block,) = re.findall(rf"^# {program}\.yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    spec = yaml.safe_load(block)["spec"]
+    return Training(
+        program=program,
+        framework=spec["framework"],
+        roles=[(role["name"], role.get("replicas", 1)) for role in spec["roles"]],
+        victim="worker-0",
+        command=spec["command"],
+        environment=environment,
+        script=script,
+    )
+
+
 TRAININGS = {
-    each.framework: each
+    each.name: each
     for each in (
         Training(framework="pytorch", roles=[("master", 1), ("worker", 2)], victim="worker-1"),
         Training(
@@ -120,6 +165,11 @@ TRAININGS = {
             command=("python", "-m", "paddle.distributed.launch", "train.py"),
         ),
         Training(framework="jax", roles=[("worker", 2)], victim="worker-1"),
+        of_docs("torchrun", script="pytorch"),
+        of_docs("accelerate"),
+        of_docs("lightning"),
+        of_docs("huggingface"),
+        of_docs("deepspeed", environment="launchers"),
     )
 }
 
@@ -256,8 +306,8 @@ def _trains(pid: int) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
     except OSError:
         return False
-    launches = {"mpirun", "paddle.distributed.launch"} & {Path(word).name for word in words}
-    return words[-2:-1] in (["train.py"], ["./train"]) and not launches
+    launches = LAUNCHES & {Path(word).name for word in words}
+    return not launches and not {"train.py", "./train"}.isdisjoint(words)
 
 
 @contextlib.contextmanager

@@ -9,9 +9,9 @@ import pytest
 
 from tests.trainings.jobs import ENVIRONMENTS, TRAININGS, Running, running
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-MODULES = {"custom": "json", "pytorch": "torch"}
+MODULES = {"custom": "json", "pytorch": "torch", "torchrun": "torch", "huggingface": "transformers"}
 
 
 def with_marks(name: str, *sample: str, soak: tuple[str, ...] = ()) -> object:
@@ -20,7 +20,7 @@ def with_marks(name: str, *sample: str, soak: tuple[str, ...] = ()) -> object:
     if name == "mpi":
         no_mpi = shutil.which("mpicc") is None
         marks.append(pytest.mark.skipif(no_mpi, reason="no mpicc (libopenmpi-dev)"))
-    elif not (ENVIRONMENTS / name).exists():
+    elif not (ENVIRONMENTS / (TRAININGS[name].environment or name)).exists():
         missing = find_spec(MODULES.get(name, name)) is None
         marks.append(pytest.mark.skipif(missing, reason="`make frameworks` brings it"))
     return pytest.param(name, marks=marks, id=name)

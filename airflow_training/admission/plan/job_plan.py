@@ -18,9 +18,11 @@ from airflow_training.errors import Problem
 from airflow_training.frameworks.pods import container_env, environment_problems, training_container
 from airflow_training.planning.answers.advice import nccl_variables
 from airflow_training.planning.answers.launchers import (
+    MEGATRON_VARIABLES,
     batch_variables,
     deepspeed_config,
     megatron_arguments,
+    megatron_variables,
     split_variables,
     torchtitan_config,
 )
@@ -53,6 +55,8 @@ class JobPlan:
     """Those that name a file hold its name alone."""
     advice: Mapping[str, str]
     """Variables that yield to the user's own."""
+    megatron: Mapping[str, str]
+    """Such variables that only commands with `MEGATRON_ARGS` get."""
     files: Mapping[str, str]
     """Name -> content."""
     roles: tuple[str, ...]
@@ -81,7 +85,7 @@ class JobPlan:
         written = f"{files_dir}/{_FOLDER}" if files_dir else _FOLDER
         seen = f"{files_dir or '{{ instance_dir }}'}/{_FOLDER}"
         named = {name: f"{seen}/{_NAMED_BY[name]}" for name in _NAMED_BY.keys() & self.env.keys()}
-        old = resolved.plan.applied_env if resolved.plan else frozenset()
+        old = MEGATRON_VARIABLES | (resolved.plan.applied_env if resolved.plan else frozenset())
         files = tuple(
             FileTemplate(path=f"{written}/{name}", content=text)
             for name, text in self.files.items()
@@ -102,7 +106,10 @@ class JobPlan:
     def _advice_for(self, role: ResolvedRole) -> dict[str, str]:
         container = training_container(role.template, None, name=role.container)
         theirs = {entry.get("name") for entry in container_env(container)}
-        return {name: value for name, value in self.advice.items() if name not in theirs}
+        words = [*container.get("command", ()), *container.get("args", ())]
+        told = any("MEGATRON_ARGS" in str(word) for word in words)
+        advice = {**self.advice, **(self.megatron if told else {})}
+        return {name: value for name, value in advice.items() if name not in theirs}
 
 
 def make_job_plan(
@@ -110,13 +117,17 @@ def make_job_plan(
     *,
     plan: Plan,
     model: str,
+    layers: int,
     cluster: ClusterView,
     sizes: Sizes,
     measurements: Mapping[str, Any],
     capacity: PlanCapacity,
     warnings: Sequence[str],
 ) -> JobPlan:
-    """Turn the planner's answer into the plan of the job that asked with `plan`."""
+    """Turn the planner's answer into the plan of the job that asked with `plan`.
+
+    `layers`: of the model, as `stage_layers` counts them.
+    """
     best = answer.plans[0]
     replicas = sizes.replicas(best.strategy.devices) if "replicas" in plan.apply else {}
     found = answer_document(answer)
@@ -124,10 +135,12 @@ def make_job_plan(
     first = {**first, **engine_document(plan)}
     env: dict[str, str] = {}
     advice: dict[str, str] = {}
+    megatron: dict[str, str] = {}
     files: dict[str, str] = {}
     if "env" in plan.apply:
-        env |= _split(best)
-        files = _files(best, first)
+        env |= _split(best, layers)
+        files = _files(best, first, layers)
+        megatron = megatron_variables(best.strategy)
         advice = nccl_variables(best, cluster)
     if "microBatch" in plan.apply:
         env |= batch_variables(best.strategy)
@@ -155,24 +168,25 @@ def make_job_plan(
         replicas=replicas,
         env=env,
         advice=advice,
+        megatron=megatron,
         files=files,
         roles=sizes.training_roles,
     )
 
 
-def _split(best: Estimate) -> dict[str, str]:
+def _split(best: Estimate, layers: int) -> dict[str, str]:
     return {
         **split_variables(best.strategy),
-        "MEGATRON_ARGS": " ".join(megatron_arguments(best.strategy)),
+        "MEGATRON_ARGS": " ".join(megatron_arguments(best.strategy, layers)),
         **_NAMED_BY,
     }
 
 
-def _files(best: Estimate, document: Mapping[str, Any]) -> dict[str, str]:
+def _files(best: Estimate, document: Mapping[str, Any], layers: int) -> dict[str, str]:
     contents = {
         "PLAN_FILE": json.dumps(document, indent=1) + "\n",
         "DEEPSPEED_CONFIG": deepspeed_config(best.strategy),
-        "TORCHTITAN_CONFIG": torchtitan_config(best.strategy),
+        "TORCHTITAN_CONFIG": torchtitan_config(best.strategy, layers),
     }
     return {_NAMED_BY[name]: text for name, text in contents.items()}
 

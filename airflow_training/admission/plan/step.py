@@ -35,6 +35,7 @@ from airflow_training.planning.sources.calibration import chosen_constants
 from airflow_training.planning.sources.models import is_reference, read_model
 from airflow_training.planning.sources.networks import is_network
 from airflow_training.planning.view.plan import SearchResult, Workload
+from airflow_training.planning.view.stages import layer_span
 from airflow_training.settings import load_settings
 
 if TYPE_CHECKING:
@@ -114,10 +115,12 @@ def plan_for_request(plan: Plan, question: PlanRequest) -> JobPlan:
     answer = replace(answer, seconds=time.perf_counter() - started)
     if "engine" in plan.apply:
         answer = _carried_out(answer, plan, question.workload.precision)
+    begin, end = layer_span(question.workload.view.units)
     return make_job_plan(
         answer,
         plan=plan,
         model=question.workload.view.name,
+        layers=end - begin,
         cluster=question.cluster,
         sizes=question.sizes,
         measurements=question.measurements,

@@ -18,7 +18,8 @@ def airflow_app(*, mounted_at: str) -> ASGIApp:
 
     Environments that are built lie in that folder too, where those find them who run the programs.
     """
-    folder = load_settings().cloud_folder
+    settings = load_settings()
+    folder = settings.cloud_folder
     admission = AirflowAdmission()
     launcher = DagRunLauncher(folder, is_shared=bool(option_text("cloud_folder")))
     submissions = Submissions(
@@ -27,5 +28,6 @@ def airflow_app(*, mounted_at: str) -> ASGIApp:
         launcher,
         same_machine=False,
         environments=folder / "environments",
+        resources=dict(settings.cloud_resources),
     )
     return cloud_app(submissions, admission, mounted_at=mounted_at)

@@ -73,7 +73,12 @@ def make_service(
         catalogue = catalogue_of(settings, folder / "images")
         place = partial(StoragePlace, settings, catalogue)
     submissions = Submissions(
-        folder, admission, ProcessLauncher(), same_machine=same_machine, place=place
+        folder,
+        admission,
+        ProcessLauncher(),
+        same_machine=same_machine,
+        place=place,
+        resources=None if settings is None else settings.resources,
     )
     return cloud_app(submissions, admission)
 

@@ -135,9 +135,6 @@ class StoragePlace:
         if returns_early(request.returns):
             output["continuous"] = True
         spec["output"] = output
-        if settings.resources and "resources" not in spec:
-            limits = {key: str(each) for key, each in settings.resources.items()}
-            spec["resources"] = {"limits": limits}
         if settings.template:
             spec["roles"] = [{**role, "template": settings.template} for role in spec["roles"]]
         # without the annotations: an engine may refuse names of ours, and `spec.code` says the digest

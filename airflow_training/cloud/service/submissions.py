@@ -8,7 +8,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,12 +70,15 @@ class Submissions:
         same_machine: bool,
         environments: Path | None = None,
         place: Callable[[ContentFolder], RunPlace] | None = None,
+        resources: Mapping[str, Any] | None = None,
     ) -> None:
         """`same_machine`: only this machine's user submits, whose data is here.
 
         `environments`: where those are kept that are built; None: in the cache of this user. `place`: where runs
-        are, which is given the content; None: in folders of this machine.
+        are, which is given the content; None: in folders of this machine. `resources`: of each replica, where a
+        submission says nothing.
         """
+        self._resources = resources or {}
         self._folder = folder
         self._admission = admission
         self.launcher = launcher
@@ -107,13 +110,14 @@ class Submissions:
         grant = None
         if not started:
             self.place.check(request)
+            asked = self._with_resources(request)
             self.launcher.check(
-                self.place.job(request, run_id),
+                self.place.job(asked, run_id),
                 run_id=run_id,
                 folder=self._folder,
                 by=account,
             )
-            grant = self._admission.reserve(account, submission, request)
+            grant = self._admission.reserve(account, submission, asked)
         with self._room.asked():
             try:
                 environment = self._environment(account, request)
@@ -142,6 +146,10 @@ class Submissions:
             estimate="" if grant is None else grant.estimate,
             environment="" if environment is None else environment.description,
         )
+
+    def _with_resources(self, request: SubmissionRequest) -> SubmissionRequest:
+        """What is judged, reserved and run: with those of this service where none are asked for."""
+        return request if request.resources else replace(request, resources=self._resources)
 
     def writer(self, account: str, submission: str) -> PackWriter:
         """Take the content that a submission is made of; raises InputError, KeyError for none such."""
@@ -200,7 +208,8 @@ class Submissions:
             self._admission.attach(account, submission, self.launcher.key(known.run_id).uid)
             shared = self._shared(account, request)
             tree = self.place.tree(manifest, shared).digest
-            job = self.place.job(request, known.run_id, found=found, ready=ready, tree=tree)
+            asked = self._with_resources(request)
+            job = self.place.job(asked, known.run_id, found=found, ready=ready, tree=tree)
             data = None if shared is None else self._data(known)
             if shared is not None and data is not None:
                 variables = data.start(shared, wait_hours=request.data_wait)
@@ -213,7 +222,7 @@ class Submissions:
                     state_folder=state_folder,
                     by=account,
                     events=submission_events(
-                        request,
+                        asked,
                         account=account,
                         submission=submission,
                         found=found,

@@ -19,9 +19,9 @@ def _install() -> None:
     package.__path__ = [os.path.dirname(os.path.dirname(here))]  # noqa: PTH120
     sys.modules["airflow_training"] = package
     try:
-        from airflow_training.interception.hook import install
+        from airflow_training.interception.starting import start
 
-        install(os.environ)
+        start(os.environ)
     finally:
         for name in [name for name in sys.modules if name.split(".")[0] == "airflow_training"]:
             del sys.modules[name]
@@ -31,24 +31,26 @@ def _install() -> None:
 def _run_the_next() -> None:
     """Run the `sitecustomize` that Python would have found without us, under its own name."""
     from importlib.machinery import PathFinder
-    from importlib.util import module_from_spec
 
-    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100,PTH120
-    sys.path[:] = [each for each in sys.path if os.path.abspath(each) != here]  # noqa: PTH100
+    # the other one of us, of an agent or of who fetches data, would do nothing, and costs as much as a start
+    sys.path[:] = [each for each in sys.path if not os.path.abspath(each).endswith(_US)]  # noqa: PTH100
     own = sys.modules.pop("sitecustomize", None)
     spec = PathFinder.find_spec("sitecustomize", sys.path)
     if spec is None or spec.loader is None:
         if own is not None:
             sys.modules["sitecustomize"] = own  # `import` looks for what it has just run
         return
+    from importlib.util import module_from_spec  # where there is one: that import costs 2 ms
+
     module = module_from_spec(spec)
     sys.modules["sitecustomize"] = module
     spec.loader.exec_module(module)
 
 
+_US = os.path.join("airflow_training", "interception", "bootstrap")  # noqa: PTH118
 _WANTED = ("TRAINING_LOADS_FILE", "TRAINING_DATA_SOCKET", "TRAINING_PARAMETERS")
 _MARK = "_training_hook"
-"""Of `sys`: two of these folders may stand on PYTHONPATH, of an agent and of who fetches data."""
+"""Of `sys`: this is run once in a process, also where somebody imports it again."""
 
 try:
     if any(os.environ.get(each) for each in _WANTED) and not hasattr(sys, _MARK):

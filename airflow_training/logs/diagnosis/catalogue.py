@@ -40,7 +40,8 @@ __all__ = [
 Category = Literal[
     "user-error", "configuration", "data", "infrastructure", "preemption", "resource"
 ]
-Retry = Literal["yes", "once", "no"]
+Retry = Literal["yes", "once", "no", "unknown"]
+"""Whether another try can help; `unknown`: nothing says so."""
 Kind = Literal["cause", "consequence", "hint"]
 
 CAUSES_FOLDER = Path(__file__).parent.parent / "causes"

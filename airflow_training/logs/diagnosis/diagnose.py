@@ -8,6 +8,7 @@ earliest is the root; what follows from another rank or an earlier line is liste
 from __future__ import annotations
 
 import dataclasses
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -54,12 +55,18 @@ _LEAST = 0.05
 _MOST_CAUSES = 4
 _GUESS = 0.45
 """How sure the most frequent reason for an end is, where nothing tells another: too little to act on."""
+_ERROR_LINE = "unknown/error-line"
+_UNKNOWN_CONFIDENCE = 0.3
 _UNKNOWN, _HANG = "unknown", "hang"
 _PRINTED_NOTHING = (
     "It printed nothing: start its command by hand in its folder, and have Python keep no output back"
     " (PYTHONUNBUFFERED=1)."
 )
 _SAID_LITTLE = "See what it printed before its last line, and where it ends with this exit code."
+_SIGNALLED = (
+    "{}, and nothing says who sent it: look (its own code, a person, a batch system, or for SIGKILL the"
+    " kernel where memory ran out: dmesg tells)."
+)
 
 
 def diagnose(
@@ -121,7 +128,24 @@ def _diagnose(
     heavy = [each for each in weighed if each.weight >= _LEAST]
     if not heavy:
         return _without_evidence(failures, silent, scans, catalogue)
-    return _explain(heavy, scans, failures, first_rank=first_rank)
+    found = _explain(heavy, scans, failures, first_rank=first_rank)
+    root = found.causes[0]
+    if root.id == _UNKNOWN and failures and _says_itself(root.evidence, heavy):
+        category = _charged(failures[0], root.category)
+        root = replace(root, confidence=_UNKNOWN_CONFIDENCE, category=category)
+        found = replace(found, causes=(root, *found.causes[1:]))
+    return found
+
+
+def _says_itself(line: str, heavy: Iterable[WeightedEvent]) -> bool:
+    """Return whether a program calls a line an error, and no launcher says by it how a process has ended."""
+    return any(each.event.text == line and each.event.signature == _ERROR_LINE for each in heavy)
+
+
+def _charged(fact: InstanceFact, otherwise: str) -> str:
+    """Return the category of an end that nothing explains, as the run itself has it."""
+    by_itself = seen.ended_by_itself(fact) and fact.reason in seen.SAY_NOTHING
+    return "user-error" if by_itself else otherwise
 
 
 def _without_guesses(events: Iterable[Incident], catalogue: Catalogue) -> list[Incident]:
@@ -220,11 +244,12 @@ def _found(
 
 
 def _consequences(
-    root: WeightedEvent, heavy: Iterable[WeightedEvent], scans: Sequence[FileScan]
+    root: WeightedEvent, heavy: Sequence[WeightedEvent], scans: Sequence[FileScan]
 ) -> Iterable[FoundCause]:
     """Yield what followed, of each cause and rank the first; the same cause on other ranks too."""
+    proof = with_line(root.event, heavy)
     told: set[tuple[str, int | None, int | None]] = {
-        (root.event.cause.id, root.event.log, root.event.rank)
+        (each.cause.id, each.log, each.rank) for each in (root.event, proof)
     }
     events = sorted(
         (each.event for each in heavy if each.event.log is not None),
@@ -267,15 +292,35 @@ def _without_evidence(
     first = failures[0]
     evidence, own = seen.describe_fact(first), _log_of(first, scans)
     last = "" if own is None else last_own_line(own.tail)
-    found = _of(unknown, confidence=0.3, rank=first.index, evidence=evidence)
+    found = _of(
+        unknown,
+        confidence=_UNKNOWN_CONFIDENCE,
+        rank=None if first.whole else first.index,
+        evidence=evidence,
+    )
     if last:
         found = replace(found, evidence=f"{evidence}: last line: {last}", advice=_SAID_LITTLE)
-    if seen.ended_by_itself(first) and first.reason in seen.SAY_NOTHING:
-        found = replace(found, category="user-error")
+    found = replace(found, category=_charged(first, found.category))
+    if by_signal := _signal_name(first):
+        found = replace(found, advice=_SIGNALLED.format(by_signal))
+    elif own is not None and not own.lines:
+        found = replace(found, advice=_PRINTED_NOTHING)
     if own is not None and not own.lines:
-        silence = f"{evidence}; it printed nothing"
-        found = replace(found, evidence=silence, advice=_PRINTED_NOTHING)
+        found = replace(found, evidence=f"{evidence}; it printed nothing")
     return Diagnosis(causes=(found,), healthy=False)
+
+
+def _signal_name(fact: InstanceFact) -> str:
+    """Return which signal ended an instance, in words; "" for none."""
+    number = seen.signal_number(fact)
+    if number is None or number not in set(signal.Signals):
+        return ""
+    name = signal.Signals(number).name
+    return (
+        f"{name} ended it"
+        if fact.signal is not None
+        else f"Exit code {fact.exit_code} tells of {name}"
+    )
 
 
 def last_own_line(tail: Sequence[str]) -> str:

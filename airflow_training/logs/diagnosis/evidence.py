@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from airflow_training.logs.diagnosis.aborted import without_last_breaths
 from airflow_training.logs.diagnosis.catalogue import (
     Catalogue,
     Cause,
@@ -438,7 +439,7 @@ class _HealthyUntil:
             for line, step in zip(series.lines.tolist(), series.steps.tolist(), strict=True)
         }
         self._trained = bool(points)
-        self._trained_until = _trained_until(points)
+        self._trained_until = _trained_until(without_last_breaths(points, scan.hits))
         # also of a bar inside another, which is no metric
         self._moved_until = _trained_until(
             (scan.tail_line + number, float(count))
@@ -453,8 +454,7 @@ class _HealthyUntil:
         self._well_until = max(ends, default=0)
         self._resumed = [hit.line for hit in scan.hits if hit.signature in (RESUMED, STARTED)]
         self._restarted = [hit.line for hit in scan.hits if hit.signature == RESTARTED]
-        starts = [hit.line for hit in scan.hits if hit.signature == STARTED]
-        self._started_until = max(starts, default=0)
+        self._started_until = max((h.line for h in scan.hits if h.signature == STARTED), default=0)
         self._last_line = scan.lines
 
     def lived_through(self, cause: Cause, line: int) -> bool:

@@ -87,6 +87,12 @@ STOPPED = "Stopped"
 """The reason of an instance that somebody has ended with its run: it has not failed."""
 
 
+_NO_FAILURES = frozenset(
+    {"", "Completed", "NotNeeded", "Running", STOPPED, "StoppedAfterSuccess", "Succeeded"}
+)
+"""Reasons of what runs, has done its work, was ended by us, or was never started."""
+
+
 SAY_NOTHING = frozenset({"", "Error", "InstanceFailed"})
 """Reasons of whatever ended with an exit code."""
 
@@ -94,7 +100,7 @@ SAY_NOTHING = frozenset({"", "Error", "InstanceFailed"})
 def failed(fact: InstanceFact) -> bool:
     """Return whether an instance ended badly as far as the runtime tells."""
     if fact.exit_code is None and fact.signal is None:
-        return fact.reason not in ("", "Completed", "Running", STOPPED, "Succeeded")
+        return fact.reason not in _NO_FAILURES
     bad = fact.exit_code not in (0, None) or fact.signal is not None
     return bad or fact.reason == _AFTER_ITS_END
 
@@ -116,7 +122,7 @@ def signal_number(fact: InstanceFact) -> int | None:
 
 def describe_fact(fact: InstanceFact) -> str:
     """Return a fact as a line for people."""
-    who = f"{fact.role}-{fact.index}" if fact.role else f"instance {fact.index}"
+    who = fact.who
     how = [fact.reason]
     if fact.signal is not None:
         how.append(f"signal {fact.signal}")
@@ -124,6 +130,8 @@ def describe_fact(fact: InstanceFact) -> str:
         how.append(f"exit code {fact.exit_code}")
     ended = ", ".join(filter(None, how))
     words = without_name(fact.message, who)
+    if how and words.startswith(how[-1]) and fact.reason in SAY_NOTHING:
+        ended = ""  # they tell it already
     if not words:
         return f"{who}: {ended}"
     return f"{who}: {words} ({ended})" if ended else f"{who}: {words}"
@@ -147,7 +155,7 @@ def events_of(facts: Iterable[InstanceFact], *, catalogue: Catalogue) -> list[In
                     confidence=sure,
                     survivable=False,
                     log=None,
-                    rank=fact.index,
+                    rank=None if fact.whole else fact.index,
                     line=None,
                     offset=None,
                     time=fact.finished_at,

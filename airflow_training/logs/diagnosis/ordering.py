@@ -57,21 +57,25 @@ def rank_events(heavy: Sequence[WeightedEvent], scans: Sequence[FileScan]) -> li
     """Return the root first: the earliest of those about as heavy as the heaviest; others by weight."""
     most = max(each.weight for each in heavy)
     near = [each for each in heavy if each.weight >= _ABOUT_AS_HEAVY * most]
-    causes = [each.event for each in near if each.event.kind == "cause"]
-    first = [each for each in near if not any(_follows(each.event, cause) for cause in causes)]
+    causes = [each for each in near if each.event.kind == "cause"]
+    first = [each for each in near if not any(_follows(each, cause) for cause in causes)]
     root = _earliest(first or near, scans)
     return [root, *sorted((each for each in heavy if each is not root), key=lambda e: -e.weight)]
 
 
-def _follows(event: Incident, cause: Incident) -> bool:
-    """Return whether a consequence comes from a cause: one of another rank, or an earlier line.
+def _follows(followed: WeightedEvent, by: WeightedEvent) -> bool:
+    """Return whether a consequence comes from a cause: of another rank, of an earlier line, or an exception that is known and weighs more.
 
-    Whatever the clocks say: ranks wait for each other, so one that times out waits for another.
+    Whatever the clocks say: ranks wait for each other, so one that times out waits for another. And a child
+    may say that its parent has gone before the parent prints with which exception.
     """
+    event, cause = followed.event, by.event
     if event.kind != "consequence":
         return False
     other_rank = None not in (event.rank, cause.rank) and event.rank != cause.rank
-    return other_rank or event.log != cause.log or (cause.line or 0) < (event.line or 0)
+    earlier = (cause.line or 0) < (event.line or 0)
+    ended = cause.raised and bool(cause.signature) and by.weight > followed.weight
+    return other_rank or event.log != cause.log or earlier or ended
 
 
 def _earliest(near: Sequence[WeightedEvent], scans: Sequence[FileScan]) -> WeightedEvent:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from airflow_training.logs.engine.automaton import COMPILED_FROM_BYTES
 from airflow_training.logs.engine.columns import OpenTable
 from airflow_training.logs.engine.formats import Formats
 from airflow_training.logs.engine.index import WORTH_BYTES, ScanIndex
@@ -92,6 +93,20 @@ class _Item(NamedTuple):
     """That is open where it begins."""
 
 
+def _with_small(total: int | None, source: Source) -> int | None:
+    """Return `total` and the bytes of a log that does not tell its size; None where they are many.
+
+    It is read for that: of small logs that costs less than compiling what large ones are worth.
+    """
+    size = 0
+    while total is not None and total + size < COMPILED_FROM_BYTES:
+        part = source.read(size, COMPILED_FROM_BYTES)
+        size = part.next_offset
+        if part.end or not part.data:
+            return total + size
+    return None
+
+
 def _scan_open(
     logs: Sequence[tuple[Origin, Source]],
     signatures: Sequence[Pattern],
@@ -105,7 +120,7 @@ def _scan_open(
     for number, (origin, source) in enumerate(logs):
         if not isinstance(source, LocalFile):
             items.append(_Item(number, 0, None, finished=True))
-            total = None
+            total = _with_small(total, source)
             continue
         size = source.size()
         own = index if size >= WORTH_BYTES else None

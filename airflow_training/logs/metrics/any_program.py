@@ -92,7 +92,7 @@ _HEADING = re.compile(
 )
 """What the pairs after it are about: `DEV : loss 0.5`, `| Val: loss = 0.5`."""
 _NOT_TRAINING = re.compile(
-    rb"(?i)namespace\(|argument|\bargs\b|config|hparam|hyper-?param|traceback|  file \"|\berror\b(?!\s*[:=]\s*[0-9.])|exception"
+    rb"(?i)namespace\(|argument|\bargs\b|config|hparam|hyper-?param|traceback|  file \"|\berror\b(?!\s*[:=]\s*[0-9.])|exception|(?-i:[a-z]Error: )"
     rb"|\s--[a-z]|https?://|\bsav(?:e|ed|ing)\b|checkpoint(?!\.?\s*$)|\bload(?:ed|ing)?\b|\bbest\b|\bdefault"
     rb"|num_(?:train|epochs|workers|layers|steps|classes)|parameters\b|warmup_|early.stop|\bwarning\b|deprecat"
 )

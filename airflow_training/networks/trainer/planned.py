@@ -20,7 +20,7 @@ from airflow_training.networks.trainer.mistakes import TrainerError
 from airflow_training.networks.trainer.nets import batch_of, load_weights
 from airflow_training.networks.trainer.samples import Samples
 from airflow_training.networks.trainer.settings import TrainerSettings
-from airflow_training.networks.trainer.shares import ShareOrder
+from airflow_training.networks.trainer.shares import ShareOrder, fill_passes
 
 if TYPE_CHECKING:
     import torch
@@ -85,6 +85,9 @@ def read_split(group: TrainerGroup, environment: Mapping[str, str] = os.environ)
     with _mistakes():
         plan = read_plan(path)
         check_world(plan, group.world)
+    if plan.replica_samples is not None:
+        told = "each instance reads an equal share of the files, and the plan gives replicas unlike parts"
+        raise TrainerError("replica_samples", told, "take it out of the plan")
     stage = stage_of(plan, group.rank)
     return Split(
         plan=plan,
@@ -173,7 +176,7 @@ class PlannedUpdates:
         self._test_net = test_net
         self._order = order
         self._example = example
-        # stages exchange tensors of one size, and DTensor may cut a batch
+        # stages exchange tensors of one size, and what DTensor cuts, and whether it can, depends on it
         self._same_size = split.plan.pp * split.plan.tp > 1
         self._normed = any(True for _ in net.buffers())
         self._given: list[Any] = []
@@ -190,16 +193,20 @@ class PlannedUpdates:
     def _parts(self, count: int, given: int) -> list[tuple[Array, float]]:
         """Return for each micro-batch its samples, and as how many of `count` they count; `given` are there.
 
-        Where their size is fixed, the first samples come again to fill it. A norm gets all micro-batches full or, where sizes
+        Where their size is fixed, samples come again to fill it. A norm gets all micro-batches full or, where sizes
         may differ, fewer ones: samples that only come again in one say nothing of how they vary.
         """
         size, passes = self._plan.micro_batch, self._plan.micro_batches
         if self._same_size and self._normed:
             rows = numpy.resize(numpy.arange(given), size * passes)
             return [(part, count / passes) for part in numpy.split(rows, passes)]
+        if self._same_size:
+            spare = numpy.resize(numpy.arange(given), size)
+            filled = fill_passes(count, size, passes)
+            return filled + [(spare, 0.0)] * (passes - len(filled))
         if self._normed:
             passes = self._passes()
-        least = size if self._same_size else 2 if self._normed and self._plan.dp == 1 else 1
+        least = 2 if self._normed and self._plan.dp == 1 else 1
         return [
             (
                 numpy.resize(part if len(part) else numpy.arange(given), max(len(part), least)),

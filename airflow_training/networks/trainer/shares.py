@@ -6,13 +6,14 @@ Every rank computes the same answer from the same sizes and counts, so nothing i
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
-__all__ = ["FilePart", "ShareOrder", "Stage", "cut", "left_over", "loads"]
+__all__ = ["FilePart", "ShareOrder", "Stage", "cut", "fill_passes", "left_over", "loads"]
 
 _EVEN_ENOUGH = 1.05
 """The largest share against the mean, up to which files stay whole."""
@@ -130,6 +131,25 @@ def left_over(
             for rank in range(ranks)
         ]
     return lists
+
+
+def fill_passes(count: int, size: int, passes: int) -> list[tuple[numpy.ndarray[Any, Any], float]]:
+    """Cut samples into passes of one size: for each its samples, and as how many of `count` they count.
+
+    Samples that fill no pass come again in as many passes as it takes for each of them to come equally often. Where there
+    are not so many left, the first of them count more than the last.
+    """
+    for full in range(count // size, -1, -1):
+        rest = count - full * size
+        more = rest // math.gcd(rest, size)
+        if full + more <= passes:
+            break
+    else:
+        full, more = count // size, 1
+        rest = count - full * size
+    whole = [(numpy.arange(each * size, (each + 1) * size), float(size)) for each in range(full)]
+    again = numpy.resize(numpy.arange(full * size, count), more * size)
+    return whole + [(part, rest / more) for part in numpy.split(again, max(more, 1)) if len(part)]
 
 
 class ShareOrder:

@@ -36,9 +36,17 @@ _OTHER_ACCUMULATION_BYTES: Mapping[tuple[str, str], float] = {
     ("megatron-deepspeed", "bf16"): 18.0,
     ("megatron-core", "bf16"): 0.0,
     ("megatron-core", "fp8"): 0.0,
+    ("pytorch", "bf16"): 24.0,
+    ("pytorch", "fp16"): 24.0,
 }
 """DeepSpeed's bfloat16 optimizer casts the gradient to float32 before it adds it (`update_hp_grads`);
-in Megatron-Core the matrix product itself adds to the sum (`gradient_accumulation_fusion`)."""
+in Megatron-Core the matrix product itself adds to the sum (`gradient_accumulation_fusion`). PyTorch's autocast
+casts each weight for its pass (read 4, write 2 bytes) and its gradient back (2, 4) before that is added (12)."""
+
+_UPDATE_BYTES: Mapping[str, float] = {"pytorch": 80.0}
+"""Memory traffic of AdamW for one parameter, where a runtime's is not that of one kernel. PyTorch's default
+goes through memory for each of its steps (`torch.optim.adamw`, `foreach`, from decay to update): 8 + 12 + 8 + 12 +
+8 + 8 + 8 + 16 bytes. One H200 took 106 to 144 bytes at its data sheet's bandwidth."""
 
 _REDUCED_WHOLE = {("megatron-deepspeed", "bf16"), ("deepspeed-pipeline", "bf16")}
 """DeepSpeed's pipeline reduces bfloat16 gradients on all ranks, though ZeRO 1 needs a share on each
@@ -156,8 +164,9 @@ def optimizer_seconds(held: Replicas, nodes: NodeGroup, constants: TimeConstants
     copies between precisions.
     """
     shards = np.where(held.zero >= 1, held.group.ranks, 1.0)
-    passes = constants.optimizer_passes
-    return held.update_bytes / shards * passes / _memory_rate(nodes, constants)
+    each = _UPDATE_BYTES.get(held.runtime)
+    traffic = held.update_bytes if each is None else held.elements * each
+    return traffic / shards * constants.optimizer_passes / _memory_rate(nodes, constants)
 
 
 def _memory_rate(nodes: NodeGroup, constants: TimeConstants) -> float:

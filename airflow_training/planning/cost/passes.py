@@ -65,14 +65,23 @@ def passes(
     rows: int,
     nodes: NodeGroup,
     groups: Mapping[MeshAxis, RankGroup],
-    host_seconds: float,
+    runtime: str,
     constants: TimeConstants,
 ) -> Passes:
     """Return the times of `rows` shardings of a program in each mode, one mode after the other."""
     shape = (len(PARTS), len(program.pieces), len(modes), rows)
     forward, backward = np.zeros(shape), np.zeros(shape)
+    host_seconds = constants.host_seconds_of(runtime)
     for index, piece in enumerate(program.pieces):
-        priced = _priced(piece, program, rows=rows, nodes=nodes, groups=groups, constants=constants)
+        priced = _priced(
+            piece,
+            program,
+            rows=rows,
+            nodes=nodes,
+            groups=groups,
+            runtime=runtime,
+            constants=constants,
+        )
         for place, mode in enumerate(modes):
             here = np.s_[:, index, place]
             launched = _add(priced, mode, forward[here], backward[here])
@@ -89,6 +98,7 @@ def _priced(
     rows: int,
     nodes: NodeGroup,
     groups: Mapping[MeshAxis, RankGroup],
+    runtime: str,
     constants: TimeConstants,
 ) -> list[_OperationTime]:
     kernels = [work for work in piece.work if isinstance(work, Compute)]
@@ -97,6 +107,7 @@ def _priced(
         rows=rows,
         device=nodes.device,
         precision=program.sharding.precision,
+        runtime=runtime,
         constants=constants,
     )
     seconds *= np.array([kernel.count for kernel in kernels])[:, None] / nodes.efficiency

@@ -120,7 +120,7 @@ def priced(
                 "cp": group_of(nodes, size=sharding.cp, stride=sharding.tp),
                 "ep": group_of(nodes, size=sharding.ep, stride=sharding.tp * sharding.cp),
             },
-            host_seconds=constants.host_seconds_of(runtime),
+            runtime=runtime,
             constants=constants,
         )
 

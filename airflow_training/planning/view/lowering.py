@@ -89,6 +89,10 @@ def _compute(kernel: Kernel, numbers: Evaluator) -> Compute:
     if kernel.gemm is not None:
         batch, m, n, k = (numbers.box(box) for box in kernel.gemm)
         gemm = (batch, m, n, k * kernel.depth)
+    row_lengths = None
+    if kernel.row_lengths is not None:
+        left, right, out = (numbers.box(box) for box in kernel.row_lengths)
+        row_lengths = (left, right, out)
     return Compute(
         name=kernel.name,
         kind=kernel.kind,
@@ -97,6 +101,7 @@ def _compute(kernel: Kernel, numbers: Evaluator) -> Compute:
         read_bytes=numbers.memory(*kernel.reads),
         written_bytes=numbers.memory(*kernel.writes),
         gemm=gemm,
+        row_lengths=row_lengths,
         dtype=kernel.dtype,
         count=kernel.count,
         recomputed_in=kernel.again,

@@ -26,6 +26,7 @@ class Kernel:
     reads: tuple[TensorMemory, ...]
     writes: tuple[TensorMemory, ...]
     gemm: tuple[Box, Box, Box, Box] | None
+    row_lengths: tuple[Box, Box, Box] | None
     depth: float
     dtype: str
     count: float
@@ -175,6 +176,7 @@ class Partition:
             reads=tuple(touched),
             writes=tuple(made),
             gemm=self._gemm(operator, rule) if operator.kind in {"matmul", "conv"} else None,
+            row_lengths=self._row_lengths(operator, rule) if operator.kind == "matmul" else None,
             depth=rule.depth,
             dtype=tensors[operator.outputs[0]].dtype,
             count=operator.count,
@@ -199,6 +201,17 @@ class Partition:
             points(operator, rule, self.view.tensors, split, group) for group in groups
         )
         return batch, m, n, k
+
+    def _row_lengths(self, operator: Operator, rule: OperatorRule) -> tuple[Box, Box, Box]:
+        """Return the last dimension of both operands and of the result, which lies in one piece."""
+        split = self.layouts.factors[operator.name]
+        left, right, out = (
+            points(
+                operator, rule, self.view.tensors, split, [factor for factor in box[-1:] if factor]
+            )
+            for box in (*rule.inputs[:2], rule.outputs[0])
+        )
+        return left, right, out
 
 
 def steps(

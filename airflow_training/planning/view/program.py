@@ -36,6 +36,8 @@ class Compute:
     written_bytes: Number
     gemm: tuple[Number, Number, Number, Number] | None = None
     """(batch, m, n, k) of a matrix multiplication, for its tile and wave quantisation."""
+    row_lengths: tuple[Number, Number, Number] | None = None
+    """Numbers in a row of both operands of a matrix multiplication, and of its result."""
     dtype: str = "compute"
     count: float = 1.0
     recomputed_in: frozenset[Recompute] = frozenset()

@@ -111,6 +111,13 @@ class RunFolder:
         """Return the ports of the run by job attempt (`<epoch>.<job attempt>`), the newest last."""
         return read_json(self.ports) or {}
 
+    def has_begun(self, instance: str) -> bool:
+        """Return whether an instance had a folder once: its host name stays."""
+        try:
+            return any(each.read_text() == instance for each in self.names.iterdir())
+        except OSError:  # it goes with its run at this moment
+            return False
+
     @property
     def removed_generation(self) -> int:
         """Return the generation under which the run was removed; -1: it was not."""

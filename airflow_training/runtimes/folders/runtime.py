@@ -222,6 +222,6 @@ class FolderRuntime(ABC):
                 f"the folder of its run is not on {self.log_place}: somebody removed it,"
                 " or it is on another one"
             )
-        if run.removed_generation >= 0:
+        if run.removed_generation >= 0 or run.has_begun(attempt.instance.name):
             return f"its folder is not on {self.log_place}: somebody removed it"
         return ""

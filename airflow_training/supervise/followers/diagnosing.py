@@ -18,7 +18,7 @@ from airflow_training.control.lost_peers import explained_by, lost_peers, was_ki
 from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry, JobEntry, Ledger
 from airflow_training.control.observations import InstanceDiagnosis, Observation
 from airflow_training.control.reason_facts import Reasons
-from airflow_training.control.reasons import STOPPED
+from airflow_training.control.reasons import STOPPED, STOPPED_AFTER_SUCCESS
 from airflow_training.control.reports import ProgressReport
 from airflow_training.control.root_cause import proven_cause
 from airflow_training.documents.instances import InstanceKey
@@ -227,7 +227,7 @@ class Diagnoser:
         facts = facts_of(ledger, self._runtime.capabilities.reasons)
         try:
             logs = await self._ends_of(refs, limit=_END_TAIL_BYTES)
-            if not logs:
+            if not (logs or facts):
                 return None
             found = await self._explain_patiently(logs, facts)
         except asyncio.TimeoutError:
@@ -340,7 +340,7 @@ def facts_of(ledger: Ledger, reasons: Reasons) -> Sequence[InstanceFact]:
         if job.state == "Failed" and not any(each.end.failure_class for each in ended):
             return [_fact_of_job(job)]
         facts = [_fact(each) for each in ended]
-        if job.state == "Stopped":
+        if job.state != "Failed":
             facts += [_stopped(each) for each in entries if each not in ended and _has_run(each)]
         return facts
     waits = [
@@ -355,12 +355,13 @@ def _fact_of_job(job: JobEntry) -> InstanceFact:
     """Return why a job failed in which no instance ended by itself: its root cause where one is known."""
     root = job.root_cause
     if root is None:
-        return InstanceFact(role="", index=0, reason=job.reason, message=job.message)
+        return InstanceFact(role="", index=0, reason=job.reason, message=job.message, whole=True)
     return InstanceFact(
         role=root.role or "",
         index=root.index or 0,
         reason=root.reason or job.reason,
         message=root.message or job.message,
+        whole=root.index is None,
     )
 
 
@@ -376,7 +377,8 @@ def _has_run(entry: InstanceEntry) -> bool:
 
 
 def _ended_by_itself(entry: InstanceEntry) -> bool:
-    return entry.final and (entry.state == "succeeded" or entry.end.failure_class is not None)
+    succeeded = entry.state == "succeeded" and entry.reason != STOPPED_AFTER_SUCCESS
+    return entry.final and (succeeded or entry.end.failure_class is not None)
 
 
 def _fact(entry: InstanceEntry | Observation) -> InstanceFact:

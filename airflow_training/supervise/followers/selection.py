@@ -46,14 +46,15 @@ def _of_a_plan(run: FollowedRun) -> list[Follower]:
     from airflow_training.admission.plan.history import history_of  # numpy: only with a plan
     from airflow_training.supervise.followers.measuring import Meter
     from airflow_training.supervise.followers.plan_use import PlanUseFollower
+    from airflow_training.supervise.followers.regrouping import RegroupingFollower
     from airflow_training.supervise.followers.replanning import Replanner, RunView
 
     job, _ = run.state()
     meter = Meter(store=run.store, uid=run.ref.uid, state=run.state)
-    use = PlanUseFollower(run)
+    use, regrouping = PlanUseFollower(run), RegroupingFollower(run)
     plan = adaptive_plan(job)
     if plan is None:
-        return [meter, use]
+        return [meter, use, regrouping]
 
     def view() -> RunView | None:
         if not run.may_create():
@@ -75,4 +76,4 @@ def _of_a_plan(run: FollowedRun) -> list[Follower]:
         on_answer=run.wake,
         every_seconds=job.reconcile_seconds,
     )
-    return [meter, use, replanner]
+    return [meter, use, regrouping, replanner]

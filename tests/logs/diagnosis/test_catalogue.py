@@ -50,7 +50,7 @@ def test_a_good_file_is_read(write):
     [
         pytest.param("meaning:", "meanin:", "did you mean 'meaning'?", id="unknown-key"),
         pytest.param("resource", "resorce", "did you mean 'resource'?", id="category"),
-        pytest.param('"no"', '"maybe"', "allowed: yes, once, no", id="retry"),
+        pytest.param('"no"', '"maybe"', "allowed: yes, once, no, unknown", id="retry"),
         pytest.param("0.9", "1.5", "confidence: must be less than 1", id="confidence"),
         pytest.param("id: disk-full", "id: disk", "called like its file: disk-full", id="name"),
         pytest.param("advice: Free space.\n", "", "advice: is required", id="missing"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_training.logs.diagnosis.catalogue import Catalogue
+from airflow_training.logs.diagnosis.catalogue import Catalogue, load
 from tests.logs.diagnosis.small_catalogue import OOM, TRACEBACK, ask, asked_of, cause, log, root
 
 
@@ -16,6 +16,24 @@ def test_an_exception_that_nobody_knows_is_the_cause_of_last_resort():
 
 def test_a_known_exception_goes_before_an_unknown_one():
     assert root(ask(log(f"{OOM}{TRACEBACK}ValueError: other\n"))) == ("cuda-out-of-memory", 4)
+
+
+def test_a_child_that_says_first_that_its_parent_has_gone_only_followed():
+    text = """\
+spawning 4 loader processes
+Traceback (most recent call last):
+  File "<string>", line 1, in <module>
+  File "/usr/lib/python3.11/multiprocessing/spawn.py", line 132, in _main
+    self = reduction.pickle.load(from_parent)
+_pickle.UnpicklingError: pickle data was truncated
+Traceback (most recent call last):
+  File "/app/train.py", line 16, in <module>
+    build("cutmixx")
+  File "/app/augment.py", line 4, in build
+    raise ValueError(f"unknown augmentation {name!r}")
+ValueError: unknown augmentation 'cutmixx'
+"""
+    assert root(asked_of(load(), text)) == ("python-exception", 12)
 
 
 def test_a_line_of_source_code_proves_nothing():

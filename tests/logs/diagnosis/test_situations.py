@@ -16,7 +16,7 @@ CASES = [
     for path in sorted((Path(__file__).parent / "situations").glob("*.yaml"))
     for case in yaml.safe_load(path.read_text(encoding="utf-8"))
 ]
-HELPS = {"yes": {"yes", "once"}, "no": {"no"}, "any": {"yes", "once", "no"}}
+HELPS = {"yes": {"yes", "once", "unknown"}, "no": {"no"}, "any": {"yes", "once", "no", "unknown"}}
 """What counts: another node, or one more try, is a yes."""
 
 

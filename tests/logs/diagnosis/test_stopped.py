@@ -56,6 +56,21 @@ def test_what_it_raised_before_it_was_stopped_is_told_all_the_same():
     assert [each.id for each in found.causes] == ["cuda-out-of-memory"]
 
 
+@pytest.mark.parametrize(
+    ("fact", "words"),
+    [
+        ({"signal": "9"}, "SIGKILL ended it"),
+        ({"exit_code": 143}, "Exit code 143 tells of SIGTERM"),
+    ],
+)
+def test_a_signal_without_a_sender_is_named_and_no_other_try_promised(fact, words):
+    ended = InstanceFact(role="worker", index=1, reason="Error", **fact)
+    found = ask({"worker-1.log": STEPS}, [ended]).causes[0]
+    assert (found.id, found.retryable) == ("unknown", "unknown")
+    assert found.advice.startswith(f"{words}, and nothing says who sent it")
+    assert found.evidence.endswith(": last line: step 2: loss 2.4")
+
+
 def test_a_silent_failure_is_told_with_its_silence_and_others_with_their_last_line():
     silent = ask({"worker-1.log": ""}, FAILED).causes[0]
     assert silent.id == "unknown"
@@ -64,6 +79,7 @@ def test_a_silent_failure_is_told_with_its_silence_and_others_with_their_last_li
     talks = ask({"worker-1.log": STEPS}, FAILED).causes[0]
     assert talks.evidence == "worker-1: exit code 3: last line: step 2: loss 2.4"
     assert (talks.category, silent.category) == ("user-error", "user-error")
+    assert (talks.retryable, silent.retryable) == ("unknown", "unknown")
     ours = ask({"worker-1.log": f"{STEPS}airflow-training: its output is kept\n"}, FAILED).causes[0]
     assert ours.evidence == talks.evidence
 
@@ -114,3 +130,45 @@ def test_of_ranks_that_a_launcher_lists_those_that_were_told_to_stop_were_not_fi
     )
     found = ask(f"{STEPS}{summary}").causes[0]
     assert (found.id, found.rank) == ("segfault", 3)
+
+
+MPI = """\
+step 4 loss 0.25
+Traceback (most recent call last):
+  File "/app/train.py", line 8, in <module>
+    raise ValueError("vocab size 32000 of shard 2")
+ValueError: vocab size 32000 of shard 2
+Primary job  terminated normally, but 1 process returned
+a non-zero exit code. Per user-direction, the job has been aborted.
+step 5 loss 0.2
+step 6 loss 0.16
+step 7 loss 0.14
+mpirun detected that one or more processes exited with non-zero status, thus causing
+the job to be terminated. The first process to do so was:
+
+  Process name: [[28181,1],2]
+  Exit code:    1
+"""
+
+
+@pytest.mark.parametrize("facts", [[InstanceFact(role="worker", index=1, exit_code=1)], []])
+def test_ranks_that_train_on_until_their_launcher_ends_them_take_no_exception_back(facts):
+    found = ask({"worker-1.log": f"{STEPS}{MPI}"}, facts).causes[0]
+    assert (found.id, found.rank) == ("python-exception", 2)
+    assert found.evidence == "ValueError: vocab size 32000 of shard 2"
+
+
+@pytest.mark.parametrize(
+    "line", ["Process 1 exit with status code 1.", "Sending process 31 closing signal SIGTERM"]
+)
+def test_ranks_that_train_on_for_long_are_ended_by_no_launcher(line):
+    """One that is elastic goes on with those that are left."""
+    raised = MPI.partition("Primary")[0]
+    more = "".join(f"step {step}: loss {3 / step:.4f}\n" for step in range(5, 100))
+    assert ask({"worker-1.log": f"{STEPS}{raised}{line}\n{more}"}).causes == ()
+
+
+def test_a_run_that_began_again_in_the_same_log_has_lived_through_it():
+    again = "".join(f"step {step}: loss {3 / step:.2f}\n" for step in range(1, 30))
+    found = ask({"worker-1.log": f"{STEPS}{MPI}{again}ValueError: bad\n"}, []).causes
+    assert not any("vocab size" in each.evidence for each in found[:1])

@@ -104,6 +104,7 @@ def test_a_value_that_is_no_number_stays_one():
         "2024-01-01 12:00:00,123 [INFO] worker 3 listening on 10.0.0.1:29500 pid=77",
         "torch 2.1.0, transformers 4.41.2, step up to date",
         "model size: 7B, total params: 6738.4M",
+        "FloatingPointError: Loss is inf, stopping training",
         "Saving model checkpoint to out/checkpoint-500, step=500, loss=0.3",
         "Loading checkpoint shards: 100%|##| 2/2 [00:05<00:00,  2.70s/it]",
         "Map: 100%|##########| 1000/1000 [00:01<00:00, 533.12 examples/s]",
@@ -348,6 +349,8 @@ def test_a_line_of_any_program_gives_all_that_it_says(line, expected):
         ("Epoch 3 (120/500 : 24 %) loss 1.5", {"epoch": 3, "step": 120, "total_steps": 500}),
         ("Step (120/500) loss=1.5", {"step": 120, "total_steps": 500, "loss": 1.5}),
         # a unit inside a value, or as the name
+        ("step 30: loss=1.5 throughput=101/s", {"throughput": 101}),
+        ("step 30: loss=1.5 tput: 101.5 /sec", {"tput": 101.5}),
         ("step 30: loss 1.5, 14.5K tok/s", {"tokens_per_second": 14500}),
         ("step 30 loss 1.5 (tks/s: 14.5K)", {"tokens_per_second": 14500}),
         ("step 30 loss 1.5 (images/sec: 14.5K)", {"samples_per_second": 14500}),

@@ -80,11 +80,17 @@ def test_a_split_network_learns_what_replicas_without_a_plan_learn(tmp_path, wor
 
 
 @pytest.mark.parametrize(
-    ("world", "split"), [(2, {"dp": 2, "zero": 2}), (4, {"dp": 2, "pp": 2, "micro_batch": 1})]
+    ("world", "split"),
+    [
+        (2, {"dp": 2, "zero": 2}),
+        (4, {"dp": 2, "pp": 2, "micro_batch": 1}),
+        (2, {"tp": 2, "micro_batch": 4, "global_batch": 40}),
+        (2, {"pp": 2, "micro_batch": 4, "global_batch": 40}),
+    ],
 )
 def test_samples_that_fill_no_batch_count_as_much_as_all_others(tmp_path, world, split):
     write_tables(tmp_path, 31)
-    plan = strategy(**{**split, "global_batch": 32, "micro_batch": split.get("micro_batch", 8)})
+    plan = strategy(**{"global_batch": 32, "micro_batch": 8, **split})
     found = train(tmp_path, "split", world=world, plan=plan, **TRAINED)
     assert_equal(found, train(tmp_path, "whole", batchSize=31, **TRAINED))
 

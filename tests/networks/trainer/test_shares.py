@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from airflow_training.networks.trainer.shares import ShareOrder, cut, left_over, loads
+from airflow_training.networks.trainer.shares import ShareOrder, cut, fill_passes, left_over, loads
 
 
 def test_ten_thousand_files_over_sixteen_instances_are_within_five_per_cent():
@@ -110,3 +110,24 @@ def test_a_checkpoint_of_another_network_or_reading_is_refused():
     order_of(0, recipe={"network": "n", "trainer.data": "d"}).load_state_dict(state)
     with pytest.raises(ValueError, match=r"another network and trainer\.data: begin a new run"):
         order_of(0, recipe={"network": "o", "trainer.data": "e"}).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "passes"),
+    [(7, 4, 8), (31, 4, 10), (32, 4, 8), (5, 2, 4), (1, 4, 2), (0, 4, 2)],
+)
+def test_samples_that_fill_no_pass_come_again_equally_often(count, size, passes):
+    filled = fill_passes(count, size, passes)
+    assert len(filled) <= passes
+    counted: Counter[int] = Counter()
+    for rows, weight in filled:
+        assert len(rows) == size
+        for row in rows:
+            counted[int(row)] += weight / size
+    assert counted == pytest.approx(dict.fromkeys(range(count), 1.0))
+
+
+def test_without_passes_enough_the_first_samples_count_more():
+    filled = fill_passes(7, 4, 2)
+    assert [rows.tolist() for rows, _ in filled] == [[0, 1, 2, 3], [4, 5, 6, 4]]
+    assert [weight for _, weight in filled] == [4, 3]

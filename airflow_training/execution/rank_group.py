@@ -16,7 +16,7 @@ from typing import Any
 from airflow_training.errors import InputError
 from airflow_training.execution.connections import GroupConnections
 
-__all__ = ["GroupChanged", "PlanRevision", "RankGroup", "lost_peers", "revision_of"]
+__all__ = ["GroupChanged", "PlanRevision", "ElasticGroup", "lost_peers", "revision_of"]
 
 _MEET_SECONDS = 86400.0
 """How long survivors wait for who is to take a lost rank's place, or for a plan without it: that may have to find a machine.
@@ -88,7 +88,7 @@ def lost_peers(error: BaseException | None) -> bool:
     return False
 
 
-class RankGroup:
+class ElasticGroup:
     """The group of this process's ranks, formed again as often as they change."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -109,12 +109,12 @@ class RankGroup:
         self.follow()
 
     @staticmethod
-    def of_environment(path: str | os.PathLike[str]) -> RankGroup | None:
+    def of_environment(path: str | os.PathLike[str]) -> ElasticGroup | None:
         """Return the group of ranks that have an address each; None where torchrun, or nobody, brings them together."""
         names = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
         if "LOCAL_RANK" in os.environ or any(name not in os.environ for name in names):
             return None
-        return RankGroup(path)
+        return ElasticGroup(path)
 
     @property
     def revision(self) -> int:

@@ -33,7 +33,7 @@ from airflow_training.execution.engine_settings import (
 )
 from airflow_training.execution.execution_plan import ExecutionPlan
 from airflow_training.execution.mesh import replica_of, stage_of
-from airflow_training.execution.rank_group import GroupChanged, RankGroup, lost_peers
+from airflow_training.execution.rank_group import GroupChanged, ElasticGroup, lost_peers
 
 if TYPE_CHECKING:
     from airflow_training.execution.rejoining import HeldState, RejoinedTraining
@@ -63,7 +63,7 @@ def main() -> None:
     path = os.environ.get("PLAN_FILE", "")
     try:
         engine, plan = read_engine(path)
-        group = RankGroup.of_environment(path)
+        group = ElasticGroup.of_environment(path)
         if group is None:
             train_by_plan(engine, plan)
             _wait_for_all()
@@ -108,7 +108,7 @@ def train_by_plan(engine: EngineSettings, plan: ExecutionPlan) -> DistributedTra
     return training
 
 
-def train_with_group(path: str, group: RankGroup) -> DistributedTraining:
+def train_with_group(path: str, group: ElasticGroup) -> DistributedTraining:
     """As `train_by_plan`, among ranks that come and go: the group is formed again, and this process stays.
 
     It returns when all ranks are at the end. What is no loss of a peer, and a group that breaks again and again without a
@@ -134,7 +134,7 @@ class _Member:
     """This process, as long as it trains with any ranks."""
 
     path: str
-    group: RankGroup
+    group: ElasticGroup
     user: UserTraining | None = None
     held: HeldState | None = None
     """What it kept of the training before."""
@@ -313,7 +313,7 @@ def _train(
     order: ResumableSampler,
     *,
     plan: ExecutionPlan,
-    group: RankGroup | None = None,
+    group: ElasticGroup | None = None,
     since: int | None = None,
     first: _Regrouped | None = None,
 ) -> None:

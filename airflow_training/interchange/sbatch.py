@@ -22,7 +22,7 @@ from airflow_training.interchange.launch import (
 )
 from airflow_training.interchange.launchers import launcher_of, read_launch
 from airflow_training.interchange.options import Argument, CommandLine, read_options
-from airflow_training.interchange.sbatch_options import SBATCH, Allocation, read_allocation
+from airflow_training.interchange.sbatch_options import SBATCH, BatchAllocation, read_allocation
 from airflow_training.interchange.script_steps import ScriptReader, Step, host_mark
 from airflow_training.interchange.shell_script import read_statements
 from airflow_training.interchange.srun import SRUN, step_size
@@ -131,7 +131,7 @@ def _directives(
     return options
 
 
-def _variables(allocation: Allocation, name: str) -> dict[str, str | None]:
+def _variables(allocation: BatchAllocation, name: str) -> dict[str, str | None]:
     run, index = f"{OPEN}TRAINING_RUN_ID{CLOSE}", f"{OPEN}TRAINING_INDEX{CLOSE}"
     found: dict[str, str | None] = {
         "SLURM_JOB_ID": run,
@@ -167,7 +167,7 @@ def _variables(allocation: Allocation, name: str) -> dict[str, str | None]:
 
 
 def _document(
-    found: ScriptImport, reader: ScriptReader, allocation: Allocation, *, batch: bool
+    found: ScriptImport, reader: ScriptReader, allocation: BatchAllocation, *, batch: bool
 ) -> dict[str, Any]:
     launches = [_launch(step, reader, allocation) for step in reader.steps]
     if len(launches) > 1 and any(each.framework != "custom" for each, _ in launches):
@@ -256,7 +256,7 @@ def _tell_numbers(
     accounts: FieldAccounts,
     env: dict[str, str],
     launches: Sequence[tuple[Launch, dict[str, Any]]],
-    allocation: Allocation,
+    allocation: BatchAllocation,
 ) -> None:
     numbers = launches[0][0].env if len(launches) == 1 else {}
     if allocation.array:
@@ -278,7 +278,7 @@ def _tell_numbers(
 
 
 def _launch(
-    step: Step, reader: ScriptReader, allocation: Allocation
+    step: Step, reader: ScriptReader, allocation: BatchAllocation
 ) -> tuple[Launch, dict[str, Any]]:
     """Return what a step becomes, and what its instances ask for."""
     words: Sequence[Argument] = step.words
@@ -354,7 +354,9 @@ def _launch(
 
 
 def _roles(
-    launches: Sequence[tuple[Launch, dict[str, Any]]], reader: ScriptReader, allocation: Allocation
+    launches: Sequence[tuple[Launch, dict[str, Any]]],
+    reader: ScriptReader,
+    allocation: BatchAllocation,
 ) -> list[dict[str, Any]]:
     launch, resources = launches[0]
     limits = {"resources": {"limits": resources}} if resources else {}
@@ -421,7 +423,7 @@ def _restarts(
     accounts: FieldAccounts,
     spec: dict[str, Any],
     launch: Launch,
-    allocation: Allocation,
+    allocation: BatchAllocation,
     reader: ScriptReader,
     *,
     batch: bool,

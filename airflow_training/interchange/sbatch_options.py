@@ -9,7 +9,7 @@ from typing import Any
 from airflow_training.documents.paths import Loc
 from airflow_training.interchange.options import Argument, CommandLine, OptionSet
 
-__all__ = ["SBATCH", "Allocation", "read_allocation", "seconds_of"]
+__all__ = ["SBATCH", "BatchAllocation", "read_allocation", "seconds_of"]
 
 _VALUES = (
     "account array batch bb bbf begin chdir clusters cluster-constraint comment constraint container container-id core-spec"
@@ -123,7 +123,7 @@ _GPU = re.compile(r"^(?:gres[:/])?gpu(?::(?P<type>[A-Za-z][\w.-]*))?(?:[:=](?P<c
 
 
 @dataclass(slots=True)
-class Allocation:
+class BatchAllocation:
     """What a script asks for."""
 
     nodes: int = 1
@@ -160,12 +160,12 @@ class Allocation:
         return found
 
 
-def read_allocation(line: CommandLine, within: Allocation | None = None) -> Allocation:
+def read_allocation(line: CommandLine, within: BatchAllocation | None = None) -> BatchAllocation:
     """Return the allocation that the options ask for, and say what becomes of each.
 
     `within`: the allocation of a step, which has what its options do not say.
     """
-    found = Allocation(given=frozenset(name for name, _, _ in line.options))
+    found = BatchAllocation(given=frozenset(name for name, _, _ in line.options))
     _size(line, found, within or found)
     if within is not None:
         found.gpus_per_node = within.gpus_per_node
@@ -208,7 +208,7 @@ def _number(line: CommandLine, name: str, default: int) -> int:
     return default
 
 
-def _size(line: CommandLine, found: Allocation, within: Allocation) -> None:
+def _size(line: CommandLine, found: BatchAllocation, within: BatchAllocation) -> None:
     to: Loc = ("spec", "roles", 0, "replicas")
     nodes = line.last("nodes")
     least = nodes.partition("-")[0] if nodes else ""
@@ -245,7 +245,7 @@ def _size(line: CommandLine, found: Allocation, within: Allocation) -> None:
         line.refuse("how many processors an instance has: --cpus-per-task says it", name)
 
 
-def _gpus(line: CommandLine, found: Allocation) -> None:
+def _gpus(line: CommandLine, found: BatchAllocation) -> None:
     to: Loc = ("spec", "resources", "limits", "nvidia.com/gpu")
     for name in ("gres", "gpus", "gpus-per-node", "gpus-per-task", "tres-per-task"):
         value, words = line.last(name), line.words(name)
@@ -287,7 +287,7 @@ def _gpus(line: CommandLine, found: Allocation) -> None:
     line.refuse("how many GPUs a node has: --gpus-per-node says it", "gpus-per-socket")
 
 
-def _memory(line: CommandLine, found: Allocation) -> None:
+def _memory(line: CommandLine, found: BatchAllocation) -> None:
     to: Loc = ("spec", "resources", "limits", "memory")
     for name, of in (("mem", "node"), ("mem-per-cpu", "cpu"), ("mem-per-gpu", "gpu")):
         value = line.last(name)
@@ -333,7 +333,7 @@ def seconds_of(text: str) -> int | None:
     return a * 60 + b
 
 
-def _policies(line: CommandLine, found: Allocation) -> None:
+def _policies(line: CommandLine, found: BatchAllocation) -> None:
     time = line.last("time")
     if time is not None and time.upper() in ("UNLIMITED", "INFINITE", "0"):
         line.drop("no deadline", "time")
@@ -396,7 +396,7 @@ def _policies(line: CommandLine, found: Allocation) -> None:
     _array(line, found)
 
 
-def _requeue(line: CommandLine, found: Allocation) -> None:
+def _requeue(line: CommandLine, found: BatchAllocation) -> None:
     to: Loc = ("spec", "failurePolicy", "rules", 1)
     why = "all begins anew after a lost node or a preemption, without a limit; a command that fails is not tried again"
     found.requeue = next(
@@ -411,7 +411,7 @@ def _requeue(line: CommandLine, found: Allocation) -> None:
     _say(line.words("no-requeue"), ("spec", "roles", 0, "restartPolicy"), "nothing is tried again")
 
 
-def _array(line: CommandLine, found: Allocation) -> None:
+def _array(line: CommandLine, found: BatchAllocation) -> None:
     array = line.last("array")
     if array is None:
         return

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from airflow_training.interchange.launch import OPEN
 from airflow_training.interchange.options import Argument, OptionSet, read_options
-from airflow_training.interchange.sbatch_options import SBATCH, Allocation, read_allocation
+from airflow_training.interchange.sbatch_options import SBATCH, BatchAllocation, read_allocation
 
 __all__ = ["SRUN", "StepSize", "step_size"]
 
@@ -100,8 +100,8 @@ class StepSize:
 
 
 def step_size(
-    words: Sequence[Argument], allocation: Allocation, known: OptionSet
-) -> tuple[StepSize, Allocation]:
+    words: Sequence[Argument], allocation: BatchAllocation, known: OptionSet
+) -> tuple[StepSize, BatchAllocation]:
     """Return the size of a step, and what it asks for; what its options do not say is the allocation's."""
     line = read_options(words[1:], known)
     words[0].source.translate(

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_training.execution import mesh
 from airflow_training.execution.connections import GroupConnections
-from airflow_training.execution.rank_group import RankGroup
+from airflow_training.execution.rank_group import ElasticGroup
 
 pytestmark = pytest.mark.e2e
 
@@ -64,7 +64,7 @@ def test_what_is_opened_while_others_are_waited_for_is_not_of_the_group(
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "RANK": "0", "WORLD_SIZE": "2"}
     for name, value in place.items():
         monkeypatch.setenv(name, value)
-    group = RankGroup(tmp_path / "plan.json")
+    group = ElasticGroup(tmp_path / "plan.json")
     opened: list[Pair] = []
     with ExitStack() as stack:
 

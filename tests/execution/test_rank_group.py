@@ -16,7 +16,7 @@ from airflow_training.execution.engine_settings import EngineSettings, UserFunct
 from airflow_training.execution.rank_group import (
     GroupChanged,
     PlanRevision,
-    RankGroup,
+    ElasticGroup,
     lost_peers,
     revision_of,
 )
@@ -102,7 +102,7 @@ def test_only_a_greater_number_is_a_revision_and_it_is_followed_once(tmp_path, m
         "WORLD_SIZE": "2",
     }.items():
         monkeypatch.setenv(name, value)
-    group = RankGroup(path)
+    group = ElasticGroup(path)
     assert not group.is_revised()
     write(1, rank=2)
     assert group.is_revised()
@@ -118,7 +118,7 @@ def test_only_a_greater_number_is_a_revision_and_it_is_followed_once(tmp_path, m
 def test_ranks_that_torchrun_brings_together_are_its_own(tmp_path, monkeypatch):
     for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.setenv(name, "1")
-    assert RankGroup.of_environment(tmp_path / "plan.json") is None
+    assert ElasticGroup.of_environment(tmp_path / "plan.json") is None
 
 
 def test_another_split_is_the_same_training():

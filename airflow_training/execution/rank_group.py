@@ -16,7 +16,7 @@ from typing import Any
 from airflow_training.errors import InputError
 from airflow_training.execution.connections import GroupConnections
 
-__all__ = ["GroupChanged", "PlanRevision", "ElasticGroup", "lost_peers", "revision_of"]
+__all__ = ["ElasticGroup", "GroupChanged", "PlanRevision", "lost_peers", "revision_of"]
 
 _MEET_SECONDS = 86400.0
 """How long survivors wait for who is to take a lost rank's place, or for a plan without it: that may have to find a machine.

@@ -33,7 +33,7 @@ from airflow_training.execution.engine_settings import (
 )
 from airflow_training.execution.execution_plan import ExecutionPlan
 from airflow_training.execution.mesh import replica_of, stage_of
-from airflow_training.execution.rank_group import GroupChanged, ElasticGroup, lost_peers
+from airflow_training.execution.rank_group import ElasticGroup, GroupChanged, lost_peers
 
 if TYPE_CHECKING:
     from airflow_training.execution.rejoining import HeldState, RejoinedTraining

@@ -14,9 +14,9 @@ from airflow_training.errors import InputError
 from airflow_training.execution import ExecutionPlan, runner
 from airflow_training.execution.engine_settings import EngineSettings, UserFunctions
 from airflow_training.execution.rank_group import (
+    ElasticGroup,
     GroupChanged,
     PlanRevision,
-    ElasticGroup,
     lost_peers,
     revision_of,
 )

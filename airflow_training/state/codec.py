@@ -146,7 +146,11 @@ def _encoder(cls: type, *, omit_defaults: bool) -> Convert:
 def _decoder(cls: type) -> Convert:
     fields = list(_fields(cls))
     names = {each.stored: each.name for each in fields if not each.inline}
-    inline = {each.name: _inline_decoder(each.hint) for each in fields if each.inline}
+    inline = {
+        each.name: (_inline_decoder(each.hint), _names_of(each.hint))
+        for each in fields
+        if each.inline
+    }
     converts = {
         each.name: convert
         for each in fields
@@ -158,8 +162,9 @@ def _decoder(cls: type) -> Convert:
         for name, convert in converts.items():
             if name in known:
                 known[name] = convert(known[name])
-        for name, convert in inline.items():
-            known[name] = convert(data)
+        for name, (convert, parts) in inline.items():
+            if not parts or parts[0] in data:  # else it is the default, which was left out
+                known[name] = convert(data)
         return cls(**known)
 
     return decode

@@ -22,6 +22,7 @@ from airflow_training.control.model import (
     FinalPhase,
     InstanceEntry,
     JobEntry,
+    KeptInstance,
     PendingPhase,
     RestartRecord,
     RoleEntry,
@@ -103,6 +104,12 @@ def test_defaults_take_no_room():
         "role": "worker",
         "index": 0,
     }
+
+
+def test_an_instance_that_is_nobody_comes_back_too():
+    """A job that ended with no instance to blame keeps none: its run could not be read any more."""
+    entry = JobEntry(kept=KeptInstance(state="impossible", why="no instance failed first"))
+    assert from_json(JobEntry, to_json(entry)) == entry
 
 
 def test_the_key_of_an_instance_says_its_name_again_when_it_is_read():

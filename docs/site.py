@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
 PAGES = {"index.md": "README.md"} | {
@@ -19,7 +20,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     linked = set()
     for source in [*files.documentation_pages(), *PAGES.values()]:
         text = source.content_string if isinstance(source, File) else (ROOT / source).read_text()
-        linked |= set(re.findall(r"\]\((?:\.\./)?([\w./-]+)", text))
+        linked |= set(re.findall(r"\]\((?:\.\./)*([\w./-]+)", text))
     for target, name in PAGES.items():
         files.append(File.generated(config, target, content=(ROOT / name).read_text()))
     for name in sorted(linked):
@@ -28,6 +29,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: object) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Let links name places of the site: `docs/` is its root, and nothing is above that."""
-    return re.sub(r"\]\((?:docs/|\.\./(?!\d))", "](", markdown)
+    up = "../" * page.file.src_uri.count("/")
+    return markdown.replace(f"]({up}../", f"]({up}").replace("](docs/", "](")

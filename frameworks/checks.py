@@ -17,6 +17,7 @@ from airflow_training.frameworks.model import Framework, FrameworkSpec
 from airflow_training.frameworks.templates import (
     as_template,
     check_expression,
+    check_static_template,
     check_template,
     parameters_read,
     why_refused,
@@ -100,6 +101,8 @@ def _role_names(spec: FrameworkSpec) -> Iterator[Problem]:
         named.append(("spec.outputRole", spec.output_role))
     if spec.single_role:
         named.append(("spec.singleRole", spec.single_role))
+    if spec.other_roles:
+        named.append(("spec.otherRoles", spec.other_roles))
     for field, name in named:
         if name not in known:
             yield Problem(
@@ -123,13 +126,22 @@ def _templates(spec: FrameworkSpec) -> Iterator[Problem]:
         for i, role in enumerate(spec.roles)
         for j, layer in enumerate(role.templates)
     ]
-    for check, sources in ((check_template, texts), (check_expression, conditions)):
+    prefixes = [
+        (f"spec.roles[{i}].commandPrefix[{j}]", word)
+        for i, role in enumerate(spec.roles)
+        for j, word in enumerate(role.command_prefix)
+    ]
+    for check, sources in (
+        (check_template, texts),
+        (check_static_template, prefixes),
+        (check_expression, conditions),
+    ):
         for field, source in sources:
             if not source:
                 continue
             refused = why_refused(check, source)
             if not refused:
-                template = source if check is check_template else as_template(source)
+                template = as_template(source) if check is check_expression else source
                 unknown = sorted(parameters_read(template) - set(spec.parameters))
                 refused = f"there is no parameter '{unknown[0]}'" if unknown else ""
             if refused:

@@ -53,7 +53,7 @@ def unknown_roles(job: TrainingJob, loaded: LoadedFramework) -> list[Problem]:
     """Return `unknown_role` for each role that the framework does not know."""
     spec = loaded.framework.spec
     known = [role.name for role in spec.roles]
-    if spec.any_role:
+    if spec.any_role or spec.other_roles is not None:
         return []
     return [
         Problem(

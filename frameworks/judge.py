@@ -22,7 +22,7 @@ from airflow_training.frameworks.parameters import fill_parameters
 from airflow_training.frameworks.pods import environment_problems
 from airflow_training.frameworks.registry import LoadedFramework
 from airflow_training.frameworks.runtime_facts import RuntimeFacts
-from airflow_training.frameworks.templates import FrameworkTemplateError, holds
+from airflow_training.frameworks.templates import FrameworkTemplateError, holds, render
 
 __all__ = ["FrameworkFacts", "judge"]
 
@@ -49,11 +49,25 @@ class FrameworkFacts:
 
     def applies(self, entry: EnvDefinition | FileDefinition, role: str) -> bool:
         """Return whether a variable or file belongs to a role; raises InputError."""
-        return (not entry.roles or role in entry.roles) and self._holds(entry.when, role)
+        kind = self.framework.kind_of(role)
+        return (not entry.roles or kind in entry.roles) and self._holds(entry.when, role)
 
     def layers(self, role: str) -> Sequence[TemplateLayer]:
         """Return the conditional pod templates of a role that apply; raises InputError."""
         return [each for each in self.definitions[role].templates if self._holds(each.when, role)]
+
+    def command_prefix(self, role: str) -> Sequence[str]:
+        """Return the words before the command of a role; raises InputError."""
+        words = self.definitions[role].command_prefix
+        try:
+            return [render(word, {**self.known, "role": role}) for word in words]
+        except FrameworkTemplateError as error:
+            raise InputError.of(
+                code="bad_template",
+                field="spec.framework",
+                value=list(words),
+                message=f"the words before the command of role '{role}': {error}",
+            ) from error
 
     def _holds(self, condition: str, role: str) -> bool:
         asked = condition, role

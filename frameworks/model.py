@@ -80,6 +80,8 @@ class RoleDefinition(_FrozenModel):
     restart_policy: RestartPolicy | None = None
     own_command: bool = False
     """The role serves others: a command written for the whole job does not reach it."""
+    command_prefix: Many[str] = Field(default_factory=list)
+    """Words before the role's command, which they start. Templates over what is known before a run."""
     template: dict[str, Any] = Field(default_factory=dict)
     """PodTemplateSpec below the user's. Its texts may hold what a job's may, and `$(NAME)`."""
     templates: Many[TemplateLayer] = Field(default_factory=list)
@@ -162,6 +164,8 @@ class FrameworkSpec(_FrozenModel):
     roles: Many[RoleDefinition] = Field(default_factory=list)
     any_role: bool = False
     """Roles beyond those in `roles` are welcome, with plain defaults."""
+    other_roles: DnsLabel | None = None
+    """The role of `roles` that those beyond them are like; none: there are none beyond them."""
     env: Many[EnvDefinition] = Field(default_factory=list)
     files: Many[FileDefinition] = Field(default_factory=list)
     reserved_env: Many[EnvName] = Field(default_factory=list)
@@ -192,7 +196,15 @@ class FrameworkSpec(_FrozenModel):
 
     def role(self, name: str) -> RoleDefinition | None:
         """Return the definition of a role, or None where the framework has none."""
-        return next((role for role in self.roles if role.name == name), None)
+        for role in self.roles:
+            if role.name == self.kind_of(name):
+                return role if role.name == name else role.model_copy(update={"name": name})
+        return None
+
+    def kind_of(self, name: str) -> str:
+        """Return the name of the role in `roles` that a role is or is like; its own where it is like none."""
+        known = any(role.name == name for role in self.roles)
+        return name if known or self.other_roles is None else self.other_roles
 
     @model_validator(mode="after")
     def _roles_exist(self) -> FrameworkSpec:

@@ -48,18 +48,19 @@ def merge_role_template(
     framework: FrameworkSpec,
     *,
     layers: Sequence[TemplateLayer],
+    command_prefix: Sequence[str],
     runtime: str,
 ) -> dict[str, Any]:
     """Return the PodTemplateSpec of a role, the weakest layer first.
 
     Framework, its `layers` that apply, framework for this runtime, the job's shorthand, the role's,
-    the role's template.
+    the role's template. `command_prefix`: words before the command that comes of all of them.
     """
     jobs = _written(spec)
     if definition.own_command:
         jobs = {key: value for key, value in jobs.items() if key not in ("command", "args")}
     roles = _written(role)
-    return merge_templates(
+    merged = merge_templates(
         definition.template,
         *(layer.template for layer in layers),
         definition.template_for.get(runtime, {}),
@@ -67,6 +68,11 @@ def merge_role_template(
         shorthand_template(framework.container, roles),
         role.template,
     )
+    if not command_prefix:
+        return merged
+    command = training_container(merged, framework).get("command")
+    words = [*command_prefix, *(command if isinstance(command, list) else ())]
+    return merge_templates(merged, shorthand_template(framework.container, {"command": words}))
 
 
 def training_container(

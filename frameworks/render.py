@@ -8,16 +8,19 @@ every runtime expands: `TRAINING_INSTANCE_DIR`, the instance's own folder
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import unquote
 
+from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.documents.templates import USER_NAMES
 from airflow_training.documents.templates import render as render_user
 from airflow_training.errors import InputError
 from airflow_training.frameworks.naming import instance_name
+from airflow_training.frameworks.pods import requested_amounts, training_container
 from airflow_training.frameworks.ranks import Numbering, chief_role, data_files, number
 from airflow_training.frameworks.runtime_facts import RuntimeFacts
 from airflow_training.frameworks.templates import FrameworkTemplateError
@@ -213,6 +216,7 @@ class Rendering:
                 sizes[r.name] if r.max_replicas is None else r.max_replicas for r in ranked
             ),
             "instance_dir": INSTANCE_DIR,
+            **self._hardware(),
             "job": job.name,
             "namespace": job.namespace,
             "run": self.prefix,
@@ -225,6 +229,16 @@ class Rendering:
             "name": lambda role, index: instance_name(self.prefix, role, index),
             "live": lambda role: list(self.live.get(role, ())),
             **self.runtime.template_names,
+        }
+
+    def _hardware(self) -> dict[str, int | None]:
+        """Return whole CPUs and GPUs that the instance asks for; None: it does not say."""
+        container = training_container(self.role.template, None, name=self.role.container)
+        asked = requested_amounts(container)
+        gpus = [parse_quantity(amount) for name, amount in asked.items() if name.endswith("/gpu")]
+        return {
+            "cpus": math.ceil(parse_quantity(asked["cpu"])) if "cpu" in asked else None,
+            "gpus": int(sum(gpus)) if gpus else None,
         }
 
     def _reach(self, role: str, index: int) -> SupportsAddress:

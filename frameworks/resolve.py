@@ -33,6 +33,7 @@ from airflow_training.documents.resolved_blocks import (
     ResolvedEnvironment,
     ResolvedLogPattern,
 )
+from airflow_training.documents.roles import Role
 from airflow_training.errors import Problem
 from airflow_training.frameworks.dependencies import dependencies_of
 from airflow_training.frameworks.exit_codes import TABLES
@@ -88,8 +89,10 @@ def resolve(
             definition,
             framework,
             layers=facts.layers(role.name),
+            command_prefix=facts.command_prefix(role.name),
             runtime=runtime.name,
         )
+        problems += _nothing_to_start(role, facts, template, by=loaded.framework.name)
         ports = ports_of(template, framework, definition)
         resolved = ResolvedRole(
             name=role.name,
@@ -129,6 +132,27 @@ def resolve(
     if framework.hook and loaded.may_hook:
         answer = _run_hook(framework.hook, answer)
     return answer, problems
+
+
+def _nothing_to_start(
+    role: Role, facts: FrameworkFacts, template: Mapping[str, Any], *, by: str
+) -> list[Problem]:
+    """Return `missing` where words of the framework start a command that nobody has written."""
+    prefix = facts.command_prefix(role.name)
+    container = training_container(template, facts.framework)
+    if not (prefix and role.replicas) or [
+        *container.get("command", ()),
+        *(container.get("args") or ()),
+    ] != list(prefix):
+        return []
+    return [
+        Problem(
+            code="missing",
+            field="spec.command",
+            message=f"the framework {by} needs a command for '{role.name}'",
+            hint=facts.definitions[role.name].description,
+        )
+    ]
 
 
 # --- environment and files ----------------------------------------------------------------------

@@ -25,6 +25,7 @@ __all__ = [
     "FrameworkTemplateError",
     "as_template",
     "check_expression",
+    "check_static_template",
     "check_template",
     "holds",
     "parameters_read",
@@ -46,12 +47,14 @@ STATIC_NAMES = frozenset(
         "total_replicas",
     }
 )
-"""Known before a run: what `when` may use. `replicas` are those of the document."""
+"""Known before a run: what `when` and `commandPrefix` may use. `replicas` are those of the document."""
 RUN_NAMES = STATIC_NAMES | frozenset(
     {
         "address",
         "addresses",
         "attempt",
+        "cpus",
+        "gpus",
         "host",
         "hosts",
         "index",
@@ -216,6 +219,11 @@ def _called(node: nodes.Node) -> str:
 def check_expression(source: str) -> None:
     """Raise FrameworkTemplateError unless `source` is a `when` condition."""
     check_template(as_template(source), names=STATIC_NAMES)
+
+
+def check_static_template(source: str) -> None:
+    """Raise FrameworkTemplateError unless `source` is a template over what is known before a run."""
+    check_template(source, names=STATIC_NAMES)
 
 
 def as_template(condition: str) -> str:

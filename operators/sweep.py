@@ -50,7 +50,7 @@ class SweepOperator(BaseOperator):
 
         from airflow_training.settings import load_settings
         from airflow_training.supervise.sweep import sweep
-        from airflow_training.triggers.access import connect, open_store
+        from airflow_training.triggers.access import CONNECTORS, open_store
 
         found = asyncio.run(
             sweep(
@@ -58,7 +58,7 @@ class SweepOperator(BaseOperator):
                 settings=load_settings(),
                 idle_seconds=self.idle_seconds,
                 dry_run=self.only_tell,
-                connect=connect,
+                connect=CONNECTORS,
             )
         )
         for each in found:

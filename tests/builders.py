@@ -15,6 +15,7 @@ from airflow_training.control.actions import (
     Keep,
     Release,
     RestartProcess,
+    RevisePlan,
     StopProcess,
 )
 from airflow_training.control.attempts import AttemptId, AttemptKey
@@ -183,6 +184,8 @@ class Bench:
     events: list[Event] = field(default_factory=list)
     last: Decision = field(default_factory=lambda: Decision(new_ledger=Ledger()))
     reachable: bool = True
+    why: str = ""
+    """Why it does not answer."""
     diagnoses: list[InstanceDiagnosis] = field(default_factory=list)
     undiagnosed: set[AttemptKey] = field(default_factory=set)
     last_words: dict[AttemptKey, str] = field(default_factory=dict)
@@ -204,7 +207,9 @@ class Bench:
         observations = (
             None
             if blind
-            else Observations(instances=tuple(self.objects.values()), reachable=self.reachable)
+            else Observations(
+                instances=tuple(self.objects.values()), reachable=self.reachable, why=self.why
+            )
         )
         arguments = (self._requests, observations, self.now)
         known: dict[str, Any] = {
@@ -283,8 +288,9 @@ class Bench:
             self.step()
             if starting:
                 self.run_pending()
-            # that some wait for others is said for as long as they do
-            orders = [each for each in self.last.actions if not isinstance(each, AwaitPeers)]
+            # that some wait for others is said for as long as they do, and what a plan is now to all of them
+            said = (AwaitPeers, RevisePlan)
+            orders = [each for each in self.last.actions if not isinstance(each, said)]
             if self.objects == before and not orders:
                 return self
         raise AssertionError(f"not settled after {limit} steps: {self.last.actions}")
@@ -294,6 +300,11 @@ class Bench:
         """Add a request."""
         number = len(self._requests) + 1
         self._requests.append(Request(id=number, kind=kind, role=name, replicas=replicas))
+        return self
+
+    def ask(self, request: Request) -> Bench:
+        """Add a request as it is."""
+        self._requests.append(request)
         return self
 
     def run_pending(self) -> None:

@@ -292,10 +292,10 @@ def _not_followed(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     if plan.model is None or plan.replan == "Never":
         return []
     # numpy: only where there is a plan
-    from airflow_training.admission.plan.follow import PYTHON_MODEL, replan_obstacle
+    from airflow_training.admission.plan.follow import replan_obstacle
 
     why = replan_obstacle(plan, resolved)
-    if not why or ("replan" not in plan.model_fields_set and why != PYTHON_MODEL):
+    if not why or "replan" not in plan.model_fields_set:
         return []
     return [
         Problem(

@@ -60,7 +60,7 @@ def make_layout(
     """Lay a job out at its current size: roles, instances and addresses; raises InputError for the framework's faults."""
     framework = request.framework_of(job)
     check_framework(framework)
-    adapter = adapter_of(runtime)
+    adapter = adapter_of(runtime).at(job.spec.runtime.connection or "")
     asked, problems = resolve(
         job,
         framework,
@@ -90,6 +90,7 @@ def make_layout(
     warnings = [
         *doubts,
         *adapter.warnings(resolved),
+        *adapter.deployment_warnings(resolved, request.settings),
         *(each for each in elsewhere if each.field not in wrong),
     ]
     resolved = _bounded(resolved, request.settings)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # Python 3.10 has it elsewhere
 __all__ = [
     "agent_program",
     "environment_program",
+    "own_files",
+    "pack_sources",
     "portable_agent",
     "portable_environment_program",
     "remote_shell_script",
@@ -69,24 +71,24 @@ _Sources = tuple[str, list[tuple[str, bytes]]]
 
 @lru_cache(maxsize=1)
 def _sources() -> _Sources:
-    files = _own_files(_PACKAGES, _SINGLE_FILES)
+    files = own_files(_PACKAGES, _SINGLE_FILES)
     for name in _NOT_PACKED:
         del files[f"airflow_training/{name}"]
-    front_door = _own_files((), (_FRONT_DOOR, _ENTRY))
+    front_door = own_files((), (_FRONT_DOOR, _ENTRY))
     files["airflow_training/__init__.py"] = front_door[f"airflow_training/{_FRONT_DOOR}"]
     return _as_program(front_door[f"airflow_training/{_ENTRY}"], files)
 
 
 @lru_cache(maxsize=1)
 def _environment_sources() -> _Sources:
-    files = _own_files(_ENVIRONMENT_PACKAGES, _ENVIRONMENT_FILES)
+    files = own_files(_ENVIRONMENT_PACKAGES, _ENVIRONMENT_FILES)
     vendored = _modules_in(importlib.resources.files(_VENDORED))
     files |= {f"{_VENDORED}/{name}": content for name, content in vendored.items()}
     files["airflow_training/__init__.py"] = b""
     return _as_program(_ENVIRONMENT_ENTRY, files)
 
 
-def _own_files(packages: Sequence[str], singles: Sequence[str]) -> dict[str, bytes]:
+def own_files(packages: Sequence[str], singles: Sequence[str]) -> dict[str, bytes]:
     """Modules of packages, and single files of this package, by their name in a program."""
     root = importlib.resources.files("airflow_training")
     found = {name: root.joinpath(name).read_bytes() for name in singles}
@@ -136,16 +138,17 @@ def _program(cache: Path, name: str, digest: str, sources: list[tuple[str, bytes
 @lru_cache(maxsize=1)
 def portable_agent() -> bytes:
     """Return the packed agent for any Python from 3.8 on: sources only, the same bytes every time."""
-    return _pack_sources(_sources()[1])
+    return pack_sources(_sources()[1])
 
 
 @lru_cache(maxsize=1)
 def portable_environment_program() -> bytes:
     """Return the packed program for environments, as `portable_agent` does."""
-    return _pack_sources(_environment_sources()[1])
+    return pack_sources(_environment_sources()[1])
 
 
-def _pack_sources(sources: list[tuple[str, bytes]]) -> bytes:
+def pack_sources(sources: Sequence[tuple[str, bytes]]) -> bytes:
+    """Return a zip that any Python runs: the same bytes for the same sources."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in sources:

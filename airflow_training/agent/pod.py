@@ -284,6 +284,8 @@ class PodAttempt(Attempt):
 
     def _end_reporter(self, result: Mapping[str, Any]) -> None:
         """Have it say its last word; only what was told is waited after."""
+        if self._reporter is None and self._may_be_followed(result):
+            self._start_reporter()  # stopped before there was anything to report
         if self._reporter is None:
             self._finished = True
             return

@@ -73,15 +73,24 @@ def report_checkpoint(
 
 
 def report_regroup(
-    *, ranks: int, step: int, source: str, lost_steps: int, seconds: float, revision: int
+    *,
+    ranks: int,
+    step: int,
+    source: str,
+    lost_steps: int,
+    seconds: float,
+    revision: int,
+    moved_bytes: int | None = None,
 ) -> None:
     """Say that ranks formed their group again and went on, their processes being the same.
 
     `ranks`: how many they are; `step`: what was done when they went on; `source`: whose state they went on from;
-    `lost_steps`: how many were done again; `seconds`: from the loss to the end of the first new step; `revision`: of the plan.
+    `lost_steps`: how many were done again; `seconds`: from the loss to the end of the first new step; `revision`: of the plan;
+    `moved_bytes`: of the state that ranks got from another one, None where none gave any.
     """
     told = {"ranks": ranks, "step": step, "source": source, "lost_steps": lost_steps}
-    _append({"regrouped": {**told, "seconds": round(seconds, 3), "revision": revision}})
+    moved = {} if moved_bytes is None else {"moved_bytes": moved_bytes}
+    _append({"regrouped": {**told, "seconds": round(seconds, 3), "revision": revision, **moved}})
 
 
 def mark_plan() -> None:

@@ -53,9 +53,14 @@ class StallWatch:
         """How often to look."""
 
     def excuse(self, number: int, *, seconds: float, now: float) -> None:
-        """Let silence not count for so long: others do not run that it trains with. Each number counts once."""
+        """Let silence not count for so long: others do not run that it trains with. Each number counts once.
+
+        0 seconds: they run again, and from now on silence counts.
+        """
         if number != self._excuse:
             self._excuse, self._excused_until = number, now + seconds
+            if seconds <= 0:
+                self._quiet_seconds = 0.0
 
     def poll(self, *, now: float) -> str:
         """Return why the script counts as hanging, an empty text while it does not."""

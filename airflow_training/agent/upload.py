@@ -261,5 +261,5 @@ def remote_storage(uri: str) -> tuple[Any, str]:
         site.main()
     import fsspec
 
-    filesystem, path = fsspec.core.url_to_fs(uri)  # type: ignore[no-untyped-call]  # fsspec has no types
+    filesystem, path = fsspec.core.url_to_fs(uri)
     return filesystem, path

@@ -172,11 +172,12 @@ class TreeContents:
             while "/" in path and path.rpartition("/")[0] not in filled:
                 path = path.rpartition("/")[0]
                 filled.add(path)
-        return sorted(
+        kept = [
             each
             for each in self.entries.values()
             if not (each.kind == "folder" and each.path in filled)
-        )
+        ]
+        return sorted(kept, key=lambda each: each.path)
 
     def _problem(self, path: str, message: str, hint: str) -> None:
         shown = path.removeprefix("project/")

@@ -9,7 +9,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from airflow_training.capture.links import destination
@@ -21,6 +21,8 @@ __all__ = ["check_paths", "lay_out", "tree_of"]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 """Nothing else may be asked for: a store can keep contents as files of that name."""
+_SMALL_BYTES = 1 << 16
+_PIECE_BYTES = 1 << 20
 
 
 def check_paths(tree: Tree) -> None:
@@ -73,7 +75,7 @@ def _stays(entry: TreeEntry, links: dict[str, str]) -> bool:
     return written and destination(entry.path, links) is not None
 
 
-def lay_out(tree: Tree, folder: Path, content: Callable[[str], bytes | Path]) -> None:
+def lay_out(tree: Tree, folder: Path, content: Callable[[str], bytes | str | Path]) -> None:
     """Write a tree to a folder that does not exist, or is empty: all of it, or nothing.
 
     `content` gives the bytes of a digest, or a file that holds them; both are verified.
@@ -85,8 +87,9 @@ def lay_out(tree: Tree, folder: Path, content: Callable[[str], bytes | Path]) ->
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        for each in sorted(tree.entries):
-            _write(each, draft, content)
+        made: set[str] = set()
+        for each in sorted(tree.entries, key=lambda each: each.path):
+            _write(each, draft, content, made=made)
         for each in tree.entries:  # last, as a folder may forbid to write to it
             if each.kind == "folder":
                 (draft / each.path).chmod(each.mode)
@@ -111,45 +114,56 @@ def _rename(draft: Path, folder: Path) -> None:
         ) from None
 
 
-def _write(entry: TreeEntry, draft: Path, content: Callable[[str], bytes | Path]) -> None:
-    path = draft / entry.path
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _write(
+    entry: TreeEntry, draft: Path, content: Callable[[str], bytes | str | Path], *, made: set[str]
+) -> None:
+    """Write an entry. `made`: folders that are there. By texts, as thousands of paths take their time to be built."""
+    path = f"{draft}/{entry.path}"
+    folder = path if entry.kind == "folder" else path.rpartition("/")[0]
+    if folder not in made:
+        os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - by texts
+        made.add(folder)
     if entry.kind == "folder":
-        path.mkdir(exist_ok=True)
         return
     if entry.kind == "symlink":
-        path.symlink_to(entry.link)
+        os.symlink(entry.link, path)  # noqa: PTH211 - by texts
         return
     source = content(entry.sha256)
     digest = hashlib.sha256()
-    with path.open("xb") as file:
-        if isinstance(source, bytes):
-            digest.update(source)
-            file.write(source)
-        else:
-            with source.open("rb") as opened:
-                while chunk := opened.read(1 << 20):
-                    digest.update(chunk)
-                    file.write(chunk)
-    if digest.hexdigest() != entry.sha256:
-        raise InputError.of(
-            code="digest",
-            field=entry.path,
-            message="its content is not what its digest says",
-            hint="send it again",
-        )
-    path.chmod(entry.mode)
+    with open(path, "xb", buffering=0) as file:  # noqa: PTH123 - by texts
+        for piece in [source] if isinstance(source, bytes) else _pieces(source, entry.size):
+            digest.update(piece)
+            left = memoryview(piece)
+            while left:
+                left = left[file.write(left) :]
+        if digest.hexdigest() != entry.sha256:
+            raise InputError.of(
+                code="digest",
+                field=entry.path,
+                message="its content is not what its digest says",
+                hint="send it again",
+            )
+        os.fchmod(file.fileno(), entry.mode)
+
+
+def _pieces(path: str | Path, size: int) -> Iterator[bytes]:
+    """Yield the bytes of a file of about `size`: of a small one by one read, and another that finds its end."""
+    at_once = min(max(size + 1, _SMALL_BYTES), _PIECE_BYTES)
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - by texts
+        while piece := file.read(at_once):
+            yield piece
 
 
 def tree_of(folder: Path) -> Tree:
     """Compute the tree of a folder that was laid out; only its empty folders have entries."""
     entries: list[TreeEntry] = []
     _gather(folder, "", entries)
-    return Tree(entries=sorted(entries))
+    return Tree(entries=sorted(entries, key=lambda each: each.path))
 
 
 def _gather(folder: Path, prefix: str, entries: list[TreeEntry]) -> None:
-    names = list(os.scandir(folder))
+    with os.scandir(folder) as found:
+        names = list(found)
     if not names and prefix:
         mode = stat.S_IMODE(folder.stat().st_mode)
         entries.append(TreeEntry(path=prefix.rstrip("/"), kind="folder", mode=mode))
@@ -161,12 +175,17 @@ def _gather(folder: Path, prefix: str, entries: list[TreeEntry]) -> None:
         elif each.is_dir():
             _gather(Path(each.path), f"{path}/", entries)
         else:  # a socket or pipe has no content, and no tree has such an entry
-            content = Path(each.path).read_bytes() if each.is_file() else None
-            entries.append(
-                TreeEntry(
-                    path=path,
-                    mode=stat.S_IMODE(each.stat().st_mode),
-                    size=len(content or b""),
-                    sha256="" if content is None else hashlib.sha256(content).hexdigest(),
-                )
-            )
+            info = each.stat(follow_symlinks=False)
+            entries.append(_file(each.path, path, info))
+
+
+def _file(place: str, path: str, info: os.stat_result) -> TreeEntry:
+    """The entry of a file as it lies there; its size is that of what was read."""
+    mode = stat.S_IMODE(info.st_mode)
+    if not stat.S_ISREG(info.st_mode):
+        return TreeEntry(path=path, mode=mode)
+    digest, size = hashlib.sha256(), 0
+    for piece in _pieces(place, info.st_size):
+        digest.update(piece)
+        size += len(piece)
+    return TreeEntry(path=path, mode=mode, size=size, sha256=digest.hexdigest())

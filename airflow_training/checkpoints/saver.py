@@ -313,6 +313,7 @@ class Saver:
                 "left": self._termination.left_seconds,
                 "busy": self._running is not None,
                 "due": self._is_due(asked),
+                "away": self._saved < completed and self._outage.asks_save(),
                 "takes": self._cost.total_seconds if self._cost else None,
                 "step": self._pace.step_seconds,
                 "look": 0.0 if math.isinf(self._look_seconds) else self._look_seconds,
@@ -333,11 +334,15 @@ class Saver:
                 look_seconds=ranks[0]["look"],
                 grace_seconds=self._termination.grace_seconds,
             )
-        return bool(ranks[0]["due"]) and not any(rank["busy"] for rank in ranks)
+        if any(rank["busy"] for rank in ranks):
+            return False
+        # each node fetches for itself: whichever misses the data first speaks for all
+        if any(rank["away"] for rank in ranks):
+            self._outage.answered()
+            return True
+        return bool(ranks[0]["due"])
 
     def _is_due(self, now: float) -> bool:
-        if self._outage.asks_save():
-            return self._saved < self._completed
         every = self._told.every if self._told else None
         if isinstance(every, TimeInterval):
             return now - self._saved_at >= every.seconds

@@ -239,7 +239,7 @@ class RemoteStore:
             import fsspec
 
             # a listing from a cache would hide what other processes write
-            filesystem, path = fsspec.core.url_to_fs(uri, use_listings_cache=False)  # type: ignore[no-untyped-call]  # fsspec has no types
+            filesystem, path = fsspec.core.url_to_fs(uri, use_listings_cache=False)
         except ImportError as error:
             raise StoreRefused(f"{uri}: {error}") from error
         except ValueError as error:

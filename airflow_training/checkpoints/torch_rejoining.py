@@ -53,6 +53,8 @@ class RejoinResult:
     """The rank whose state the others go on from."""
     arrived: TreeOutline | None = None
     """What this rank has to take over; None: it holds the state."""
+    moved_bytes: int = 0
+    """Of the state that ranks got from another one, all of them together."""
     why: str = ""
     """Why nobody goes on from what a rank holds."""
 
@@ -111,7 +113,14 @@ def agree_on_state(
         )
     except ValueError as error:
         return RejoinResult(step=None, trained=trained, why=str(error))
-    return RejoinResult(step=chosen.step, trained=trained, source=chosen.source, arrived=arrived)
+    size = next((each.size for each in (state, arrived) if each is not None), 0)
+    return RejoinResult(
+        step=chosen.step,
+        trained=trained,
+        source=chosen.source,
+        arrived=arrived,
+        moved_bytes=size * len(chosen.newcomers),
+    )
 
 
 def _group_of_now() -> tuple[tuple[int, int], Agreement]:

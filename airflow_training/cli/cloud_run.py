@@ -10,10 +10,13 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_training.cli.output import OutputFormat, fail, note, print_json
 from airflow_training.cloud.options import RunOptions, told
+
+if TYPE_CHECKING:
+    from airflow_training.cloud.local_service import LocalService
 
 __all__ = [
     "OPTIONS",
@@ -22,6 +25,7 @@ __all__ = [
     "module_place",
     "plain_words",
     "run_there",
+    "start_service",
     "words_of",
 ]
 
@@ -120,14 +124,23 @@ def _take(name: str, text: str, found: dict[str, Any]) -> bool:
     return False
 
 
-def run_there(typed: CloudRunWords) -> int:
-    """Send the program and follow it, or show what would travel; returns the exit code."""
+def start_service(typed: CloudRunWords) -> LocalService | None:
+    """Start the service of this machine where the program goes to it: it imports while this process does."""
+    from airflow_training.cloud.local_service import start_local
+    from airflow_training.cloud.targets import find_target
+
+    return None if typed.dry_run else start_local(find_target(typed.target))
+
+
+def run_there(typed: CloudRunWords, *, local: LocalService | None = None) -> int:
+    """Send the program and follow it, or show what would travel; returns the exit code. `local`: of `start_service`."""
     from airflow_training.cloud.program import send_program
 
     argv = [*(["-m", typed.module] if typed.module else []), *typed.words]
     if typed.dry_run:
         return _show(argv, typed)
-    return send_program(argv, typed, ranks=range(typed.replicas) if typed.all_ranks else [0])
+    ranks = range(typed.replicas) if typed.all_ranks else [0]
+    return send_program(argv, typed, ranks=ranks, local=local)
 
 
 def _pairs(rows: Sequence[str]) -> Mapping[str, str]:

@@ -188,7 +188,7 @@ async def _host(
         if not heard:
             heard.append(name)
             view.print_line(f"{name}: stopping the job; nothing of it will be alive when this ends")
-            supervisor.stop(reason="Interrupted", by=name)
+            supervisor.interrupt(by=name)
         else:
             view.print_line(
                 f"{name}: it is being stopped; what does not end by itself is killed when its grace is over,"

@@ -361,16 +361,25 @@ def _show_instance(
     if chosen is not None and last is not None:
         start, missing = _print_tail(run, instance, chosen, last)
         if not follow:
+            _tell_silence(instance, chosen, printed=start[0], missing=missing)
             _check_whole(instance, chosen, missing)
             return
     showing = _show(instance, run.runtime, chosen, start, follow=follow, only=attempt is not None)
     printed, missing = asyncio.run(_collecting(run, instance, showing) if follow else showing)
-    if not printed and not missing and chosen is not None:
-        note(f"{instance.name} {instance.silence()}")
+    if chosen is not None:
+        _tell_silence(instance, chosen, printed=printed, missing=missing)
     if not printed and run.record.tombstone_reason:
         reason = run.record.tombstone_reason
         raise fail("RUN", f"there is no log of it any more: {reason}", value=name)
     _check_whole(instance, chosen, missing)
+
+
+def _tell_silence(
+    instance: InstanceLogs, attempt_id: AttemptId, *, printed: int, missing: str
+) -> None:
+    """Say of an attempt with an empty log why: it is never left to guess whether that is all. `printed`: bytes."""
+    if not printed and (not missing or not instance.has_begun(attempt_id)):
+        note(f"{instance.name} {instance.silence()}")
 
 
 def _check_whole(instance: InstanceLogs, attempt_id: AttemptId | None, missing: str) -> None:

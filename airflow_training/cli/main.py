@@ -149,18 +149,19 @@ def _do(words: Sequence[str]) -> None:
 
 def _cloud_run(words: Sequence[str]) -> None:
     gc.disable()  # as of `run`
-    from airflow_training.cli.cloud_run import plain_words, run_there
+    from airflow_training.cli.cloud_run import plain_words, run_there, start_service
 
     plain = plain_words(words[2:])
     if plain is None:
         gc.enable()
         _do(words)
         return
+    local = start_service(plain)
     import_module("airflow_training.cloud.program")  # what `run_there` needs
 
     gc.freeze()
     gc.enable()
-    sys.exit(run_there(plain))
+    sys.exit(run_there(plain, local=local))
 
 
 def _run(words: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ if "httpx" not in sys.modules:
 else:
     import httpx
 
-from airflow_training.cloud.local_service import LocalService
+from airflow_training.cloud.local_service import LocalService, start_local
 from airflow_training.cloud.packing import Pack, PackHeader, header_line
 from airflow_training.cloud.protocol import (
     CLIENT_PATH,
@@ -30,10 +30,10 @@ from airflow_training.cloud.protocol import (
     SubmissionRequest,
     problems_from_json,
 )
-from airflow_training.cloud.targets import HERE_NAME, Target
+from airflow_training.cloud.targets import Target
 from airflow_training.errors import InputError, RuntimeUnavailable
 
-__all__ = ["CloudClient", "PrintedBytes", "connect", "start_local"]
+__all__ = ["CloudClient", "PrintedBytes", "connect"]
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _BUILDING = {"timeout": httpx.Timeout(1800.0, connect=10.0).as_dict()}
@@ -312,15 +312,10 @@ class CloudClient:
 
 def connect(target: Target, *, local: LocalService | None = None) -> CloudClient:
     """The client of a target; for what has no service, of one that is started for it, or was: `local`."""
-    if target.name == HERE_NAME or target.is_direct:
-        service = local or start_local(target)
+    service = local or start_local(target)
+    if service is not None:
         return CloudClient.at(service.url(), service.key, local=service)
     return CloudClient.at(target.url, target.key)
-
-
-def start_local(target: Target) -> LocalService:
-    """Start the service of this machine that a target needs which has none of its own."""
-    return LocalService(target.name if target.is_direct else "")
 
 
 def _pieces(source: Path | bytes, offset: int) -> Iterator[bytes]:

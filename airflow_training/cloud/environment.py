@@ -29,6 +29,7 @@ def match_environment(document: bytes, folder: Path | None = None) -> Match:
     return match(read_record(document), _catalogue(), cached_digests(folder or default_folder()))
 
 
+@functools.lru_cache(maxsize=4)  # of a submission it is read twice, and again of the next one
 def read_record(document: bytes) -> PythonEnvironment:
     """A record of an environment as a client sends it; raises InputError for anything else."""
     try:

@@ -20,10 +20,11 @@ from airflow_training.cloud.service_record import (
     service_log,
     starting_conditions,
 )
+from airflow_training.cloud.targets import HERE_NAME, Target
 from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.settings import load_settings
 
-__all__ = ["LocalService"]
+__all__ = ["LocalService", "start_local"]
 
 _EXIT_REFUSED = 2
 """Of a service whose settings are wrong: it has said what."""
@@ -119,6 +120,13 @@ class LocalService:
             ) from None
 
 
+def start_local(target: Target) -> LocalService | None:
+    """Start the service of this machine that a target needs which has none of its own; None for one that has."""
+    if target.name != HERE_NAME and not target.is_direct:
+        return None
+    return LocalService(target.name if target.is_direct else "")
+
+
 def _start(order: str, *, conditions: str) -> subprocess.Popen[str]:
     """Start a service; what it says beside its port goes to a file where it may outlive this terminal."""
     said = None
@@ -126,7 +134,7 @@ def _start(order: str, *, conditions: str) -> subprocess.Popen[str]:
         said = service_log(conditions) if conditions else None
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "airflow_training.cloud.service.serving"],
+            [sys.executable, "-m", "airflow_training.cloud.service"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,

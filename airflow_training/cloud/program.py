@@ -12,11 +12,12 @@ from types import ModuleType
 from typing import Any
 
 from airflow_training.capture.command import storage_addresses
-from airflow_training.cloud.client import CloudClient, connect, start_local
+from airflow_training.cloud.client import CloudClient, connect
 from airflow_training.cloud.data_sharing import start_sharing
 from airflow_training.cloud.early_returns import returning_early
 from airflow_training.cloud.following import DetachError, ask_person, follow
 from airflow_training.cloud.journal import known_run
+from airflow_training.cloud.local_service import LocalService, start_local
 from airflow_training.cloud.options import RunOptions
 from airflow_training.cloud.protocol import CloudRunState
 from airflow_training.cloud.returning import ModelReturn
@@ -49,11 +50,20 @@ def run_program(options: RunOptions) -> int:
         return _EXIT_FAILED
 
 
-def send_program(argv: Sequence[str], options: RunOptions, *, ranks: Sequence[int]) -> int:
-    """Submit, follow, bring the model back; returns the exit code of the run. Raises TrainingError."""
+def send_program(
+    argv: Sequence[str],
+    options: RunOptions,
+    *,
+    ranks: Sequence[int],
+    local: LocalService | None = None,
+) -> int:
+    """Submit, follow, bring the model back; returns the exit code of the run. Raises TrainingError.
+
+    `local`: the service of this machine, where the target needs it and it was started already.
+    """
     chosen = find_target(options.target)
     with contextlib.ExitStack() as stack:
-        local = start_local(chosen) if chosen.name == HERE_NAME or chosen.is_direct else None
+        local = local or start_local(chosen)
         if local is not None:
             stack.callback(local.close)
         submission = prepare(argv, options, cwd=Path.cwd(), is_here=chosen.name == HERE_NAME)
@@ -72,7 +82,7 @@ def send_program(argv: Sequence[str], options: RunOptions, *, ranks: Sequence[in
         )
         start_sharing(submitted.run_id, target=chosen.name)
         if options.detach:
-            print(submitted.run_id)  # noqa: T201 - the result
+            print(submitted.run_id, flush=True)  # noqa: T201 - the result, also for who reads it by a pipe
             say(f"next: airflow-training cloud logs {submitted.run_id}")
             return 0
         return follow_to_end(client, submitted.run_id, ranks=ranks, bill=options.bill)

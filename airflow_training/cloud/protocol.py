@@ -68,11 +68,7 @@ class TreeManifest:
 
     def to_bytes(self) -> bytes:
         """Equal manifests give equal bytes."""
-        rows = [
-            [each.path, each.kind, each.mode, each.size, each.sha256, each.link]
-            for each in sorted(self.tree.entries)
-        ]
-        document = {"entries": rows, "data": [asdict(each) for each in self.data]}
+        document = {"entries": self.tree.rows, "data": [asdict(each) for each in self.data]}
         return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod

@@ -92,8 +92,9 @@ def publish_service(conditions: str, record: ServiceRecord) -> Iterator[bool]:
         try:
             yield True
         finally:
-            for each in (path, path.with_suffix(".log"), lock_path):
-                each.unlink(missing_ok=True)
+            if is_published(conditions, record):
+                for each in (path, path.with_suffix(".log"), lock_path):
+                    each.unlink(missing_ok=True)
 
 
 def service_log(conditions: str) -> BinaryIO:
@@ -103,9 +104,15 @@ def service_log(conditions: str) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb")
 
 
-def is_published(conditions: str) -> bool:
-    """Whether the record is still there: who removes it, or all of `$AIRFLOW_HOME`, ends the service."""
-    return _record_path(conditions).exists()
+def is_published(conditions: str, record: ServiceRecord) -> bool:
+    """Whether the record is still there: who removes it, or all of `$AIRFLOW_HOME`, ends the service.
+
+    Another service may have been started there since, and that one's stays.
+    """
+    try:
+        return bool(json.loads(_record_path(conditions).read_text()) == asdict(record))
+    except (OSError, ValueError):
+        return False
 
 
 def _record_path(conditions: str) -> Path:

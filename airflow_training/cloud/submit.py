@@ -263,8 +263,8 @@ def _start(
             said.add("data")
         for pack in plan_packs(answer.missing, sizes):
             client.send(answer.id, pack, submission.sources)
-        if answer.missing:
-            continue
+        if _describes(request, answer):
+            continue  # what it is made of is asked for next
         if request.data and submission.shared is not None and answer.reads_data:
             keep_manifest(answer.run_id, submission.shared.manifest)
         try:
@@ -286,6 +286,12 @@ def _start(
         message="what the service stores is damaged again and again; nothing was executed",
         hint="look at the disk of the service",
     )
+
+
+def _describes(request: SubmissionRequest, answer: SubmissionAnswer) -> bool:
+    """Whether what was missing is what the content is described by."""
+    documents = {request.manifest, request.environment, request.data}
+    return any(each.sha256 in documents for each in answer.missing)
 
 
 def _check_id(run_id: str, client: CloudClient, *, target: str) -> None:

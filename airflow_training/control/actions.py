@@ -91,6 +91,24 @@ class AwaitPeers(InstanceRecord):
     """Of the order: the same one is followed once, however often it is given."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisePlan(InstanceRecord):
+    """Give an instance that trains the plan's revision `number`: its process follows it."""
+
+    key: InstanceKey
+    uid: str
+    number: int
+
+
 Action = (
-    AwaitPeers | Create | Delete | Dismiss | Finish | Keep | Release | RestartProcess | StopProcess
+    AwaitPeers
+    | Create
+    | Delete
+    | Dismiss
+    | Finish
+    | Keep
+    | Release
+    | RestartProcess
+    | RevisePlan
+    | StopProcess
 )

@@ -199,7 +199,7 @@ def _count(draft: Draft, planned: PendingRestart, entry: InstanceEntry) -> str:
     if planned.restart.scope == "FreshJob":
         return f"fresh job {draft.job.fresh_jobs + 1} of {draft.spec.restart.max_fresh_jobs}"
     if planned.record is None or not planned.restart.counted:
-        return "not counted"
+        return "counts towards no limit"
     role, budget = draft.spec.role(entry.role), Budget(draft.spec, draft.job)
     limits = [
         (entry.restarts + 1, role.backoff_limit, "backoffLimit"),

@@ -19,6 +19,7 @@ from airflow_training.control.actions import (
     Keep,
     Release,
     RestartProcess,
+    RevisePlan,
     StopProcess,
 )
 from airflow_training.control.attempts import AttemptId, AttemptKey
@@ -40,10 +41,11 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.observations import InstanceDiagnosis, Observations, RefusedAttempt
 from airflow_training.control.observing import apply_observations
-from airflow_training.control.outages import skip_outage
+from airflow_training.control.outages import note_silence, skip_outage
 from airflow_training.control.outcomes import apply_failures, record_ends
 from airflow_training.control.peers import await_peers
 from airflow_training.control.place_release import release_held_places, wake_to_release_places
+from airflow_training.control.plan_revision import tell_revision
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
 from airflow_training.control.recovery import begin, record_checkpoints, record_rejected
 from airflow_training.control.reports import RejectedCheckpoint
@@ -52,6 +54,7 @@ from airflow_training.control.root_cause import cause_of_reason
 from airflow_training.control.running_time import (
     advance_running_time,
     check_deadline,
+    check_passed_deadline,
     deadline_at,
     record_lifetimes,
 )
@@ -126,6 +129,7 @@ def decide(
     unprepared: str = "",
     time_of_day: float | None = None,
     last_words: Mapping[AttemptKey, str] | None = None,
+    unanswered: str = "",
 ) -> Decision:
     """Decide what to persist, then do, then tell. `observations` None: no snapshot yet.
 
@@ -146,6 +150,8 @@ def decide(
     `time_of_day`: what the clock of the machine says meanwhile, only to be told.
 
     `last_words`: the last lines of attempts that have failed, as far as they are known, only to be told.
+
+    `unanswered`: before the first snapshot, why the runtime does not answer whoever prepares the run.
 
     `generation` is the caller's lease: objects of a newer one are never touched. Each object is
     expected to be listed soon after it was created (`transitions.SETTLE_SECONDS`), and from then until
@@ -169,9 +175,13 @@ def decide(
     if observations is not None:
         skip_outage(draft, observations)
         failures = apply_observations(draft, observations)
+    elif unanswered:
+        note_silence(draft, unanswered)
     advance_running_time(draft)
     record_lifetimes(draft, failures)
     apply_requests(draft, requests)
+    if _continues(draft):
+        check_passed_deadline(draft, failures)
     if not _continues(draft):
         record_ends(draft, failures)
     if diagnoses and _continues(draft):
@@ -199,6 +209,7 @@ def decide(
             wake_to_release_places(draft)
             tell_waits(draft)
             await_peers(draft)
+            tell_revision(draft)
         wake_at_deadline(draft)
     if _continues(draft) and draft.job.stop is not None:
         order_finish(draft)
@@ -206,7 +217,7 @@ def decide(
     if not _continues(draft):
         draft.actions.clear()
         drain(draft, observations)
-    update_statuses(draft, reachable=observations is None or observations.reachable)
+    update_statuses(draft, reachable=not unanswered and _reaches(observations))
     advance_running_time(draft)
     draft.wake(deadline_at(draft))
     delete_marked(draft)
@@ -232,6 +243,10 @@ def _end_unprepared(draft: Draft, message: str) -> None:
     finish(draft, "Failed", reason=reasons.CANNOT_BE_PREPARED, message=message, root_cause=cause)
 
 
+def _reaches(observations: Observations | None) -> bool:
+    return observations is None or observations.reachable
+
+
 def _continues(draft: Draft) -> bool:
     return draft.job.state not in TERMINAL_JOB_STATES
 
@@ -242,7 +257,7 @@ def _goes_on(draft: Draft) -> bool:
 
 
 def _in_order(draft: Draft) -> tuple[Action, ...]:
-    """Return what is to be done: first what ends, then what was held, what begins, and who waits for it, by rank."""
+    """Return what is to be done: first what ends, then what was held, what begins, who goes on otherwise, and who waits, by rank."""
     if len(draft.actions) < 2:
         return tuple(draft.actions)
     order = {role.name: number for number, role in enumerate(draft.spec.roles)}
@@ -255,6 +270,7 @@ def _in_order(draft: Draft) -> tuple[Action, ...]:
         Release,
         RestartProcess,
         Create,
+        RevisePlan,
         AwaitPeers,
     )
 

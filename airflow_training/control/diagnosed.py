@@ -47,7 +47,12 @@ _AT_IMPORT = re.compile(
     r"\b(?:ModuleNotFound|Import|Syntax|Indentation|Tab)Error: |can't open file "
 )
 """Of a script that Python does not find, cannot read, or cannot import what it needs for."""
-_VARIES = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_DRAWN = re.compile(
+    r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    r"|\b(?=[a-f]*\d)[0-9a-f]{12,}\b|\btmp[a-z0-9_]{8}\b"
+)
+"""Addresses, UUIDs, digests and names of temporary files: each attempt has others."""
+_NUMBER = re.compile(r"\d+")
 _LONGEST = 200
 _IN_LINE = re.compile(r"line (\d+): (.*)", re.DOTALL)
 _LINES_APART = 3
@@ -69,12 +74,12 @@ def class_of(told: InstanceDiagnosis, *, otherwise: FailureClass) -> FailureClas
 def fingerprint(told: InstanceDiagnosis) -> str:
     """Return a text that is equal for the same error at the same step.
 
-    Where no step is known it has to be the same line of the log, word by word.
+    Where no step is known it has to be the same line of the log, word by word but for what is drawn anew.
     """
-    evidence = told.cause.evidence[:_LONGEST]
+    evidence = _DRAWN.sub("#", told.cause.evidence)
     if told.step is None:
-        return f"line {told.cause.line}: {evidence}"
-    return f"step {told.step}: {_VARIES.sub('#', evidence)}"
+        return f"line {told.cause.line}: {evidence[:_LONGEST]}"
+    return f"step {told.step}: {_NUMBER.sub('#', evidence)[:_LONGEST]}"
 
 
 def _is_same_place(one: str, other: str) -> bool:

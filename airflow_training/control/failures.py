@@ -36,6 +36,7 @@ __all__ = [
     "ended_by_term",
     "exit_code_says",
     "is_listed",
+    "list_of_code",
     "matching_rule",
     "restarts_a_class",
     "rule_matches",
@@ -190,6 +191,15 @@ def exit_code_says(table: ExitCodeTable, failure: Failure) -> Literal["retryable
     A reason that names the platform's fault comes before the exit code it left behind; a code in
     neither list falls to the failure's class, of which only `user` is permanent.
     """
+    listed = list_of_code(table, failure)
+    if listed:
+        return listed
+    failure = failure.as_noticed()
+    return "retryable" if failure.failure_class in _RETRYABLE_CLASSES else "permanent"
+
+
+def list_of_code(table: ExitCodeTable, failure: Failure) -> Literal["retryable", "permanent", ""]:
+    """Return the list of a table that has the exit code of a failure; "" for none."""
     named = TABLES.get(table.name)
     if named is not None and not table.retryable and not table.permanent:
         table = named
@@ -199,9 +209,7 @@ def exit_code_says(table: ExitCodeTable, failure: Failure) -> Literal["retryable
         code = None
     if code in table.retryable:
         return "retryable"
-    if code in table.permanent:
-        return "permanent"
-    return "retryable" if failure.failure_class in _RETRYABLE_CLASSES else "permanent"
+    return "permanent" if code in table.permanent else ""
 
 
 def matching_rule(rules: tuple[FailureRule, ...], failure: Failure) -> FailureRule | None:

@@ -41,10 +41,10 @@ DeletionMode = Literal["", "AtOnce", "WithStacks"]
 """With the whole grace; at once, as nothing it could save counts; at once after its stacks were dumped."""
 MOVED = "unfitNodes"
 """Rule of what was started again to leave an unfit node."""
-STOPS: frozenset[str] = frozenset({"stop", "kill"})
+STOPS: frozenset[str] = frozenset({"stop", "kill", "interrupt"})
 """Kinds of requests that end a run."""
 TERMINAL_JOB_STATES: frozenset[str] = frozenset({"Succeeded", "Failed", "Stopped"})
-RequestKind = Literal["activate", "pause", "resume", "scale", "stop", "kill", "reopen"]
+RequestKind = Literal["activate", "pause", "resume", "scale", "stop", "kill", "interrupt", "reopen"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,8 @@ class Request:
     """What anybody else wants of a run; appended to the store, read by the lease holder.
 
     `activate` and `scale` name a role; `stop` ends all with its grace, `kill` at once, also what is
-    being stopped; `reopen` starts a new epoch (a task was cleared): finished indexes stay finished.
+    being stopped; `interrupt` is a stop that the process which drives the run was sent as a signal, `by` names it;
+    `reopen` starts a new epoch (a task was cleared): finished indexes stay finished.
     """
 
     id: int
@@ -136,6 +137,20 @@ class PendingPhase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeerWait:
+    """What the agent of an attempt is told of others that it waits for."""
+
+    number: int
+    """Of the order."""
+    since: float
+    """When it began to wait, or waits no more."""
+    at: float
+    """When it was told so last."""
+    waits: bool = True
+    """False: all that it waited for run again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActivePhase:
     """An object should exist for the attempt."""
 
@@ -155,6 +170,8 @@ class ActivePhase:
     """When that was told last."""
     told_of_node: tuple[str, ...] = ()
     """Reasons for which its node was spoken of: an attempt has one node, whose conditions come and go."""
+    peer_wait: PeerWait | None = None
+    """None: its agent was told of no wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,6 +424,10 @@ class JobEntry:
     last_transition_at: float = 0.0
     unreachable_since: float | None = None
     """Since when the runtime does not answer; None: it does, as far as anybody has asked."""
+    unreachable_why: str = ""
+    """In the words of the runtime."""
+    unreachable_told: bool = False
+    """Whether an event tells of it: it lasts."""
     answers_since: float = 0.0
     """Since when it answers again after it had not."""
     submitted_at: float = 0.0
@@ -422,6 +443,8 @@ class JobEntry:
     """Since when some instances are refused while others hold places; None: all that are wanted are there."""
     epoch: int = 0
     job_attempt: int = 0
+    plan_revision: int = 0
+    """Of the plan that instances carry out: each split that they change to while their processes stay is another one."""
     fresh_jobs: int = 0
     restarts: tuple[RestartRecord, ...] = ()
     restart_at: float | None = None

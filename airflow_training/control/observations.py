@@ -74,6 +74,8 @@ class Observations:
     instances: Sequence[Observation] = ()
     reachable: bool = True
     """False: the runtime does not answer now; states are the last known ones."""
+    why: str = ""
+    """Why it does not answer, in its words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -220,6 +220,7 @@ def _absorb(
                 released=phase.released,
                 readiness=_readiness(draft, seen) if running else NOT_READY,
                 told_of_node=phase.told_of_node,
+                peer_wait=phase.peer_wait,
             ),
             was_running=entry.was_running or running,
             last_try=entry.last_try and not running,

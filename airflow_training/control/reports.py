@@ -77,6 +77,8 @@ class Regrouping:
     """From the loss of the group before to the end of the first new step."""
     revision: int = 0
     """Of the plan that they carry out."""
+    moved_bytes: int | None = None
+    """Of the state that ranks got from another one; None: from a checkpoint, or it was not told."""
 
 
 class ReportedValue(NamedTuple):

@@ -45,7 +45,8 @@ def _apply(draft: Draft, request: Request) -> None:
         message = _stop_message(request)
         draft.record_event(reasons.STOP_REQUESTED, message)
         draft.job = replace(draft.job, killed=request.kind == "kill")
-        finish(draft, "Stopped", reason=reasons.KILLED, message=message)
+        reason = reasons.INTERRUPTED if request.kind == "interrupt" else reasons.KILLED
+        finish(draft, "Stopped", reason=reason, message=message)
     elif request.kind == "pause":
         _pause(draft, request)
     elif request.kind == "resume":
@@ -57,6 +58,8 @@ def _apply(draft: Draft, request: Request) -> None:
 
 
 def _stop_message(request: Request) -> str:
+    if request.kind == "interrupt":
+        return f"{request.by or 'a signal'} to the process that drove it"
     done = "killed" if request.kind == "kill" else "stopped"
     return request.reason or (f"{done} by {request.by}" if request.by else done)
 

@@ -13,6 +13,7 @@ from airflow_training.control.failures import (
     Failure,
     exit_code_says,
     is_listed,
+    list_of_code,
     matching_rule,
     restarts_a_class,
 )
@@ -252,11 +253,15 @@ def _by_policies(
         role.restart_policy == "ExitCode"
         and exit_code_says(spec.restart.exit_codes, failure) == "permanent"
     ):
+        table = spec.restart.exit_codes
+        why = f"permanent in the table {table.name}"
+        if not list_of_code(table, failure):
+            why = f"permanent: of class {failure.as_noticed().failure_class}, and not in the table {table.name}"
         return FailInstance(
             reason=reasons.EXIT_CODE_PERMANENT,
-            message=f"{failure.describe()} is permanent in the table {spec.restart.exit_codes.name}",
+            message=f"{failure.describe()} is {why}",
             rule=policy,
-            limit=f"that is permanent in the table {spec.restart.exit_codes.name}",
+            limit=f"that is {why}",
         )
     return _within_limits(
         spec, spec.restart.scope, policy, entry=entry, budget=budget, failure=failure, now=now

@@ -31,7 +31,14 @@ from airflow_training.documents.resolved import FailureClass, ResolvedJob
 from airflow_training.documents.text import counted
 from airflow_training.frameworks.ranks import data_files
 
-__all__ = ["checkpoint_reference", "eta_seconds", "rollup", "timestamp", "trained_seconds"]
+__all__ = [
+    "checkpoint_reference",
+    "eta_seconds",
+    "rollup",
+    "silence_text",
+    "timestamp",
+    "trained_seconds",
+]
 
 _PROGRESS = ("step", "total_steps", "epoch", "samples")
 
@@ -60,7 +67,7 @@ def rollup(
     )
     replicas = {name: role.replicas for name, role in ledger.roles.items()}
     restarts = Counter(record.role for record in entry.restarts)
-    wait = _wait_of(entry, members)
+    wait = _silence_of(entry) or _wait_of(entry, members)
     return {
         "run_id": run_id,
         "job": job.name,
@@ -101,6 +108,9 @@ def rollup(
         "plan": None if job.plan is None else dict(job.plan.document),
         "environment": None if job.environment is None else job.environment.to_document(),
         "usage": [_usage(each) for each in usage],
+        "unreachable": None
+        if entry.unreachable_since is None or entry.is_over
+        else {"since": timestamp(entry.unreachable_since), "why": entry.unreachable_why},
     }
 
 
@@ -179,6 +189,20 @@ def _role(role: RoleEntry, members: Sequence[InstanceEntry], *, restarts: int) -
         **{state: states[state] for state in get_args(InstanceState)},
         "restarts": restarts,
     }
+
+
+def silence_text(since: float, why: str) -> str:
+    """Return that the runtime does not answer, and why, in words."""
+    text = f"the runtime does not answer since {timestamp(since)}"
+    return f"{text}: {why}" if why else text
+
+
+def _silence_of(entry: JobEntry) -> Wait | None:
+    """Return that the runtime does not answer, where that lasts: what else is known may be long over."""
+    if entry.unreachable_since is None or not entry.unreachable_told or entry.is_over:
+        return None
+    why = silence_text(entry.unreachable_since, entry.unreachable_why)
+    return Wait(reasons.RUNTIME_UNREACHABLE, why)
 
 
 def _wait_of(entry: JobEntry | RoleEntry, members: Sequence[InstanceEntry]) -> Wait:

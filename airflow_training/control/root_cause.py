@@ -61,7 +61,6 @@ _SIGNALS: Mapping[int, str] = {
     11: "segfault",
 }
 _EXIT_CODES: Mapping[int, str] = {
-    1: "python-exception",
     126: "container-start-error",
     127: "container-start-error",
 }
@@ -230,7 +229,7 @@ def _how(cause: RootCause) -> str:
     reason, ended = cause.reason or "", _ended(cause)
     if cause.category == "preemption" or cause.id in ENDED_BY_PLATFORM:
         ended = ended if reason in _SAY_NOTHING else ""
-    named = [cause.id] if cause.advice else []
+    named = [cause.id] if cause.advice and cause.id != reason.lower() else []
     why = ", ".join([*([reason] if reason not in _SAY_NOTHING else []), *named])
     return f"{ended} ({why})" if ended and why else ended or why
 

@@ -26,6 +26,7 @@ from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 __all__ = [
     "advance_running_time",
     "check_deadline",
+    "check_passed_deadline",
     "comes_later",
     "deadline_at",
     "record_lifetimes",
@@ -33,6 +34,8 @@ __all__ = [
 ]
 
 Which = Literal["any", "all"]
+_LATE_SECONDS = 5.0
+"""From when on a deadline is noticed late: passes take their time."""
 
 
 def advance_running_time(draft: Draft) -> None:
@@ -156,7 +159,7 @@ def check_deadline(draft: Draft) -> None:
         return
     message = (
         f"activeDeadlineSeconds {limit:g} is used up: its instances were running for"
-        f" {amount_of(ran, now=draft.now)}{_other_time(draft)}"
+        f" {amount_of(ran, now=draft.now)}{_lateness(ran, limit, now=draft.now)}{_other_time(draft)}"
     )
     finish(
         draft,
@@ -165,6 +168,27 @@ def check_deadline(draft: Draft) -> None:
         message=message,
         root_cause=cause_of_reason(reason=reasons.DEADLINE_EXCEEDED, message=message, at=draft.now),
     )
+
+
+def check_passed_deadline(draft: Draft, failures: Sequence[Failure]) -> None:
+    """End a job of which nothing failed before its time was used up: then its instances ended themselves."""
+    limit, ran = draft.spec.active_deadline_seconds, draft.job.active_time
+    if limit is None or not failures or not is_used_up(ran, limit, now=draft.now):
+        return
+    if min(each.at for each in failures) >= _used_up_at(ran, limit):
+        check_deadline(draft)
+
+
+def _used_up_at(ran: Elapsed, limit: float) -> float:
+    due = due_at(ran, limit)
+    # where it stands: those who ran have ended since
+    return ran.at - max(0.0, ran.seconds - limit) if due is None else due
+
+
+def _lateness(ran: Elapsed, limit: float, *, now: float) -> str:
+    """Return how late it is noticed that the time was used up, where nobody drove the run then."""
+    late = now - _used_up_at(ran, limit)
+    return f"; noticed {late:.0f} s late" if late >= _LATE_SECONDS else ""
 
 
 def _other_time(draft: Draft) -> str:

@@ -12,6 +12,7 @@ from airflow_training.documents.layers import UserTemplate
 from airflow_training.documents.loading import MAX_NODES
 from airflow_training.documents.paths import Loc, format_path, split_path
 from airflow_training.documents.podmodel.check import SHORTHAND_KINDS, check_complete, inspect_layer
+from airflow_training.documents.quantities import parse_quantity, quantity_error
 from airflow_training.documents.shapes import mapping, mappings
 from airflow_training.errors import Problem
 
@@ -23,6 +24,10 @@ _STAND_IN = "\0training"
 """Name of the training container while no framework has named it."""
 _LONGEST_TEXT = 131_071
 """Bytes of one argument or `NAME=value` that Linux hands to a program (`MAX_ARG_STRLEN` less the end of the text)."""
+_LEAST_MEMORY = 1 << 20
+"""Bytes; engines of containers want several times as much."""
+_LIKELY_UNITS = 1024
+"""Below so many bytes a unit was left out."""
 _USER_LISTS = frozenset({"env", "envFrom", "ports", "volumeMounts", "volumes"})
 
 
@@ -30,7 +35,7 @@ def check_pods(document: Mapping[str, Any]) -> list[Problem]:
     """Return the mistakes of every pod template and shorthand key of a document."""
     spec = mapping(document.get("spec"))
     problems, leaves_out = _check_shorthand(spec, ("spec",))
-    problems += _too_long(spec, ("spec",))
+    problems += _of_container(spec, ("spec",))
     for i, role in enumerate(mappings(spec.get("roles"))):
         loc: Loc = ("spec", "roles", i)
         for found, open_ends in (
@@ -39,12 +44,12 @@ def check_pods(document: Mapping[str, Any]) -> list[Problem]:
         ):
             problems += found
             leaves_out |= open_ends
-        problems += _too_long(role, loc)
+        problems += _of_container(role, loc)
         problems += _restarts_inside(mapping(role.get("template")), (*loc, "template", "spec"))
         pod = mapping(mapping(role.get("template")).get("spec"))
         for key in ("initContainers", "containers"):
             for number, container in enumerate(mappings(pod.get(key))):
-                problems += _too_long(container, (*loc, "template", "spec", key, number))
+                problems += _of_container(container, (*loc, "template", "spec", key, number))
     if problems or not leaves_out:
         return problems
     for i, role in enumerate(mappings(spec.get("roles"))):
@@ -107,6 +112,35 @@ def _remove(data: Any, loc: Loc) -> None:
             data[last] = {}
         else:
             del data[last]
+
+
+def _of_container(owner: Mapping[str, Any], loc: Loc) -> Iterator[Problem]:
+    """Yield the mistakes of values that are well-formed, and with which no container runs."""
+    yield from _too_long(owner, loc)
+    yield from _too_little_memory(owner, loc)
+
+
+def _too_little_memory(owner: Mapping[str, Any], loc: Loc) -> Iterator[Problem]:
+    """Yield amounts of memory in which no program runs: a number without a unit is bytes, `m` is a thousandth."""
+    resources = mapping(owner.get("resources"))
+    for key in ("limits", "requests"):
+        value = mapping(resources.get(key)).get("memory")
+        if value is None or quantity_error(value):
+            continue
+        size = parse_quantity(value)
+        if not 0 < size < _LEAST_MEMORY:
+            continue
+        number = str(value).removesuffix("m")
+        unit = "Gi" if number == str(value) else "Mi"
+        yield Problem(
+            code="bad_quantity",
+            field=format_path((*loc, "resources", key, "memory")),
+            value=value,
+            message=f"{size:.7g} bytes of memory: no program runs in that",
+            hint=f"with a unit, as '{number}{unit}'"
+            if size < _LIKELY_UNITS and number.replace(".", "", 1).isdigit()
+            else "",
+        )
 
 
 def _too_long(owner: Mapping[str, Any], loc: Loc) -> Iterator[Problem]:

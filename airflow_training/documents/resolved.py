@@ -154,6 +154,10 @@ class ResolvedRole:
     chief: bool = False
     """True for the role whose index 0 is rank 0 (deleted last, its output counts)."""
 
+    def rank_of(self, index: int) -> int | None:
+        """Return the rank of one of its instances; None where the role takes none."""
+        return None if self.rank_offset is None else self.rank_offset + index
+
     @property
     def trains_network(self) -> bool:
         """Return whether its instances run our trainer, which the agent brings."""

@@ -6,7 +6,7 @@ unknown is ignored, what is missing has its default: another version may have wr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -441,10 +441,16 @@ class ResolvedPlan:
     measured_factor: float = 1.0
     """What `step_seconds` was multiplied by, as runs before measured."""
     cluster_view: Mapping[str, Any] = field(default_factory=dict)
+    moves: Sequence[Mapping[str, Any]] = ()
+    """What its newest revisions were expected to cost, oldest first: `revision`, `lost_steps`, `seconds`, `moved_bytes`."""
+    traced: str = ""
+    """The view of a model that is Python, packed; no part of the document that is shown."""
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ResolvedPlan:
-        """Return the plan whose document this is."""
+        """Return the plan whose document this is, as `to_document` gives it."""
+        traced = document.get("traced", "")
+        document = {key: value for key, value in document.items() if key != "traced"}
         applied = document.get("applied") or {}
         measurements = document.get("measurements") or {}
         return cls(
@@ -458,11 +464,18 @@ class ResolvedPlan:
             subject=measurements.get("subject", ""),
             measured_factor=measurements.get("factor", 1.0),
             cluster_view=document.get("cluster_view") or {},
+            moves=document.get("moves") or (),
+            traced=traced,
         )
 
     def to_document(self) -> Mapping[str, Any]:
-        """Return the whole answer."""
-        return self.document
+        """Return the whole answer, with the view of the model where that is Python."""
+        return {**self.document, "traced": self.traced} if self.traced else self.document
+
+    def with_moves(self, moves: Sequence[Mapping[str, Any]]) -> ResolvedPlan:
+        """Return the same plan, with what its revisions were expected to cost."""
+        kept = {key: value for key, value in self.to_document().items() if key != "moves"}
+        return self.from_document({**kept, "moves": list(moves)} if moves else kept)
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

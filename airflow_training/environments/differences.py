@@ -69,11 +69,12 @@ def compare(
 ) -> list[EnvironmentMismatch]:
     """Return every difference, the interpreter's first; what only the target has is none."""
     found = [*_interpreter(local, target)]
+    installed = target.by_name
     for each in local.distributions:
         if each.name in leave_out or each.name in _NOT_OF_THE_SCRIPT:
             continue
         if is_needed(each, target):
-            found += _distribution(each, local, target)
+            found += _distribution(each, local, target, there=installed.get(each.name))
         elif each.installed:
             found.append(
                 EnvironmentMismatch(
@@ -124,10 +125,13 @@ def _interpreter(
 
 
 def _distribution(
-    each: InstalledDistribution, local: PythonEnvironment, target: PythonEnvironment
+    each: InstalledDistribution,
+    local: PythonEnvironment,
+    target: PythonEnvironment,
+    *,
+    there: InstalledDistribution | None,
 ) -> Iterator[EnvironmentMismatch]:
     framework = framework_of(each.name)
-    there = target.by_name.get(each.name)
     if there is None and framework:
         there = find_framework(framework, target)
     if there is not None and _source(each) == _source(there) and each.version == there.version:

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packaging.utils import canonicalize_name
-
 from airflow_training.environments.addresses import public_url
 from airflow_training.environments.model import PackageOrigin
 from airflow_training.environments.programs import find_uv
@@ -79,6 +77,12 @@ def read_lock(path: Path) -> Lock:
     return parse_lock(path.read_text("utf-8"), path.name)
 
 
+def _canonical(name: str) -> str:
+    from packaging.utils import canonicalize_name  # when it is needed: most scripts have no lock
+
+    return canonicalize_name(name)
+
+
 def parse_lock(text: str, name: str) -> Lock:
     """Return the lock of a file's text; its name says which form it has. Raises InputError."""
     if name.endswith(".txt"):
@@ -110,7 +114,7 @@ def _pylock(document: Mapping[str, Any]) -> Iterable[LockedPackage]:
         elif directory:
             origin = "editable" if directory.get("editable") else "folder"
         yield LockedPackage(
-            name=canonicalize_name(row["name"]),
+            name=_canonical(row["name"]),
             version=row.get("version", ""),
             marker=row.get("marker", ""),
             origin=origin,
@@ -134,7 +138,7 @@ def _uv(document: Mapping[str, Any]) -> Iterable[LockedPackage]:
         files = [*row.get("wheels", ()), *_present(row.get("sdist"))]
         address, _, commit = source.get("git", "").partition("#")
         yield LockedPackage(
-            name=canonicalize_name(row["name"]),
+            name=_canonical(row["name"]),
             version=row.get("version", ""),
             marker=" or ".join(f"({each})" for each in row.get("resolution-markers", ())),
             origin=_UV_ORIGINS.get(kind, "index"),
@@ -164,7 +168,7 @@ def _poetry(document: Mapping[str, Any]) -> Iterable[LockedPackage]:
         if isinstance(markers, Mapping):
             markers = " or ".join(f"({each})" for each in dict.fromkeys(markers.values()))
         yield LockedPackage(
-            name=canonicalize_name(row["name"]),
+            name=_canonical(row["name"]),
             version=row["version"],
             marker=markers,
             origin=_POETRY_ORIGINS.get(kind, "index"),
@@ -192,7 +196,7 @@ def _pdm(document: Mapping[str, Any]) -> Iterable[LockedPackage]:
         elif "path" in row:
             origin = "editable" if row.get("editable") else "folder"
         yield LockedPackage(
-            name=canonicalize_name(row["name"]),
+            name=_canonical(row["name"]),
             version=row["version"],
             marker=row.get("marker", ""),
             origin=origin,
@@ -221,7 +225,7 @@ def _requirements(text: str) -> Iterable[LockedPackage]:
         match = _PIN.match(re.sub(r"\s*(--hash=\S+|#.*)", "", line).strip())
         if match:
             yield LockedPackage(
-                name=canonicalize_name(match[1]),
+                name=_canonical(match[1]),
                 version=match[2],
                 marker=(match[3] or "").strip(),
                 hashes=tuple(hashes),

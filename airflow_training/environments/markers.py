@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
-
 from airflow_training.environments.model import PythonEnvironment
 
 __all__ = ["holds"]
@@ -16,6 +14,9 @@ def holds(marker: str, record: PythonEnvironment) -> bool:
     """Say whether a marker is true there; no marker is, and one that cannot be judged (of an extra) is not."""
     if not marker:
         return True
+    # when it is needed: most distributions have no marker
+    from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
+
     environment = {
         "implementation_name": record.implementation,
         "implementation_version": record.python,

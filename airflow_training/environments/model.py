@@ -83,6 +83,7 @@ class PythonEnvironment:
 
     @property
     def by_name(self) -> Mapping[str, InstalledDistribution]:
+        """What is installed, by its name: made anew each time."""
         return {each.name: each for each in self.distributions if each.installed}
 
     @property

@@ -78,7 +78,7 @@ def _head(text: str) -> tuple[str, str, list[tuple[str, str]]]:
     """Return name, version and platform-dependent requirements of a METADATA file."""
     name = version = ""
     requirements = []
-    for line in text.splitlines():
+    for line in text.partition("\n\n")[0].splitlines():  # a description follows that may be long
         if not line:
             break
         key, _, value = line.partition(":")

@@ -433,7 +433,7 @@ def _pass_once(module: Any, inputs: tuple[Any, ...]) -> None:
         value.sum() for value in outputs if isinstance(value, torch.Tensor) and value.requires_grad
     )
     if isinstance(total, torch.Tensor):
-        total.backward()  # type: ignore[no-untyped-call]
+        total.backward()
 
 
 def _splits(

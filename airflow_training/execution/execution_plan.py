@@ -68,6 +68,11 @@ class ExecutionPlan(ParallelConfig):
         return self.replica_samples or (self.micro_batch,) * self.dp
 
     @property
+    def is_whole(self) -> bool:
+        """Whether each rank holds all of the training's state: plain replicas."""
+        return self.tp == self.pp == 1 and (self.zero == 0 or self.dp == 1)
+
+    @property
     def torch_schedule(self) -> str:
         """What torch calls the schedule; a plan that interleaves may still say `1f1b`.
 

@@ -236,7 +236,7 @@ def _send_contiguous(stage: torch.nn.Module, *, last: bool) -> None:
                 dense = graph.call_function(torch.ops.aten.contiguous.default, (node,))
             dense.meta = {**node.meta, "val": value.contiguous()}
             output.replace_input_with(node, dense)
-    stage.recompile()  # type: ignore[operator]
+    stage.recompile()  # type: ignore[operator]  # a GraphModule, whose attributes are typed as tensors or modules
 
 
 def _first_names(module: torch.nn.Module) -> dict[str, str]:

@@ -188,7 +188,7 @@ def _mode(draw: Callable[..., Any]) -> Any:
     """Return a mode that hands operators that draw to a function."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class DrawMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own hook of subclasses
+    class DrawMode(TorchDispatchMode):
         def __torch_dispatch__(
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
         ) -> Any:
@@ -196,4 +196,4 @@ def _mode(draw: Callable[..., Any]) -> Any:
                 return draw(func, args, kwargs or {})
             return func(*args, **(kwargs or {}))
 
-    return DrawMode()  # type: ignore[no-untyped-call]
+    return DrawMode()  # type: ignore[no-untyped-call]  # torch's own constructor

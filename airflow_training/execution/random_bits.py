@@ -71,7 +71,7 @@ def _bits_like(like: torch.Tensor, key: int, positions: range) -> torch.Tensor:
     if not isinstance(like, DTensor):
         return _bits(key, positions, like.shape, (0,) * like.dim(), like.shape, like.device)
     local = like.to_local()
-    first = like.__create_chunk_list__()[0].offsets if local.numel() else (0,) * like.dim()  # type: ignore[no-untyped-call]
+    first = like.__create_chunk_list__()[0].offsets if local.numel() else (0,) * like.dim()
     found = _bits(key, positions, like.shape, first, local.shape, local.device)
     return DTensor.from_local(
         found,

@@ -43,7 +43,7 @@ def recompute_activations(
 
     given: dict[str, Any] = {}
     if mode == "selective":
-        given["context_fn"] = lambda: create_selective_checkpoint_contexts(policy)  # type: ignore[no-untyped-call]
+        given["context_fn"] = lambda: create_selective_checkpoint_contexts(policy)
 
     def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:

@@ -93,13 +93,15 @@ class RejoinedTraining:
     """The rank whose state all go on from; None: a checkpoint, or the beginning."""
     lost_steps: int
     """Those that this rank had done, and that are done again."""
+    moved_bytes: int | None
+    """Of the state that ranks got from another one; None: it came from a checkpoint, or is that of the beginning."""
     tells: bool
     """This is the rank that tells of it: the first of those that trained before; nobody does at a first start."""
 
 
 def is_whole(plan: ExecutionPlan | None) -> bool:
-    """Whether each rank of a plan holds the whole state: plain replicas."""
-    return plan is None or (plan.tp == plan.pp == 1 and (plan.zero == 0 or plan.dp == 1))
+    """Whether each rank of a plan holds the whole state."""
+    return plan is None or plan.is_whole
 
 
 def watch_boundary(
@@ -142,6 +144,7 @@ def agree(held: HeldState | None, *, saver: Saver) -> tuple[LiveState | None, Re
         step=step,
         source=found.source,
         lost_steps=0 if held is None else max(0, held.reached - step),
+        moved_bytes=None if found.step is None else found.moved_bytes,
         tells=tells,
     )
     if found.step is None:

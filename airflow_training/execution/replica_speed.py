@@ -106,7 +106,7 @@ class ReplicaBalance:
             return time.perf_counter()
         import torch
 
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.execution.execution_plan import ExecutionPlan
@@ -58,9 +60,15 @@ def replicate_module(
     if plan.dp == 1:
         return module
     if plan.zero == 0 and plan.tp == 1 and plan.pp == 1:
-        return torch.nn.parallel.DistributedDataParallel(
-            module, process_group=mesh["replicas"].get_group(), broadcast_buffers=False
+        replicate = partial(
+            torch.nn.parallel.DistributedDataParallel,
+            module,
+            process_group=mesh["replicas"].get_group(),
         )
+        # buffers are equal from the start; torch 2.13 warns of the name that older ones have
+        if "forward_sync_buffers" in inspect.signature(replicate).parameters:
+            return replicate(forward_sync_buffers=False)
+        return replicate(broadcast_buffers=False)
     over = mesh["replicas", "shards"] if plan.zero == 0 else mesh["shards"]
     for block in [*blocks(module), module]:
         fully_shard(block, mesh=over, reshard_after_forward=plan.zero == 3)

@@ -55,7 +55,7 @@ class ReplicatedBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         return result
 
     def _sum(self, values: torch.Tensor) -> Any:
-        return functional.all_reduce(values, group=self.group)  # type: ignore[no-untyped-call]
+        return functional.all_reduce(values, group=self.group)
 
     def _follow(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
         norm: Any = self

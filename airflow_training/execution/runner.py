@@ -240,6 +240,7 @@ class _Regrouped:
             lost_steps=self.how.lost_steps,
             seconds=seconds,
             revision=self.revision,
+            moved_bytes=self.how.moved_bytes,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -100,7 +100,10 @@ def tensor_rules() -> Iterator[None]:
 
 
 def _function_rules() -> AbstractContextManager[Any]:
-    """Run functions of `WHOLE` on whole tensors, and sum at once what a part of a table has looked up, and what is dropped of."""
+    """Run functions of `WHOLE` on whole tensors, and sum some at once.
+
+    Those are what a part of a table has looked up, what is dropped of, and what is added to a residual.
+    """
     import torch
     from torch.distributed.tensor import DTensor, Replicate
     from torch.overrides import TorchFunctionMode
@@ -109,7 +112,14 @@ def _function_rules() -> AbstractContextManager[Any]:
     functional, aten = torch.nn.functional, torch.ops.aten
     tables = {functional.embedding, torch.embedding, aten.embedding.default}
     drops = {functional.dropout, torch.dropout, aten.dropout.default}
-    special = tables | drops
+    sums = {
+        torch.add,
+        torch.Tensor.add,
+        torch.Tensor.__add__,
+        torch.Tensor.__radd__,
+        aten.add.Tensor,
+    }
+    special = tables | drops | sums
 
     class FunctionRules(TorchFunctionMode):
         def __torch_function__(
@@ -144,7 +154,9 @@ def _function_rules() -> AbstractContextManager[Any]:
                 return value.redistribute(mesh, places)
 
             tree_map = torch.utils._pytree.tree_map
-            if function in drops:
+            if function in sums and not _joins_residual(leaves):
+                return function(*args, **kwargs)
+            if function in drops or function in sums:
                 return function(*tree_map(summed, args), **kwargs)
             if function in tables:
                 return _look_up(function, mesh, args, kwargs)
@@ -152,6 +164,19 @@ def _function_rules() -> AbstractContextManager[Any]:
             return tree_map(spread, function(*args, **kwargs))
 
     return FunctionRules()
+
+
+def _joins_residual(leaves: Sequence[Any]) -> bool:
+    """Return whether what each rank has a part of the sum of is added to what all have whole.
+
+    torch leaves the sum to whoever reads it: to a norm, and once more to the norm's backward pass.
+    """
+    from torch.distributed.tensor import DTensor
+
+    placements = [leaf.placements for leaf in leaves if isinstance(leaf, DTensor)]
+    return any(all(each.is_replicate() for each in places) for places in placements) and any(
+        each.is_partial() for places in placements for each in places
+    )
 
 
 def _look_up(function: Any, mesh: DeviceMesh, args: tuple[Any, ...], kwargs: Any) -> Any:
@@ -172,7 +197,7 @@ def _look_up(function: Any, mesh: DeviceMesh, args: tuple[Any, ...], kwargs: Any
     if isinstance(indices, DTensor):
         indices = indices.redistribute(mesh, whole).to_local()
     rows = weight.to_local()
-    start = weight.__create_chunk_list__()[0].offsets[0] if len(rows) else 0  # type: ignore[no-untyped-call]
+    start = weight.__create_chunk_list__()[0].offsets[0] if len(rows) else 0
     inside = (indices >= start) & (indices < start + len(rows))
     if len(rows):
         found = torch.nn.functional.embedding((indices - start).masked_fill(~inside, 0), rows)

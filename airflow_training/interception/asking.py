@@ -11,6 +11,7 @@ import time
 
 __all__ = [
     "HEARTBEAT_SECONDS",
+    "READS",
     "DataUnavailable",
     "expect_range",
     "is_filled",
@@ -24,6 +25,8 @@ __all__ = [
 _PATIENCE_SECONDS = 900.0
 """How long nobody may answer at the socket: who makes files ready is started again meanwhile."""
 _PAUSE_SECONDS = 0.2
+READS = ".read"
+"""After the socket's path: where it takes datagrams of what was read."""
 _HEARD_SECONDS = 0.2
 """How long what is only told may take."""
 HEARTBEAT_SECONDS = 2.0
@@ -158,11 +161,25 @@ def tell_read(address: str, path: str) -> None:
     import json
     import socket
 
+    told = json.dumps({"read": path}).encode() + b"\n"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(0.0)
+        try:
+            sender.sendto(
+                told, address + READS
+            )  # half the time of a connection, at each first read
+        except OSError:  # more than wait there, or whoever listens takes none
+            _tell_by_connection(address, told)
+
+
+def _tell_by_connection(address: str, told: bytes) -> None:
+    import socket
+
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(0.0)
         try:
             connection.connect(address)
-            connection.send(json.dumps({"read": path}).encode() + b"\n")
+            connection.send(told)
         except OSError:  # nobody has time to listen: it is fetched when it is asked for
             return
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from airflow_training.documents.paths import Loc
@@ -25,6 +26,8 @@ __all__ = ["export_volcano"]
 
 FOR_EVER = 31_536_000
 _INDEX = "$(TRAINING_INDEX)"
+_INDEXES = ("VC_TASK_INDEX", "VK_TASK_INDEX")
+"""What the plugin `env` sets."""
 _EVICTED = ["infrastructure", "preemption"]
 _ACTIONS = {
     "RestartJob": "RestartJob",
@@ -40,7 +43,7 @@ def export_volcano(source: SourceField) -> dict[str, Any]:
     name = source["metadata"]["name"].text()
     rules = ExportRules(
         host=lambda role, index: f"{name}-{role}-{index}.{name}",
-        sets={"VC_TASK_INDEX": _INDEX, "VK_TASK_INDEX": _INDEX},
+        sets=dict.fromkeys(_INDEXES, _INDEX),
         variables={"TRAINING_INDEX": "$(VC_TASK_INDEX)"},
     )
     job = read_job(source, rules, place=lambda i: ("spec", "tasks", i, "template"))
@@ -52,13 +55,16 @@ def export_volcano(source: SourceField) -> dict[str, Any]:
     }
     spec = document["spec"]
     _scheduling(job, document)
-    plugins: dict[str, list[str]] = {"env": [], "svc": []}
+    plugins: dict[str, list[str]] = {"svc": []}
     _framework(job, plugins)
-    spec["plugins"] = plugins
     in_pods = all(
         role.limit >= NO_LIMIT for role in job.roles if role.restart in ("OnFailure", "Always")
     )
     spec["tasks"] = [_task(role, in_pods=in_pods) for role in job.roles]
+    # only where somebody reads what it sets: an import would keep its variables for every role
+    if any(word in json.dumps([source.value, spec["tasks"]], default=str) for word in _INDEXES):
+        plugins["env"] = []
+    spec["plugins"] = plugins
     policies = _rules(job, spec["tasks"])
     policies += _restart(job, in_pods=in_pods)
     _failures(job, policies)

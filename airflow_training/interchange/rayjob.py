@@ -1,4 +1,4 @@
-"""A RayJob of KubeRay (`ray.io/v1`): a head that submits the work to itself, and workers that join it."""
+"""A RayJob of KubeRay (`ray.io/v1`): a head that runs the work, and workers that join it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import yaml
 
 from airflow_training.documents.paths import Loc
 from airflow_training.interchange.accounts import SourceField
-from airflow_training.interchange.batch_job import CONTAINER
 from airflow_training.interchange.metadata import (
     job_document,
     managed_by,
@@ -25,10 +24,21 @@ __all__ = ["translate_rayjob"]
 
 HEAD = "head"
 GCS = 6379
-FOR_EVER = 31_536_000
-_COMMAND: Loc = ("spec", "roles", 0, "template", "spec", "containers", 0, "command")
-_HOSTS = HostNames(re.compile(r"(?!)(?P<host>)"), lambda _: None)
-_ENTRY = "ray job submit runs it at the head, as KubeRay's submitter does"
+_PORTS = {"gcs-server": GCS, "dashboard": 8265, "client": 10001}
+"""Of a head here, as KubeRay has them."""
+_COMMAND: Loc = ("spec", "roles", 0, "command")
+_HEAD_OPTIONS: Loc = ("spec", "parameters", "headOptions")
+_DASHBOARD: Loc = ("spec", "parameters", "dashboard")
+_RULES = PodRules(
+    ours="ray",
+    hosts=HostNames(re.compile(r"(?!)(?P<host>)"), lambda _: None),
+    taken=frozenset({"RAY_ADDRESS"}),
+)
+_SHELL = re.compile(r"[$`&|;<>()*?\[\]{}~#\n]|^\s*\w+=")
+"""What a shell reads as more than a word, or as a variable of its command."""
+_INTERACTIVE = "InteractiveMode"
+"""There is no work: the cluster stays for who submits some."""
+_SUBMITTED = "an option of ray job submit, which the head calls"
 
 
 def translate_rayjob(source: SourceField) -> dict[str, Any] | None:
@@ -44,10 +54,15 @@ def translate_rayjob(source: SourceField) -> dict[str, Any] | None:
         message = "a RayJob needs a head: rayClusterSpec.headGroupSpec"
         source.accounts.mistake(spec.loc, "missing", message)
         return None
-    submit = _submission(spec)
+    submission = _submission(spec)
     groups = cluster["workerGroupSpecs"].items()
     names = [each["groupName"].text(f"worker-{i}") for i, each in enumerate(groups)]
-    head = _head(cluster["headGroupSpec"].block(), submit)
+    head, options, shown = _head(cluster["headGroupSpec"].block(), _command(spec, submission))
+    parameters: dict[str, Any] = {}
+    if options:
+        parameters["headOptions"] = options
+    if shown or submission:
+        parameters["dashboard"] = True
     workers = [
         _workers(each, name, i + 1)
         for i, (each, name) in enumerate(zip(groups, names, strict=True))
@@ -80,9 +95,9 @@ def translate_rayjob(source: SourceField) -> dict[str, Any] | None:
     return job_document(
         source,
         {
-            "framework": "custom",
+            "framework": "ray",
+            **({"parameters": parameters} if parameters else {}),
             "roles": [head, *workers],
-            "successPolicy": {"targetRoles": [HEAD]},
             "failurePolicy": {"targetRoles": [HEAD], "rules": rules},
             "restart": {"scope": "Instance", "maxRestarts": retries, "then": "Fail"},
             **({"schedulingPolicy": queue} if queue else {}),
@@ -130,30 +145,29 @@ def _deadlines(spec: SourceField) -> dict[str, Any]:
 
 
 def _submission(spec: SourceField) -> list[str]:
-    """Return the words of `ray job submit`."""
-    entry = spec["entrypoint"]
+    """Return the options of `ray job submit` that say more than the work itself."""
     options: list[str] = []
     mode = spec["submissionMode"]
     if (
-        mode.one_of(("K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"), "K8sJobMode")
-        == "InteractiveMode"
+        mode.one_of(("K8sJobMode", "HTTPMode", _INTERACTIVE, "SidecarMode"), "K8sJobMode")
+        == _INTERACTIVE
     ):
         mode.refuse("somebody submits the work later: write it as entrypoint")
     else:
-        mode.drop("the head submits the work itself")
-    spec["submitterPodTemplate"].drop("the head submits the work itself, no pod beside it does")
+        mode.drop("the head runs the work itself")
+    spec["submitterPodTemplate"].drop("the head runs the work itself, no pod beside it submits it")
     spec["submitterConfig"].refuse("a work that was submitted in vain is not submitted again alone")
     spec["jobId"].drop("each run has an id of its own")
     if spec["metadata"]:
         options.append(f"--metadata-json={json.dumps(spec['metadata'].block().value, default=str)}")
-        spec["metadata"].translate(_COMMAND, "an option of ray job submit")
+        spec["metadata"].translate(_COMMAND, _SUBMITTED)
     environment = spec["runtimeEnvYAML"]
     if environment.text().strip():
         try:
             options.append(f"--runtime-env-json={json.dumps(yaml.safe_load(environment.text()))}")
         except (yaml.YAMLError, TypeError):
             environment.accounts.mistake(environment.loc, "syntax", "is no YAML")
-        environment.translate(_COMMAND, "an option of ray job submit")
+        environment.translate(_COMMAND, _SUBMITTED)
     else:
         environment.drop("says nothing")
     for key, option in (
@@ -163,38 +177,56 @@ def _submission(spec: SourceField) -> list[str]:
     ):
         if spec[key]:
             options.append(f"--{option}={spec[key].value}")
-            spec[key].translate(_COMMAND, "an option of ray job submit")
+            spec[key].translate(_COMMAND, _SUBMITTED)
+    return options
+
+
+def _command(spec: SourceField, submission: Sequence[str]) -> list[str]:
+    """Return the command of the head: the work itself, or what submits it with these options."""
+    entry = spec["entrypoint"]
     try:
         words = shlex.split(entry.text())
     except ValueError:
         entry.accounts.mistake(entry.loc, "syntax", "a quote does not end")
-        words = []
-    entry.translate(_COMMAND, _ENTRY)
-    return [*options, "--", *(word.replace("{{", "{{ '{{' }}") for word in words)] if words else []
+        return []
+    if not words and spec["submissionMode"].text() == _INTERACTIVE:
+        entry.drop("says nothing")
+        return ["sleep", "infinity"]
+    if not words:
+        entry.accounts.mistake(entry.loc, "missing", "a RayJob needs an entrypoint")
+        return []
+    if submission:
+        words = ["ray", "job", "submit", *submission, "--", *words]
+        why = "ray job submit runs it at the head, as KubeRay's submitter does"
+    elif _SHELL.search(entry.text()):
+        words = ["bash", "-c", entry.text()]
+        why = "a shell runs it at the head, as the cluster would"
+    else:
+        why = "runs at the head, which is where the cluster would run it"
+    entry.translate(_COMMAND, why)
+    return [word.replace("{{", "{{ '{{' }}") for word in words]
 
 
-def _start(params: SourceField, to: Loc) -> str:
+def _start(params: SourceField, to: Loc) -> list[str]:
     """Return options of `ray start`."""
-    words = []
+    words: list[str] = []
     for key in params.names():
         value = params[key]
         text = str(value.value).lower() if isinstance(value.value, bool) else str(value.value)
-        if key in ("block", "address", "port", "head", "node-ip-address"):
-            value.drop("the command says it")
+        if key in ("block", "address", "port", "head", "node-ip-address", "dashboard-port"):
+            value.drop("the framework says it")
+        elif key == "include-dashboard":
+            value.translate(_DASHBOARD, "a parameter of the framework")
         else:
-            words.append(
-                f"--{key}" if text == "true" or not text else f"--{key}={shlex.quote(text)}"
-            )
-            value.translate(to, "an option of ray start")
+            value.translate((*to, len(words)), "an option of ray start")
+            words.append(f"--{key}" if text == "true" or not text else f"--{key}={text}")
     if not params.names():
         params.drop("says nothing")
-    return "".join(f" {word}" for word in words)
+    return words
 
 
-def _pod(group: SourceField, to: Loc, command: Sequence[str]) -> dict[str, Any]:
-    template = translate_template(
-        group["template"], (*to, "template"), PodRules(ours=CONTAINER, hosts=_HOSTS)
-    )
+def _pod(group: SourceField, to: Loc) -> dict[str, Any]:
+    template = translate_template(group["template"], (*to, "template"), _RULES)
     group.at("template", "spec", "restartPolicy").drop(
         "an instance that ends is made anew, as KubeRay does"
     )
@@ -208,42 +240,55 @@ def _pod(group: SourceField, to: Loc, command: Sequence[str]) -> dict[str, Any]:
                 source[key].refuse(
                     "ray start is the command; what comes before it belongs into an init container"
                 )
-        container["command"] = list(command)
     return template
 
 
-def _head(group: SourceField, submit: Sequence[str]) -> dict[str, Any]:
+def _head(group: SourceField, command: list[str]) -> tuple[dict[str, Any], list[str], bool]:
+    """Return the role, its options of `ray start`, and whether somebody wants the dashboard."""
     to: Loc = ("spec", "roles", 0)
     group.anchor(to)
-    options = _start(group["rayStartParams"].block(), _COMMAND)
-    start = f"ray start --head --port=${{TRAINING_ADDRESS##*:}}{options}"
-    script = (
-        f'{start} && exec ray job submit --address=http://127.0.0.1:8265 "$@"'
-        if submit
-        else f"{start} --block"
-    )
-    words = ["bash", "-c", script, *(["bash", *submit] if submit else [])]
-    template = _pod(group, to, words)
-    for container in template["spec"]["containers"]:
-        written = container.get("ports")
-        ports = [
-            each
-            for each in (written if isinstance(written, list) else [])
-            if not isinstance(each, dict) or each.get("containerPort") != GCS
-        ]
-        container["ports"] = [{"name": "gcs-server", "containerPort": GCS}, *ports]
-    for declared in (
-        each["ports"] for each in group.at("template", "spec", "containers").items()[:1]
-    ):
-        declared.translate(
-            (*to, "template", "spec", "containers", 0, "ports"),
-            "that of the head stands first: address() names it",
+    params = group["rayStartParams"].block()
+    options = _start(params, _HEAD_OPTIONS)
+    shown = params["include-dashboard"]
+    if not shown:
+        group.accounts.default(
+            (*params.loc, "include-dashboard"),
+            "the dashboard is started",
+            "dropped",
+            why="where the work is submitted to it, it is here too; else parameters.dashboard starts it",
         )
+    template = _pod(group, to)
+    for container, written in zip(
+        template["spec"]["containers"],
+        group.at("template", "spec", "containers").items(),
+        strict=False,
+    ):
+        container.pop("ports", None)
+        if ports := _ports(written["ports"], (*to, "template", "spec", "containers", 0, "ports")):
+            container["ports"] = ports
     for key in ("serviceType", "headService", "enableIngress"):
         group[key].refuse("no service or ingress is made for the dashboard")
     for key in ("resources", "labels"):
         group[key].refuse("what Ray thinks the head has: say it in rayStartParams")
-    return {"name": HEAD, "restartPolicy": "OnFailure", "template": template}
+    role: dict[str, Any] = {"name": HEAD, "restartPolicy": "OnFailure"}
+    if command:
+        role["command"] = command
+    return {**role, "template": template}, options, str(shown.value).lower() == "true"
+
+
+def _ports(written: SourceField, to: Loc) -> list[Any]:
+    """Return the ports of a head but for those that every head has."""
+    found: list[Any] = []
+    for port in written.items():
+        name, number = port["name"].text(), port["containerPort"].whole(0)
+        if number in _PORTS.values():
+            port.drop("a head has this port by itself")
+        elif name in _PORTS:
+            port.refuse(f"the port of {name} is {_PORTS[name]} here")
+        else:
+            port.keep((*to, len(found)))
+            found.append(port.value)
+    return found
 
 
 def _workers(group: SourceField, name: str, number: int) -> dict[str, Any]:
@@ -271,18 +316,10 @@ def _workers(group: SourceField, name: str, number: int) -> dict[str, Any]:
     group["scaleStrategy"].refuse("names pods of the cluster")
     for key in ("resources", "labels"):
         group[key].refuse("what Ray thinks the workers have: say it in rayStartParams")
-    options = _start(
-        group["rayStartParams"].block(), (*to, "template", "spec", "containers", 0, "command")
-    )
-    script = f'exec ray start --address="$1"{options} --block'
-    return {
-        "name": name,
-        "replicas": count,
-        "tracked": False,
-        "restartPolicy": "OnFailure",
-        "dependsOn": [{"role": HEAD, "status": "PortOpen", "timeoutSeconds": FOR_EVER}],
-        "template": _pod(group, to, ["bash", "-c", script, "bash", "{{ address('head', 0) }}"]),
-    }
+    role: dict[str, Any] = {"name": name, "replicas": count, "restartPolicy": "OnFailure"}
+    if options := _start(group["rayStartParams"].block(), (*to, "args")):
+        role["args"] = options
+    return {**role, "template": _pod(group, to)}
 
 
 def _cluster(cluster: SourceField) -> None:

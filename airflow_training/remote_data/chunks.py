@@ -73,6 +73,10 @@ class ChunkCache:
         self.found = 0
         self.damaged = 0
 
+    def is_new(self) -> bool:
+        """Return whether nothing was kept here yet: told of folders alone, as others charge for a look."""
+        return isinstance(self._store, LocalStore) and not Path(self._store.uri, "chunks").exists()
+
     def get(self, digest: str) -> bytes | None:
         """Return a chunk's bytes, None where it is not there or no longer what it was."""
         try:

@@ -100,6 +100,8 @@ class Fetcher:
         self.skeleton = skeleton
         self._source = source
         self._cache = cache
+        self._is_first = cache.is_new()
+        """No earlier run has left anything: what a file is, and its bytes, can be had by one question."""
         self._leases = leases
         self._ranges = ranges
         self._parts: dict[tuple[str, int], Future[None]] = {}
@@ -209,9 +211,12 @@ class Fetcher:
             raise told from error
 
     def _fill(self, each: SkeletonFile) -> None:
-        digests = each.file.chunks or self._retry(
-            lambda: self._source.digests(each.root, each.file)
-        )
+        come = b""
+        digests = each.file.chunks
+        if not digests and self._is_first and count_chunks(each.file.size) == 1:
+            digests, come = self._retry(lambda: self._source.only_chunk(each.root, each.file))
+        elif not digests:
+            digests = self._retry(lambda: self._source.digests(each.root, each.file))
         if len(digests) != count_chunks(each.file.size):
             raise DamagedChunk(
                 f"{each.place}: {len(digests)} chunks do not make {each.file.size} bytes"
@@ -219,7 +224,8 @@ class Fetcher:
         with self._writer(each) as writable:
 
             def put(item: tuple[int, str]) -> None:
-                data = self._chunk(each, *item)
+                is_here = bool(come) and self._take(come, item[1], size=each.file.size)
+                data = come if is_here else self._chunk(each, *item)
                 with writable() as descriptor:
                     _write_at(descriptor, data, item[0] * CHUNK_BYTES)
 
@@ -265,18 +271,23 @@ class Fetcher:
             return data
         for _ in range(_MOST_TRIES):
             data = self._retry(lambda: self._source.chunk(each.root, each.file, index, part))
-            is_whole = len(data) == size and digest_of_chunk(data) == digest
-            with self._lock:
-                self.counts.source_chunks += 1
-                self.counts.source_bytes += len(data)
-                self.counts.damaged += not is_whole
-            if is_whole:
-                with contextlib.suppress(OSError):  # a full cache costs time, not the training
-                    self._cache.put(digest, data)
+            if self._take(data, digest, size=size):
                 return data
         raise DamagedChunk(
             f"{each.place}: chunk {index} came {_MOST_TRIES} times with bytes that are not its own"
         )
+
+    def _take(self, data: bytes, digest: str, *, size: int) -> bool:
+        """Keep what has come, for others too; False where it is not what was asked for."""
+        is_whole = len(data) == size and digest_of_chunk(data) == digest
+        with self._lock:
+            self.counts.source_chunks += 1
+            self.counts.source_bytes += len(data)
+            self.counts.damaged += not is_whole
+        if is_whole:
+            with contextlib.suppress(OSError):  # a full cache costs time, not the training
+                self._cache.put(digest, data)
+        return is_whole
 
     def _retry(self, ask: Callable[[], T]) -> T:
         """Ask until there is an answer, more and more seldom but at least every two seconds."""

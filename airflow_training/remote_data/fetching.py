@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import os
+import socket as sockets
 import socketserver
 import sys
 import threading
@@ -21,7 +22,7 @@ from concurrent.futures import TimeoutError as NotYet
 from pathlib import Path
 from typing import Any
 
-from airflow_training.interception.asking import HEARTBEAT_SECONDS, tell_wait
+from airflow_training.interception.asking import HEARTBEAT_SECONDS, READS, tell_wait
 from airflow_training.remote_data.chunks import ChunkCache, open_chunk_store
 from airflow_training.remote_data.errors import DataError, UnfetchedRead
 from airflow_training.remote_data.fetcher import Fetcher, RangesUnknown
@@ -138,6 +139,11 @@ class FetchingProcess:
 
         server = Server(self._socket, Handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
+        with contextlib.suppress(OSError):  # its path is too long for another: connections tell too
+            Path(self._socket + READS).unlink(missing_ok=True)
+            reads = sockets.socket(sockets.AF_UNIX, sockets.SOCK_DGRAM)
+            reads.bind(self._socket + READS)
+            threading.Thread(target=self._hear_reads, args=(reads,), daemon=True).start()
         threading.Thread(target=self._keep_looking, daemon=True).start()
         threading.Thread(target=self._keep_telling, daemon=True).start()
         return server
@@ -160,6 +166,13 @@ class FetchingProcess:
         else:
             self._note_progress(question)
             yield from self._make_ready(str(question["ready"]))
+
+    def _hear_reads(self, reads: sockets.socket) -> None:
+        """Follow what is read that is there: what comes after it is fetched beforehand."""
+        while not self._ended.is_set():
+            # whoever it was says nothing, or the run has just ended
+            with contextlib.suppress(ValueError, TypeError, KeyError, RuntimeError):
+                self.fetcher.request(str(json.loads(reads.recv(1 << 16))["read"]))
 
     def _note_progress(self, question: Mapping[str, Any]) -> None:
         if question.get("progress"):
@@ -262,7 +275,7 @@ class FetchingProcess:
 
     def remove_socket(self) -> None:
         """Leave nothing in the folder of temporary files."""
-        for each in (self._socket, self._socket + _AWAY):
+        for each in (self._socket, self._socket + READS, self._socket + _AWAY):
             Path(each).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -300,6 +313,11 @@ def _source(address: Mapping[str, Any], manifest: DataManifest) -> ChunkSource:
 def main(config: str) -> int:
     """Serve until standard input ends."""
     block_lease_signals()
+    if hasattr(
+        os, "SCHED_BATCH"
+    ):  # each read that is told wakes this process: it takes no core from who reads
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     process = FetchingProcess(json.loads(Path(config).read_text(encoding="utf-8")))
     process.prepare()
     server = process.serve()

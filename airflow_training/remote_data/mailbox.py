@@ -207,6 +207,10 @@ class MailboxSource:
         key = self._manifest.key_of(root, file)
         return key if part is None else f"{key}.r{part}"
 
+    def only_chunk(self, root: DataRoot, file: DataFile) -> tuple[Sequence[str], bytes]:
+        """Return the digests alone: what they name lies in the storage by then."""
+        return self.digests(root, file), b""
+
     def chunk(self, root: DataRoot, file: DataFile, index: int, part: int | None = None) -> bytes:
         """Return a chunk that the answer has promised; where it is damaged or gone, the file is asked for anew."""
         data = self._cache.get(self.digests(root, file, part)[index])

@@ -21,6 +21,7 @@ from airflow_training.interception.classification import is_secret_like
 from airflow_training.interception.protocol import RANGE_BYTES
 from airflow_training.remote_data.chunks import (
     CHUNK_BYTES,
+    count_chunks,
     count_ranges,
     digest_of_chunk,
     read_chunks,
@@ -182,6 +183,8 @@ class SharedRoots:
         self._digests: dict[tuple[str, str, int | None], Sequence[str]] = {}
         self._ranges: dict[tuple[str, str, int], Sequence[str]] = {}
         """Digests of the ranges of a chunk, by its number: the chunk was as it was shown."""
+        self._sent: set[str] = set()
+        """Digests of what `only_chunk` has given."""
         self._locks: dict[tuple[str, str, int | None], threading.Lock] = {}
         self._lock = threading.Lock()
 
@@ -209,6 +212,22 @@ class SharedRoots:
                     )
                 self._digests[key] = found
             return self._digests[key]
+
+    def only_chunk(self, root: str, path: str) -> bytes:
+        """Return the chunk of a file that has one, unless somebody can have it by its digest already: then nothing.
+
+        Raises as `digests` does.
+        """
+        found = self._files.get((root, path))
+        is_told = (root, path, None) in self._digests
+        if found is None or is_told or count_chunks(found[1].size) != 1:
+            return b""
+        data = self.chunk(root, path, 0)
+        digest = digest_of_chunk(data)
+        with self._lock:  # files of equal content are one chunk
+            is_first = digest not in self._sent
+            self._sent.add(digest)
+        return data if is_first else b""
 
     def _range_digest(
         self, file: BinaryIO, shown: DataFile, root: str, path: str, part: int

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+from airflow_training.remote_data.chunks import digest_of_chunk
 from airflow_training.remote_data.errors import DataError, DataNotShared, SourceAway, error_of
 from airflow_training.remote_data.manifest import DataFile, DataRoot
 from airflow_training.remote_data.roots import SharedRoots
@@ -21,6 +22,8 @@ from airflow_training.remote_data.roots import SharedRoots
 __all__ = ["DataServer", "HttpSource", "start_server"]
 
 _TIMEOUT_SECONDS = 30.0
+_DIGEST = "X-Chunk"
+"""The SHA-256 of the only chunk of a file, where the chunk itself is the answer."""
 
 
 class DataServer:
@@ -105,6 +108,10 @@ class _SharedHandler(BaseHTTPRequestHandler):
         root, path = asked.get("root", ""), asked.get("path", "")
         try:
             if parts.path == "/digests":
+                data = self.roots.only_chunk(root, path) if "chunk" in asked else b""
+                if data:
+                    self._answer(200, data, digest=digest_of_chunk(data))
+                    return
                 found = list(self.roots.digests(root, path, _part(asked)))
                 self._answer(200, json.dumps({"chunks": found}).encode())
             elif parts.path == "/chunk":
@@ -119,8 +126,10 @@ class _SharedHandler(BaseHTTPRequestHandler):
             told = json.dumps({"error": DataNotShared.reason, "message": str(error)})
             self._answer(409, told.encode())
 
-    def _answer(self, status: int, content: bytes) -> None:
+    def _answer(self, status: int, content: bytes, *, digest: str = "") -> None:
         self.send_response(status)
+        if digest:
+            self.send_header(_DIGEST, digest)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
@@ -154,7 +163,14 @@ class HttpSource:
         self._local = threading.local()
 
     def digests(self, root: DataRoot, file: DataFile, part: int | None = None) -> Sequence[str]:
-        content = self._get("/digests", root=root.name, path=file.path, **_range_of(part))
+        asked = {"root": root.name, "path": file.path, **_range_of(part)}
+        return self._digests_in(self._get("/digests", **asked)[0])
+
+    def only_chunk(self, root: DataRoot, file: DataFile) -> tuple[Sequence[str], bytes]:
+        content, digest = self._get("/digests", root=root.name, path=file.path, chunk="1")
+        return ([digest], content) if digest else (self._digests_in(content), b"")
+
+    def _digests_in(self, content: bytes) -> Sequence[str]:
         try:
             return [str(each) for each in json.loads(content)["chunks"]]
         except (ValueError, KeyError, TypeError) as error:
@@ -162,9 +178,10 @@ class HttpSource:
 
     def chunk(self, root: DataRoot, file: DataFile, index: int, part: int | None = None) -> bytes:
         asked = {"root": root.name, "path": file.path, "index": str(index), **_range_of(part)}
-        return self._get("/chunk", **asked)
+        return self._get("/chunk", **asked)[0]
 
-    def _get(self, route: str, **asked: str) -> bytes:
+    def _get(self, route: str, **asked: str) -> tuple[bytes, str]:
+        """Return what is answered, and the digest that stands above it."""
         connection = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._connect(self._netloc, timeout=_TIMEOUT_SECONDS)
@@ -179,7 +196,7 @@ class HttpSource:
             self._local.connection = None
             raise SourceAway(f"{self._url} does not answer: {error}") from error
         if answer.status == 200:
-            return content
+            return content, answer.headers.get(_DIGEST, "")
         try:
             told = json.loads(content)
             reason, message = str(told["error"]), str(told["message"])

@@ -22,6 +22,12 @@ class ChunkSource(Protocol):
         A sharing machine that knows no ranges answers with those of all chunks.
         """
 
+    def only_chunk(self, root: DataRoot, file: DataFile) -> tuple[Sequence[str], bytes]:
+        """Return the digests of a file of one chunk, and the chunk with them: empty where it has to be asked for.
+
+        So it is where the digest was told before: whoever asks again may find the chunk in the storage that nodes share.
+        """
+
     def chunk(self, root: DataRoot, file: DataFile, index: int, part: int | None = None) -> bytes:
         """Return the bytes of one chunk, or with index 0 of a range; whether they are its own is the business of who asks."""
 

@@ -50,7 +50,7 @@ class RuntimeContext:
     connection: str = ""
     """Of the job; "": the deployment's."""
     connect: Callable[[str], Any] | None = None
-    """Connection name -> a client of the engine; None: as the adapter does where there is no Airflow."""
+    """Connection name -> what Airflow makes of a connection of the adapter's type; None: there is no Airflow."""
     callback_token: Callable[[str], str] | None = None
     """Run uid -> the token of its callbacks; None where the deployment has no callback URL."""
     reports: Reports | None = None
@@ -115,6 +115,10 @@ class Adapter(ABC):
             name=self.name, runs_here=self.capabilities.runs_here, files_dir=self.files_dir
         )
 
+    def at(self, connection: str) -> Adapter:
+        """Return the adapter of jobs that name this connection ("": none), where they are another matter."""
+        return self
+
     @abstractmethod
     def open(self, settings: Settings, given: RuntimeContext) -> Runtime:
         """Return the port; raises InputError where something of it is not installed."""
@@ -163,6 +167,10 @@ class Adapter(ABC):
         message = f"has no effect: the runtime {self.name} has no such gangs"
         field = "spec.schedulingPolicy.gang"
         return [Problem(code="not_supported", field=field, value=gang, message=message)]
+
+    def deployment_warnings(self, job: ResolvedJob, settings: Settings) -> Sequence[Problem]:
+        """Fields of a job that have no effect here as this deployment is set up."""
+        return ()
 
     def gang_advice(self, job: ResolvedJob) -> str:
         """Advice for a job whose instances need each other and are not placed together; "" where that is no matter."""

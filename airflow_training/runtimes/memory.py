@@ -64,6 +64,7 @@ class MemoryRuntime(Simulation):
         hold=True,
         restart_in_place=True,
         finishes=True,
+        replaces_files=True,
         runs_here=True,
         reasons=every_reason(),  # it plays whichever there is
         place="this process",
@@ -144,6 +145,17 @@ class MemoryRuntime(Simulation):
         for _, found in self._existing(instances):
             if number != found.excuse:
                 found.excuse, found.excused_until = number, self.clock.now() + seconds
+
+    async def replace_files(self, given: Sequence[tuple[InstanceRef, Mapping[str, str]]]) -> None:
+        """Replace files of instances; raises LeaseLost."""
+        self._check_reachable()
+        for ref, files in given:
+            state, found = self._runs.get(ref.run.uid), self._find(ref)
+            if state is None or found is None:
+                continue
+            if refusal := state.refuse_or_own(ref.run.generation):
+                raise LeaseLost(f"run {ref.run.uid}: {refusal}")
+            found.spec = replace(found.spec, files={**found.spec.files, **files})
 
     async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
         """Put a new instance in the place of the one that waits."""

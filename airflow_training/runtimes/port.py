@@ -38,6 +38,8 @@ class Capabilities:
     """A run that is over has objects besides its ended instances, which `remove` takes away."""
     finishes: bool = False
     """Agents can be told to finish (`SupportsFinish`)."""
+    replaces_files: bool = False
+    """Files of instances can be replaced while their command runs (`ReplacesFiles`)."""
     runs_here: bool = False
     """Instances are processes of this machine, and see its files."""
     code: bool = False
@@ -400,6 +402,8 @@ class ExcusesWaits(Protocol):
     ) -> None:
         """Let the silence of instances count as no hang for so long; the same `number` counts once.
 
+        `seconds` 0: they wait no more, and their silence counts from now on.
+
         For those that were observed with `in_place`; for any other, nothing happens.
         """
 
@@ -413,6 +417,18 @@ class SupportsFinish(Protocol):
 
         However the command ends after that. For those created with `finishes`; of one that has not begun or is
         over, nothing changes.
+        """
+
+
+@runtime_checkable
+class ReplacesFiles(Protocol):
+    """A runtime that can give instances other files while their command runs."""
+
+    async def replace_files(self, given: Sequence[tuple[InstanceRef, Mapping[str, str]]]) -> None:
+        """Replace files (path -> content, as in `InstanceSpec.files`) of instances, each in one step.
+
+        What has that content already is left alone, and so is an instance that is not there any more.
+        Raises LeaseLost where a newer generation owns the run: nothing is replaced then.
         """
 
 
@@ -489,6 +505,7 @@ __all__ = [
     "Outcome",
     "ProgressReport",
     "ReleaseAnswer",
+    "ReplacesFiles",
     "RoomMade",
     "Runtime",
     "Snapshot",

@@ -186,6 +186,7 @@ def _regrouped(values: Any) -> Iterator[Regrouping]:
             continue
         at, seconds, source = (each.get(name) for name in ("at", "seconds", "source"))
         counts = {name: each.get(name, 0) for name in ("ranks", "step", "lost_steps", "revision")}
+        moved = each.get("moved_bytes")
         if (
             all(map(_is_count, counts.values()))
             and _is_amount(at)
@@ -193,7 +194,13 @@ def _regrouped(values: Any) -> Iterator[Regrouping]:
             and isinstance(source, str)
         ):
             text = source[:_LONGEST_NAME].encode("utf-8", "replace").decode()
-            yield Regrouping(at=at, seconds=seconds, source=text, **counts)
+            yield Regrouping(
+                at=at,
+                seconds=seconds,
+                source=text,
+                moved_bytes=moved if _is_count(moved) else None,
+                **counts,
+            )
 
 
 def _is_amount(value: Any) -> TypeGuard[int | float]:

@@ -13,10 +13,18 @@ from airflow_training.builtin_runtimes import (
     warn_unusable,
 )
 from airflow_training.control.reason_facts import Reasons
+from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import InputError
 from airflow_training.runtimes.adapter import Adapter
 
-__all__ = ["adapter_of", "adapters", "every_reason", "explained_adapter", "keeps_size"]
+__all__ = [
+    "adapter_of",
+    "adapter_of_job",
+    "adapters",
+    "every_reason",
+    "explained_adapter",
+    "keeps_size",
+]
 
 
 def adapter_of(name: str) -> Adapter:
@@ -43,6 +51,11 @@ def adapter_of(name: str) -> Adapter:
     if not isinstance(adapter, Adapter):
         raise TypeError(f"{adapter_at(name)} is no runtimes.adapter.Adapter")
     return adapter
+
+
+def adapter_of_job(job: ResolvedJob) -> Adapter:
+    """Return the adapter of a job's runtime, as it is for the job's connection; raises InputError."""
+    return adapter_of(job.runtime).at(job.connection)
 
 
 def adapters() -> Iterator[Adapter]:

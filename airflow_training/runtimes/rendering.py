@@ -23,7 +23,7 @@ from airflow_training.frameworks.pods import container_env, requested_amounts, t
 from airflow_training.frameworks.ranks import chief_role
 from airflow_training.frameworks.render import InstancePlace, Rendering
 from airflow_training.runtimes.port import Addresses, InstanceRef, InstanceSpec
-from airflow_training.runtimes.registry import adapter_of
+from airflow_training.runtimes.registry import adapter_of, adapter_of_job
 from airflow_training.settings import load_settings
 
 __all__ = [
@@ -173,7 +173,7 @@ def runs_here(job: ResolvedJob) -> bool:
 
 def sees_our_files(job: ResolvedJob) -> bool:
     """Return whether its instances see the files of this machine, wherever they are."""
-    capabilities = adapter_of(job.runtime).capabilities
+    capabilities = adapter_of_job(job).capabilities
     return capabilities.runs_here or capabilities.shares_files
 
 
@@ -247,9 +247,7 @@ def _from_job_file(job: ResolvedJob, uri: str, run: RunRef) -> str:
     """
     if not uri or "://" in uri or not sees_our_files(job):
         return uri
-    base = job.base_dir or (
-        run.uid and adapter_of(job.runtime).files_of_run(load_settings(), run.uid)
-    )
+    base = job.base_dir or (run.uid and adapter_of_job(job).files_of_run(load_settings(), run.uid))
     return str(Path(base) / uri) if base else uri
 
 

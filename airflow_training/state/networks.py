@@ -10,8 +10,6 @@ from sqlalchemy import ColumnElement, Connection, exc, func, insert, literal, se
 
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, RuntimeUnavailable
-from airflow_training.networks.digest import network_digest
-from airflow_training.networks.reading import document_of
 from airflow_training.state.database import StorePart, clean
 from airflow_training.state.network_models import NetworkRow
 
@@ -59,6 +57,10 @@ class SavedNetworks(StorePart):
                 field="",
                 message=f"has {len(text)} characters; at most {MOST_NETWORK_CHARACTERS} are kept",
             )
+        # the documents of networks: whoever opens a store need not have read what they may say
+        from airflow_training.networks.digest import network_digest
+        from airflow_training.networks.reading import document_of
+
         data = document_of(text)
         digest, user = network_digest(data), clean(user)[:250]
         row = {

@@ -56,6 +56,7 @@ class ActionRunner:
         """In a row."""
         self._refusals = Refusals()
         self._unprepared = ""
+        self._unanswered = ""
 
     def take_unprepared(self) -> str:
         """Return why what all instances need can never be made, once: whoever goes on all the same asks anew."""
@@ -79,6 +80,11 @@ class ActionRunner:
             return self._failures > 0
         return not self._watcher.answers
 
+    @property
+    def unanswered(self) -> str:
+        """Why the runtime does not answer whoever prepares the run; "" where it does, or nobody has asked."""
+        return "" if self.is_prepared else self._unanswered
+
     def room_made(self) -> None:
         """Ask again now for what was refused for now."""
         self._refusals.room_made(now=self._clock.now())
@@ -96,6 +102,7 @@ class ActionRunner:
         except RefusedForNow:  # its creates are told so, one by one
             addresses, prepared = expected_addresses(job, run.prefix), False
         except RuntimeUnavailable as error:
+            self._unanswered = str(error)
             self._unreachable(error)
             return False
         except InputError as error:

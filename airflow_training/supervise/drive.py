@@ -125,14 +125,14 @@ class Drive:
             self._last_request = last_request
             self._wake.set()
 
-    def stop(self, *, reason: str, by: str) -> None:
-        """End the run: from here on nothing begins, and what lives ends though the store is away.
+    def interrupt(self, *, by: str) -> None:
+        """End the run, as this process was sent a signal (`by`): from here on nothing begins, and what lives ends though the store is away.
 
         Intent comes first where the store takes it. Otherwise the stop is decided in memory and
         acted on, and where the store does not answer by then either, `left` is set.
         """
         if self._own_stop is None:
-            self._own_stop = Request(id=0, kind="stop", reason=reason, by=by, at=self._now())
+            self._own_stop = Request(id=0, kind="interrupt", by=by, at=self._now())
             self._stopping = asyncio.create_task(self._stop_without_store())
             self._stop_asked.set()
             self._wake.set()
@@ -332,6 +332,7 @@ class Drive:
             unprepared=self._runner.take_unprepared(),
             time_of_day=self._clock.time_of_day(),
             last_words=known.last_words,
+            unanswered=self._runner.unanswered,
         )
         decision = dataclasses.replace(decision, events=(*known.events, *decision.events))
         if decision.done and not self.ledger.job.drained:

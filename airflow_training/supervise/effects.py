@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from airflow_training.control import reasons
@@ -20,6 +21,7 @@ from airflow_training.control.actions import (
     Keep,
     Release,
     RestartProcess,
+    RevisePlan,
     StopProcess,
 )
 from airflow_training.control.attempts import AttemptId
@@ -30,6 +32,7 @@ from airflow_training.control.instance_checkpoints import entry_for_instance
 from airflow_training.control.memory import with_its_memory
 from airflow_training.control.model import InstanceEntry, Ledger
 from airflow_training.control.observations import Observation
+from airflow_training.control.peers import HOLDS_SECONDS
 from airflow_training.control.running_time import trains
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import InputError, RefusedForNow, RuntimeUnavailable
@@ -41,11 +44,13 @@ from airflow_training.runtimes.port import (
     KeepsFailed,
     Outcome,
     ReleaseAnswer,
+    ReplacesFiles,
     Runtime,
     SupportsFinish,
 )
 from airflow_training.runtimes.rendering import render_instance
 from airflow_training.supervise.lease_keeper import LeaseKeeper
+from airflow_training.supervise.plan_files import revised_plan, with_revision
 
 __all__ = ["ActionResult", "Effects", "live_addresses", "never_created", "remaining_seconds"]
 
@@ -107,7 +112,7 @@ class Effects:
         seen: Collection[Observation],
         now: float,
     ) -> ActionResult:
-        """Delete, stop, finish, dismiss, keep, create, release, excuse who waits, in this order.
+        """Delete, stop, finish, dismiss, keep, create, release, revise plans, excuse who waits, in this order.
 
         Raises LeaseLost and RuntimeUnavailable.
 
@@ -117,9 +122,7 @@ class Effects:
         not free: one that was carried out a moment ago is left out.
         """
         self._done_at = {
-            each: at
-            for each, at in self._done_at.items()
-            if at > now - (each.seconds if isinstance(each, AwaitPeers) else _REPEAT_SECONDS)
+            each: at for each, at in self._done_at.items() if at > now - _holds_seconds(each)
         }
         actions = [action for action in actions if action not in self._done_at]
         if self.is_halted():
@@ -130,6 +133,7 @@ class Effects:
         waits: defaultdict[tuple[float, int], list[InstanceRef]] = defaultdict(list)
         creates: list[Create | RestartProcess] = []
         releases: defaultdict[str, list[InstanceRef]] = defaultdict(list)
+        revised: list[InstanceRef] = []
         for action in actions:
             match action:
                 case Delete() | StopProcess():
@@ -150,6 +154,8 @@ class Effects:
                     creates.append(action)
                 case Release():
                     releases[action.answer].append(self._ref(action, ledger, seen))
+                case RevisePlan():
+                    revised.append(self._ref(action, ledger, seen))
         for batches, end in ((deletes, self.runtime.delete), (stops, self.runtime.stop_process)):
             for (grace_seconds, dump_stacks), refs in batches.items():
                 await self.keeper.confirm()
@@ -175,6 +181,8 @@ class Effects:
                 kind="List" if kind == "List" else "Confirmation", addresses=live
             )
             await self.runtime.release(refs, answer)
+        if revised:
+            await self._revise_plan(revised, ledger)
         unheard = [
             excuse
             for excuse, refs in waits.items()
@@ -188,7 +196,7 @@ class Effects:
             if not makes or action.key not in unmade:
                 self._done_at[action] = now
             if isinstance(action, AwaitPeers) and (action.seconds, action.number) in unheard:
-                self._done_at[action] = now - action.seconds + _TELL_AGAIN_SECONDS
+                self._done_at[action] = now - HOLDS_SECONDS + _TELL_AGAIN_SECONDS
         return ActionResult(
             refused=[each for each in outcomes if each.result == "refused"],
             failed=[each for each in outcomes if each.result in _FAILED],
@@ -225,6 +233,19 @@ class Effects:
                 log.warning("agents of run %s do not hear of their wait: %s", self.run.uid, error)
                 return False
         return True
+
+    async def _revise_plan(self, refs: Sequence[InstanceRef], ledger: Ledger) -> None:
+        """Give instances the plan of now; who has it already keeps it."""
+        # a plan is revised only on a runtime whose capabilities say so
+        if not isinstance(self.runtime, ReplacesFiles):
+            return
+        await self._prepare_again(ledger)
+        given = []
+        for ref in refs:
+            spec = self._render(ref, ledger)
+            given.append((ref, revised_plan(with_revision(spec, self.job, ledger), self.job)))
+        await self.keeper.confirm()
+        await self.runtime.replace_files(given)
 
     async def _finish(self, action: Finish, ledger: Ledger, seen: Collection[Observation]) -> None:
         # a job `finishes` only on a runtime whose capabilities say so
@@ -282,6 +303,11 @@ class Effects:
         """Fix addresses for a new job attempt, or a role that was scaled beyond what is known."""
         attempt = ledger.job.first_attempt
         sizes = {name: entry.replicas for name, entry in ledger.roles.items()}
+        for (
+            entry
+        ) in ledger.instances.values():  # those that are left need not have the lowest indexes
+            if not entry.retired:
+                sizes[entry.role] = max(sizes[entry.role], entry.index + 1)
         known = all(size <= len(self.addresses.get(name, ())) for name, size in sizes.items())
         if known and self.prepared and attempt == self.prepared_for:
             return
@@ -304,21 +330,14 @@ class Effects:
         live = live_addresses(ledger)
         for each in creates:
             held = isinstance(each, Create) and each.held
+            waits = held or not trains(self.job, each.role)
             try:
-                spec = render_instance(
-                    with_its_memory(self.job, ledger.instances[each.key]),
-                    self.run,
-                    self.addresses,
-                    role=each.role,
-                    index=each.index,
-                    attempt=each.attempt_id,
+                spec = self._render(
+                    each,
+                    ledger,
                     held=held,
-                    replicas={name: entry.replicas for name, entry in ledger.roles.items()},
                     live=live,
-                    deadline_seconds=remaining_seconds(
-                        self.job, ledger, now=now, waits=held or not trains(self.job, each.role)
-                    ),
-                    state=entry_for_instance(ledger, ledger.instances[each.key]),
+                    deadline_seconds=remaining_seconds(self.job, ledger, now=now, waits=waits),
                 )
             except InputError as error:  # one bad template spoils no other
                 failed.append(
@@ -327,7 +346,8 @@ class Effects:
                     )
                 )
             else:
-                known = _with_experience(spec, ledger.instances[each.key])
+                entry = ledger.instances[each.key]
+                known = with_revision(_with_experience(spec, entry), self.job, ledger)
                 specs.append(
                     dataclasses.replace(
                         known,
@@ -338,6 +358,31 @@ class Effects:
                     )
                 )
         return specs, failed
+
+    def _render(
+        self,
+        of: Create | RestartProcess | InstanceRef,
+        ledger: Ledger,
+        *,
+        held: bool = False,
+        live: Mapping[str, Sequence[str]] | None = None,
+        deadline_seconds: float | None = None,
+    ) -> InstanceSpec:
+        """Render the attempt that is meant; raises InputError."""
+        entry = ledger.instances[of.key]
+        return render_instance(
+            with_its_memory(self.job, entry),
+            self.run,
+            self.addresses,
+            role=of.role,
+            index=of.index,
+            attempt=of.attempt_id,
+            held=held,
+            replicas={name: each.replicas for name, each in ledger.roles.items()},
+            live=live,
+            deadline_seconds=deadline_seconds,
+            state=entry_for_instance(ledger, entry),
+        )
 
     def _in_place(self, role: str) -> float:
         """Return how long an instance waits for its next attempt after its command has failed."""
@@ -370,6 +415,16 @@ class Effects:
         entry = known or ledger.instances[action.key]
         attempt = dataclasses.replace(entry.attempt_id, generation=self.run.generation)
         return InstanceRef(run=self.run, key=action.key, attempt_id=attempt, uid=uid)
+
+
+def _holds_seconds(action: Action) -> float:
+    """Return how long an action that was carried out is not carried out again, though decisions repeat it."""
+    match action:
+        case RevisePlan():
+            return math.inf
+        case AwaitPeers():
+            return HOLDS_SECONDS
+    return _REPEAT_SECONDS
 
 
 def _with_experience(spec: InstanceSpec, entry: InstanceEntry) -> InstanceSpec:

@@ -177,7 +177,7 @@ class InstanceLogs(InstanceRecord):
     def rank(self) -> int | None:
         """Return the rank of its first process; None where the role takes none."""
         role = next((each for each in self.state().job.roles if each.name == self.role), None)
-        return None if role is None or role.rank_offset is None else role.rank_offset + self.index
+        return None if role is None else role.rank_of(self.index)
 
     def attempts(self, state: RunState) -> Mapping[int, AttemptId]:
         """Return the attempts that may have a log, by their number."""
@@ -242,7 +242,8 @@ class InstanceLogs(InstanceRecord):
         """Return why its attempt has printed nothing, in words."""
         entry = self.state().ledger.instances.get(self.key)
         if self.final():
-            return "printed nothing"
+            never = entry is not None and not _ran(entry)
+            return f"was {self.never_started()}" if never else "printed nothing"
         if entry is not None and entry.state == "pending":
             waits = self.waits_for()
             return f"does not run yet ({waits})" if waits else "does not run yet"

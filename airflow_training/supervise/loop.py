@@ -65,7 +65,7 @@ class Supervisor:
         self._hub: Hub | None = None
         self._keeper: LeaseKeeper | None = None
         self._drive: Drive | None = None
-        self._stop: tuple[str, str] | None = None
+        self._stop_by: str | None = None
         self._changed = asyncio.Event()
 
     @property
@@ -83,17 +83,20 @@ class Supervisor:
         """Whether the runtime does not answer whoever drives the run here."""
         return self._drive is not None and self._drive.is_unanswered
 
-    def stop(self, *, reason: str, by: str) -> None:
-        """End the run, though the store may be away; before the lease is held, as soon as it is."""
-        self._stop = reason, by
+    def interrupt(self, *, by: str) -> None:
+        """End the run, though the store may be away; before the lease is held, as soon as it is.
+
+        `by`: the signal that this process was sent.
+        """
+        self._stop_by = by
         if self._drive is not None:
-            self._drive.stop(reason=reason, by=by)
+            self._drive.interrupt(by=by)
 
     async def run(self) -> JobState:
         """Wait in the queue, hold the lease, drive the job; return its terminal state.
 
-        Raises LeaseLost when another holder took over, StopUnconfirmed after `stop` where the runtime does
-        not answer, RuntimeUnavailable only after `stop`, or where
+        Raises LeaseLost when another holder took over, StopUnconfirmed after `interrupt` where the runtime does
+        not answer, RuntimeUnavailable only after `interrupt`, or where
         the store's file is gone: what this holder knew of has ended, and nobody could be told (else it retries).
         Cancelling it stops the loop only: the training goes on and can be adopted.
         """
@@ -142,9 +145,8 @@ class Supervisor:
                 read_logs=self._read_logs,
                 clock=self._clock or WallClock(),
             )
-            if self._stop is not None:
-                reason, by = self._stop
-                self._drive.stop(reason=reason, by=by)
+            if self._stop_by is not None:
+                self._drive.interrupt(by=self._stop_by)
             yield self._drive
 
     async def _take_lease(self, hub: Hub) -> LeaseKeeper | JobState:

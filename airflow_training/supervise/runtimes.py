@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from airflow_training.runtimes.clock import Clock
     from airflow_training.runtimes.port import Runtime
 
-__all__ = ["make_runtime", "open_runtime", "place_here"]
+__all__ = ["Connectors", "make_runtime", "open_runtime", "place_here"]
+
+Connectors = Mapping[str, Callable[[str], Any]]
+"""Type of Airflow's connections -> what makes of one, by its name, what the adapters of that type take."""
 
 
 def make_runtime(
@@ -24,20 +27,26 @@ def make_runtime(
     settings: Settings,
     *,
     connection: str = "",
-    connect: Callable[[str], Any] | None = None,
+    connect: Connectors | None = None,
     simulate: Path | None = None,
     clock: Clock | None = None,
 ) -> Runtime:
     """Return the runtime called `name`; raises InputError (`not_supported`).
 
-    `connection`: of a cluster, the settings' one by default; `connect`: how it is made, by the
+    `connection`: of a cluster, the settings' one by default; `connect`: how those of Airflow are read, by the
     adapter's own way by default. `simulate`: a fault script; with it the instances are simulated,
     whatever the name, and live by `clock`.
     """
-    given = RuntimeContext(connection=connection, connect=connect, simulate=simulate, clock=clock)
+    adapter = adapter_of(name if simulate is None else SIMULATED)
+    given = RuntimeContext(
+        connection=connection,
+        connect=(connect or {}).get(adapter.connection_type),
+        simulate=simulate,
+        clock=clock,
+    )
     if settings.callback_url:
         given = _with_callbacks(given)
-    return adapter_of(name if simulate is None else SIMULATED).open(settings, given)
+    return adapter.open(settings, given)
 
 
 def _with_callbacks(given: RuntimeContext) -> RuntimeContext:
@@ -66,7 +75,7 @@ def open_runtime(
     name: str,
     *,
     connection: str = "",
-    connect: Callable[[str], Any] | None = None,
+    connect: Connectors | None = None,
     in_airflow: bool = False,
 ) -> Runtime:
     """Return this process's adapter: one for all runs of a connection, so that watches are shared.
@@ -75,7 +84,7 @@ def open_runtime(
     """
     settings = load_settings()
     if in_airflow:
-        refused = adapter_of(name).refused_in_airflow(settings)
+        refused = adapter_of(name).at(connection).refused_in_airflow(settings)
         if refused is not None:
             raise InputError(problems=[refused])
     key = (name, connection, settings)

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from airflow_training.admission.launch import controller_id
 from airflow_training.builtin_runtimes import SIMULATED
@@ -25,13 +24,12 @@ from airflow_training.supervise.cleanup import clean_up
 from airflow_training.supervise.expiry import EXPIRED, expire, is_expired
 from airflow_training.supervise.kept import end_kept
 from airflow_training.supervise.owners import LEASE_SECONDS, is_provably_dead
-from airflow_training.supervise.runtimes import open_runtime
+from airflow_training.supervise.runtimes import Connectors, open_runtime
 
 __all__ = ["SweepResult", "sweep"]
 
 log = logging.getLogger(__name__)
 
-Connect = Callable[[str], Any]
 
 KEPT = "its failed instance stays for a look inside"
 _ALL = 1_000_000
@@ -87,7 +85,7 @@ async def sweep(
     settings: Settings,
     idle_seconds: float,
     dry_run: bool,
-    connect: Connect | None = None,
+    connect: Connectors | None = None,
 ) -> Sequence[SweepResult]:
     """End what is left over; return what was found.
 
@@ -120,7 +118,7 @@ class _StoreSweep:
     store: Store
     settings: Settings
     dry_run: bool
-    connect: Connect | None
+    connect: Connectors | None
 
     async def sweep(self, idle_seconds: float) -> Sequence[SweepResult]:
         store = self.store

@@ -91,7 +91,10 @@ class Watcher:
         """Observations as `poll` has them, left for its next call to deliver."""
         if not self._snapshot.is_set():
             return None
-        return Observations(instances=tuple(self._seen.values()), reachable=self._reachable)
+        why = "" if self._reachable else self._told
+        return Observations(
+            instances=tuple(self._seen.values()), reachable=self._reachable, why=why
+        )
 
     @property
     def answers(self) -> bool:

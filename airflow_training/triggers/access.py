@@ -11,12 +11,12 @@ from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.runtimes.port import Runtime
 from airflow_training.settings import load_settings
 from airflow_training.state.store import Store, open_store
-from airflow_training.supervise.runtimes import open_runtime
+from airflow_training.supervise.runtimes import Connectors, open_runtime
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import ApiClient
 
-__all__ = ["connect", "open_store", "run_key", "runtime_of"]
+__all__ = ["CONNECTORS", "connect", "open_store", "read_login", "run_key", "runtime_of"]
 
 _DEFAULT_CONNECTION = "kubernetes_default"
 _WAYS = ("in_cluster", "kube_config_path", "kube_config", "cluster_context")
@@ -25,7 +25,7 @@ _WAYS = ("in_cluster", "kube_config_path", "kube_config", "cluster_context")
 
 def runtime_of(job: ResolvedJob) -> Runtime:
     """Return this process's adapter for a job; raises InputError where it may not be used."""
-    return open_runtime(job.runtime, connection=job.connection, connect=connect, in_airflow=True)
+    return open_runtime(job.runtime, connection=job.connection, connect=CONNECTORS, in_airflow=True)
 
 
 async def connect(connection: str) -> ApiClient:
@@ -75,6 +75,27 @@ async def connect(connection: str) -> ApiClient:
 def _extra(extras: Mapping[str, Any], name: str) -> Any:
     """Return a field of a Kubernetes connection, also as older forms have written it."""
     return extras.get(name) or extras.get(f"extra__kubernetes__{name}")
+
+
+async def read_login(connection: str) -> Mapping[str, Any]:
+    """Return host, user, port and extras of an Airflow connection to a login node; raises RuntimeUnavailable."""
+    from airflow.sdk import BaseHook
+
+    try:
+        found = await BaseHook.aget_connection(connection)
+        extra: Mapping[str, Any] = found.extra_dejson
+    except Exception as error:  # as above
+        raise RuntimeUnavailable(f"cannot read the connection {connection!r}: {error}") from error
+    return {
+        "host": found.host or "",
+        "user": found.login or "",
+        "port": found.port,
+        "extra": extra,
+    }
+
+
+CONNECTORS: Connectors = {"kubernetes": connect, "ssh": read_login}
+"""How each type of Airflow's connections is read."""
 
 
 def run_key(store: Store, ti: Any, *, group_id: str, map_index: int | None = None) -> RunKey:

@@ -15,7 +15,7 @@ from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.text import value_text
 from airflow_training.errors import Problem
-from airflow_training.runtimes.registry import adapter_of
+from airflow_training.runtimes.registry import adapter_of_job
 from airflow_training.settings import load_settings
 
 __all__ = [
@@ -97,8 +97,8 @@ def check_document(
         mistakes.append(Problem(code="conflict", field="", message=message))
     if source == "form":  # it would run inside Airflow, which does not start everything
         settings = load_settings()
-        for runtime in {each.resolved.runtime for each in found if each.resolved}:
-            refused = adapter_of(runtime).refused_in_airflow(settings)
+        for asked in {adapter_of_job(each.resolved) for each in found if each.resolved}:
+            refused = asked.refused_in_airflow(settings)
             mistakes += [refused] if refused else []
     return DocumentCheck(
         mistakes=mistakes,

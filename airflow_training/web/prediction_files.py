@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from airflow_training.agent.predictions import NAME
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import InputError, RuntimeUnavailable
-from airflow_training.runtimes.registry import adapter_of
+from airflow_training.runtimes.registry import adapter_of_job
 from airflow_training.runtimes.rendering import predictions_address, sees_our_files
 from airflow_training.settings import load_settings
 from airflow_training.state.records import RunState
@@ -66,7 +66,7 @@ def place_of(state: RunState, *, in_airflow: bool) -> PredictionStore | None:
     Raises InputError for a place that this server may not or cannot read.
     """
     job, settings = state.job, load_settings()
-    adapter = adapter_of(job.runtime)
+    adapter = adapter_of_job(job)
     uri = predictions_address(job, state.record.ref())
     if not uri:
         uri = adapter.predictions_dir(settings, state.record.uid)
@@ -168,7 +168,7 @@ def _opened(uri: str) -> tuple[Any, str]:
     from fsspec.core import url_to_fs
 
     with _translated(uri):
-        filesystem, root = url_to_fs(uri)  # type: ignore[no-untyped-call]  # fsspec has no types
+        filesystem, root = url_to_fs(uri)
     return filesystem, str(root).rstrip("/")
 
 

@@ -149,3 +149,14 @@ def test_each_order_to_wait_begins_anew(tmp_path: Path) -> None:
     for number in range(10):
         script.watch.excuse(number, seconds=240, now=script.now)
         assert script.after(120) == ""
+
+
+def test_once_it_waits_for_nobody_its_silence_counts_from_then_on(tmp_path: Path) -> None:
+    script = Script(tmp_path).trains(60, seconds=0.1)
+    assert script.after(20) == ""
+    script.watch.excuse(0, seconds=240.0, now=script.now)
+    assert script.after(100) == ""
+    for _ in range(2):  # the same order, given again
+        script.watch.excuse(1, seconds=0.0, now=script.now)
+        assert script.after(14) == ""
+    assert "30 s are allowed" in script.after(5)

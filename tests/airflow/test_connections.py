@@ -16,10 +16,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from airflow_training.errors import RuntimeUnavailable
+from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.runtimes.kubernetes.api import Api
 from airflow_training.runtimes.kubernetes.kinds import NODES
-from airflow_training.triggers.access import connect
+from airflow_training.supervise.runtimes import open_runtime
+from airflow_training.triggers.access import CONNECTORS, connect, read_login
 
 
 def kubeconfig(server: str) -> dict[str, Any]:
@@ -208,3 +209,24 @@ async def test_an_authority_of_the_kubeconfig_is_trusted(monkeypatch, https, tmp
     config["clusters"][0]["cluster"]["certificate-authority"] = str(tmp_path / "server.pem")
     define(monkeypatch, "trusting", kube_config=json.dumps(config))
     assert await nodes_of("trusting") == 0
+
+
+async def test_a_connection_to_a_login_node_is_read_with_its_extras(monkeypatch):
+    value = {"conn_type": "ssh", "host": "login1", "login": "ada", "extra": {"folder": "/shared"}}
+    monkeypatch.setenv("AIRFLOW_CONN_HPC", json.dumps(value))
+    assert await read_login("hpc") == {
+        "host": "login1",
+        "user": "ada",
+        "port": None,
+        "extra": {"folder": "/shared"},
+    }
+    with pytest.raises(RuntimeUnavailable, match="nowhere"):
+        await read_login("nowhere")
+
+
+def test_a_cluster_that_is_logged_in_to_needs_no_rights_of_this_machine(monkeypatch):
+    monkeypatch.setenv("AIRFLOW__TRAINING__ALLOW_LOCAL", "False")
+    with pytest.raises(InputError, match="allow_local"):
+        open_runtime("slurm", connect=CONNECTORS, in_airflow=True)
+    opened = open_runtime("slurm", connection="hpc", connect=CONNECTORS, in_airflow=True)
+    assert not opened.capabilities.shares_files

@@ -25,6 +25,9 @@ def shell(script: str) -> dict[str, Any]:
         pytest.param(shell("exit 7"), UNKNOWN, "worker-0: exit code 7: it printed nothing", id="silent"),
         pytest.param(shell("echo bye; exit 7"), UNKNOWN, "worker-0: exit code 7: last line: bye", id="last-line"),
         pytest.param(
+            shell("echo no licence; exit 1"), UNKNOWN, "worker-0: exit code 1: last line: no licence", id="no-exception"
+        ),
+        pytest.param(
             shell(r"printf '\033[1;31mERROR\033[0m no seat\n-----\n'; exit 3"),
             UNKNOWN,
             "worker-0: exit code 3: last line: ERROR no seat",
@@ -64,6 +67,7 @@ def test_all_answers_about_a_failure_agree(command, spec, cause, headline):
     assert (root["id"], root["category"], root["retryable"]) == cause
     (found, *_) = command("logs", "diagnose", "bad", "-o", "json").json["causes"]
     assert (found["id"], found["category"], found["retryable"]) == cause
+    assert found["rank"] == root["rank"]
     events = command("events", "bad", "-o", "json").json["events"]
     (ended,) = (each for each in events if each["reason"] == "JobFailed")
     assert ended["message"] == f"{status['message']} ({status['reason']})"

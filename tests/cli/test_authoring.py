@@ -55,6 +55,21 @@ def test_a_script_that_is_not_beside_its_job_is_told(typed):
     assert "train.py" not in elsewhere.stderr, "only an image knows what it holds"
 
 
+@pytest.mark.parametrize("uri", ["saved", "saved/here", "file://{cwd}/saved"])
+def test_checkpoints_where_a_file_lies_are_refused_before_anything_starts(typed, uri):
+    kept = {"uri": uri.replace("{cwd}", str(Path.cwd()))}
+    path = job_file(Path("job.yaml"), runtime={"name": "local"}, checkpoint=kept)
+    assert typed("validate", str(path)).code == 0
+    Path("saved").touch()
+    told = typed("validate", str(path))
+    assert told.code == 2
+    assert (
+        f"spec.checkpoint.uri: there is a file {Path.cwd()}/saved, and checkpoints need a folder"
+        in told.stdout
+    )
+    assert typed("run", str(path)).code == 2
+
+
 def test_a_program_that_is_not_there_is_told(typed):
     path = job_file(Path("job.yaml"), command=["python3.99", "-c", "1"], runtime={"name": "local"})
     told = typed("validate", str(path))

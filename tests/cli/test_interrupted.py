@@ -140,7 +140,8 @@ def test_a_run_that_is_interrupted_before_its_lease_is_held_is_stopped(
     assert "another process" not in done.stderr
     assert "Traceback" not in done.stderr
     told = command("status", "early", "-o", "json").json
-    assert told["state"] == "Stopped"
+    assert (told["state"], told["reason"]) == ("Stopped", "Interrupted")
+    assert told["message"] == f"{number.name} to the process that drove it"
     assert not list(home.glob("training/*/worker*")), "something was started"
 
 

@@ -28,7 +28,7 @@ async def stop_without_runtime(uid: str) -> None:
     driving = asyncio.ensure_future(supervisor.run())
     await until(lambda: store.ledger(uid).job.state == "Running")
     runtime.be_unreachable(1e9)
-    supervisor.stop(reason="Interrupted", by="SIGTERM")
+    supervisor.interrupt(by="SIGTERM")
     with pytest.raises(StopUnconfirmed):
         await asyncio.wait_for(driving, PATIENCE)
 

@@ -24,7 +24,7 @@ STATUS_KEYS = [
     "run_id", "job", "state", "condition", "reason", "message", "job_attempt", "epoch",
     "fresh_jobs", "observed_at", "submitted_by", "submitted_at", "started_at", "running_at", "finished_at",
     "last_transition_at", "trained_seconds", "roles", "instances", "restarts", "root_cause", "kept", "advice",
-    "output", "checkpoint", "plan", "environment", "usage", "expected_start", "undriven",
+    "output", "checkpoint", "plan", "environment", "usage", "unreachable", "expected_start", "undriven",
 ]  # fmt: skip
 ROLE_KEYS = {
     "state", "reason", "message", "last_transition_at", "desired", "pending", "running",
@@ -226,6 +226,7 @@ def test_a_signal_stops_the_job_cleanly(start, home, number):
     assert "Traceback" not in err
     told = json.loads(out)
     assert (told["state"], told["condition"]) == ("Stopped", "Stopped")
+    assert (told["reason"], number.name in told["message"]) == ("Interrupted", True)
     assert {each["state"] for each in told["instances"]} == {"stopped"}
     worker = told["roles"]["worker"]
     assert (worker["state"], worker["stopped"], worker["failed"]) == ("Stopped", 2, 0)

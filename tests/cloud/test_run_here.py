@@ -139,7 +139,7 @@ def test_a_service_that_is_killed_is_started_again_and_the_run_goes_on(here):
     [service] = [
         int(each)
         for each in children
-        if b"cloud.service.serving" in Path(f"/proc/{each}/cmdline").read_bytes()
+        if b"airflow_training.cloud.service\0" in Path(f"/proc/{each}/cmdline").read_bytes()
     ]
     os.kill(service, signal.SIGTERM)
     [record] = open_store().runs()
@@ -282,14 +282,23 @@ from airflow_training.cloud.targets import find_target
 point, count = int(sys.argv[1]), 0
 plain = httpx.Client.request
 
-def request(self, *args, **options):
-    def here():
-        global count
-        count += 1
-        if count - 1 == point:
-            os.kill(os.getpid(), signal.SIGKILL)
+def here():
+    global count
+    count += 1
+    if count - 1 == point:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def halfway(pieces):
+    data = b"".join(pieces)
+    yield data[: len(data) * 2 // 3]
     here()
-    answer = plain(self, *args, **options)
+    yield data[len(data) * 2 // 3 :]
+
+def request(self, method, path, **options):
+    here()
+    if path.endswith("/pack"):
+        options["content"] = halfway(options["content"])
+    answer = plain(self, method, path, **options)
     here()
     return answer
 

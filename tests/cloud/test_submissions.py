@@ -30,6 +30,7 @@ from airflow_training.cloud.service.admission import (
     QuotaRefused,
     RunRight,
 )
+from airflow_training.cloud.service.content import ContentFolder
 from airflow_training.cloud.service.layout import changed_files
 from airflow_training.cloud.submit import Submission, prepare, submit
 from airflow_training.errors import InputError, RuntimeUnavailable, TrainingError
@@ -418,7 +419,7 @@ class _Killed(BaseException):
     """The client is gone; what the service has, it keeps."""
 
 
-POINTS = 16
+POINTS = 14
 
 
 class _KilledClient:
@@ -490,7 +491,7 @@ def test_killed_anywhere_and_tried_again_there_is_one_run_and_nothing_is_sent_tw
     service, project, point
 ):
     died = killed_and_tried_again(service, project, point)
-    assert died is (point < 14), "the points are all that there are"
+    assert died is (point < 12), "the points are all that there are"
 
 
 @pytest.mark.soak
@@ -677,3 +678,13 @@ def test_an_environment_that_is_not_here_is_refused_before_files_move(
     assert not [each for each in files if service.submissions.content.has(each)]
     assert service.runs.begun == {}
     assert admission.released == admission.held != set()
+
+
+def test_that_an_account_has_sent_a_content_takes_no_new_file_each(service, project):
+    submission = captured(project)
+    submit(service.client(), submission, target="here")
+    contents = ContentFolder(service.folder / "content")
+    proofs = [path for sha256 in submission.capture.tree.blobs for path in contents.proofs(sha256)]
+    assert len(proofs) == len(submission.capture.tree.blobs)
+    assert len({path.stat().st_ino for path in proofs}) == 1
+    assert {path.stat().st_size for path in proofs} == {0}

@@ -31,6 +31,7 @@ from airflow_training.runtimes.port import (
     InstanceUpdate,
     KeepsFailed,
     ReleaseAnswer,
+    ReplacesFiles,
     Runtime,
     Snapshot,
     SupportsFinish,
@@ -559,11 +560,31 @@ class RuntimeContract:
             await harness.runtime.create([self.staying(harness, "sleeper")])
             old = await seen.state("sleeper", 0, "running", in_place=True)
             refs = [harness.ref("sleeper", uid=uid) for uid in (old.uid, "nobody")]
-            for number in (1, 1, 2):
-                await harness.runtime.await_peers(refs, seconds=60, number=number)
+            for number, seconds in ((1, 60), (1, 60), (2, 60), (3, 0)):
+                await harness.runtime.await_peers(refs, seconds=seconds, number=number)
             await harness.runtime.stop_process(refs[:1], grace_seconds=2)
             stopped = await seen.state("sleeper", 0, "failed", in_place=True, uid=old.uid)
             assert stopped.reason != reasons.HANG
+
+    async def test_files_of_what_runs_are_replaced_by_whoever_owns_the_run(
+        self, harness: Harness
+    ) -> None:
+        runtime = harness.runtime
+        if not (runtime.capabilities.replaces_files and isinstance(runtime, ReplacesFiles)):
+            pytest.skip("what it runs keeps its files")
+        async with watching(runtime, harness.run) as seen:
+            await runtime.create([harness.spec("sleeper", files={"plan/plan.json": "old"})])
+            old = await seen.state("sleeper", 0, "running")
+            refs = [harness.ref("sleeper", uid=uid) for uid in (old.uid, "nobody")]
+            for _ in range(2):
+                await runtime.replace_files([(ref, {"plan/plan.json": "new"}) for ref in refs])
+            later = dataclasses.replace(refs[0], run=harness.later(7))
+            await runtime.prepare(later.run, JOB)
+            await runtime.replace_files([(later, {"plan/plan.json": "newer"})])
+            with pytest.raises(LeaseLost):
+                await runtime.replace_files([(refs[0], {"plan/plan.json": "older"})])
+            assert seen.now["sleeper", 0].uid == old.uid
+            assert seen.now["sleeper", 0].state == "running"
 
     async def test_what_is_told_to_finish_has_succeeded(self, harness: Harness) -> None:
         if not isinstance(harness.runtime, SupportsFinish):

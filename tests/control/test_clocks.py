@@ -20,6 +20,7 @@ from airflow_training.control.clocks import (
 from airflow_training.control.decide import decide
 from airflow_training.control.model import Elapsed
 from airflow_training.control.observations import Observations
+from airflow_training.control.outages import BRIEF_SECONDS
 from airflow_training.control.rollup import trained_seconds
 from tests.builders import Bench, after, entry, job, role, seen
 
@@ -137,6 +138,31 @@ def test_what_ran_too_long_while_nobody_looked_has_run_too_long():
     assert "for 90 s" in bench.ledger.job.message
 
 
+@pytest.mark.parametrize("limits", [{}, {"max_restarts": 0}, {"backoff_limit": 0}], ids=str)
+def test_a_deadline_that_passed_while_nobody_drove_the_run_is_told_with_what_was_trained(limits):
+    roles = [role("worker", 1, **{k: v for k, v in limits.items() if k == "backoff_limit"})]
+    rest = {k: v for k, v in limits.items() if k != "backoff_limit"}
+    bench = Bench(job(*roles, active_deadline_seconds=200, grace_seconds=30, **rest)).settle()
+    began = bench.now
+    bench.end("worker", 0, None, signal=15, reason="DeadlineExceeded", finished_at=began + 230)
+    bench.later(295).settle()
+    job_ = bench.ledger.job
+    assert (job_.state, job_.reason) == ("Failed", reasons.DEADLINE_EXCEEDED)
+    assert job_.message == (
+        "activeDeadlineSeconds 200 is used up: its instances were running for 230 s"
+        " (of 295 s that passed); noticed 95 s late"
+    )
+    assert trained_seconds(bench.ledger, now=bench.now) == 230
+    assert bench.charged() == {}, "nothing has failed"
+    assert not bench.said(reasons.INSTANCE_RESTARTED)
+
+
+def test_a_deadline_that_is_noticed_in_time_says_nothing_of_it():
+    bench = bench_with_deadline()
+    bench.later(61).settle()
+    assert "late" not in bench.ledger.job.message
+
+
 def test_a_deadline_tells_the_time_of_a_machine_whose_clock_was_set():
     bench = bench_with_deadline()
     observed = Observations(instances=tuple(bench.objects.values()))
@@ -222,7 +248,7 @@ def test_what_is_unknown_is_given_up_only_where_that_is_still_said_once_somebody
     assert bench.step().wake_at == bench.now + 60
     bench.later(50).reachable = False
     bench.step()
-    assert bench.last.wake_at is None, "nothing is due while nobody can ask"
+    assert bench.last.wake_at == bench.now + BRIEF_SECONDS, "then it is told, and nothing is due"
     bench.step(seconds=40)
     assert (bench.charged(), bench.ledger.job.condition) == ({}, "RuntimeUnknown")
     bench.reachable = True

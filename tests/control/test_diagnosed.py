@@ -129,7 +129,27 @@ def test_a_late_diagnosis_takes_back_nothing_that_is_the_users_word(criteria, st
     assert bench.state == state
 
 
-def test_the_same_user_error_at_the_same_step_is_not_tried_a_third_time():
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param("0x7f01", "0x7f99", id="address"),
+        pytest.param("batch 7c9a0f3b52d14e6b8a1d0c2e4f6a8b90", "batch f3b5e6d14a0c9b827c9a0f3b52d14e6b", id="hex"),
+        pytest.param(
+            "7c9a0f3b-52d1-4e6b-8a1d-0c2e4f6a8b90", "f3b5e6d1-4a0c-9b82-7c9a-0f3b52d14e6b", id="uuid"
+        ),
+        pytest.param("/tmp/tmpa1b2c3d4/x", "/tmp/tmpzz_9k2aq/x", id="temporary-file"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("step", [7, None])
+def test_the_same_user_error_at_the_same_place_is_not_tried_a_third_time(one, other, step):
+    first = told(MINE, 0, step=step, text=f"KeyError: at {one}")
+    again = told(MINE, 1, step=step, text=f"KeyError: at {other}")
+    bench = failed(job(), first, again)
+    assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.SAME_ERROR_AGAIN)
+    assert "for the second time" in bench.ledger.job.message
+
+
+def test_the_step_of_the_same_error_is_told():
     first = told(MINE, 0, step=7, text="KeyError: at 0x7f01")
     again = told(MINE, 1, step=7, text="KeyError: at 0x7f99")
     bench = failed(job(), first, again)

@@ -112,6 +112,14 @@ def test_what_all_logs_say_in_the_end_is_the_headline_of_message_and_event():
     ]
 
 
+def test_a_reason_and_a_cause_of_one_name_are_told_once():
+    hung = {"id": "hang", "evidence": "no progress for 3 s after step 14"}
+    bench = group(max_restarts=0)
+    bench.diagnoses = [told(0, MINE | hung)]
+    bench.end("worker", 0, None, signal=6, reason=reasons.HANG).settle()
+    assert headline_of(bench.root_cause) == f"worker-0: signal 6 (Hang): {hung['evidence']}"
+
+
 @pytest.mark.parametrize(
     ("message", "limit"),
     [
@@ -206,6 +214,15 @@ def test_a_failure_without_an_exit_code_keeps_its_words(fields, reason, message)
 def test_the_limit_comes_second(spec, limit):
     bench = Bench(spec).settle().end("worker", 0, 1, message="Boom: 1").settle()
     assert bench.ledger.job.message == f"worker-0: exit code 1: Boom: 1; {limit}"
+
+
+def test_a_code_that_no_list_has_is_not_said_to_stand_in_the_table():
+    bench = (
+        Bench(job(role("worker", restart_policy="ExitCode"))).settle().end("worker", 0, 65).settle()
+    )
+    assert bench.ledger.job.message == (
+        "worker-0: exit code 65; that is permanent: of class user, and not in the table default"
+    )
 
 
 def test_a_limit_that_is_itself_the_cause_is_told_once():

@@ -8,7 +8,8 @@ import pytest
 
 from airflow_training.control import reasons
 from airflow_training.control.actions import AwaitPeers
-from airflow_training.control.peers import EXCUSE_SECONDS
+from airflow_training.control.peers import EXCUSE_SECONDS, HOLDS_SECONDS
+from airflow_training.control.reports import ProgressReport
 from tests.builders import Bench, job, role
 
 PAIR = [role("worker", 3, env={"WORLD_SIZE": "3"})]
@@ -44,7 +45,61 @@ def test_survivors_are_told_that_they_wait_for_as_long_as_they_do():
     (again, _) = (each for each in bench.last.actions if isinstance(each, AwaitPeers))
     assert again.number == first.number + 1
     bench.later(1000).settle()
-    assert awaiting(bench) == []
+    bench.step(seconds=HOLDS_SECONDS)
+    assert awaiting(bench) == [], "it is over by itself"
+
+
+def told(bench: Bench) -> dict[int, tuple[float, int]]:
+    """Return index -> seconds and number of what agents are told by the last decision."""
+    return {
+        each.index: (each.seconds, each.number)
+        for each in bench.last.actions
+        if isinstance(each, AwaitPeers)
+    }
+
+
+def test_who_waited_for_the_first_start_of_another_is_told_at_once_that_all_run():
+    bench = Bench(job(*PAIR, **SAVES, scope="Instance"))
+    bench.step()
+    bench.set("worker", 2, scheduled=False).run_pending()
+    for index in range(3):
+        bench.set("worker", index, in_place=True)
+    bench.step()
+    assert told(bench) == {0: (HOLDS_SECONDS, 0), 1: (HOLDS_SECONDS, 0)}
+    bench.set("worker", 2, scheduled=True).run_pending()
+    bench.step(seconds=5)
+    assert told(bench) == {0: (0.0, 1), 1: (0.0, 1)}
+    bench.step(seconds=60)  # whoever drives it now says the same once more
+    assert told(bench) == {0: (0.0, 1), 1: (0.0, 1)}
+    bench.step(seconds=HOLDS_SECONDS)
+    assert told(bench) == {}
+
+
+def test_who_waits_again_soon_is_told_so_by_a_new_order():
+    bench = Bench(job(*PAIR, **SAVES, scope="Instance", backoff_initial_seconds=1000.0))
+    bench.step()
+    bench.set("worker", 2, scheduled=False).run_pending()
+    for index in range(3):
+        bench.set("worker", index, in_place=True)
+    bench.step()
+    bench.set("worker", 2, scheduled=True).run_pending()
+    bench.step(seconds=5)
+    bench.end("worker", 1, 1).step(seconds=5)
+    assert told(bench) == {0: (HOLDS_SECONDS, 2), 2: (HOLDS_SECONDS, 0)}
+
+
+def test_who_waits_for_one_that_was_started_again_does_so_until_that_reports_a_step():
+    bench = group(backoff_initial_seconds=10.0)
+    for index in (0, 2):
+        bench.set("worker", index, progress=ProgressReport(step=7))
+    bench.end("worker", 1, 1).settle()
+    first = told(bench)[0]
+    bench.later(20).settle()
+    assert bench.of("worker", 1).state == "running"
+    bench.set("worker", 1, in_place=True).step(seconds=20)
+    assert told(bench)[0] == first, "it loads what the others have"
+    bench.set("worker", 1, progress=ProgressReport(step=7)).step(seconds=20)
+    assert told(bench) == {0: (0.0, first[1] + 1), 2: (0.0, first[1] + 1)}
 
 
 def test_who_knows_where_the_others_are_waits_for_them_though_each_saves_alone():

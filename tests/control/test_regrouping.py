@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_training.agent.progress import report_regroup
@@ -32,16 +34,42 @@ def test_an_event_says_what_it_cost(told, words):
     assert event.data["lost_steps"] == told.lost_steps
 
 
+def test_what_a_revision_was_expected_to_cost_stands_beside_it():
+    moves = [
+        {"revision": 1, "lost_steps": 4, "seconds": 9.0, "moved_bytes": 7},
+        {"revision": 2, "lost_steps": 0, "seconds": 5.0, "moved_bytes": 2048},
+    ]
+    told = replace(TOLD, moved_bytes=2000)
+    event = regrouped_event(InstanceKey("worker", 1), told, moves=moves, now=10)
+    assert event.data["expected"] == moves[1]
+    assert event.data["moved_bytes"] == 2000
+    assert "the state of rank 0, 2,000 bytes of it moved: 0 steps lost" in event.message
+    assert event.message.endswith(
+        "revision 2 was expected to lose 0 steps, 5.0 s and to move 2,048 bytes"
+    )
+    plain = regrouped_event(InstanceKey("worker", 1), TOLD, moves=moves[:1], now=10)
+    assert "expected" not in plain.data
+
+
 def test_what_a_script_tells_is_read_with_its_time_and_the_newest_eight_count(
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("TRAINING_PROGRESS_FILE", str(tmp_path / "progress"))
     for step in range(10):
-        report_regroup(ranks=4, step=step, source="rank 0", lost_steps=0, seconds=1.0, revision=0)
+        report_regroup(
+            ranks=4,
+            step=step,
+            source="rank 0",
+            lost_steps=0,
+            seconds=1.0,
+            revision=0,
+            moved_bytes=step or None,
+        )
     found = progress_of(NewestProgress(tmp_path / "progress").poll())
     assert found is not None
     assert [each.step for each in found.regrouped] == [*range(2, 10)]
     assert all(each.at > 0 for each in found.regrouped)
+    assert [each.moved_bytes for each in found.regrouped] == [*range(2, 10)]
 
 
 def test_what_makes_no_sense_is_left_out():

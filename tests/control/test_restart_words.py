@@ -81,7 +81,7 @@ def test_what_is_free_says_so():
     bench = Bench(job(role("worker"), backoff_initial_seconds=7)).settle()
     bench.end("worker", 0, 143, disrupted=True).decide()
     (event,) = bench.said("InstanceRestarted")
-    assert event.message.endswith("; not counted, next attempt in 7 s")
+    assert event.message.endswith("; counts towards no limit, next attempt in 7 s")
 
 
 # several attempts that failed by different causes -----------------------------------------------------

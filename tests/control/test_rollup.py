@@ -20,7 +20,7 @@ TOP = [
     "run_id", "job", "state", "condition", "reason", "message", "job_attempt", "epoch", "fresh_jobs",
     "observed_at", "submitted_by", "submitted_at", "started_at", "running_at", "finished_at", "last_transition_at",
     "trained_seconds", "roles", "instances", "restarts", "root_cause", "kept", "advice", "output", "checkpoint",
-    "plan", "environment", "usage",
+    "plan", "environment", "usage", "unreachable",
 ]  # fmt: skip
 ROLE = [
     "state", "reason", "message", "last_transition_at", "desired", "pending", "running",
@@ -114,9 +114,9 @@ def test_the_root_cause_is_the_earliest_failure():
     bench.end("worker", 2, 1, finished_at=bench.now - 2, message="ValueError: no data")
     bench.settle(starting=False)
     assert status(bench)["root_cause"] == {
-        "id": "python-exception",
+        "id": "unknown",
         "category": "user-error",
-        "retryable": "no",
+        "retryable": "unknown",
         "confidence": 0.3,
         "rank": None,
         "file": None,

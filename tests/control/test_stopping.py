@@ -7,6 +7,8 @@ import pytest
 from airflow_training.control import reasons
 from airflow_training.control.actions import Delete
 from airflow_training.control.conditions import reported_state
+from airflow_training.control.model import Request
+from airflow_training.control.root_cause import outcome_text
 from airflow_training.control.transitions import SETTLE_SECONDS
 from tests.builders import Bench, job, role, seen
 
@@ -40,6 +42,25 @@ def test_stop_ends_everything_and_is_over_when_nothing_is_alive():
 
 def graces(bench: Bench) -> list[float]:
     return [each.grace_seconds for each in bench.last.actions if isinstance(each, Delete)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "by", "told"),
+    [
+        pytest.param(
+            "interrupt", "SIGINT", "Interrupted: SIGINT to the process that drove it", id="ctrl-c"
+        ),
+        pytest.param("stop", "ada", "Killed: stopped by ada", id="stop"),
+        pytest.param("kill", "ada", "Killed: killed by ada", id="kill"),
+    ],
+)
+def test_a_signal_to_the_driver_is_told_apart_from_what_somebody_asked_for(kind, by, told):
+    bench = Bench(job()).settle()
+    bench.ask(Request(id=1, kind=kind, by=by)).settle()
+    job_ = bench.ledger.job
+    assert outcome_text(state=job_.state, reason=job_.reason, message=job_.message) == told
+    assert bench.said("JobStopped")[0].message == told
+    assert bench.ledger.roles["worker"].message == f"the job ended: {job_.reason}"
 
 
 def test_kill_leaves_no_time_to_save():

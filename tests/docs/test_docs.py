@@ -84,6 +84,19 @@ def _whole(fragment: dict[str, Any]) -> str:
     return yaml.safe_dump({**head, "spec": spec}, sort_keys=False)
 
 
+def _folder_of(block: Block, document: dict[str, Any], folder: Path) -> Path:
+    """Return where the files of a page are that a job of it names as its cluster; else the repository."""
+    files = {each.file: each.text for each in blocks_of(block.page) if each.file}
+    plan = document.get("spec", {}).get("plan", {})
+    if str(plan.get("cluster")) not in files:
+        return ROOT
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
 _SPEC_KEYS = {field.alias or name for name, field in TrainingJobSpec.model_fields.items()}
 
 
@@ -123,7 +136,8 @@ def test_a_yaml_example_is_valid(block: Block, tmp_path: Path) -> None:
                 "neither a job, keys of spec, a cluster, formats of metrics, a cause, nor a fault script"
             )
         text = block.text if "kind" in document else _whole(document)
-        for checked in check_text(text, path=str(block), base_dir=str(ROOT)):
+        base_dir = _folder_of(block, document, tmp_path)
+        for checked in check_text(text, path=str(block), base_dir=str(base_dir)):
             assert not checked.problems
             assert checked.resolved is not None
 
@@ -360,9 +374,9 @@ def test_every_option_is_on_its_page_with_its_default(name: str) -> None:
 def test_every_framework_is_on_its_page_with_what_it_sets(name: str) -> None:
     text = page("frameworks.md")
     spec = find(name).framework.spec
-    assert f"### {name}" in text
-    section = text.partition(f"### {name}\n")[2].partition("\n### ")[0].partition("\n## ")[0]
-    everywhere = text.partition("## Built in")[2].partition("### ")[0]
+    assert f"[{name}](frameworks/{name}.md)" in text
+    section = page(f"frameworks/{name}.md")
+    everywhere = text.partition("## Built in")[2].partition("\n## ")[0]
     wanted = [env.name for env in spec.env] + list(spec.parameters)
     wanted += [role.name for role in spec.roles] + [port.name for port in spec.ports]
     assert [each for each in wanted if f"`{each}" not in section + everywhere] == []

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_training.runtimes.registry import every_reason
 from tests.docs.pages import ROOT
 
 ROOMS = ("airflow_training", "frameworks", "operators", "sensors")
@@ -53,6 +54,22 @@ def test_a_message_is_one_of_the_product(message: str) -> None:
     longest = max(parts, key=len)
     wanted = re.compile(".*".join(map(re.escape, parts)), re.DOTALL)
     assert any(longest in text and wanted.search(text) for text in _texts())
+
+
+def _reasons_of_ends() -> set[str]:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    table = page.partition("## How an instance ended")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
+
+
+@pytest.mark.parametrize("reason", sorted(every_reason()))
+def test_a_reason_that_an_instance_can_end_with_has_a_row(reason: str) -> None:
+    assert reason in _reasons_of_ends()
+
+
+def test_a_reason_in_a_row_is_one_of_the_product() -> None:
+    assert _reasons_of_ends() - _texts() == set()
 
 
 def test_a_row_says_why_and_what_to_do() -> None:

@@ -437,6 +437,30 @@ CODES = [
         id="bad_quantity",
     ),
     pytest.param(
+        edited("spec.resources", {"limits": {"memory": 16}}),
+        "bad_quantity",
+        "spec.resources.limits.memory",
+        16,
+        "with a unit, as '16Gi'",
+        id="bad_quantity-no-unit",
+    ),
+    pytest.param(
+        edited("spec.roles.0.resources", {"requests": {"memory": "512m"}}),
+        "bad_quantity",
+        "spec.roles[0].resources.requests.memory",
+        "512m",
+        "with a unit, as '512Mi'",
+        id="bad_quantity-thousandths",
+    ),
+    pytest.param(
+        edited("spec.resources", {"limits": {"memory": "1k"}}),
+        "bad_quantity",
+        "spec.resources.limits.memory",
+        "1k",
+        "",
+        id="bad_quantity-little",
+    ),
+    pytest.param(
         edited(
             "spec.roles.0.template",
             {"spec": {"volumes": [{"name": "a", "emptyDir": {"sizeLimit": "1 Gi"}}]}},

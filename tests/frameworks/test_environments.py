@@ -7,7 +7,18 @@ import subprocess
 
 import pytest
 
-from tests.frameworks.samples import a_resolved_job, environment_of, rendering_of
+from airflow_training.documents.parsing import TrainingJob
+from airflow_training.documents.resolved import ResolvedJob
+from tests.frameworks.samples import (
+    a_document,
+    a_job,
+    a_resolved_job,
+    codes,
+    container_of,
+    environment_of,
+    rendering_of,
+    resolve_job,
+)
 
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 MASTER = "digits-master-0.digits-master.default.svc"
@@ -70,6 +81,12 @@ JAX = {
     "PROCESS_ID": "1",
     **UNBUFFERED,
 }
+RAY = {
+    "RAY_ADDRESS": "digits-head-0.digits-head.default.svc:6379",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "20",
+    **UNBUFFERED,
+}
 OPEN_MPI_LAUNCHER = {
     "K_MPI_JOB_ROLE": "launcher",
     "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
@@ -105,6 +122,7 @@ OPEN_MPI_LOCAL_LAUNCHER = {
         pytest.param("paddle", {"master": 1, "worker": 2}, ("worker", 1), PADDLE, id="paddle"),
         pytest.param("jax", {"worker": 3}, ("worker", 1), JAX, id="jax"),
         pytest.param("mpi", {"launcher": 1, "worker": 2}, ("launcher", 0), OPEN_MPI_LAUNCHER, id="mpi"),
+        pytest.param("ray", {"head": 1, "worker": 2}, ("worker", 1), RAY, id="ray"),
         pytest.param("custom", {"a": 1, "b": 2}, ("b", 1), UNBUFFERED, id="custom"),
     ],
 )  # fmt: skip
@@ -168,6 +186,13 @@ def test_environment_on_kubernetes_is_what_kubeflow_injects(framework, roles, wh
             ("launcher", 0),
             OPEN_MPI_LOCAL_LAUNCHER,
             id="mpi",
+        ),
+        pytest.param(
+            "ray",
+            {"head": 1, "worker": 2},
+            ("worker", 1),
+            RAY | {"RAY_ADDRESS": "127.0.0.1:40000"},
+            id="ray",
         ),
         pytest.param("custom", {"a": 1, "b": 2}, ("b", 1), UNBUFFERED, id="custom"),
     ],
@@ -244,6 +269,7 @@ def test_a_lone_tensorflow_worker_gets_no_cluster():
             "MPICH",
             "kubernetes",
             {
+                "HYDRA_CONFIG_FILE": "/etc/mpi/hydra.conf",
                 "HYDRA_HOST_FILE": "/etc/mpi/hostfile",
                 "HYDRA_LAUNCH_EXTRA_ARGS": "-o ConnectionAttempts=10",
                 "HYDRA_LAUNCHER": "ssh",
@@ -255,6 +281,7 @@ def test_a_lone_tensorflow_worker_gets_no_cluster():
             "MPICH",
             "local",
             {
+                "HYDRA_CONFIG_FILE": "$(TRAINING_INSTANCE_DIR)/mpi/hydra.conf",
                 "HYDRA_HOST_FILE": "$(TRAINING_INSTANCE_DIR)/mpi/hostfile",
                 "HYDRA_LAUNCHER": "rsh",
                 "HYDRA_LAUNCHER_EXEC": "$(TRAINING_REMOTE_SHELL)",
@@ -407,8 +434,68 @@ def test_scaling_a_static_role_makes_ranks_dense_again():
     assert (env["RANK"], env["WORLD_SIZE"], env["PET_NNODES"]) == ("1", "2", "2")
 
 
-@pytest.mark.parametrize("framework", ["pytorch", "tensorflow", "mpi", "jax", "paddle", "custom"])
+@pytest.mark.parametrize("runtime", ["kubernetes", "local"])
+def test_the_command_of_a_head_of_ray_is_started_with_its_cluster(runtime):
+    job = a_resolved_job("ray", {"head": 1, "worker": 1, "big": 1}, runtime=runtime)
+    folder = "/etc/ray" if runtime == "kubernetes" else "$(TRAINING_INSTANCE_DIR)/ray"
+    start = ["python", f"{folder}/start.py"]
+    assert container_of(job, "head")["command"] == [*start, "python", "train.py"]
+    for role in ("worker", "big"):
+        assert container_of(job, role)["command"] == start
+        assert [each.role for each in job.role(role).depends_on] == ["head"]
+        (path,) = rendering_of(job, role).files().files
+        assert path == ("/etc/ray/start.py" if runtime == "kubernetes" else "ray/start.py")
+
+
+def options_of_ray(job: ResolvedJob, role: str) -> str:
+    """Return the program that starts the node of a role."""
+    files = rendering_of(job, role).files().files
+    text = next(text for path, text in files.items() if path.endswith("start.py"))
+    compile(text, "start.py", "exec")
+    return text
+
+
+def test_a_node_of_ray_has_the_hardware_that_its_instance_asks_for():
+    limits = {"limits": {"cpu": "2500m", "nvidia.com/gpu": 4}}
+    job = a_resolved_job("ray", {"head": 1, "worker": {"replicas": 1, "resources": limits}})
+    assert "--num-cpus=3" in options_of_ray(job, "worker")
+    assert "--num-gpus=4" in options_of_ray(job, "worker")
+    assert "--num-cpus" not in options_of_ray(job, "head"), "Ray counts them itself"
+
+
+def test_the_head_of_ray_waits_for_as_many_workers_as_are_wanted():
+    for wanted, expected in (({}, 3), ({"minWorkers": 2}, 2), ({"minWorkers": 9}, 3)):
+        roles = {"head": 1, "worker": 2, "big": 1}
+        files = rendering_of(a_resolved_job("ray", roles, parameters=wanted), "head").files().files
+        assert f"WANTED = {expected}\n" in files["/etc/ray/joined.py"]
+
+
+def test_where_others_use_the_machine_ray_takes_free_ports_and_a_folder_of_its_own():
+    own = ("--temp-dir", "--min-worker-port=0", "--dashboard-agent-listen-port=0")
+    for runtime, expected in (("local", True), ("kubernetes", False)):
+        text = options_of_ray(a_resolved_job("ray", {"head": 1}, runtime=runtime), "head")
+        assert [each in text for each in own] == [expected] * 3
+
+
+def test_the_dashboard_of_ray_takes_jobs_where_somebody_wants_it():
+    job = a_resolved_job("ray", {"head": 1}, runtime="local", parameters={"dashboard": True})
+    assert "--include-dashboard=true" in options_of_ray(job, "head")
+    assert environment_of(job, "head")["RAY_API_SERVER_ADDRESS"] == "http://127.0.0.1:40001"
+
+
+def test_a_head_of_ray_needs_a_command():
+    job = a_job("ray", {"head": 1})
+    document = a_document("ray", {"head": 1, "worker": 1})
+    del document["spec"]["command"]
+    _, problems = resolve_job(TrainingJob.model_validate(document, by_alias=True))
+    assert codes(problems) == [("missing", "spec.command")]
+    assert resolve_job(job)[1] == []
+
+
+@pytest.mark.parametrize(
+    "framework", ["pytorch", "tensorflow", "mpi", "jax", "paddle", "ray", "custom"]
+)
 def test_update_interval_reaches_the_script(framework):
-    roles = {"launcher": 1, "worker": 2} if framework == "mpi" else {"worker": 2}
+    roles = {"mpi": {"launcher": 1}, "ray": {"head": 1}}.get(framework, {}) | {"worker": 2}
     job = a_resolved_job(framework, roles, parameters={"updateInterval": 8})
     assert environment_of(job, "worker", 1)["TRAINING_UPDATE_INTERVAL"] == "8"

@@ -55,9 +55,9 @@ def test_built_in_frameworks_have_no_mistakes(name):
     assert "threadsPerInstance" in loaded.framework.spec.parameters
 
 
-def test_eight_frameworks_are_built_in():
+def test_nine_frameworks_are_built_in():
     assert builtin_names() == {
-        "custom", "jax", "lightgbm", "mpi", "paddle", "pytorch", "tensorflow", "xgboost",
+        "custom", "jax", "lightgbm", "mpi", "paddle", "pytorch", "ray", "tensorflow", "xgboost",
     }  # fmt: skip
 
 
@@ -203,6 +203,15 @@ def test_a_bad_reference(tmp_path, change, more, expected):
             "description: of my own", "successPolicy: {targetRoles: [boss]}",
             ("unknown_role", "spec.successPolicy.targetRoles[0]"),
             id="policy-of-nobody",
+        ),
+        pytest.param(
+            "description: of my own", "otherRoles: boss", ("unknown_role", "spec.otherRoles"),
+            id="others-like-nobody",
+        ),
+        pytest.param(
+            "ranked: false", "commandPrefix: [start, '{{ rank }}']",
+            ("bad_template", "spec.roles[0].commandPrefix[1]"),
+            id="prefix-over-what-is-not-known-yet",
         ),
         pytest.param(
             "addresses('server')", "adresses('server')", ("bad_template", "spec.env[0].value"),

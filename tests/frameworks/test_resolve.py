@@ -187,6 +187,11 @@ def test_a_variable_is_reserved_only_where_it_is_set():
             id="paddle",
         ),
         pytest.param(
+            "ray", {"big": 1, "worker": 2, "head": 1}, "Instance", ("head",), ["worker", "big"],
+            "head", ["head", "worker", "big"],
+            id="ray",
+        ),
+        pytest.param(
             "custom", {"b": 1, "a": 2}, "Instance", (), [], "b", ["b", "a"], id="custom"
         ),
     ],
@@ -199,6 +204,11 @@ def test_policies_of_each_framework(framework, roles, scope, targets, untracked,
     assert job.output_role == output
     assert [role.name for role in job.roles] == order
     assert {role.restart_policy for role in job.roles} == {"OnFailure"}
+
+
+def test_the_end_of_a_head_of_ray_is_that_of_its_cluster():
+    (rule,) = a_resolved_job("ray", {"head": 1, "worker": 2}).failure_policy.rules
+    assert (rule.action, rule.target_roles) == ("RestartJob", ("head",))
 
 
 def test_workers_of_xgboost_begin_once_its_tracker_listens():

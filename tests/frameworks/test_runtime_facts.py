@@ -17,6 +17,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "jax": {"worker": 2},
     "mpi": {"launcher": 1, "worker": 2},
     "lightgbm": {"master": 1, "worker": 2},
+    "ray": {"head": 1, "worker": 2},
 }
 
 

@@ -110,6 +110,7 @@ ROUND = {
     ],
     "volcano": [
         volcano(task("a", "replicas: 3"), spec="plugins: {env: [], svc: []}"),
+        volcano(task("a", "replicas: 3"), task("b")),
         volcano(
             task("ps"),
             task("worker", "policies: [{event: TaskCompleted, action: CompleteJob}]", "dependsOn: {name: [ps]}"),

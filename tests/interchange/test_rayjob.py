@@ -1,4 +1,4 @@
-"""A RayJob: the head submits the work to itself, workers join it, and the work's end is the job's."""
+"""A RayJob: the head runs the work, workers join it, and the work's end is the job's."""
 
 from __future__ import annotations
 
@@ -27,36 +27,53 @@ def rayjob(spec: str = "", cluster: str = "", head: str = "", group: str = "") -
     )
 
 
-def test_the_head_starts_ray_and_submits_the_work():
-    head, _ = ours(rayjob())["roles"]
-    (container,) = head["template"]["spec"]["containers"]
-    assert container["command"] == [
-        "bash",
-        "-c",
-        "ray start --head --port=${TRAINING_ADDRESS##*:} --dashboard-host=0.0.0.0"
-        ' && exec ray job submit --address=http://127.0.0.1:8265 "$@"',
-        "bash",
-        "--",
-        "python",
-        "train.py",
-        "--name",
-        "a b",
-    ]
-    assert container["ports"][0] == {"name": "gcs-server", "containerPort": 6379}
+def test_the_head_runs_the_work():
+    spec = ours(rayjob())
+    assert spec["framework"] == "ray"
+    head = spec["roles"][0]
+    assert head["command"] == ["python", "train.py", "--name", "a b"]
+    assert spec["parameters"] == {"headOptions": ["--dashboard-host=0.0.0.0"]}
+    assert head["template"]["spec"]["containers"][0]["name"] == "ray"
     assert refused(rayjob()) == {}
 
 
+@pytest.mark.parametrize(
+    "entry", ["python a.py && python b.py", "python a.py --out $HOME/b", "SEED=1 python a.py"]
+)
+def test_what_only_a_shell_understands_is_given_to_one(entry):
+    text = rayjob().replace("python train.py --name 'a b'", entry)
+    assert ours(text)["roles"][0]["command"] == ["bash", "-c", entry]
+
+
+def test_a_cluster_that_waits_for_work_is_refused_and_stays():
+    text = rayjob("submissionMode: InteractiveMode").replace(
+        "  entrypoint: python train.py --name 'a b'\n", ""
+    )
+    assert [*refused(text)] == ["spec.submissionMode"]
+    assert ours(text)["roles"][0]["command"] == ["sleep", "infinity"]
+
+
 def test_workers_join_the_head_and_their_ends_count_for_nothing():
-    spec = ours(rayjob())
+    spec = ours(rayjob(group="rayStartParams: {num-cpus: '2', block: 'true'}"))
     worker = spec["roles"][1]
-    assert (worker["name"], worker["replicas"], worker["tracked"]) == ("small", 2, False)
-    assert worker["dependsOn"][0]["status"] == "PortOpen"
-    assert worker["template"]["spec"]["containers"][0]["command"][-1] == "{{ address('head', 0) }}"
-    assert spec["successPolicy"] == {"targetRoles": ["head"]}
+    assert (worker["name"], worker["replicas"], worker["args"]) == ("small", 2, ["--num-cpus=2"])
     assert spec["failurePolicy"]["rules"] == [
         {"name": "workers", "action": "Ignore", "targetRoles": ["small"]},
         {"name": "head", "action": "FailJob", "targetRoles": ["head"]},
     ]
+
+
+def test_ports_of_a_head_are_its_own_already():
+    ports = (
+        "ports: [{name: gcs, containerPort: 6379}, {name: mine, containerPort: 9000},"
+        " {name: dashboard, containerPort: 8266}]"
+    )
+    text = rayjob().replace("{name: ray, ", f"{{name: ray, {ports}, ", 1)
+    (container,) = ours(text)["roles"][0]["template"]["spec"]["containers"]
+    assert container["ports"] == [{"name": "mine", "containerPort": 9000}]
+    found = fates(text)
+    where = "spec.rayClusterSpec.headGroupSpec.template.spec.containers[0].ports"
+    assert [found[f"{where}[{i}].name"].fate for i in range(3)] == ["dropped", "kept", "refused"]
 
 
 def test_another_try_is_a_new_cluster():
@@ -65,13 +82,23 @@ def test_another_try_is_a_new_cluster():
     assert spec["failurePolicy"]["rules"][-1]["action"] == "RestartJob"
 
 
-def test_what_ray_is_told_about_the_work_are_options():
+def test_what_ray_is_told_about_the_work_needs_its_submission():
     text = rayjob("runtimeEnvYAML: |\n  env_vars: {A: b}\nentrypointNumCpus: 2")
-    command = ours(text)["roles"][0]["template"]["spec"]["containers"][0]["command"]
-    assert command[4:6] == [
-        '--runtime-env-json={"env_vars": {"A": "b"}}',
-        "--entrypoint-num-cpus=2",
+    spec = ours(text)
+    assert spec["roles"][0]["command"] == [
+        *("ray", "job", "submit", '--runtime-env-json={"env_vars": {"A": "b"}}'),
+        *("--entrypoint-num-cpus=2", "--", "python", "train.py", "--name", "a b"),
     ]
+    assert spec["parameters"]["dashboard"] is True
+
+
+def test_the_dashboard_is_there_for_who_wants_it():
+    assert "dashboard" not in ours(rayjob())["parameters"]
+    where = "spec.rayClusterSpec.headGroupSpec.rayStartParams.include-dashboard"
+    assert fates(rayjob())[where].fate == "dropped"
+    text = rayjob().replace("{dashboard-host: 0.0.0.0}", "{include-dashboard: 'true'}")
+    assert ours(text)["parameters"] == {"dashboard": True}
+    assert fates(text)[where].fate == "translated"
 
 
 def test_the_cluster_goes_with_the_job():

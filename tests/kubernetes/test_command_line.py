@@ -71,6 +71,19 @@ def test_a_job_runs_and_its_logs_are_there_when_its_pods_are_not(shell: Shell, c
     assert shown.stdout == "worker 1 of 3\n"
 
 
+def test_the_log_of_what_never_started_says_so_and_why(shell: Shell, cluster: Cluster):
+    cluster.control.refuse_image("nowhere:1", "manifest unknown: nowhere:1 not found")
+    done = shell(
+        "run", "hello.yaml", "--runtime", "kubernetes", "--run-id", "no-image",
+        "--set", "spec.image=nowhere:1",
+    )  # fmt: skip
+    assert done.returncode == 1
+    for more in ((), ("--tail", "5")):
+        shown = shell("logs", "show", "no-image", "--role", "master", *more)
+        assert (shown.returncode, shown.stdout) == (0, "")
+        assert "master-0 was never started: container 'main': failed to pull" in shown.stderr
+
+
 def test_what_is_missing_is_exit_2_with_the_rule_to_add(shell: Shell, cluster: Cluster):
     cluster.control.add_user("nobody", token="nobody")
     cluster.write_kubeconfig(shell.kubeconfig, token="nobody")

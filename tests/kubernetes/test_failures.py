@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control import outages
+from airflow_training.control import outages, reasons
 from airflow_training.control.model import InstanceEntry
 from airflow_training.runtimes.kubernetes import observing
+from airflow_training.supervise.status import run_status
 from tests.kubernetes.conftest import Stage, resolved
 from tests.kubernetes.emulator import Control
 from tests.rounds import Rounds
@@ -225,6 +226,47 @@ async def test_an_api_server_that_is_away_for_long_is_waited_for(stage: Stage):
         for each in stage.pods():
             control.finish(stage.name(each))
         assert await asyncio.wait_for(task, 30) == "Succeeded"
+
+
+async def test_an_api_server_that_is_away_is_told_with_since_when_and_why_and_so_is_its_return(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(outages, "BRIEF_SECONDS", 0.5)
+    stage.patience_seconds = 0.5
+    uid = stage.launch(resolved())
+    control = stage.cluster.control
+
+    def told(reason: str) -> list[str]:
+        return [each.message for each in stage.events if each.reason == reason]
+
+    async with stage.driving(uid) as task:
+        await stage.until_running(uid)
+        control.server_away()
+        await until(lambda: told(reasons.RUNTIME_UNREACHABLE))
+        document = run_status(stage.store, uid)
+        assert document["reason"] == reasons.RUNTIME_UNREACHABLE
+        assert "the cluster does not answer" in document["unreachable"]["why"]
+        assert document["unreachable"]["since"] in document["message"]
+        control.server_back()
+        await until(lambda: told(reasons.RUNTIME_ANSWERS))
+        await until(lambda: run_status(stage.store, uid)["unreachable"] is None)
+        control.finish(stage.name("worker-0"))
+        assert await asyncio.wait_for(task, PATIENCE) == "Succeeded"
+    # with so little patience a busy machine is an outage too: each has its end
+    assert len(told(reasons.RUNTIME_UNREACHABLE)) == len(told(reasons.RUNTIME_ANSWERS))
+
+
+async def test_who_never_reached_the_api_server_tells_it_too(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(outages, "BRIEF_SECONDS", 0.5)
+    uid = stage.launch(resolved())
+    stage.cluster.control.server_away()
+    async with stage.driving(uid):
+        await until(lambda: run_status(stage.store, uid)["reason"] == "RuntimeUnreachable")
+        stage.cluster.control.server_back()
+        await stage.until_running(uid)
+    assert "RuntimeAnswers" in [each.reason for each in stage.events]
 
 
 async def test_what_ends_while_the_api_server_is_away_is_seen_afterwards(stage: Stage):

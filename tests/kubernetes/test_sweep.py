@@ -42,7 +42,7 @@ async def swept(
         settings=settings,
         idle_seconds=3600.0,
         dry_run=dry_run,
-        connect=connect_to(stage.cluster),
+        connect={"kubernetes": connect_to(stage.cluster)},
     )
 
 
@@ -129,7 +129,7 @@ async def test_a_run_that_nobody_drives_is_stopped(stage: Stage, settings: Setti
         settings=settings,
         idle_seconds=0.0,
         dry_run=False,
-        connect=connect_to(stage.cluster),
+        connect={"kubernetes": connect_to(stage.cluster)},
     )
     assert (found.uid, found.done) == (uid, True)
     assert stage.store.ledger(uid).job.state == "Stopped"
@@ -187,7 +187,7 @@ async def test_a_namespace_that_was_deleted_after_its_last_run_is_no_problem(
             settings=settings,
             idle_seconds=3600.0,
             dry_run=False,
-            connect=connect,
+            connect={"kubernetes": connect},
         )
 
     assert await look() == []

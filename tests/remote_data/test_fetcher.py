@@ -37,11 +37,22 @@ class Source:
     def __init__(self, shared, spoil=lambda data: data):
         self.shared, self.spoil = shared, spoil
         self.chunks: list[tuple[str, int]] = []
+        self.questions = 0
 
     def digests(self, root, file, part=None):
+        self.questions += 1
         return self.shared.digests(root.name, file.path, part)
 
+    def only_chunk(self, root, file):
+        self.questions += 1
+        data = self.shared.only_chunk(root.name, file.path)
+        if data:
+            self.chunks.append((file.path, 0))
+            data = self.spoil(data)
+        return self.shared.digests(root.name, file.path), data
+
     def chunk(self, root, file, index, part=None):
+        self.questions += 1
         self.chunks.append((file.path, index))
         return self.spoil(self.shared.chunk(root.name, file.path, index, part))
 
@@ -145,6 +156,34 @@ def test_what_a_cache_has_does_not_travel_again(node):
     later.ready("")
     assert later.source.chunks == []
     assert later.wrong() == []
+
+
+def test_the_first_run_asks_once_for_each_small_file(node, tmp_path):
+    cache = str(tmp_path / "cache")
+    (tmp_path / "laptop").mkdir()
+    (tmp_path / "laptop/equal").write_bytes(b"1" * 10)
+    (tmp_path / "laptop/equal-too").write_bytes(b"1" * 10)
+    first = node([10, 20, 30], cache=cache)
+    for name in ("equal", "equal-too", ""):
+        first.ready(name)
+    assert first.wrong() == []
+    assert first.source.questions == 5
+    assert first.fetcher.counts.source_chunks == 4, "what is equal comes once"
+    assert first.fetcher.counts.source_bytes == 70
+    later = node([10, 20, 30], cache=cache)
+    later.ready("")
+    assert later.wrong() == []
+    assert later.source.chunks == []
+
+
+def test_damage_of_what_comes_with_its_digest_is_found_too(node, tmp_path):
+    bad = iter([True, True])
+    made = node(
+        [50], cache=str(tmp_path / "cache"), spoil=lambda data: data[: -next(bad, 0) or None]
+    )
+    made.ready("")
+    assert made.wrong() == []
+    assert made.fetcher.counts.damaged == 2
 
 
 def test_neighbours_are_fetched_before_they_are_asked_for(node):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
@@ -52,6 +53,15 @@ def test_without_the_token_nothing_is_told(server, told, route):
     connection.close()
 
 
+def test_a_small_file_comes_with_its_digest_once(shared, server):
+    root, file = first_file(shared)
+    source = HttpSource(server.url, server.token)
+    digest = hashlib.sha256(b"1234").hexdigest()
+    assert source.only_chunk(root, file) == ([digest], b"1234")
+    assert source.only_chunk(root, file) == ([digest], b""), "who asks again may find it elsewhere"
+    source._local.connection.close()
+
+
 @pytest.mark.parametrize("index", ["", "-1", "1", "x", "0x0", "9" * 30, "9" * 5000])
 def test_chunks_that_are_none_are_refused(shared, server, index):
     root, file = first_file(shared)
@@ -96,6 +106,8 @@ def test_what_a_proxy_says_is_waited_out(shared, proxy, status, content):
     source = HttpSource(url, "x")
     with pytest.raises(SourceAway):
         source.digests(*first_file(shared))
+    with pytest.raises(SourceAway):
+        source.only_chunk(*first_file(shared))
     source._local.connection.close()
 
 

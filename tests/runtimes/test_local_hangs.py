@@ -89,6 +89,20 @@ async def test_who_waits_for_others_does_not_hang_for_as_long_as_that_is_said(
     assert "4 s are allowed" in found.message
 
 
+async def test_who_waits_for_nobody_any_more_hangs_as_any_other(harness: Harness) -> None:
+    async with watching(harness.runtime, harness.run) as seen:
+        spec = harness.spec(
+            "quick", command=python_script(HANGS), stall=STALL, in_place_seconds=60.0
+        )
+        outcome = (await harness.runtime.create([spec]))[0]
+        assert isinstance(harness.runtime, ExcusesWaits)
+        await seen.state("quick", 0, "running")
+        await harness.runtime.await_peers([outcome.ref], seconds=3600.0, number=1)
+        await harness.runtime.await_peers([outcome.ref], seconds=0.0, number=2)
+        found = await seen.state("quick", 0, "failed")
+    assert found.reason == "Hang"
+
+
 async def test_the_others_leave_their_stacks_before_they_go(
     harness: Harness, tmp_path: Path
 ) -> None:

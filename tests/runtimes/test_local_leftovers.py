@@ -62,3 +62,25 @@ def test_an_agent_whose_folder_is_gone_is_ended_with_its_children(tmp_path: Path
             lambda: all(proc.start_time(each) != start for each, start in children.items()),
             "the child of the agent is gone",
         )
+
+
+def test_a_process_that_wrote_its_title_over_its_mark_is_of_the_attempt_in_whose_folder_it_is(
+    tmp_path: Path,
+):
+    run = RunFolder(tmp_path, "u")
+    attempt = run.attempt("worker", 0, (0, 0, 0))
+    attempt.control.mkdir(parents=True)
+    write_json(attempt.spec, {"uid": "one"})
+    place = {"TRAINING_INSTANCE_DIR": str(attempt.path)}
+    marks: list[dict[str, str]] = [
+        {},
+        {"TRAINING_INSTANCE_UID": "one"},
+        {"TRAINING_INSTANCE_UID": "another"},
+    ]
+    with contextlib.ExitStack() as stack:
+        pids = []
+        for mark in marks:
+            process = stack.enter_context(subprocess.Popen(["sleep", "3600"], env=place | mark))
+            stack.callback(process.kill)
+            pids.append(process.pid)
+        assert [each.pid for each in find_strays(run)] == pids[2:]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.actions import AwaitPeers
+from airflow_training.control.actions import AwaitPeers, RevisePlan
 from airflow_training.control.decide import new_ledger
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import RuntimeUnavailable
@@ -58,3 +58,50 @@ async def test_who_could_not_be_told_of_a_wait_is_told_again_before_long_but_not
     for second in range(60):
         await act(chosen, wait, now=float(second))
     assert stage.runtime.told == 2
+    none_left = replace(wait, seconds=0.0, number=2)
+    for second in range(60, 120):
+        await act(chosen, none_left, now=float(second))
+    assert stage.runtime.told == 4
+
+
+async def test_who_waits_no_more_is_told_so_once(stage):
+    class Told(MemoryRuntime):
+        told: tuple[float, ...] = ()
+
+        async def await_peers(self, *_: Any, seconds: float, **__: Any) -> None:
+            self.told = (*self.told, seconds)
+
+    stage.runtime = Told()
+    chosen = await effects(stage, keeper(seconds_left=10.0))
+    wait = AwaitPeers(key=InstanceKey("worker", 0), uid="w", seconds=240.0, number=1)
+    await act(chosen, wait, now=1.0)
+    for second in range(2, 60):
+        await act(chosen, replace(wait, seconds=0.0, number=2), now=float(second))
+    assert stage.runtime.told == (240.0, 0.0)
+
+
+class Slow(MemoryRuntime):
+    """Counts how often instances are given a plan; the first time nobody answers."""
+
+    given = 0
+
+    async def replace_files(self, given: Any) -> None:
+        self.given += 1
+        if self.given == 1:
+            raise RuntimeUnavailable("no answer")
+        await super().replace_files(given)
+
+
+async def test_a_revised_plan_is_given_until_it_was_taken_and_never_again_by_the_same_holder(stage):
+    stage.runtime = Slow()
+    chosen = await effects(stage, keeper(seconds_left=10.0))
+    await act(chosen, CREATE, now=1.0)
+    uid = stage.runtime.live("r")["worker", 0].uid
+    revise = RevisePlan(key=InstanceKey("worker", 0), uid=uid, number=1)
+    with pytest.raises(RuntimeUnavailable):
+        await act(chosen, revise, now=2.0)
+    for second in range(3, 600, 60):
+        await act(chosen, revise, now=float(second))
+    assert stage.runtime.given == 2
+    await act(chosen, replace(revise, number=2), now=700.0)
+    assert stage.runtime.given == 3

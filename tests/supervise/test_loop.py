@@ -64,7 +64,7 @@ async def test_a_job_ends_as_its_instances_do(stage, script, state, restarts):
 async def test_a_stop_before_the_lease_is_held_ends_the_run_before_anything_begins(stage):
     uid = stage.launch(job(role("worker"), runtime="memory"))
     supervisor = stage.supervisor(uid)
-    supervisor.stop(reason="Interrupted", by="SIGINT")
+    supervisor.interrupt(by="SIGINT")
     assert await asyncio.wait_for(supervisor.run(), PATIENCE) == "Stopped"
     assert "InstancesCreated" not in stage.reasons(uid)
     assert stage.store.lease(uid) is None
@@ -83,7 +83,7 @@ async def test_who_asks_to_stop_does_not_wait_for_why_it_failed(stage, monkeypat
     supervisor = stage.supervisor(uid)
     running = asyncio.ensure_future(supervisor.run())
     await asyncio.wait_for(asked.wait(), PATIENCE)
-    supervisor.stop(reason="Interrupted", by="SIGINT")
+    supervisor.interrupt(by="SIGINT")
     assert await asyncio.wait_for(running, PATIENCE) == "Failed"
     assert stage.store.ledger(uid).job.drained
     assert stage.store.lease(uid) is None
@@ -244,7 +244,7 @@ async def test_a_stop_does_not_wait_for_the_store(tmp_path, lease_seconds, runs_
     store.away = True
     if runs_out:
         await until(lambda: store.lease(uid).expires_at < store.now())
-    supervisor.stop(reason="Interrupted", by="test")
+    supervisor.interrupt(by="test")
     stage.runtime.finish(uid, "worker", 0, exit_code=75)
     with pytest.raises(RuntimeUnavailable):
         await asyncio.wait_for(driving, PATIENCE)
@@ -265,10 +265,11 @@ async def test_a_stop_that_the_store_takes_is_recorded_before_it_is_acted_on(sto
     supervisor = stage.supervisor(uid)
     driving = asyncio.ensure_future(supervisor.run())
     await until(lambda: store.ledger(uid).job.state == "Running")
-    supervisor.stop(reason="Interrupted", by="test")
+    supervisor.interrupt(by="test")
     assert await asyncio.wait_for(driving, PATIENCE) == "Stopped"
     assert runtime.unannounced == []
-    assert store.ledger(uid).job.message == "Interrupted"
+    ended = store.ledger(uid).job
+    assert (ended.reason, ended.message) == ("Interrupted", "test to the process that drove it")
     assert not stage.live(uid)
 
 
@@ -327,7 +328,7 @@ async def test_what_was_ordered_before_a_stop_does_not_begin_after_it(tmp_path):
     stage = Stage(store=store, runtime=runtime)
     uid = stage.launch(job(role("worker", 2), runtime="memory"))
     supervisor = stage.supervisor(uid)
-    loop, stop = asyncio.get_running_loop(), partial(supervisor.stop, reason="Enough", by="test")
+    loop, stop = asyncio.get_running_loop(), partial(supervisor.interrupt, by="test")
     store.on_order = partial(loop.call_soon_threadsafe, stop)
     driving = asyncio.ensure_future(supervisor.run())
     await until(lambda: store.ledger(uid).job.state == "Stopped")

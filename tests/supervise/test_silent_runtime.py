@@ -26,7 +26,7 @@ async def test_who_is_told_to_stop_leaves_a_runtime_that_does_not_answer(stage):
     await until(lambda: len(stage.live(uid)) == 2)
     stage.runtime.be_unreachable(AWAY)
     await until(lambda: stage.store.ledger(uid).job.condition == "RuntimeUnknown")
-    supervisor.stop(reason="Interrupted", by="SIGTERM")
+    supervisor.interrupt(by="SIGTERM")
     with pytest.raises(StopUnconfirmed) as raised:
         await asyncio.wait_for(driving, PATIENCE)
     assert list(raised.value.instances) == ["worker-0", "worker-1"]
@@ -49,7 +49,7 @@ async def test_who_takes_over_and_never_saw_the_runtime_leaves_too(stage):
     supervisor = stage.supervisor(uid)
     driving = asyncio.ensure_future(supervisor.run())
     await until(lambda: stage.store.lease(uid))
-    supervisor.stop(reason="Interrupted", by="SIGINT")
+    supervisor.interrupt(by="SIGINT")
     with pytest.raises(StopUnconfirmed) as raised:
         await asyncio.wait_for(driving, PATIENCE)
     assert list(raised.value.instances) == ["worker-0", "worker-1"]
@@ -62,7 +62,7 @@ async def test_a_runtime_that_is_back_in_time_ends_what_is_told_to_stop(stage):
     driving = asyncio.ensure_future(supervisor.run())
     await until(lambda: len(stage.live(uid)) == 2)
     stage.runtime.be_unreachable(1)
-    supervisor.stop(reason="Interrupted", by="SIGTERM")
+    supervisor.interrupt(by="SIGTERM")
     assert await asyncio.wait_for(driving, PATIENCE) == "Stopped"
     assert not stage.live(uid)
 

@@ -33,6 +33,7 @@ LAUNCHES = frozenset(
         "accelerate",
         "deepspeed",
         "deepspeed.launcher.launch",
+        "start.py",  # of ray
     )
 )
 """Programs that start those that train, and are told of the same script."""
@@ -69,7 +70,7 @@ class Training:
     @property
     def together(self) -> bool:
         """Whether the loss of one restarts all."""
-        return self.framework not in ("custom", "tensorflow")
+        return self.framework not in ("custom", "ray", "tensorflow")
 
     @property
     def instances(self) -> list[str]:
@@ -102,7 +103,7 @@ class Training:
     def write(self, folder: Path) -> Path:
         """Put script and job into a folder; return the job's path."""
         shutil.copy(HERE / "gate.py", folder)
-        if self.framework == "mpi":
+        if self.name == "mpi":
             source, program = str(HERE / "train_mpi.c"), str(folder / "train")
             subprocess.run(["mpicc", source, "-o", program], check=True)
         else:
@@ -148,6 +149,15 @@ TRAININGS = {
             command=("mpirun", "-n", "2", "./train"),
         ),
         Training(
+            framework="mpi",
+            program="mpich",
+            roles=[("launcher", 1), ("worker", 2)],
+            victim="worker-1",
+            command=("mpirun", "-n", "2", "python", "train.py"),
+            more={"parameters": {"implementation": "MPICH"}},
+            script="mpi4py",
+        ),
+        Training(
             framework="custom",
             roles=[("hub", 1), ("peer", 2)],
             victim="hub-0",
@@ -165,6 +175,15 @@ TRAININGS = {
             command=("python", "-m", "paddle.distributed.launch", "train.py"),
         ),
         Training(framework="jax", roles=[("worker", 2)], victim="worker-1"),
+        Training(
+            framework="ray",
+            roles=[("head", 1), ("worker", 2)],
+            victim="worker-1",
+            more={
+                "parameters": {"headOptions": ["--num-cpus=0"]},
+                "resources": {"requests": {"cpu": "500m"}},
+            },
+        ),
         of_docs("torchrun", script="pytorch"),
         of_docs("accelerate"),
         of_docs("lightning"),

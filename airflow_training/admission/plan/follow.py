@@ -6,10 +6,7 @@ from airflow_training.documents.plan import Plan
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.planning.sources.models import is_reference
 
-__all__ = ["PYTHON_MODEL", "adaptive_plan", "replan_obstacle"]
-
-PYTHON_MODEL = "its model is Python, which the loop does not run: save its view to a file"
-"""Why a plan does not follow its cluster though nothing in the document looks like it."""
+__all__ = ["adaptive_plan", "replan_obstacle"]
 
 
 def adaptive_plan(job: ResolvedJob) -> Plan | None:
@@ -26,8 +23,14 @@ def replan_obstacle(plan: Plan, job: ResolvedJob) -> str:
         return "nothing of the plan is applied"
     if not isinstance(plan.cluster, str) or plan.cluster == "request":
         return "its cluster is written in the job, and does not change"
-    if isinstance(plan.model, str) and is_reference(plan.model):
-        return PYTHON_MODEL
+    if job.plan is not None and _is_python(plan) and not job.plan.traced:
+        return (
+            "its model is Python, which was traced by an older version and not kept: start it again"
+        )
     if job.scheduling.keeps_size:
         return f"a {job.scheduling.gang} group keeps its size"
     return ""
+
+
+def _is_python(plan: Plan) -> bool:
+    return isinstance(plan.model, str) and is_reference(plan.model)

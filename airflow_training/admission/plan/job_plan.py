@@ -28,11 +28,14 @@ from airflow_training.planning.answers.launchers import (
 )
 from airflow_training.planning.answers.report import answer_document
 from airflow_training.planning.sources.clusters import write_cluster
+from airflow_training.planning.sources.models import is_reference
 from airflow_training.planning.view.cluster import ClusterView
+from airflow_training.planning.view.computation import ComputationView
 from airflow_training.planning.view.plan import Estimate, SearchResult
+from airflow_training.planning.view.serial import pack_view
 from airflow_training.runtimes.registry import adapter_of
 
-__all__ = ["JobPlan", "make_job_plan"]
+__all__ = ["JobPlan", "make_job_plan", "plan_path"]
 
 _FOLDER = "plan"
 """Of a plan's files."""
@@ -82,7 +85,7 @@ class JobPlan:
     def equipped(self, resolved: ResolvedJob) -> ResolvedJob:
         """Return the resolved job with the plan, its variables and its files, instead of an older one's."""
         files_dir = adapter_of(resolved.runtime).files_dir
-        written = f"{files_dir}/{_FOLDER}" if files_dir else _FOLDER
+        written = _folder(resolved)
         seen = f"{files_dir or '{{ instance_dir }}'}/{_FOLDER}"
         named = {name: f"{seen}/{_NAMED_BY[name]}" for name in _NAMED_BY.keys() & self.env.keys()}
         old = MEGATRON_VARIABLES | (resolved.plan.applied_env if resolved.plan else frozenset())
@@ -112,11 +115,21 @@ class JobPlan:
         return {name: value for name, value in advice.items() if name not in theirs}
 
 
+def plan_path(job: ResolvedJob) -> str:
+    """Return where instances of a job find its plan, as their `files` name it."""
+    return f"{_folder(job)}/{_NAMED_BY['PLAN_FILE']}"
+
+
+def _folder(job: ResolvedJob) -> str:
+    files_dir = adapter_of(job.runtime).files_dir
+    return f"{files_dir}/{_FOLDER}" if files_dir else _FOLDER
+
+
 def make_job_plan(
     answer: SearchResult,
     *,
     plan: Plan,
-    model: str,
+    model: ComputationView,
     layers: int,
     cluster: ClusterView,
     sizes: Sizes,
@@ -145,7 +158,7 @@ def make_job_plan(
     if "microBatch" in plan.apply:
         env |= batch_variables(best.strategy)
     document = {
-        "model": model,
+        "model": model.name,
         "cluster": cluster.name,
         "capacity": capacity,
         "objective": plan.model_dump(mode="json", by_alias=True)["objective"],
@@ -163,8 +176,11 @@ def make_job_plan(
         "warnings": [*warnings, *found["warnings"]],
         "cluster_view": write_cluster(cluster),
     }
+    # the loop plans again without calling anybody's Python
+    is_python = isinstance(plan.model, str) and is_reference(plan.model)
+    traced = {"traced": pack_view(model)} if is_python else {}
     return JobPlan(
-        plan=ResolvedPlan.from_document({"id": _digest(document), **document}),
+        plan=ResolvedPlan.from_document({"id": _digest(document), **document, **traced}),
         replicas=replicas,
         env=env,
         advice=advice,

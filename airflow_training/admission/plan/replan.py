@@ -21,6 +21,7 @@ from airflow_training.admission.plan.step import (
 )
 from airflow_training.control import reasons
 from airflow_training.control.gang import prove_startup
+from airflow_training.control.plan_revision import is_engine_plan, revision_obstacle
 from airflow_training.documents.checks import check
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.resolved import ResolvedJob
@@ -31,17 +32,28 @@ from airflow_training.documents.resolved_blocks import (
     SaveEverySteps,
 )
 from airflow_training.errors import InputError
+from airflow_training.execution.execution_plan import plan_of
 from airflow_training.planning.answers.replan import ReplanDecision, RestartCost, RunningJob, replan
 from airflow_training.planning.answers.text import seconds_text, strategy_text
 from airflow_training.planning.sources.clusters import parse_cluster, write_cluster
 from airflow_training.planning.sources.documents import parse_strategy
 from airflow_training.planning.view.changes import changes
+from airflow_training.planning.view.serial import unpack_view
 from airflow_training.runtimes.port import ClusterSnapshot as Machines
 
-__all__ = ["ReplanInput", "ReplanVerdict", "read_current_cluster", "replan_run", "steps_at_risk"]
+__all__ = [
+    "PlanMove",
+    "ReplanInput",
+    "ReplanVerdict",
+    "read_current_cluster",
+    "replan_run",
+    "steps_at_risk",
+]
 
 LAUNCH_SECONDS = 60.0
 """What stopping and starting takes in a run that has not shown it yet."""
+REGROUP_SECONDS = 5.0
+"""What forming the group of ranks again takes that keep their processes, in a run that has not shown it yet."""
 READ_BYTES_PER_SECOND = 1e9
 """Rate at which a device reads a checkpoint; nobody has measured it."""
 
@@ -62,6 +74,27 @@ class ReplanInput:
     """An instance was on a node that is gone."""
     tight: bool = False
     """Others hold part of the machines: those here are what is left."""
+    replaces_files: bool = False
+    """The runtime can give instances another plan while they run."""
+    regroup_seconds: float | None = None
+    """How long its ranks took to go on when they last formed their group again; None: not known yet."""
+
+    @property
+    def obstacle(self) -> str:
+        """Why no plan can be followed by processes that stay; empty where one may be."""
+        return revision_obstacle(self.job, self.job, replaces_files=self.replaces_files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanMove:
+    """What it is expected to cost that ranks go on under another split in their processes."""
+
+    lost_steps: int
+    """Steps that are done again, at most."""
+    seconds: float
+    """Of all, without those steps."""
+    moved_bytes: int
+    """Of the state, what another rank held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +107,8 @@ class ReplanVerdict:
     data: Mapping[str, Any] = field(default_factory=dict)
     job: ResolvedJob | None = None
     """What the run goes on as; None: as it is."""
+    move: PlanMove | None = None
+    """Of a job whose ranks can follow in their processes: what that is expected to cost; None: all start anew."""
 
 
 def read_current_cluster(
@@ -100,28 +135,34 @@ def replan_run(
         raise ValueError(f"nothing was planned for the job {job.name}")
     try:
         question = make_plan_request(
-            asked, job, nodes=lambda _: situation.machines, history=history
+            asked,
+            job,
+            nodes=lambda _: situation.machines,
+            history=history,
+            traced=unpack_view(old.traced) if old.traced else None,
         )
         question = replace(question, capacity="free" if situation.tight else "all")
         changed = list(changes(parse_cluster(before), question.cluster))
-        decision = replan(
-            question.workload,
-            _running(situation, old, question.measurements),
-            question.cluster,
-            _moving(situation),
-            constraints=question.constraints,
-            objective=question.objective,
-            pricing=question.pricing,
-        )
         said = "; ".join(changed) or "the cluster changed"
         if situation.tight:
             said = f"counted without what others hold, {said}"
-        facts = {"changes": changed, "action": decision.action, "why": decision.reason}
-        if decision.action != "move":
-            return ReplanVerdict(
-                reason=reasons.CLUSTER_CHANGED, message=f"{said}: {decision.reason}", data=facts
-            )
-        planned, new = _moved(asked, job, question)
+        obstacle = situation.obstacle
+        while True:
+            decision = _decide(situation, question, old, stays=not obstacle)
+            facts: dict[str, Any] = {
+                "changes": changed,
+                "action": decision.action,
+                "why": decision.reason,
+            }
+            if decision.action != "move":
+                return ReplanVerdict(
+                    reason=reasons.CLUSTER_CHANGED, message=f"{said}: {decision.reason}", data=facts
+                )
+            planned, new = _moved(asked, job, question)
+            found = obstacle or revision_obstacle(job, new, replaces_files=situation.replaces_files)
+            if found == obstacle:
+                break
+            obstacle = found  # what was weighed is not what it would cost
     except InputError as error:
         problem = as_job_problem(error.problems[0], path=error.path)
         said = f"{problem.field}: {problem.message}"
@@ -137,7 +178,30 @@ def replan_run(
         f" ({seconds_text(decision.cost_seconds)})"
     )
     facts |= {"plan": planned.plan.id, "before": old.id, **_costs(decision)}
-    return ReplanVerdict(reason=reasons.REPLANNED, message=text, data=facts, job=new)
+    if obstacle:
+        if is_engine_plan(old):
+            text += f"; all ranks start anew: {obstacle}"
+            facts["anew"] = obstacle
+        return ReplanVerdict(reason=reasons.REPLANNED, message=text, data=facts, job=new)
+    move = _expected(situation, question, old, decision)
+    facts["lost_steps"] = move.lost_steps
+    facts["moved_bytes"] = move.moved_bytes
+    return ReplanVerdict(reason=reasons.REPLANNED, message=text, data=facts, job=new, move=move)
+
+
+def _decide(
+    situation: ReplanInput, question: PlanRequest, old: ResolvedPlan, *, stays: bool
+) -> ReplanDecision:
+    """Weigh what the changed cluster offers; `stays`: ranks keep their processes where it moves."""
+    return replan(
+        question.workload,
+        _running(situation, old, question.measurements, stays=stays),
+        question.cluster,
+        _moving(situation, stays=stays),
+        constraints=question.constraints,
+        objective=question.objective,
+        pricing=question.pricing,
+    )
 
 
 def _moved(
@@ -166,27 +230,53 @@ def _at_size(job: ResolvedJob, replicas: Mapping[str, int]) -> ResolvedJob:
 
 
 def _running(
-    situation: ReplanInput, plan: ResolvedPlan, measurements: Mapping[str, Any]
+    situation: ReplanInput, plan: ResolvedPlan, measurements: Mapping[str, Any], *, stays: bool
 ) -> RunningJob:
-    # the plan is from before the run measured anything
-    then = plan.measured_factor
-    step_seconds = plan.step_seconds * measurements.get("factor", then) / then
     left = 0 if situation.total_steps is None else situation.total_steps - situation.step
     return RunningJob(
         strategy=parse_strategy(plan.strategy),
         steps_left=max(0, left),
-        steps_since_checkpoint=steps_at_risk(
-            situation.job.checkpoint, step=situation.step, step_seconds=step_seconds
-        ),
+        steps_since_checkpoint=_lost_steps(situation, plan, measurements, stays=stays),
         broken=situation.broken,
     )
 
 
-def _moving(situation: ReplanInput) -> RestartCost:
-    known = situation.launch_seconds
+def _lost_steps(
+    situation: ReplanInput, plan: ResolvedPlan, measurements: Mapping[str, Any], *, stays: bool
+) -> int:
+    """Return how many steps are done again: none where ranks that stay hold the whole state."""
+    if stays and plan_of(plan.document).is_whole:
+        return 0
+    # the plan is from before the run measured anything
+    then = plan.measured_factor
+    step_seconds = plan.step_seconds * measurements.get("factor", then) / then
+    return steps_at_risk(situation.job.checkpoint, step=situation.step, step_seconds=step_seconds)
+
+
+def _moving(situation: ReplanInput, *, stays: bool) -> RestartCost:
+    known = situation.regroup_seconds if stays else situation.launch_seconds
+    usual = REGROUP_SECONDS if stays else LAUNCH_SECONDS
     return RestartCost(
-        restart_seconds=LAUNCH_SECONDS if known is None else known,
+        restart_seconds=usual if known is None else known,
         read_bytes_per_second=READ_BYTES_PER_SECOND,
+    )
+
+
+def _expected(
+    situation: ReplanInput, question: PlanRequest, old: ResolvedPlan, decision: ReplanDecision
+) -> PlanMove:
+    """Return what a move is expected to cost whose ranks keep their processes.
+
+    Between plain replicas the state goes to those that come new; all else is read of the checkpoint by all.
+    """
+    read = decision.relayout
+    moved = 0 if read is None else read.moved_bytes
+    if not plan_of(old.document).is_whole and read is not None:
+        moved = read.read_bytes
+    return PlanMove(
+        lost_steps=_lost_steps(situation, old, question.measurements, stays=True),
+        seconds=_moving(situation, stays=True).restart_seconds,
+        moved_bytes=moved,
     )
 
 

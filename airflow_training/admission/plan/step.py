@@ -119,7 +119,7 @@ def plan_for_request(plan: Plan, question: PlanRequest) -> JobPlan:
     return make_job_plan(
         answer,
         plan=plan,
-        model=question.workload.view.name,
+        model=question.workload.view,
         layers=end - begin,
         cluster=question.cluster,
         sizes=question.sizes,
@@ -202,9 +202,16 @@ def _nobody(_: ResolvedJob) -> Machines:
 
 
 def make_plan_request(
-    job: TrainingJob, resolved: ResolvedJob, *, nodes: Nodes, history: History
+    job: TrainingJob,
+    resolved: ResolvedJob,
+    *,
+    nodes: Nodes,
+    history: History,
+    traced: ComputationView | None = None,
 ) -> PlanRequest:
     """The planner's question for a job: model, cluster, limits and objective.
+
+    `traced`: of a model that is Python, which is then not called again.
 
     Raises InputError with every mistake, and as `nodes` and `history` do.
     """
@@ -214,7 +221,7 @@ def make_plan_request(
         mistakes += axis_problems(plan)
     if mistakes:  # before the user's Python is called
         raise InputError(problems=mistakes)
-    view = _or_mistakes(mistakes, lambda: _view(plan, resolved))
+    view = traced or _or_mistakes(mistakes, lambda: _view(plan, resolved))
     found = _or_mistakes(
         mistakes, lambda: cluster_of(plan.cluster, resolved, nodes=nodes, history=history)
     )

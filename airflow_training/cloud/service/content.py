@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from airflow_training.cloud.packing import PackBytes, PackHeader, PackReader
 from airflow_training.cloud.protocol import MissingContent
 from airflow_training.errors import InputError
 
 __all__ = ["ContentFolder", "PackWriter"]
+
+T = TypeVar("T")
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _READ_BYTES = 1 << 20
@@ -31,15 +36,19 @@ class ContentFolder:
 
     def path(self, sha256: str) -> Path:
         """Where a content lies once it is whole."""
-        return self._folder / "whole" / sha256[:2] / sha256
+        return Path(self.place(sha256))
+
+    def place(self, sha256: str) -> str:
+        """The same as a text: paths of thousands of contents take their time to be built."""
+        return f"{self._folder}/whole/{sha256[:2]}/{sha256}"
 
     def has(self, sha256: str) -> bool:
         """Whether it has arrived whole; what lies there is verified again where it is used."""
-        return self.path(sha256).is_file()
+        return os.path.isfile(self.place(sha256))  # noqa: PTH113 - by texts, as of `place`
 
     def holds(self, account: str, sha256: str) -> bool:
         """Whether it has arrived whole, and from this account too."""
-        return self._proof(account, sha256).is_file() and self.has(sha256)
+        return os.path.isfile(self._proof(account, sha256)) and self.has(sha256)  # noqa: PTH113 - as of `place`
 
     def missing(
         self, wanted: Iterable[str], *, account: str, submission: str
@@ -59,23 +68,54 @@ class ContentFolder:
             raise _refused(sha256, "is no SHA-256 in hexadecimal")
         return self._folder / "parts" / submission / sha256
 
+    def take(self, sha256: str, *, account: str, submission: str, data: bytes) -> None:
+        """Keep a content whose bytes are all here; raises InputError where they are others than was announced."""
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise _other_bytes(sha256)
+        # of one writer, and unknown by its name: what lies under that of the content is whole
+        part = self.part(sha256, submission=submission)
+        draft = f"{part}.{secrets.token_hex(8)}"
+        try:
+            with _made(draft, lambda: open(draft, "xb", buffering=0)) as file:  # noqa: PTH123 - by texts, as of `place`
+                left = memoryview(data)
+                while left:
+                    left = left[file.write(left) :]
+            self._settle(draft, sha256, account=account)
+        except OSError:  # a full disk: the next try does not find this name
+            Path(draft).unlink(missing_ok=True)
+            raise
+
     def accept(self, sha256: str, *, account: str, submission: str, size: int) -> None:
         """Take a part that is complete; raises InputError, and forgets it, where it is something else."""
         part = self.part(sha256, submission=submission)
         found = part.stat().st_size
         if found != size or digest_of(part) != sha256:
             part.unlink()
-            raise _refused(
-                sha256, "other bytes arrived than were announced; nothing of them is kept"
-            )
-        whole = self.path(sha256)
-        whole.parent.mkdir(parents=True, exist_ok=True)
-        part.replace(
-            whole
-        )  # also where another account has sent it: these bytes were verified just now
+            raise _other_bytes(sha256)
+        self._settle(str(part), sha256, account=account)
+
+    def _settle(self, draft: str, sha256: str, *, account: str) -> None:
+        """Take what was verified just now for the content, also where another account has sent it, and prove that it came."""
+        whole = self.place(sha256)
+        _made(whole, lambda: os.replace(draft, whole))  # noqa: PTH105 - by texts, as of `place`
         proof = self._proof(account, sha256)
-        proof.parent.mkdir(parents=True, exist_ok=True)
-        proof.touch()
+        with contextlib.suppress(FileExistsError):
+            _made(proof, lambda: self._prove(account, proof))
+
+    def _prove(self, account: str, proof: str) -> None:
+        """Say that a content has come: by another name of one empty file, as file systems take longer to make a new one."""
+        empty = f"{self._folder}/accounts/{_account_name(account)}.empty"
+        try:
+            os.link(empty, proof)
+        except FileExistsError:
+            raise
+        except (
+            OSError
+        ):  # the first, more names than a file may have, or a file system that knows one name only
+            Path(proof).touch()  # raises where its folder is missing
+            with contextlib.suppress(OSError):
+                Path(empty).unlink(missing_ok=True)
+                os.link(proof, empty)
 
     def all(self) -> Sequence[Path]:
         """Where each content lies that has arrived whole."""
@@ -109,9 +149,9 @@ class ContentFolder:
         if folder.is_dir():
             folder.rmdir()
 
-    def _proof(self, account: str, sha256: str) -> Path:
+    def _proof(self, account: str, sha256: str) -> str:
         """The empty file that says that an account has sent a content."""
-        return self._folder / "accounts" / _account_name(account) / sha256[:2] / sha256
+        return f"{self._folder}/accounts/{_account_name(account)}/{sha256[:2]}/{sha256}"
 
 
 class PackWriter:
@@ -167,6 +207,12 @@ class PackWriter:
             raise _refused(
                 header.sha256, f"has at most {self._wanted[header.sha256]} bytes in this submission"
             )
+        self._header = header
+        if header.offset:
+            self._file = self._open(header)
+
+    def _open(self, header: PackHeader) -> BinaryIO:
+        """The file of what has come so far of a content, at the place where more of it comes."""
         part = self._content.part(header.sha256, submission=self._submission)
         part.parent.mkdir(parents=True, exist_ok=True)
         have = part.stat().st_size if part.exists() else 0
@@ -174,26 +220,39 @@ class PackWriter:
             raise _refused(
                 header.sha256, f"{have} bytes of it are here: what follows them is wanted"
             )
-        self._header = header
-        self._file = part.open("r+b" if have else "wb", buffering=0)
-        self._file.truncate(header.offset)
-        self._file.seek(header.offset)
+        file = part.open("r+b" if have else "wb", buffering=0)
+        file.truncate(header.offset)
+        file.seek(header.offset)
+        return file
 
     def _add(self, piece: PackBytes) -> None:
-        header, file = self._header, self._file
-        if header is None or file is None:  # the reader yields a header first
+        header = self._header
+        if header is None:  # the reader yields a header first
             raise _refused("", "comes before its header")
-        file.write(piece.data)
-        if piece.last:
-            file.close()
-            self._file = None
-            if not self._content.holds(self._account, header.sha256):
-                self._content.accept(
-                    header.sha256,
-                    account=self._account,
-                    submission=self._submission,
-                    size=header.size,
-                )
+        whole = piece.last and self._file is None  # mostly: no part is written, and read again
+        if not whole:
+            self._file = self._file or self._open(header)
+            self._file.write(piece.data)
+        if not piece.last:
+            return
+        self.abandon()
+        if self._content.holds(self._account, header.sha256):
+            return
+        keep = (
+            partial(self._content.take, data=piece.data)
+            if whole
+            else partial(self._content.accept, size=header.size)
+        )
+        keep(header.sha256, account=self._account, submission=self._submission)
+
+
+def _made(path: str, work: Callable[[], T]) -> T:
+    """Make a file, whose folder mostly is there."""
+    try:
+        return work()
+    except FileNotFoundError:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return work()
 
 
 def _account_name(account: str) -> str:
@@ -209,6 +268,10 @@ def digest_of(path: Path) -> str:
         while data := file.read(_READ_BYTES):
             found.update(data)
         return found.hexdigest()
+
+
+def _other_bytes(sha256: str) -> InputError:
+    return _refused(sha256, "other bytes arrived than were announced; nothing of them is kept")
 
 
 def _refused(sha256: str, message: str) -> InputError:

@@ -58,7 +58,7 @@ def lay_out(
         return
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        layout.lay_out(manifest.tree, folder, content.path)
+        layout.lay_out(manifest.tree, folder, content.place)
         same = layout.tree_of(folder).digest == manifest.tree.digest
     except InputError as error:
         if error.problems[0].code != "digest":
@@ -104,18 +104,20 @@ def changed_files(folder: Path) -> Sequence[str]:
 
 def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Yield all below `project` and `imports` that is no folder, links as links."""
-    stack = [folder / each for each in _TOPS]
+    stack = [*_TOPS]
     while stack:
         here = stack.pop()
-        if not here.is_dir():
+        try:
+            with os.scandir(folder / here) as found:
+                entries = list(found)
+        except (FileNotFoundError, NotADirectoryError):
             continue
-        with os.scandir(here) as found:
-            for each in found:
-                if each.is_dir(follow_symlinks=False):
-                    stack.append(Path(each.path))
-                else:
-                    info = each.stat(follow_symlinks=False)
-                    yield os.path.relpath(each.path, folder), info
+        for each in entries:
+            path = f"{here}/{each.name}"
+            if each.is_dir(follow_symlinks=False):
+                stack.append(path)
+            else:
+                yield path, each.stat(follow_symlinks=False)
 
 
 def _link(root: DataReference, folder: Path, *, ours: Collection[Path]) -> None:

@@ -181,7 +181,7 @@ def run_result(request: SubmissionRequest, folder: Path, known: RunFiles) -> Map
 
 def _rank(job: ResolvedJob, role: str, index: int) -> int | None:
     known = next((each for each in job.roles if each.name == role), None)
-    return None if known is None or known.rank_offset is None else known.rank_offset + index
+    return None if known is None else known.rank_of(index)
 
 
 def _place(job: ResolvedJob, rank: int) -> tuple[str, int]:

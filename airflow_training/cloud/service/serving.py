@@ -116,10 +116,9 @@ def main() -> None:
     listener.listen(64)
     port: int = listener.getsockname()[1]
     published = contextlib.ExitStack()
+    record = ServiceRecord(pid=os.getpid(), port=port, key=order["key"])
     stays = order["idle_seconds"] > 0 and published.enter_context(
-        publish_service(
-            order["conditions"], ServiceRecord(pid=os.getpid(), port=port, key=order["key"])
-        )
+        publish_service(order["conditions"], record)
     )
     said = json.dumps({"port": port, "stays": stays})
     with contextlib.suppress(
@@ -130,7 +129,9 @@ def main() -> None:
     def wait() -> None:
         sys.stdin.read()
         if stays:
-            use.wait_idle(order["idle_seconds"], wanted=lambda: is_published(order["conditions"]))
+            use.wait_idle(
+                order["idle_seconds"], wanted=lambda: is_published(order["conditions"], record)
+            )
             published.close()
             time.sleep(_GRACE_SECONDS)  # who found it a moment ago is served
         server.should_exit = True
@@ -138,7 +139,3 @@ def main() -> None:
     threading.Thread(target=wait, daemon=True).start()
     with published:
         server.run(sockets=[listener])
-
-
-if __name__ == "__main__":
-    main()

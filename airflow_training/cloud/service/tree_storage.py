@@ -189,11 +189,7 @@ class TreeStorage:
 
 def rows_of(tree: Tree) -> bytes:
     """The rows of a tree as they are stored; their SHA-256 is its digest."""
-    rows = [
-        [each.path, each.kind, each.mode, each.size, each.sha256, each.link]
-        for each in sorted(tree.entries)
-    ]
-    return json.dumps(rows, separators=(",", ":")).encode()
+    return json.dumps(tree.rows, separators=(",", ":")).encode()
 
 
 def _parts(key: str, tree: Tree) -> Sequence[tuple[str, int]]:

@@ -43,6 +43,7 @@ _ABSENT = re.compile(
     r"|\b[Rr]ank (\d{1,6}) (?:did not|didn't|has not|hasn't|never) (?:join|enter|reach|call|start|arrive)"
     r"|timed out task names:\s{1,4}(?:/job:\w+/replica:\d+/)?task:(\d{1,6})\b"
     r"|stopped sending heartbeats\)?:?\s{1,4}/job:\w+/replica:\d+/task:(\d{1,6})\b|caused the desync are:[^\[]{0,40}\[(\d{1,6})[,\]]"
+    r"|while waiting for send/recv from rank (\d{1,6})\b"
 )
 
 

@@ -1,4 +1,4 @@
-"""gzip and zstd as if they were not compressed, with memory that does not grow with the file.
+"""gzip, zstd and UTF-16 (PowerShell's `>`) as if they were plain text, with memory that does not grow with the file.
 
 Going forward decompresses once. To go back, decompression starts again at the nearest *restart point*: in
 gzip a copy of the decompressor every few megabytes, in both formats the start of each member or frame. A zstd
@@ -7,6 +7,7 @@ file of one frame has only its beginning.
 
 from __future__ import annotations
 
+import codecs
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable
@@ -18,6 +19,9 @@ __all__ = ["CompressedText", "decoder_of"]
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_UTF_32 = codecs.BOM_UTF32_LE
+"""Begins like the former; nobody writes logs in it."""
 _POINTS = 256
 """So many restart points are kept, about 50 KB each; when there are more, every other one goes."""
 _SPACING = 4 << 20
@@ -70,7 +74,25 @@ class _Zstd:
         return None  # the library cannot
 
 
-_Decoder = _Gzip | _Zstd
+class _Utf16:
+    """All of the file; half of a character waits for the rest."""
+
+    raw_bytes = 16 << 10
+    ended = False
+
+    def __init__(self, state: tuple[bytes, int] | None = None) -> None:
+        self._inner = codecs.getincrementaldecoder("utf-16")("replace")
+        if state is not None:
+            self._inner.setstate(state)
+
+    def decode(self, raw: bytes) -> tuple[bytes, bytes]:
+        return self._inner.decode(raw).encode(), b""
+
+    def copy(self) -> _Utf16:
+        return _Utf16(self._inner.getstate())
+
+
+_Decoder = _Gzip | _Zstd | _Utf16
 """`decode`, `ended` and `copy` of one member or frame."""
 
 
@@ -78,6 +100,8 @@ def decoder_of(head: bytes) -> Callable[[], _Decoder] | None:
     """Decompressor for a file that begins with these bytes; None where it is plain text."""
     if head.startswith(_GZIP):
         return _Gzip
+    if head.startswith(_UTF_16) and not head.startswith(_UTF_32):
+        return _Utf16
     return _Zstd if head.startswith(_ZSTD) else None
 
 
@@ -166,7 +190,7 @@ class CompressedText:
             self._spacing *= 2
 
     def size(self) -> None:
-        """Return None: neither format says it reliably."""
+        """Return None: none of the formats says it reliably."""
 
     def changed(self) -> bool:
         """Return whether the compressed file was replaced or truncated."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -40,6 +43,17 @@ def from_json(document: Mapping[str, Any]) -> ComputationView:
     if problems:
         raise InputError(problems)
     return view
+
+
+def pack_view(view: ComputationView) -> str:
+    """Return the view as a short line of ASCII, which `unpack_view` reads back as it was."""
+    said = json.dumps(to_json(view), separators=(",", ":"))
+    return base64.b64encode(zlib.compress(said.encode(), level=9)).decode()
+
+
+def unpack_view(packed: str) -> ComputationView:
+    """Return the view that was packed; raises InputError where it is of another version."""
+    return from_json(json.loads(zlib.decompress(base64.b64decode(packed))))
 
 
 def text(view: ComputationView) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_training.agent.files import AttemptFolder, write_json
+from airflow_training.agent.files import AttemptFolder, write_json, write_text
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost
@@ -75,6 +75,10 @@ class FolderRuntime(ABC):
     ) -> None:
         """Tell agents that their scripts wait for others."""
         await asyncio.to_thread(self._order, instances, "await", seconds=seconds, number=number)
+
+    async def replace_files(self, given: Sequence[tuple[InstanceRef, Mapping[str, str]]]) -> None:
+        """Replace files in the folders of attempts; raises LeaseLost."""
+        await asyncio.to_thread(self._replace_files, given)
 
     async def dismiss(self, instances: Sequence[InstanceRef]) -> None:
         """Let agents that wait go."""
@@ -165,6 +169,21 @@ class FolderRuntime(ABC):
             if found is not None:
                 order_release(found[0], found[1].uid, answer)
 
+    def _replace_files(self, given: Sequence[tuple[InstanceRef, Mapping[str, str]]]) -> None:
+        for ref, files in given:
+            found, run = self._find(ref), self._folder(ref.run)
+            if found is None:
+                continue
+            with locked(
+                run.prepare_lock
+            ):  # who takes the run over waits, and none of ours comes after theirs
+                if ref.run.generation < run.generation:
+                    raise LeaseLost(f"run {ref.run.uid}: generation {run.generation} owns the run")
+                for name, text in files.items():
+                    path = found[0].path / name
+                    if not _holds(path, text):
+                        write_text(path, text)
+
     def _delete(
         self, instances: Sequence[InstanceRef], *, grace_seconds: float, dump_stacks: bool
     ) -> None:
@@ -225,3 +244,10 @@ class FolderRuntime(ABC):
         if run.removed_generation >= 0 or run.has_begun(attempt.instance.name):
             return f"its folder is not on {self.log_place}: somebody removed it"
         return ""
+
+
+def _holds(path: Path, text: str) -> bool:
+    try:
+        return path.read_bytes() == text.encode()
+    except OSError:
+        return False

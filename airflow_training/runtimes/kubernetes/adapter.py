@@ -29,6 +29,7 @@ from airflow_training.runtimes.kubernetes.gang_rules import (
     unknown_kind,
 )
 from airflow_training.runtimes.kubernetes.lost_with_pods import lost_with_pods
+from airflow_training.runtimes.kubernetes.never_kept import never_kept
 from airflow_training.runtimes.kubernetes.written_names import name_warnings, refused_names
 from airflow_training.runtimes.port import Address, Addresses, Runtime
 from airflow_training.settings import Settings
@@ -90,6 +91,9 @@ class _Kubernetes(Adapter):
             message=f"has no effect: gang {gang} knows no queues",
         )
         return [*found, useless]
+
+    def deployment_warnings(self, job: ResolvedJob, settings: Settings) -> Sequence[Problem]:
+        return never_kept(job, callback_url=settings.callback_url)
 
     def gang_advice(self, job: ResolvedJob) -> str:
         if job.scheduling.gang != "none" or not needs_all(job):

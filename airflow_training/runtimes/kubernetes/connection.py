@@ -43,7 +43,7 @@ async def configuration_from_here(connection: str) -> Configuration:
     configuration.connection_pool_maxsize = CONNECTIONS
     if not connection and not os.environ.get("KUBECONFIG"):
         try:
-            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]  # theirs
+            config.load_incluster_config(client_configuration=configuration)
         except config.ConfigException:
             pass  # not in a pod
         else:

@@ -37,7 +37,6 @@ from airflow_training.runtimes.kubernetes.instances import (
 )
 from airflow_training.runtimes.kubernetes.log_reading import LogReading
 from airflow_training.runtimes.kubernetes.logs import LogArchive
-from airflow_training.runtimes.kubernetes.never_kept import never_kept
 from airflow_training.runtimes.kubernetes.nodes import cluster_view, unfit_pods
 from airflow_training.runtimes.kubernetes.observing import observe
 from airflow_training.runtimes.kubernetes.pod_view import PodView
@@ -187,11 +186,7 @@ class KubernetesRuntime:
         facts = facts_of(run, job)
         documents = self._creation.documents(run, facts, firsts)
         unfit = await unfit_pods(self.api, job, documents)
-        return [
-            *unfit,
-            *never_kept(job, facts, firsts, self._options),
-            *await unused_queues(self.api, job),
-        ]
+        return [*unfit, *await unused_queues(self.api, job)]
 
     @in_words_of_port
     async def room_problems(self, job: ResolvedJob) -> Sequence[Problem]:

@@ -15,6 +15,7 @@ from airflow_training.runtimes.adapter import (
     SweepQuery,
     missing_key_problems,
 )
+from airflow_training.runtimes.local.blocked_folders import blocked_folders
 from airflow_training.runtimes.local.capabilities import CAPABILITIES
 from airflow_training.runtimes.local.ignored import ignored
 from airflow_training.runtimes.local.missing_scripts import absent_programs, absent_scripts
@@ -69,7 +70,8 @@ class _Local(Adapter):
         return ClusterSnapshot(nodes=[this_node()])
 
     def missing(self, job: ResolvedJob) -> Sequence[Problem]:
-        return missing_key_problems(job, "command", "this machine starts a command")
+        command = missing_key_problems(job, "command", "this machine starts a command")
+        return [*command, *blocked_folders(job)]
 
     def warnings(self, job: ResolvedJob) -> Sequence[Problem]:
         return [*ignored(job), *absent_programs(job), *absent_scripts(job)]

@@ -14,6 +14,7 @@ CAPABILITIES = Capabilities(
     memory_limits=True,
     code=True,
     environments=True,
+    replaces_files=True,
     runs_here=True,
     shares_machine=True,
     reasons=REASONS,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import Problem
@@ -18,11 +18,14 @@ from airflow_training.runtimes.adapter import (
 )
 from airflow_training.runtimes.port import Address, Addresses, Runtime
 from airflow_training.runtimes.slurm.allocation_program import host_name
-from airflow_training.runtimes.slurm.capabilities import CAPABILITIES, GANG
+from airflow_training.runtimes.slurm.capabilities import CAPABILITIES, GANG, LOGIN_CAPABILITIES
 from airflow_training.runtimes.slurm.options import SlurmOptions
 from airflow_training.settings import Settings
 
 if TYPE_CHECKING:
+    from airflow_training.runtimes.slurm.login.channel import LoginChannel
+    from airflow_training.runtimes.slurm.login.runtime import LoginRuntime
+    from airflow_training.runtimes.slurm.login.ssh_login import SshLogin
     from airflow_training.runtimes.slurm.runtime import SlurmRuntime
 
 __all__ = ["SLURM"]
@@ -35,8 +38,16 @@ class _Slurm(Adapter):
     module = "airflow_training.runtimes.slurm.runtime"
     capabilities = CAPABILITIES
     options = SlurmOptions
+    connection_type = "ssh"
 
-    def open(self, settings: Settings, given: RuntimeContext) -> Runtime:  # noqa: ARG002 - commands run here
+    def at(self, connection: str) -> Adapter:
+        return _LOGIN if connection else self
+
+    def open(self, settings: Settings, given: RuntimeContext) -> Runtime:
+        if given.connection:
+            from airflow_training.runtimes.slurm.login.runtime import LoginRuntime
+
+            return LoginRuntime(_channel(given.connection, given.connect, settings.local_env))
         from airflow_training.runtimes.slurm.runtime import SlurmRuntime
 
         return SlurmRuntime.from_settings(settings)
@@ -123,13 +134,16 @@ class _Slurm(Adapter):
 
     def places(
         self,
-        runs: Iterable[tuple[str, str]],  # noqa: ARG002 - forgotten runs are in the same folder
+        runs: Iterable[tuple[str, str]],
         settings: Settings,
     ) -> Iterable[tuple[str, str]]:
-        return [("", "")] if (settings.local_dir / "slurm").is_dir() else []
+        found = {(connection, "") for connection, _ in runs if connection}
+        if (settings.local_dir / "slurm").is_dir():  # with forgotten runs too
+            found.add(("", ""))
+        return found
 
     async def leftovers(self, runtime: Runtime, sought: SweepQuery) -> Sequence[Leftover]:
-        own = cast("SlurmRuntime", runtime)
+        own = cast("SlurmRuntime | LoginRuntime", runtime)
         found = await own.living_runs(sought.controller, older_than=sought.older_than)
         return [
             Leftover(
@@ -142,5 +156,57 @@ class _Slurm(Adapter):
         ]
 
 
+class _SlurmByLogin(_Slurm):
+    """The same for jobs whose cluster is logged in to: no file of this machine is theirs, nor its user's rights."""
+
+    capabilities = LOGIN_CAPABILITIES
+
+    def refused_in_airflow(self, settings: Settings) -> Problem | None:  # noqa: ARG002 - of the base class
+        return None
+
+    def predictions_dir(self, settings: Settings, run_uid: str) -> str:  # noqa: ARG002 - of the base class
+        return ""
+
+    def files_of_run(self, settings: Settings, run_uid: str) -> str:  # noqa: ARG002 - of the base class
+        return ""
+
+    def warnings(self, job: ResolvedJob) -> Sequence[Problem]:
+        addresses = {
+            "spec.output.uri": job.output_uri,
+            "spec.checkpoint.uri": "" if job.checkpoint is None else job.checkpoint.uri,
+        }
+        paths = [
+            Problem(
+                code="not_supported",
+                field=field,
+                value=uri,
+                message="is a path of the cluster: what lies there is not read by this machine, nor shown",
+                hint="an address of a storage that both reach (s3://...) is",
+            )
+            for field, uri in addresses.items()
+            if uri and "://" not in uri
+        ]
+        return [*super().warnings(job), *paths]
+
+
+@lru_cache(maxsize=64)
+def _channel(
+    connection: str, connect: Callable[[str], Any] | None, inherit: tuple[str, ...]
+) -> LoginChannel:
+    """Return the one connection of this process to a login node."""
+    from airflow_training.runtimes.slurm.login.channel import LoginChannel
+    from airflow_training.runtimes.slurm.login.ssh_login import SshLogin
+
+    async def find() -> SshLogin:
+        if connect is None:
+            return SshLogin.parse(connection)
+        return SshLogin.from_airflow(connection, **await connect(connection))
+
+    if connect is None:
+        SshLogin.parse(connection)  # a mistake in it is told at once
+    return LoginChannel(connection, find, inherit=inherit)
+
+
+_LOGIN = _SlurmByLogin()
 SLURM = _Slurm()
 """What Slurm can as a runtime: known before anything is queued."""

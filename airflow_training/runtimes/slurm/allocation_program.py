@@ -41,6 +41,9 @@ _LOCK_SECONDS = 150.0
 _PORT_LOOK_SECONDS = 0.5
 _TROUBLE_SECONDS = 5.0
 """Until it is tried again where the shared folder cannot be written."""
+_DEAF_SECONDS = 60.0
+"""After an attempt has ended: until its `srun`, which may have missed that on a busy machine, is waited for no more."""
+_DEAF_LOOK_SECONDS = 10.0
 _ADDRESS_TRIES = 3
 _OF_STEP = re.compile(
     r"SLURM_|SLURMD_NODENAME$|CUDA_VISIBLE_DEVICES$|ROCR_VISIBLE_DEVICES$|GPU_DEVICE_ORDINAL$|ZE_AFFINITY_MASK$"
@@ -188,6 +191,9 @@ class _Keeper:
         """Every step so far has ended with success: none of them will be started again."""
         self._began: set[str] = set()
         """Instances of which there was a step."""
+        self._over_since: dict[str, float] = {}
+        """Step -> since when its attempt is over, although its `srun` is not."""
+        self._deaf_look_at = 0.0
 
     def run(self) -> None:
         """Return when the allocation is needed no more, and nothing of it lives."""
@@ -196,6 +202,7 @@ class _Keeper:
             try:
                 self._start_asked()
                 self._note_ended()
+                self._end_deaf()
                 if self._steps:
                     quiet_since = time.monotonic()
                 elif self._is_needless(time.monotonic() - quiet_since) and self._close():
@@ -295,6 +302,23 @@ class _Keeper:
             text = (self._folder / f"{name}.log").read_bytes()[-2000:].decode(errors="replace")
             write_json(path, {**order, "ended_at": time.time(), "code": code, "text": text})
             del self._steps[name]
+
+    def _end_deaf(self) -> None:
+        """End each `srun` that has not heard of the end of its step: it would keep the allocation for ever."""
+        from airflow_training.agent.files import read_json
+
+        now = time.monotonic()
+        if now < self._deaf_look_at:
+            return
+        self._deaf_look_at = now + _DEAF_LOOK_SECONDS
+        over = {}
+        for name, step in self._steps.items():
+            end = self._newest_end(read_json(self._folder / "steps" / name) or {})
+            if end and not end.get("in_place") and not end.get("stays"):
+                over[name] = self._over_since.get(name, now)
+                if now - over[name] > _DEAF_SECONDS:
+                    step.kill()
+        self._over_since = over
 
     def _forget_ended(self) -> None:
         """Drop what has ended where its run was deleted: there is nowhere left to say so."""

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.folders.paths import RunFolder
-from airflow_training.runtimes.slurm.options import SlurmOptions
+from airflow_training.runtimes.slurm.allocation_options import AllocationOptions
 from airflow_training.runtimes.slurm.queue_view import (
     QueuedJob,
     SubmitAnswer,
@@ -228,7 +228,7 @@ class AllocationBook:
     def _ends_soon(self, allocation: Allocation) -> bool:
         """Return whether its steps were told that its time is over: Slurm tells it once."""
         about = read_json(self._run.about) or {}
-        warned = SlurmOptions.model_validate(about.get("options", {})).signal_seconds
+        warned = AllocationOptions.from_document(about.get("options", {})).signal_seconds
         return any(
             not each.waits and is_near_end(each, at=time.time(), warned=warned)
             for each in self.jobs(allocation)
@@ -266,7 +266,7 @@ class AllocationBook:
             about = read_json(self._run.about) or {}
             command = submit_command(
                 allocation.request,
-                SlurmOptions.model_validate(about["options"]),
+                AllocationOptions.from_document(about["options"]),
                 name=allocation.name,
                 comment=f"run {self._run.path.name} of {job}",
                 output=log_pattern(str(path)),

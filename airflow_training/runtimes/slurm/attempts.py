@@ -15,8 +15,8 @@ from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.folders.attempt_state import AgentLiveness, AttemptState
 from airflow_training.runtimes.folders.paths import Attempt, RunFolder, attempt_of
 from airflow_training.runtimes.port import InstanceRef
+from airflow_training.runtimes.slurm.allocation_options import AllocationOptions
 from airflow_training.runtimes.slurm.allocations import Allocation, AllocationBook
-from airflow_training.runtimes.slurm.options import SlurmOptions
 from airflow_training.runtimes.slurm.queue_view import QueuedJob, end_reason, is_near_end
 from airflow_training.runtimes.slurm.queue_watch import QueueWatch, jobs_of
 
@@ -171,7 +171,7 @@ class AttemptReader:
                 return reason, _last_line(text)
         if self._was_terminated(state):
             about = read_json(self.run.about) or {}
-            warned = SlurmOptions.model_validate(about.get("options", {})).signal_seconds
+            warned = AllocationOptions.from_document(about.get("options", {})).signal_seconds
             finished = float(state.end.get("finished_at") or 0.0)
             if is_near_end(jobs[0], at=finished, warned=warned):
                 return "SlurmTimeLimit", f"the time of Slurm job {jobs[0].id} is nearly over"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from airflow_training.runtimes.port import Capabilities
 from airflow_training.runtimes.slurm.reasons import REASONS
 
-__all__ = ["CAPABILITIES", "GANG"]
+__all__ = ["CAPABILITIES", "GANG", "LOGIN_CAPABILITIES"]
 
 GANG = "slurm"
 """All instances in one allocation."""
@@ -21,3 +23,6 @@ CAPABILITIES = Capabilities(
     shares_files=True,
     reasons=REASONS,
 )
+
+LOGIN_CAPABILITIES = replace(CAPABILITIES, shares_files=False)
+"""Where the cluster is logged in to: its files are not those of this machine."""

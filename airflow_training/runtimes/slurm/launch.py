@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.resources
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from airflow_training.runtimes.folders.paths import RunFolder, attempt_of, locke
 from airflow_training.runtimes.folders.restart import restart_in_place
 from airflow_training.runtimes.port import InstanceRef, InstanceSpec, Outcome
 from airflow_training.runtimes.slurm import allocation_program
+from airflow_training.runtimes.slurm.allocation_options import AllocationOptions
 from airflow_training.runtimes.slurm.allocation_program import (
     host_name,
     hosts_of,
@@ -33,7 +35,6 @@ from airflow_training.runtimes.slurm.allocation_program import (
 )
 from airflow_training.runtimes.slurm.allocations import Allocation, SubmitRefused
 from airflow_training.runtimes.slurm.attempts import AttemptReader, placement_file
-from airflow_training.runtimes.slurm.options import SlurmOptions
 from airflow_training.runtimes.slurm.queue_view import SLURM_AWAY
 from airflow_training.runtimes.slurm.requests import (
     AllocationComponent,
@@ -142,7 +143,7 @@ class SlurmLauncher:
     # allocations ------------------------------------------------------------------------------------
     def _start(self, reader: AttemptReader, plans: Mapping[int, _Plan]) -> dict[int, Outcome]:
         about = read_json(reader.run.about) or {}
-        options = SlurmOptions.model_validate(about["options"])
+        options = AllocationOptions.from_document(about["options"])
         with locked(reader.run.path / "allocations.lock"):
             placed = {place: self._find_place(reader, plan) for place, plan in plans.items()}
             homeless = {plan.name: plan for place, plan in plans.items() if placed[place] is None}
@@ -203,9 +204,10 @@ class SlurmLauncher:
         result = "adopted" if plan.adopted else "created"
         return Outcome(ref=replace(ref, uid=plan.uid), result=result)  # type: ignore[arg-type]  # as above
 
-    def _keeper(self, options: SlurmOptions) -> list[str]:
+    def _keeper(self, options: AllocationOptions) -> list[str]:
         """Return the words that keep an allocation, without its folder."""
-        source = Path(allocation_program.__file__).read_text(encoding="utf-8")
+        own = importlib.resources.files(allocation_program.__package__ or "")
+        source = own.joinpath("allocation_program.py").read_text(encoding="utf-8")
         agent = agent_program(self.cache)
         program = agent.with_name(f"{agent.stem}-allocation-{_digest(source)}.py")
         if not program.exists():
@@ -223,7 +225,7 @@ class SlurmLauncher:
     ) -> dict[str, Any]:
         """Make the folders of an attempt; return its order, with names in the place of nodes."""
         about = read_json(run.about) or {}
-        python = SlurmOptions.model_validate(about["options"]).python or sys.executable
+        python = AllocationOptions.from_document(about["options"]).python or sys.executable
         host = host_name(spec.ref.role, spec.ref.index, spec.ref.run.uid)
         order = make_order(
             run,

@@ -1,4 +1,4 @@
-"""What a job may say to Slurm, under `spec.runtime.options`."""
+"""What a job may say to Slurm, under `spec.runtime.options`. Checked here, read as `AllocationOptions`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _TIME = r"^(?:\d+-\d{1,2}(?::\d{2}){0,2}|\d+(?::\d{2}){0,2})$"
 class SlurmOptions(BaseModel):
     """Options of `sbatch` for every allocation of the job."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    # strict: what is read later is what was written
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     partition: str = Field(default="", pattern=r"^$|^[^\s;'\"=]+$")
     """One or more, separated by commas; empty: the cluster's default."""

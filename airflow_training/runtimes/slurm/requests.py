@@ -11,8 +11,8 @@ from typing import Any
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.frameworks.pods import training_container
+from airflow_training.runtimes.slurm.allocation_options import AllocationOptions
 from airflow_training.runtimes.slurm.capabilities import GANG
-from airflow_training.runtimes.slurm.options import SlurmOptions
 
 __all__ = [
     "AllocationComponent",
@@ -134,7 +134,7 @@ def single_requests(wanted: Mapping[str, AllocationComponent]) -> list[Allocatio
 
 def submit_command(
     request: AllocationRequest,
-    options: SlurmOptions,
+    options: AllocationOptions,
     *,
     name: str,
     comment: str,
@@ -166,7 +166,7 @@ def submit_command(
     return [*common, *words]
 
 
-def _options(options: SlurmOptions) -> list[str]:
+def _options(options: AllocationOptions) -> list[str]:
     named = ("partition", "account", "qos", "constraint", "gres", "time", "reservation")
     words = [f"--{name}={value}" for name in named if (value := getattr(options, name))]
     return [*words, *(["--exclusive"] if options.exclusive else []), *options.extra]

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId
@@ -29,13 +29,13 @@ from airflow_training.runtimes.port import (
     Outcome,
     Snapshot,
 )
+from airflow_training.runtimes.slurm.allocation_options import AllocationOptions
 from airflow_training.runtimes.slurm.allocation_program import host_name
 from airflow_training.runtimes.slurm.allocations import AllocationBook
 from airflow_training.runtimes.slurm.attempts import AttemptReader
 from airflow_training.runtimes.slurm.capabilities import CAPABILITIES
 from airflow_training.runtimes.slurm.launch import SlurmLauncher, describe
 from airflow_training.runtimes.slurm.nodes import parse_nodes, parse_topology
-from airflow_training.runtimes.slurm.options import SlurmOptions
 from airflow_training.runtimes.slurm.queue_watch import QueueWatch, shared_queue
 from airflow_training.runtimes.slurm.requests import gang_components
 from airflow_training.runtimes.slurm.scan import SlurmScanner
@@ -43,9 +43,6 @@ from airflow_training.runtimes.slurm.submission import find_refusals
 from airflow_training.runtimes.slurm.sweep import find_living_runs
 from airflow_training.runtimes.slurm.transport import LocalCommands, SlurmCommands
 from airflow_training.settings import Settings
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["SlurmRuntime"]
 
@@ -214,14 +211,13 @@ class SlurmRuntime(FolderRuntime):
 
     @staticmethod
     def _about(job: ResolvedJob) -> dict[str, Any]:
-        options = SlurmOptions.model_validate(job.runtime_options)
         gang = {
             role: {"component": asdict(component), "count": count}
             for role, (component, count) in gang_components(job).items()
         }
         return {
             "deadline_seconds": job.active_deadline_seconds,
-            "options": options.model_dump(by_alias=True),
+            "options": dict(job.runtime_options),
             "gang": gang,
         }
 
@@ -353,6 +349,6 @@ class SlurmRuntime(FolderRuntime):
             raise RuntimeUnavailable(f"scontrol: {' '.join(done.errors.split())[-300:]}")
         topology = self._commands.run(["scontrol", "show", "topology", "--oneliner"])
         switches = parse_topology(topology.output) if topology.code == 0 else {}
-        options = SlurmOptions.model_validate({} if job is None else job.runtime_options)
+        options = AllocationOptions.from_document({} if job is None else job.runtime_options)
         nodes = parse_nodes(done.output, partition=options.partition, switches=switches)
         return ClusterSnapshot(nodes=nodes)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import Problem, RuntimeUnavailable
 from airflow_training.runtimes.port import InstanceSpec
-from airflow_training.runtimes.slurm.options import SlurmOptions
+from airflow_training.runtimes.slurm.allocation_options import AllocationOptions
 from airflow_training.runtimes.slurm.queue_view import read_refusal
 from airflow_training.runtimes.slurm.requests import (
     AllocationComponent,
@@ -45,7 +45,7 @@ def find_refusals(
     for request in requests:
         words = submit_command(
             request,
-            SlurmOptions.model_validate(job.runtime_options),
+            AllocationOptions.from_document(job.runtime_options),
             name="airflow-training.test",
             comment="",
             output="/dev/null",

@@ -41,6 +41,11 @@ class SlurmCommands(Protocol):
 class LocalCommands:
     """The commands of this machine: a login node, with the user's own rights."""
 
+    where: str = "this machine"
+    """What it is called by those who are told of it."""
+    hint: str = "start the job where Slurm's commands are, as on a login node"
+    """What helps where they are not found."""
+
     def run(
         self, words: Sequence[str], *, given: str = "", keep: Sequence[int] = ()
     ) -> CommandResult:
@@ -50,8 +55,8 @@ class LocalCommands:
                 code="not_installed",
                 field="spec.runtime.name",
                 value="slurm",
-                message=f"there is no command {words[0]} on this machine",
-                hint="start the job where Slurm's commands are, as on a login node",
+                message=f"there is no command {words[0]} on {self.where}",
+                hint=self.hint,
             )
         try:
             done = subprocess.run(

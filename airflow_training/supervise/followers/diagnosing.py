@@ -317,8 +317,7 @@ class Diagnoser:
         return await asyncio.to_thread(explain, logs, facts, self._job.log_patterns)
 
     def _rank(self, ref: InstanceRef) -> int | None:
-        offset = self._job.role(ref.role).rank_offset
-        return None if offset is None else offset + ref.index
+        return self._job.role(ref.role).rank_of(ref.index)
 
     async def close(self) -> None:
         """Stop looking."""

@@ -119,7 +119,11 @@ class FailureFollower(Follower):
         words = await read_last_words(run.runtime, run.ref, known, attempts)
         if not words:
             return decision
-        return with_root_cause(decision, replace(known, evidence=words), now=now)
+        root = replace(known, evidence=words)
+        if root.key is not None:
+            job, _ = run.state()
+            root = replace(root, rank=job.role(root.key.role).rank_of(root.key.index))
+        return with_root_cause(decision, root, now=now)
 
     def _make_diagnoser(self) -> Diagnoser:
         if self._diagnoser is None:

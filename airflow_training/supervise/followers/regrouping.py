@@ -41,7 +41,9 @@ class RegroupingFollower(Follower):
         """Store what was heard. Waits for a store that is away."""
         store, uid = self._run.store, self._run.ref.uid
         for key, each in list(self._heard):
-            event = regrouped_event(key, each, now=self._run.now())
+            plan = self._run.state()[0].plan
+            moves = () if plan is None else plan.moves
+            event = regrouped_event(key, each, moves=moves, now=self._run.now())
             await retrying(store, partial(store.add_event_once, uid, event))
             self._told.add((key, each))
             self._heard.pop((key, each), None)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from airflow_training.admission.plan.capacity import TIGHT_SECONDS, available_nodes, waiting_seconds
@@ -21,6 +21,7 @@ from airflow_training.admission.plan.replan import (
     replan_run,
 )
 from airflow_training.control.model import Event, InstanceEntry, Ledger
+from airflow_training.control.plan_revision import revise_ledger
 from airflow_training.control.replanning import replan_hindrance, replan_ledger
 from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.instances import InstanceKey
@@ -35,6 +36,8 @@ __all__ = ["Replanner", "RunView"]
 
 log = logging.getLogger(__name__)
 
+_MOST_MOVES = 8
+"""What is kept of revisions: as many as an instance's progress tells of groups that were formed again."""
 _searches = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replanning")
 """One at a time, however many runs this process drives."""
 
@@ -68,11 +71,15 @@ class RunView:
             planned_tight or waiting_seconds(self.training_instances, now=self.now) > TIGHT_SECONDS
         )
 
-    def situation(self, machines: Machines, *, broken: bool, tight: bool) -> ReplanInput:
+    def situation(
+        self, machines: Machines, *, broken: bool, tight: bool, replaces_files: bool
+    ) -> ReplanInput:
         """The planner's input."""
         said = [self.progress.get(entry.key) for entry in self.training_instances]
         totals = [each.total_steps for each in said if each and each.total_steps is not None]
         began, ran = self.ledger.job.started_at, self.ledger.job.running_at
+        regrouped = [told for each in said if each for told in each.regrouped]
+        newest = max(regrouped, key=lambda each: each.at, default=None)
         return ReplanInput(
             job=self.job,
             machines=machines,
@@ -81,6 +88,8 @@ class RunView:
             launch_seconds=None if began is None or ran is None else ran - began,
             broken=broken,
             tight=tight,
+            replaces_files=replaces_files,
+            regroup_seconds=None if newest is None else newest.seconds,
         )
 
 
@@ -120,9 +129,10 @@ class Replanner(Follower):
     def change(self, *, now: float) -> FollowerChange | None:
         """The change to store for the newest verdict, once; None: nothing.
 
-        With a new job comes its attempt: what lives of the old split is stale from then on, whoever
-        holds the lease next. A move that the run can no longer make is dropped, and the cluster
-        judged again later.
+        With a new job comes the next revision of its plan where ranks can follow that in their processes, else the next job
+        attempt: what lives of the old split is stale from then on, whoever holds the lease next. Either is stored in one step
+        with the job and the event, so it is made once or not at all. A move that the run can no longer make is dropped, and
+        the cluster judged again later.
         """
         state = self._state()
         if state is None:
@@ -138,8 +148,21 @@ class Replanner(Follower):
         if state.job is not self._job or replan_hindrance(state.job, state.ledger):
             self._job = None
             return None
-        ledger, events = replan_ledger(said.job, state.ledger, event, generation=state.generation)
-        return FollowerChange(ledger=ledger, events=events, job=said.job)
+        moves = () if state.job.plan is None else state.job.plan.moves
+        if said.move is None:
+            job = _with_moves(said.job, moves)
+            ledger, events = replan_ledger(job, state.ledger, event, generation=state.generation)
+            return FollowerChange(ledger=ledger, events=events, job=job)
+        number = state.ledger.job.plan_revision + 1
+        expected = {"revision": number, **asdict(said.move)}
+        job = _with_moves(said.job, [*moves, expected][-_MOST_MOVES:])
+        event = replace(
+            event,
+            message=f"{event.message}; revision {number} of the plan, which ranks follow in their processes",
+            data={**event.data, "revision": number},
+        )
+        ledger, events = revise_ledger(job, state.ledger, event, generation=state.generation)
+        return FollowerChange(ledger=ledger, events=events, job=job)
 
     async def run(self) -> None:
         complaint = ""
@@ -178,7 +201,12 @@ class Replanner(Follower):
         elif seen == before:
             there = {node.name for node in machines.nodes}
             lost = self._used - there if there else frozenset()
-            situation = state.situation(machines, broken=bool(lost), tight=tight)
+            situation = state.situation(
+                machines,
+                broken=bool(lost),
+                tight=tight,
+                replaces_files=self._runtime.capabilities.replaces_files,
+            )
             loop = asyncio.get_running_loop()
             verdict = await loop.run_in_executor(
                 _searches, lambda: replan_run(situation, before=self._judged, history=self._history)
@@ -186,3 +214,7 @@ class Replanner(Follower):
             self._judged, self._used = seen, state.nodes
             self._verdict = verdict
             self._on_answer()
+
+
+def _with_moves(job: ResolvedJob, moves: Sequence[Mapping[str, Any]]) -> ResolvedJob:
+    return job if job.plan is None else replace(job, plan=job.plan.with_moves(moves))

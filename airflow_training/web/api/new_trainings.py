@@ -276,7 +276,10 @@ def _runtimes(*, standalone: bool) -> list[RuntimeOffer]:
     offers = []
     for name in runtime_names():
         try:
-            refused = None if standalone else adapter_of(name).refused_in_airflow(settings)
+            # what a connection may do is said of a document that names one
+            adapter = adapter_of(name)
+            adapter = adapter.at("any") if adapter.connection_type else adapter
+            refused = None if standalone else adapter.refused_in_airflow(settings)
         except InputError as error:  # its package cannot be loaded
             refused = error.problems[0]
         offers.append(RuntimeOffer(name=name, why=refused.message if refused else ""))

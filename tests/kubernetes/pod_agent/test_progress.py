@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from airflow_training.agent.files import write_json
 from airflow_training.agent.order import Order
 from tests.kubernetes.pod_agent.programs import agent
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 
 class Callback(HTTPServer):
@@ -106,3 +107,30 @@ def test_training_goes_on_when_nobody_takes_its_reports(tmp_path, program, pytho
             _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert err.count("cannot report progress") == 1
+
+
+def test_what_is_stopped_before_it_began_waits_for_the_next_attempt(
+    tmp_path, program, python, callback
+):
+    orders = tmp_path / "orders"
+    order = Order(
+        orders_file=str(orders),
+        in_place_seconds=PATIENCE,
+        progress_file=str(tmp_path / "progress.jsonl"),
+        progress_url=callback.url,
+    )
+    write_json(orders, {"turn": 0, "do": "stop", "grace_seconds": 30, "dump_stacks": False})
+    began = ["touch", str(tmp_path / "began")]
+    with agent(python, program, order, "run", "--", *began, TRAINING_POD_UID="pod") as process:
+        wait_until(lambda: callback.posted, alive=lambda: process.poll() is None)
+        turn = json.loads(callback.posted[-1][2]["environment"])["turn"]
+        told = {"number": 0, "pod": "pod", "waits": True, "reason": "Stopped", "exit_code": None}
+        assert {name: turn[name] for name in told} == told
+        follows = {"turn": 0, "do": "restart", "attempt": "0.0.1", "env": {}}
+        write_json(orders, {**follows, "command": ["sh", "-c", "exit 3"]})
+        wait_until(lambda: len(callback.posted) > 1, alive=lambda: process.poll() is None)
+        turn = json.loads(callback.posted[-1][2]["environment"])["turn"]
+        write_json(orders, {"turn": 1, "do": "leave"})
+        assert process.wait(PATIENCE) == 3
+    assert turn["number"] == 1
+    assert not (tmp_path / "began").exists()

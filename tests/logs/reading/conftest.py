@@ -63,13 +63,14 @@ def makers(tmp_path: Path) -> dict[str, Make]:
         "members": file("b.log.gz", two_members),
         "zstd": file("a.log.zst", zstandard.compress),
         "frames": file("b.log.zst", frames),
+        "utf-16": file("c.log", lambda text: text.decode().encode("utf-16")),
         "remote": remote,
         "instance": lambda text: served(text, opaque=False),
         "opaque": lambda text: served(text, opaque=True),
     }
 
 
-KINDS = ("file", "gzip", "members", "zstd", "frames", "remote", "instance", "opaque")
+KINDS = ("file", "gzip", "members", "zstd", "frames", "utf-16", "remote", "instance", "opaque")
 
 
 @pytest.fixture(params=KINDS)

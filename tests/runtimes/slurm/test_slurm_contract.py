@@ -1,4 +1,4 @@
-"""Slurm keeps the contract of the port, on a real cluster of one machine."""
+"""Slurm keeps the contract of the port, on a real cluster of one machine, also where it is logged in to."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from airflow_training.documents.resolved import RunRef
+from airflow_training.runtimes.slurm.login.ssh_login import SshLogin
 from airflow_training.runtimes.slurm.runtime import SlurmRuntime
 from tests.contracts.runtime import JOB, Harness, RuntimeContract
 from tests.runtimes.local_runs import COMMANDS
 from tests.runtimes.slurm.lab import Lab
+from tests.runtimes.slurm.ssh_server import SshServer
+from tests.runtimes.slurm.test_slurm_login import login_harness
 from tests.waiting import until
 
 pytestmark = pytest.mark.soak
@@ -33,3 +36,13 @@ class TestSlurm(RuntimeContract):
             await until(
                 lambda: not lab.jobs()
             )  # the last process of a job says so before it leaves
+
+
+class TestSlurmByLogin(RuntimeContract):
+    @pytest.fixture
+    async def harness(
+        self, lab: Lab, login_node: SshServer, tmp_path: Path
+    ) -> AsyncIterator[Harness]:
+        login = SshLogin.parse(login_node.address(tmp_path))
+        async with login_harness(lab, login) as harness:
+            yield harness

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import re
 import secrets
+import shutil
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -375,3 +376,23 @@ async def test_who_cannot_reach_the_queue_says_so(lab, tmp_path, monkeypatch):
         with pytest.raises(RuntimeUnavailable):
             await harness.runtime.cluster_view()
         monkeypatch.undo()
+
+
+async def test_an_allocation_goes_though_its_srun_has_missed_the_end(lab, tmp_path, monkeypatch):
+    """As on a machine under load: what has ended, its agent has written down."""
+    own = tmp_path / "bin"
+    own.mkdir()
+    deaf = own / "srun"
+    deaf.write_text(f'#!/bin/sh\n{shutil.which("srun")} "$@"\nexec sleep 3600\n')
+    deaf.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{own}:{os.environ['PATH']}")
+    async with (
+        run_of(lab, tmp_path / "runs", **small()) as harness,
+        watching(harness.runtime, harness.run) as seen,
+    ):
+        short = [harness.spec("sleeper", i, command=("sh", "-c", "exit 0")) for i in range(2)]
+        await harness.runtime.create([*short, harness.spec("broken"), harness.spec("broken", 1)])
+        for index in range(2):
+            await seen.state("sleeper", index, "succeeded")
+            await seen.state("broken", index, "failed")
+        await until(lambda: not lab.jobs(harness.run.uid), patience=400)

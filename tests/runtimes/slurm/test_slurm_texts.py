@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 
 from airflow_training.agent.files import read_json, write_json
 from airflow_training.builtin_runtimes import load_adapter
+from airflow_training.runtimes.slurm.allocation_options import AllocationOptions
 from airflow_training.runtimes.slurm.allocation_program import (
     counts_of,
     host_name,
@@ -253,7 +255,7 @@ def test_what_roles_ask_for_becomes_components():
     assert request.elements == ((("master-0", "eval-0"), ("worker-0", "worker-1")),)
     words = submit_command(
         request,
-        SlurmOptions(partition="gpu", time="1:00:00", exclusive=True, extra=["--nice=5"]),
+        AllocationOptions(partition="gpu", time="1:00:00", exclusive=True, extra=("--nice=5",)),
         name="x",
         comment="y",
         output="z",
@@ -274,7 +276,7 @@ def test_instances_without_company_are_elements_of_an_array():
     found = single_requests({"a-0": small, "b-0": large, "a-1": small})
     assert [each.elements for each in found] == [((("a-0",),), (("a-1",),)), ((("b-0",),),)]
     words = submit_command(
-        found[0], SlurmOptions(), name="x", comment="y", output="z", deadline_seconds=100
+        found[0], AllocationOptions(), name="x", comment="y", output="z", deadline_seconds=100
     )
     assert {"--array=0-1", "--ntasks=1", "--time=4", "--signal=TERM@60"} <= set(words)
     script = job_script(["py", "a b"], folder="/x y", array=True)
@@ -300,6 +302,21 @@ def test_folders_of_any_name_are_said_as_sbatch_reads_them(folder, pattern):
     assert log_pattern(folder) == pattern
 
 
+def test_options_are_read_as_they_were_checked():
+    written = {"signalSeconds": 5, "idleSeconds": 7, "extra": ["--nice=5"], "partition": "gpu"}
+    SlurmOptions.model_validate(written)
+    read = AllocationOptions.from_document(written)
+    assert read == AllocationOptions(
+        signal_seconds=5, idle_seconds=7, extra=("--nice=5",), partition="gpu"
+    )
+    names = {each.metadata.get("name", each.name) for each in dataclasses.fields(read)}
+    assert names == {each.alias or name for name, each in SlurmOptions.model_fields.items()}
+    defaults = SlurmOptions()
+    for name in SlurmOptions.model_fields:
+        if name != "extra":
+            assert getattr(AllocationOptions(), name) == getattr(defaults, name)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -314,6 +331,8 @@ def test_folders_of_any_name_are_said_as_sbatch_reads_them(folder, pattern):
         {"extra": ["--clusters=other"]},
         {"extra": ["--help"]},
         {"python": "python3"},
+        {"exclusive": "no"},
+        {"signalSeconds": "60"},
         {"nodes": 3},
     ],
 )

@@ -62,6 +62,26 @@ class Lab:
         assert checked.resolved is not None, [str(problem) for problem in checked.problems]
         return replace(checked.resolved, runtime="memory", reconcile_seconds=0.05)
 
+    def engine_job(self, **fields: Any) -> ResolvedJob:
+        """Return a job of a master and workers that the plan's own program trains, as plain replicas."""
+        (self.folder / "train.py").write_text(
+            "def example(): ...\nloss = optimizer = data = example\n"
+        )
+        plan = {
+            "apply": ["replicas", "env", "microBatch", "engine"],
+            "engine": {"model": "train:example", "steps": FAR},
+            "constraints": {"tp": 1, "pp": 1, "zero": 0, "devices": {"max": 3}},
+            "globalBatch": 480,
+        }
+        spec = {
+            "framework": "pytorch",
+            "command": None,
+            "roles": [{"name": "master"}, {"name": "worker"}],
+            "restart": {"scope": "Instance"},
+            **fields.pop("spec", {}),
+        }
+        return self.job(spec=spec, **{**plan, **fields})
+
     def check(self, *, spec: dict[str, Any] | None = None, **plan: Any) -> AdmissionResponse:
         document = {
             "apiVersion": "airflow-training/v1",

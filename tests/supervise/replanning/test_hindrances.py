@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
-import yaml
 
-from airflow_training.admission.check import check_text
 from airflow_training.admission.plan.follow import adaptive_plan
+from airflow_training.admission.plan.history import NO_HISTORY
+from airflow_training.admission.plan.replan import ReplanInput, replan_run
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.planning.sources.documents import parse_model
+from airflow_training.planning.view.serial import pack_view, unpack_view
+from airflow_training.planning.view.transformer import computation
+from airflow_training.runtimes.port import ClusterSnapshot
+from tests.supervise.replanning.lab import GPT, Lab
 
 TINY = {"hidden": 64, "layers": 4, "heads": 4, "seq": 64, "vocab": 512}
 
@@ -34,11 +39,32 @@ def test_a_job_without_a_plan_is_left_alone(lab):
     assert adaptive_plan(replace(lab.job(), plan=None)) is None
 
 
-def test_python_of_the_user_is_not_run_by_the_loop(lab):
+def python_job(lab: Lab, *, traced: str) -> ResolvedJob:
+    """Return a job whose model is a function that nobody may call."""
+    (lab.folder / "model.py").write_text("raise AssertionError('the loop runs no Python of users')")
     job = lab.job()
-    plan = {**job.document["spec"]["plan"], "model": "train:model"}
+    plan = {**job.document["spec"]["plan"], "model": "model:example"}
     document = {**job.document, "spec": {**job.document["spec"], "plan": plan}}
-    assert adaptive_plan(replace(job, document=document)) is None
+    assert job.plan is not None
+    return replace(job, document=document, plan=replace(job.plan, traced=traced))
+
+
+def test_a_model_that_is_python_is_planned_again_by_the_view_that_was_traced_of_it(lab):
+    """The loop runs no Python of users: what was traced at the start is kept with the plan."""
+    view = computation(parse_model(GPT))
+    job = python_job(lab, traced=pack_view(view))
+    assert adaptive_plan(job) is not None
+    lab.has(2)
+    situation = ReplanInput(job=job, machines=ClusterSnapshot(nodes=()))
+    verdict = replan_run(situation, before=job.plan.cluster_view, history=NO_HISTORY)
+    assert verdict.job is not None, verdict.message
+    assert verdict.job.role("worker").replicas == 2
+    assert unpack_view(verdict.job.plan.traced) == view, "and kept for the next time"
+    assert "traced" not in verdict.job.plan.document, "nobody has to read it"
+
+
+def test_one_that_an_older_version_planned_keeps_its_split(lab):
+    assert adaptive_plan(python_job(lab, traced="")) is None
 
 
 def test_a_kueue_group_keeps_its_size(lab):
@@ -52,21 +78,3 @@ def test_who_asks_for_what_cannot_be_is_told(lab):
     assert "nothing of the plan is applied" in said["spec.plan.replan"].message
     assert not lab.check(apply=[]).warnings, "nobody asked"
     assert not lab.check(replan="OnChange").warnings
-
-
-def test_python_as_model_is_told_though_nobody_asked(lab):
-    def warned(**plan: Any) -> list[str]:
-        document = {**lab.job().document}
-        document["spec"] = {
-            **document["spec"],
-            "plan": {"model": "train:example", "globalBatch": 12, **plan},
-        }
-        [checked] = check_text(yaml.safe_dump(document))  # as `validate` does: nothing is planned
-        assert not checked.problems
-        return [str(each) for each in checked.warnings if each.field == "spec.plan.replan"]
-
-    [said] = warned()
-    assert "has no effect: its model is Python" in said
-    assert "replan: Never" in said
-    assert not warned(replan="Never")
-    assert not warned(cluster="request"), "that does not change, and says so itself"

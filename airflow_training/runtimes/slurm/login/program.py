@@ -1,0 +1,111 @@
+"""The program that answers on a login node: what `SlurmRuntime` is made of, as one file for any Python from 3.10 on."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+
+from airflow_training.agent.package import own_files, pack_sources
+
+__all__ = ["MARK", "bootstrap_command", "program"]
+
+MARK = "airflow-training-login "
+"""Before the first lines of the other end: what a login shell prints besides is passed over."""
+_PACKAGES = (
+    "agent",
+    "checkpoints",
+    "control",
+    "environments",
+    "interception",
+    "interception/bootstrap",
+    "networks/trainer",
+    "runtimes/folders",
+    "runtimes/slurm",
+    "runtimes/slurm/login",
+)
+_SINGLE_FILES = (
+    "builtin_runtimes.py",
+    "cloud/__init__.py",
+    "documents/__init__.py",
+    "documents/instances.py",
+    "documents/merge.py",
+    "documents/quantities.py",
+    "documents/resolved.py",
+    "documents/resolved_blocks.py",
+    "documents/shapes.py",
+    "documents/stop_conditions.py",
+    "documents/text.py",
+    "errors.py",
+    "frameworks/__init__.py",
+    "frameworks/pods.py",
+    "networks/__init__.py",
+    "runtimes/__init__.py",
+    "runtimes/agent_reasons.py",
+    "runtimes/clock.py",
+    "runtimes/environment_orders.py",
+    "runtimes/port.py",
+    "runtimes/progress.py",
+    "settings.py",
+)
+_ENTRY = b"""import sys
+
+from airflow_training.runtimes.slurm.login.server import main
+
+sys.exit(main(sys.argv[1], sys.argv[2:]))
+"""
+_BOOTSTRAP = """\
+import json, os, sys
+mark, name, size, folder, more = {mark!r}, {name!r}, {size}, {folder!r}, {more!r}
+def say(**what):
+    os.write(1, (mark + json.dumps(what) + "\\n").encode())
+if sys.version_info < (3, 10):
+    say(old=sys.version.split()[0], path=sys.executable)
+    sys.exit(3)
+folder = os.path.expanduser(folder)
+path = os.path.join(folder, ".agent", name)
+try:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    if os.stat(os.path.dirname(path)).st_uid != os.getuid():
+        say(failed=os.path.dirname(path) + " belongs to another user")
+        sys.exit(5)
+    if not os.path.exists(path):
+        say(need=name)
+        part = path + "." + os.urandom(6).hex()
+        with open(part, "wb") as file:
+            while size:
+                data = os.read(0, min(size, 1 << 16))
+                if not data:
+                    os.unlink(part)
+                    sys.exit(4)
+                size -= len(data)
+                file.write(data)
+        os.replace(part, path)
+except OSError as error:
+    say(failed=str(error))
+    sys.exit(5)
+os.execv(sys.executable, [sys.executable, "-I", "-S", path, folder, *more])
+"""
+
+
+@lru_cache(maxsize=1)
+def program() -> bytes:
+    """Return the packed program; the same bytes for the same version of us."""
+    files = own_files(_PACKAGES, _SINGLE_FILES)
+    files["airflow_training/__init__.py"] = b""
+    return pack_sources([("__main__.py", _ENTRY), *sorted(files.items())])
+
+
+def bootstrap_command(*, python: str, folder: str, inherit: Sequence[str] = ()) -> str:
+    """Return the command line for the login node: it asks for the program where it is not there, and becomes it.
+
+    `python` is a word of the shell there; `inherit`: names of variables, as `SlurmRuntime` takes them. Nothing in it means something to another shell than `sh`.
+    """
+    packed = program()
+    name = f"login-{hashlib.sha256(packed).hexdigest()[:16]}.pyz"
+    text = _BOOTSTRAP.format(
+        mark=MARK, name=name, size=len(packed), folder=folder, more=list(inherit)
+    )
+    code = base64.b64encode(text.encode()).decode()
+    return f"exec {python} -I -c \"import base64;exec(base64.b64decode('{code}'))\""

@@ -375,8 +375,17 @@ def test_the_record_can_be_read_back(gang):
         scheduling={"spread": {"topologyKey": "a"}, "queue": "q", "startup": "perWave"},
         ttl_seconds_after_finished=3.5,
     )
-    facts = dataclasses.replace(facts_of(RUN, job), removed=3)
+    facts = dataclasses.replace(facts_of(RUN, job), removed=3, removed_at=4.5)
     assert RunFacts.from_document(facts.document(RUN)) == facts
+
+
+def test_the_end_of_a_run_is_the_first_time_that_it_is_removed_since_it_was_opened():
+    facts = dataclasses.replace(facts_of(RUN, a_job(a_role())), generation=2)
+    ended = facts.bury(2, now=10.0)
+    assert (ended.removed, ended.removed_at) == (2, 10.0)
+    assert ended.bury(5, now=20.0) == dataclasses.replace(ended, removed=5)
+    opened = dataclasses.replace(ended, generation=6)
+    assert opened.bury(6, now=30.0).removed_at == 30.0
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"uid": 1, "what": 2}'])

@@ -86,6 +86,19 @@ async def test_ended_pods_stay_until_their_time_is_over(
     assert await swept(stage, settings) == []
 
 
+async def test_the_time_of_ended_pods_begins_with_the_end_of_the_job(
+    stage: Stage, settings: Settings, monkeypatch: pytest.MonkeyPatch
+):
+    first = {"name": "first", "command": ["true"]}
+    last = {"name": "last", "command": ["sleep", "3"]}
+    await ended(stage, resolved(first, last, ttlSecondsAfterFinished=1))
+    assert sorted(stage.pods()) == ["first-0", "last-0"], "only a sweep removes them"
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 2.0)
+    assert [each.done for each in await swept(stage, settings)] == [True]
+    assert objects(stage) == []
+
+
 async def test_nothing_stays_where_the_job_says_so(stage: Stage):
     await ended(stage, resolved(QUICK, cleanPodPolicy="All"))
     assert objects(stage) == []

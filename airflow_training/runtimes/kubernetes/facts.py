@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_training.documents.resolved import ResolvedJob, RunRef
@@ -38,6 +38,8 @@ class RunFacts:
     generation: int = 0
     removed: int = NEVER_REMOVED
     """The newest generation that removed the run; `NEVER_REMOVED`: none did."""
+    removed_at: float | None = None
+    """When that was done first, at the end of the job; None: not yet, or by an older version."""
     clean_pod_policy: str = "Running"
     ttl_seconds_after_finished: float | None = None
     deadline_seconds: float | None = None
@@ -52,6 +54,19 @@ class RunFacts:
     """What all of its pods ask for together, where that has to be there before the first is made."""
     unfit_nodes: str = ""
     """Which nodes are to be left, as its pods carry it; "": as is usual."""
+
+    def bury(self, generation: int, *, now: float) -> RunFacts:
+        """Return them once the run was removed under a generation: from then on nothing of it may be created.
+
+        Whoever removes it again, later, does not move the time from which `ttlSecondsAfterFinished` counts, unless
+        the run was opened anew meanwhile.
+        """
+        anew = self.removed == NEVER_REMOVED or self.generation > self.removed
+        return replace(
+            self,
+            removed=max(self.generation, self.removed, generation),
+            removed_at=now if anew else self.removed_at,
+        )
 
     @property
     def numbered(self) -> bool:

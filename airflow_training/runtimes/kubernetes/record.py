@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -73,12 +74,7 @@ class Records:
 
     async def bury(self, run: RunRef) -> RunFacts | None:
         """Write down that nothing may be created any more; None where there is no record."""
-
-        def close(known: RunFacts) -> RunFacts:
-            newest = max(known.generation, known.removed, run.generation)
-            return dataclasses.replace(known, removed=newest)
-
-        record = await self._change(run, close)
+        record = await self._change(run, lambda known: known.bury(run.generation, now=time.time()))
         return None if record is None else RunFacts.from_document(record)
 
     async def _change(

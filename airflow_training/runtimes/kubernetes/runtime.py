@@ -455,8 +455,10 @@ def _keeps_ended(facts: RunFacts, pod: PodView) -> bool:
         return False
     if facts.clean_pod_policy == "All":
         return False
-    ttl, ended_at = facts.ttl_seconds_after_finished, observe(pod, now=time.time()).finished_at
-    return ttl is None or ended_at is None or time.time() < ended_at + ttl
+    ttl, since = facts.ttl_seconds_after_finished, facts.removed_at
+    if since is None:  # an older version did not write it down
+        since = observe(pod, now=time.time()).finished_at
+    return ttl is None or since is None or time.time() < since + ttl
 
 
 def _keeps_none(_: PodView) -> bool:

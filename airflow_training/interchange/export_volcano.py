@@ -114,7 +114,10 @@ def _task(role: ExportedRole, *, in_pods: bool) -> dict[str, Any]:
     pod = (*to, "template", "spec", "restartPolicy")
     limit = role.source["backoffLimit"]
     value = role.restart if in_pods and role.restart in ("OnFailure", "Always") else "Never"
-    if role.restart == "Never" or value != "Never":
+    if role.restart == "Never":
+        policy.settle("kept", "OnFailure", to=pod, why="")
+        limit.drop("nothing is started again")
+    elif value != "Never":
         policy.settle(
             "translated",
             "OnFailure",

@@ -56,7 +56,7 @@ class RunFacts:
     """Which nodes are to be left, as its pods carry it; "": as is usual."""
 
     def bury(self, generation: int, *, now: float) -> RunFacts:
-        """Return them once the run was removed under a generation: from then on nothing of it may be created.
+        """Write down that the run was removed under a generation: from then on nothing of it may be created.
 
         Whoever removes it again, later, does not move the time from which `ttlSecondsAfterFinished` counts, unless
         the run was opened anew meanwhile.

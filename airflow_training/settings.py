@@ -156,6 +156,20 @@ OPTIONS: Mapping[str, Option] = {
         description="File of `airflow-training plan calibrate` that plans are made with."
         " Empty: the shipped constants.",
     ),
+    "node_failures": Option(
+        default="3",
+        description="Failures that speak against a node, within node_failure_hours, after which nothing new is placed"
+        " on it for node_exclusion_hours; 0: never.",
+        type="integer",
+    ),
+    "node_failure_hours": Option(
+        default="24", description="How long a failure speaks against its node.", type="integer"
+    ),
+    "node_exclusion_hours": Option(
+        default="24",
+        description="How long a node that failed too often is excluded.",
+        type="integer",
+    ),
     "act_on": Option(
         default="any",
         description="Whose runs a user may pause, resume, stop and scale on the pages, of those that Airflow"
@@ -233,6 +247,9 @@ class Settings:
     log_archive_tail_bytes: int
     read_logs: bool
     planner_constants: str
+    node_failures: int
+    node_failure_hours: int
+    node_exclusion_hours: int
     act_on: str
     cloud_idle_seconds: int
     cloud_most_gb: int

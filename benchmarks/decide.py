@@ -6,7 +6,8 @@ import time
 from dataclasses import replace
 
 from airflow_training.control.actions import Create
-from airflow_training.control.decide import decide, new_ledger
+from airflow_training.control.decide import decide
+from airflow_training.control.first_ledger import new_ledger
 from airflow_training.control.model import Ledger
 from airflow_training.control.observations import Observation, Observations
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from airflow_training.control.decide import new_ledger
+from airflow_training.control.first_ledger import new_ledger
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunKey
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.state.store import Store

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from airflow_training.control.decide import new_ledger
+from airflow_training.control.first_ledger import new_ledger
 from airflow_training.documents.resolved import (
     ResolvedJob,
     ResolvedRole,

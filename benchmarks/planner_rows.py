@@ -82,7 +82,11 @@ def published() -> list[Row]:
 def h200() -> list[Row]:
     """Return steps of eager PyTorch on one H200; nothing is fitted on them."""
     document = json.loads(DATA.joinpath("h200.json").read_text("utf-8"))
-    sets = {"h200": "rows", "h200, after choices": "held_out"}
+    sets = {
+        "h200": "rows",
+        "h200, after choices": "held_out",
+        "h200, predicted before": "predicted",
+    }
     return [
         Row(row["id"], kind, row, row["measured"]["step_time_s"])
         for kind, place in sets.items()

@@ -162,18 +162,18 @@ _LOOK = """
 import json, os, resource, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from airflow_training.agent.preflight import Preflight
+from airflow_training.agent.preflight import PreflightCheck
 
 root = str(Path(sys.argv[2], "checkpoints"))
 told = {"root": root, "incarnation": "0.0.1", "initial": None}
 def used():
     return time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 before, begun = used(), time.monotonic()
-look = Preflight(
+look = PreflightCheck(
     json.loads(sys.argv[3]), folder=Path(sys.argv[2]), cgroup=None,
     environment={"TRAINING_CHECKPOINT": json.dumps(told)}, say=print,
 )
-while (verdict := look.look()) is None:
+while (verdict := look.poll()) is None:
     time.sleep(look.look_again_seconds)
 waited = time.monotonic() - begun
 while True:

@@ -67,6 +67,7 @@ def _entries(job: TrainingJob, resolved: ResolvedJob, framework: FrameworkSpec) 
     yield from _policies(job, resolved)
     yield from _restart(job, resolved)
     yield from _scheduling(job, resolved)
+    yield from _preflight(job, resolved)
     for name, value in (
         ("active_deadline_seconds", resolved.active_deadline_seconds),
         ("ttl_seconds_after_finished", resolved.ttl_seconds_after_finished),
@@ -74,8 +75,12 @@ def _entries(job: TrainingJob, resolved: ResolvedJob, framework: FrameworkSpec) 
         ("reconcile_seconds", resolved.reconcile_seconds),
         ("suspend", resolved.suspend),
     ):
-        yield _ours(f"spec.{_camel(type(spec), name)}", spec, name, value)
+        theirs = getattr(framework, name, None) is not None
+        whose = _theirs if theirs else _ours
+        yield whose(f"spec.{_camel(type(spec), name)}", spec, name, value)
     yield from _checkpoint(job, resolved)
+    if spec.output is None and framework.output_uri is not None:
+        yield "spec.output.uri", framework.output_uri, "framework"
     if spec.output is None:
         yield "spec.output.role", resolved.output_role, "framework"
     else:
@@ -196,6 +201,7 @@ def _scheduling(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
         ("priority", made.priority),
         ("schedule_timeout_seconds", made.schedule_timeout_seconds),
         ("never_fits", made.never_fits),
+        ("excluded_nodes", own.excluded_nodes),
     ):
         yield _ours(f"spec.schedulingPolicy.{_camel(type(own), name)}", own, name, value)
     unfit = own.unfit_nodes
@@ -203,6 +209,17 @@ def _scheduling(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
         key = _camel(type(unfit), name)
         known = made.unfit_nodes.action if name == "action" else getattr(unfit, name)
         yield _ours(f"spec.schedulingPolicy.unfitNodes.{key}", unfit, name, known)
+
+
+def _preflight(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
+    own, made = job.spec.preflight, resolved.preflight
+    if own is None or made is None:
+        return
+    timeout = made.timeout_seconds
+    yield _ours("spec.preflight.timeoutSeconds", own, "timeout_seconds", timeout)
+    if own.network is not None:
+        wait = own.network.wait_seconds
+        yield _ours("spec.preflight.network.waitSeconds", own.network, "wait_seconds", wait)
 
 
 def _checkpoint(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:

@@ -7,7 +7,14 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from airflow_training.documents.base import DnsLabel, Many, Model, RuntimeName, discriminate_by_kind
+from airflow_training.documents.base import (
+    DnsLabel,
+    Many,
+    Model,
+    Number,
+    RuntimeName,
+    discriminate_by_kind,
+)
 from airflow_training.documents.logs import Logs
 from airflow_training.documents.resolved import (
     DependencyStatus,
@@ -186,6 +193,12 @@ class FrameworkSpec(_FrozenModel):
         ),
     ] = "default"
     output_role: DnsLabel | None = None
+    output_uri: str | None = None
+    """A template, as `output.uri` of a job: where the output goes of a job that names no place."""
+    clean_pod_policy: Literal["Running", "All", "None"] | None = None
+    """Of jobs that say nothing; none: `Running`."""
+    ttl_seconds_after_finished: Annotated[Number, Field(ge=0)] | None = None
+    """Of jobs that say nothing; none: what is left of them stays."""
     elastic: ElasticDefinition | None = None
     logs: Logs = Field(default_factory=Logs)
     """Formats of lines that its programs print."""

@@ -7,20 +7,25 @@ choice of `startup`) is proved later by `control`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from airflow_training.documents.base import Model
+from airflow_training.documents.models import TrainingJobSpec
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.policies import ExitCodes
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import (
+    PREFLIGHT_PORT,
     ExitCodeTable,
     FailureRule,
     FileTemplate,
     MemoryGrowth,
     ResolvedFailurePolicy,
     ResolvedJob,
+    ResolvedPreflight,
     ResolvedRole,
+    ResolvedSpot,
     ResolvedSuccessPolicy,
     RestartRules,
     Scheduling,
@@ -42,6 +47,7 @@ from airflow_training.frameworks.model import ExitCodeDefinition as FrameworkExi
 from airflow_training.frameworks.model import (
     FrameworkSpec,
 )
+from airflow_training.frameworks.network_policies import port_problems, resolve_policy
 from airflow_training.frameworks.pods import (
     container_env,
     merge_role_template,
@@ -52,6 +58,9 @@ from airflow_training.frameworks.registry import LoadedFramework
 from airflow_training.frameworks.runtime_facts import RuntimeFacts
 
 __all__ = ["resolve"]
+
+_PREFLIGHT_NUMBER = 29399
+"""Of the port, unless the role has one of that number."""
 
 
 def resolve(
@@ -94,6 +103,7 @@ def resolve(
         )
         problems += _nothing_to_start(role, facts, template, by=loaded.framework.name)
         ports = ports_of(template, framework, definition)
+        problems += _nowhere_to_measure(role, ports, job)
         resolved = ResolvedRole(
             name=role.name,
             replicas=role.replicas,
@@ -109,7 +119,8 @@ def resolve(
             min_failed=role.min_failed,
             tracked=definition.tracked if role.tracked is None else role.tracked,
             container=framework.container,
-            ports=ports,
+            ports=_with_preflight_port(ports, job),
+            spot=_spot(role),
             template=template,
             env=_environment(role.name, facts, template),
             files=_files(role.name, facts),
@@ -119,6 +130,10 @@ def resolve(
         roles.append(resolved)
         if definition.ranked:
             offset += role.replicas
+    ports_by_role = {role.name: role.ports for role in roles}
+    problems += port_problems(spec.roles, ports_by_role)
+    policies = {role.name: resolve_policy(role, ports_by_role) for role in spec.roles}
+    roles = [replace(role, network_policy=policies[role.name]) for role in roles]
     answer = _assemble(
         job,
         loaded,
@@ -226,13 +241,17 @@ def _assemble(
             schedule_timeout_seconds=scheduling.schedule_timeout_seconds,
             never_fits=scheduling.never_fits,
             unfit_nodes=_unfit_nodes(job),
+            avoids_excluded=scheduling.excluded_nodes == "Avoid",
             spread=spread.model_dump(by_alias=True) if spread else None,
         ),
+        preflight=_preflight(job),
         active_deadline_seconds=spec.active_deadline_seconds,
         stop_until=spec.stop.until if spec.stop else "",
         stop_over=spec.stop.over if spec.stop else "rank 0",
-        ttl_seconds_after_finished=spec.ttl_seconds_after_finished,
-        clean_pod_policy=spec.clean_pod_policy,
+        ttl_seconds_after_finished=_either(
+            spec, "ttl_seconds_after_finished", framework.ttl_seconds_after_finished
+        ),
+        clean_pod_policy=_either(spec, "clean_pod_policy", framework.clean_pod_policy),
         reconcile_seconds=spec.reconcile_seconds,
         suspend=spec.suspend,
         elastic=facts.elastic,
@@ -244,7 +263,7 @@ def _assemble(
         checkpoint=ResolvedCheckpoint.from_document(_document(spec.checkpoint))
         if spec.checkpoint
         else None,
-        output_uri=spec.output.uri if spec.output else "",
+        output_uri=spec.output.uri if spec.output else framework.output_uri or "",
         output_continuous=bool(spec.output and spec.output.continuous),
         output_role=(spec.output.role if spec.output else None) or output_role or facts.chief,
         role_variable=framework.role_variable,
@@ -258,6 +277,29 @@ def _assemble(
     )
 
 
+def _preflight(job: TrainingJob) -> ResolvedPreflight | None:
+    own = job.spec.preflight
+    if own is None:
+        return None
+    gpus, disk, network = own.gpus, own.disk, own.network
+    return ResolvedPreflight(
+        timeout_seconds=own.timeout_seconds or job.spec.restart.ready_timeout_seconds,
+        gpus=gpus.count if gpus else None,
+        gpu_free_bytes=_bytes(gpus.free_memory) if gpus else 0,
+        disk_path=(disk.path or "") if disk else "",
+        disk_free_bytes=_bytes(disk.free) if disk else 0,
+        disk_bandwidth=_bytes(disk.bandwidth) if disk else 0,
+        network=network is not None,
+        network_bandwidth=_bytes(network.bandwidth) if network else 0,
+        network_latency=(network.latency_milliseconds or 0.0) / 1000 if network else 0.0,
+        network_wait_seconds=network.wait_seconds if network else 0.0,
+    )
+
+
+def _bytes(quantity: str | None) -> int:
+    return int(parse_quantity(quantity)) if quantity else 0
+
+
 def _unfit_nodes(job: TrainingJob) -> UnfitNodePolicy:
     own = job.spec.scheduling_policy.unfit_nodes
     return UnfitNodePolicy(
@@ -268,6 +310,48 @@ def _unfit_nodes(job: TrainingJob) -> UnfitNodePolicy:
         taints=None if own.taints is None else tuple(own.taints),
         labels=dict(own.labels),
     )
+
+
+def _spot(role: Role) -> ResolvedSpot | None:
+    own = role.spot
+    if own is None:
+        return None
+    return ResolvedSpot(from_index=role.replicas - own.replicas, label=own.label, value=own.value)
+
+
+def _measures_network(job: TrainingJob) -> bool:
+    return job.spec.preflight is not None and job.spec.preflight.network is not None
+
+
+def _nowhere_to_measure(role: Role, ports: Mapping[str, int], job: TrainingJob) -> list[Problem]:
+    """Say that instances without ports have no address at which they could ask each other."""
+    if ports or role.replicas < 2 or not _measures_network(job):
+        return []
+    return [
+        Problem(
+            code="not_supported",
+            field="spec.preflight.network",
+            message=f"the instances of role {role.name} have no port, and so no address to ask each other at",
+            hint="give the role ports: [{name: main, containerPort: 2345}]",
+        )
+    ]
+
+
+def _with_preflight_port(ports: Mapping[str, int], job: TrainingJob) -> Mapping[str, int]:
+    """Return the ports of a role with the one at which its instances measure the network, last."""
+    if not ports or not _measures_network(job):
+        return ports
+    number = _PREFLIGHT_NUMBER
+    while number in ports.values():
+        number += 1
+    return {**ports, PREFLIGHT_PORT: number}
+
+
+def _either(spec: TrainingJobSpec, name: str, default: Any) -> Any:
+    """Return what the job says of itself, else what its framework does."""
+    own = getattr(spec, name)
+    given = name in spec.model_fields_set and own is not None
+    return own if given or default is None else default
 
 
 def _document(block: Model | None) -> dict[str, Any]:

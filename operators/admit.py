@@ -15,7 +15,7 @@ from airflow_training.admission.run_accounts import give_up_run, reserve_run
 from airflow_training.compiler.resume import RESUME_KEY, resume_overrides
 from airflow_training.compiler.source import JobSource
 from airflow_training.compiler.submission import submission_events
-from airflow_training.control.decide import new_ledger
+from airflow_training.control.first_ledger import new_ledger
 from airflow_training.control.pools import refuse_small_pools
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.resolved import ResolvedJob, RunKey

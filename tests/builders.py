@@ -20,7 +20,8 @@ from airflow_training.control.actions import (
 )
 from airflow_training.control.attempts import AttemptId, AttemptKey
 from airflow_training.control.causes import RootCause
-from airflow_training.control.decide import decide, new_ledger
+from airflow_training.control.decide import decide
+from airflow_training.control.first_ledger import new_ledger
 from airflow_training.control.model import (
     ActivePhase,
     AttemptEnd,

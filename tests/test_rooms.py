@@ -312,7 +312,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
             "networks",
             "system_metrics",
         ),
-        ("environment", "presets", "progress", "queue", "subtasks", "upgrade", "usage"),
+        ("environment", "nodes", "presets", "progress", "queue", "subtasks", "upgrade", "usage"),
         ("ledger", "log_values", "reservations"),
         ("runs",),
         ("overviews", "reading"),
@@ -338,7 +338,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("keys", "prices", "refusals"),
         ("bills",),
         ("limits",),
-        ("enforcement", "estimates", "reservation"),
+        ("enforcement", "estimates", "reservation", "run_bills"),
         ("operations",),
     ),
     "admission": (

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
 
-from airflow_training.accounts.bills import Bill, bill_rows
+from airflow_training.accounts.bills import bill_rows
 from airflow_training.accounts.enforcement import LimitAction, limit_actions
 from airflow_training.accounts.estimates import CostEstimate, estimate_cost
 from airflow_training.accounts.keys import key_prefix, key_problem, make_key
 from airflow_training.accounts.prices import PriceList
 from airflow_training.accounts.refusals import AccountRefusal, AccountRefused
 from airflow_training.accounts.reservation import ReservationRequest, decide_reservation
+from airflow_training.accounts.run_bills import node_labels_of
 from airflow_training.control.model import Event
-from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
+from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import InputError
 from airflow_training.state.account_records import (
     Account,
@@ -35,12 +35,10 @@ from airflow_training.state.store import Store
 __all__ = [
     "add_key",
     "authenticate",
-    "bill",
     "charges",
     "enforce",
     "estimate",
     "is_in_use",
-    "node_labels_of",
     "reserve",
     "reserved_roles",
     "settle",
@@ -101,13 +99,6 @@ def reserved_roles(
         )
         for each in job.roles
     )
-
-
-def node_labels_of(role: ResolvedRole) -> Mapping[str, str]:
-    """The nodeSelector of a role: prices may depend on it."""
-    pod: Mapping[str, Any] = role.template.get("spec") or {}
-    asked: Mapping[str, Any] = pod.get("nodeSelector") or {}
-    return {str(name): str(value) for name, value in asked.items()}
 
 
 def reserve(
@@ -295,32 +286,6 @@ def _charges_of(live: LiveReservation, prices: Sequence[Price]) -> Sequence[Char
         )
         for month in sorted({each.month for each in rows})
     ]
-
-
-def bill(store: Store, run: str) -> Bill:
-    """Bill of a run until now; `run`: its run id, or the beginning of its uid."""
-    record = store.find_run(run)
-    reservation = store.reservations.of_run(record.uid)
-    attempts = store.usage.of_run(record.uid)
-    if reservation is not None:
-        labels = {each.role: each.node_labels for each in reservation.roles}
-    else:
-        labels = {each.name: node_labels_of(each) for each in store.job(record.uid).roles}
-    until = max([store.now(), *(each.started_at + each.seconds for each in attempts)])
-    over = record.finished_at is not None and all(each.finished_at for each in attempts)
-    return Bill(
-        run=record.uid,
-        run_id=record.key.run_id,
-        job=record.job,
-        account="" if reservation is None else reservation.account,
-        team="" if reservation is None else reservation.team,
-        currency=store.accounts.currency(),
-        until=until,
-        final=over,
-        rows=bill_rows(
-            attempts, PriceList(store.accounts.prices()), node_labels=labels, until=until
-        ),
-    )
 
 
 def charges(store: Store, account: str, *, month: str = "") -> Sequence[Charge]:

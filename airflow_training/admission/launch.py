@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from airflow_training.admission.queueing import check_fits
-from airflow_training.control.decide import new_ledger
+from airflow_training.control.first_ledger import new_ledger
 from airflow_training.control.model import Event
 from airflow_training.control.reasons import CHECKPOINT_REJECTED
 from airflow_training.documents.resolved import ResolvedJob, RunKey, RunRef
@@ -17,7 +17,14 @@ from airflow_training.runtimes.rendering import expected_addresses, render_insta
 from airflow_training.settings import Settings
 from airflow_training.state.store import RunRecord, Store
 
-__all__ = ["check_runtime", "controller_id", "describe_start", "launch", "record_start"]
+__all__ = [
+    "check_runtime",
+    "check_size",
+    "controller_id",
+    "describe_start",
+    "launch",
+    "record_start",
+]
 
 
 def controller_id(store: Store, settings: Settings) -> str:
@@ -61,6 +68,13 @@ async def check_runtime(
     return warnings
 
 
+def check_size(resolved: ResolvedJob) -> None:
+    """Raise InputError (`not_supported`) for a job that is larger than the machine which all jobs of its runtime share."""
+    machine = adapter_of(resolved.runtime).machine()
+    if machine is not None:
+        check_fits(resolved, machine)
+
+
 def launch(
     resolved: ResolvedJob,
     *,
@@ -77,10 +91,8 @@ def launch(
     job that is larger than the machine which all jobs share, `conflict` for a run id that another document used.
     """
     there = store.run(key.uid) is not None
-    # a run that is there has the size of its plan, which may be smaller than the document's
-    machine = None if there else adapter_of(resolved.runtime).machine()
-    if machine is not None:
-        check_fits(resolved, machine)
+    if not there:  # else it has the size of its plan, which may be smaller than the document's
+        check_size(resolved)
     ledger = new_ledger(resolved, now=time.time(), activate_all=activate_all)
     record = store.create_run(
         key, resolved, ledger, controller=controller, queue=True, submitted_by=submitted_by

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
     from airflow_training.agent.loop import Loop
 
-__all__ = ["DATA_VARIABLE", "PROGRAM_FOLDER", "DataFetcher", "listed_files"]
+__all__ = ["PROGRAM_FOLDER", "DataFetcher", "listed_files"]
 
-DATA_VARIABLE = "TRAINING_DATA_ON_DEMAND"
-"""JSON: `run`, the `source` to ask and the `cache` of chunks, as `remote_data.beside_command` reads it."""
 PROGRAM_FOLDER = "on-demand"
 """Of the tree: the package that fetches, and `data.json`, the list of what it fetches."""
 _LIST = "data.json"

@@ -60,6 +60,7 @@ def _import_what_may_be_needed() -> None:
     import airflow_training.agent.devices
     import airflow_training.agent.environment
     import airflow_training.agent.environment_setup
+    import airflow_training.agent.network_trial
     import airflow_training.agent.plan_use
     import airflow_training.agent.preflight
     import airflow_training.agent.stacks

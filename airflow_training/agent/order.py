@@ -124,7 +124,7 @@ class Order:
     """Complete files in it are brought to `predictions_uri`."""
     predictions_uri: str = ""
     orders_file: str = ""
-    """Where a pod that stays is told what comes next."""
+    """Where a pod is told what comes next; beside it, in `pod_attempts.FILES`, which files to replace."""
 
     # its end
     deadline_seconds: float | None = None

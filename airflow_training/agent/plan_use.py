@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanUse"]
 
-LIBRARY = "airflow_training.execution"
 NAMES = (
     "TP_SIZE", "PP_SIZE", "DP_SIZE", "CP_SIZE", "EP_SIZE", "VIRTUAL_STAGES", "ZERO_STAGE",
     "SEQUENCE_PARALLEL", "MEGATRON_ARGS", "DEEPSPEED_CONFIG", "TORCHTITAN_CONFIG", "PLAN_FILE",

@@ -19,7 +19,7 @@ from airflow_training.agent.files import read_json, write_files, write_text
 from airflow_training.agent.library import python_path
 from airflow_training.agent.limits import MemoryLimit
 from airflow_training.agent.order import ORDER_VARIABLE, Order, OrderError, replace
-from airflow_training.agent.pod_attempts import prepare_next_attempt
+from airflow_training.agent.pod_attempts import prepare_next_attempt, replace_files
 from airflow_training.agent.reporter import LONGEST_SECONDS, Reporter
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
@@ -132,6 +132,8 @@ class PodAttempt(Attempt):
         self._code: int | None = None
         self._waits = False
         """It was said that another attempt may follow."""
+        self._complaint = ""
+        """What was last said of files that could not be replaced."""
         self.following: Order | None = None
         """What begins in this pod after it."""
 
@@ -165,9 +167,19 @@ class PodAttempt(Attempt):
         soon = self._waiting and not self._staying
         again = _WAITING_LOOK_SECONDS if soon else _LOOK_SECONDS
         self._loop.after(again, "look", self._poll)
+        self._replace_files()
         order = read_json(Path(self._order.orders_file)) or {}
         if order.get("turn") == self._number:
             self._follow(order)
+
+    def _replace_files(self) -> None:
+        """Replace what was given anew; a full disk is tried again at the next look."""
+        try:
+            replace_files(Path(self._order.orders_file).parent)
+        except OSError as error:
+            if str(error) != self._complaint:
+                self._say(f"cannot replace a file: {error}")
+            self._complaint = str(error)
 
     def _restart(self, order: Mapping[str, Any]) -> None:
         with contextlib.suppress(OSError):  # what it said was about this attempt

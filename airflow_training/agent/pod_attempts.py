@@ -12,6 +12,7 @@ import re
 import shutil
 from pathlib import Path
 
+from airflow_training.agent.files import read_json, write_text
 from airflow_training.agent.order import replace
 from airflow_training.agent.progress import MARK
 
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 
     from airflow_training.agent.order import Order
 
-__all__ = ["BEGINS", "expand_variables", "prepare_next_attempt"]
+__all__ = ["BEGINS", "FILES", "expand_variables", "prepare_next_attempt", "replace_files"]
 
 BEGINS = "airflow-training: attempt {} begins"
 """Line of the log before which everything is of earlier attempts."""
+FILES = "files"
+"""Beside the orders: path -> content of the files that may be replaced while a command runs."""
 
 
 def expand_variables(text: str) -> str:
@@ -36,6 +39,14 @@ def expand_variables(text: str) -> str:
         return "$" if name is None else os.environ.get(name, found.group(0))
 
     return re.sub(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)", value, text)
+
+
+def replace_files(folder: Path) -> None:
+    """Have the files that may be replaced hold what `FILES` in a folder says now, each changed in one step."""
+    for name, text in (read_json(folder / FILES) or {}).items():
+        path = Path(name)
+        if not path.is_file() or path.read_bytes() != text.encode():
+            write_text(path, text, mode=0o644)  # whoever trains may be another user
 
 
 def prepare_next_attempt(order: Mapping[str, Any], *, after: Order) -> Order:

@@ -18,7 +18,12 @@ from airflow_training.agent.child_calls import ChildCall
 from airflow_training.agent.devices import device_plugin, devices_of
 from airflow_training.agent.environment import Cgroup, free_space
 from airflow_training.agent.library import python_path
-from airflow_training.agent.readiness import CHECKS, find_shortcomings, performed_checks
+from airflow_training.agent.readiness import (
+    CHECKS,
+    find_shortcomings,
+    measured_figures,
+    performed_checks,
+)
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
@@ -27,21 +32,25 @@ if TYPE_CHECKING:
 
     from airflow_training.agent.readiness import Shortcoming
 
-__all__ = ["Preflight", "Verdict"]
+__all__ = ["PreflightCheck", "Verdict"]
 
 _PATIENCE_SECONDS = 15.0
 """For one answer: then the question is put again, as what it waited for may be back."""
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 2.0
 """Between an answer that is not good and the next question."""
+_PIECE_BYTES, _MOST_WRITTEN, _WRITE_SECONDS = 4 << 20, 512 << 20, 1.0
+"""Of the look at how fast a disk writes."""
 _STORE_MODULE = "airflow_training.checkpoints.reachable"
 _TRIAL = b"airflow-training" * 256
 
-Verdict = namedtuple("Verdict", "ready reason message seconds checks devices")  # `typing` is dear
+Verdict = namedtuple(
+    "Verdict", "ready reason message seconds checks devices measured"
+)  # `typing` is dear
 """`reason`: of the failure. `checks`: those that were made where it is ready, else those that failed.
-`devices`: what they said, [] where nobody was asked."""
+`devices`: what they said, [] where nobody was asked. `measured`: check -> figures in words."""
 
 
-class Preflight:
+class PreflightCheck:
     """The checks before one start."""
 
     def __init__(
@@ -57,17 +66,19 @@ class Preflight:
         self._wanted = wanted
         self._cgroup = Cgroup(cgroup)
         self._say = say
-        self._questions = _questions(folder, environment)
+        self._questions = _questions(folder, environment, wanted)
+        self._network = wanted.get("network")
         self._found: dict[str, Any] = {}
         self._lacks: list[Shortcoming] = []
         self._said: list[str] = []
+        self._answered_network: Any = None
         self._asking = False
         self._pause = _FIRST_PAUSE_SECONDS
         self._begun_at = self._again_at = time.monotonic()
 
     @property
     def look_again_seconds(self) -> float:
-        """How long to wait before the next `look`: an answer mostly comes within milliseconds."""
+        """How long to wait before the next `poll`: an answer mostly comes within milliseconds."""
         return 0.01 if time.monotonic() - self._begun_at < 1.0 else 0.1
 
     def poll(self) -> Verdict | None:
@@ -123,10 +134,13 @@ class Preflight:
             "failed": {},
             "unanswered": {},
         }
-        for question in self._questions.values():
+        for name, question in self._questions.items():
+            if name == "network" and self._answered_network is not None:
+                self._found[name] = self._answered_network  # who asked us then is gone
+                continue
             try:
                 question.put()
-            except OSError as error:  # noqa: PERF203  # each may fail
+            except OSError as error:  # each may fail
                 self._found["failed"]["node"] = error.strerror
 
     def _all_answered(self, *, late: bool) -> bool:
@@ -134,10 +148,18 @@ class Preflight:
             answer = question.answer()
             if answer is not None:
                 self._found[name] = _read(name, answer)
-            elif question.waiting and (late or question.age > _PATIENCE_SECONDS):
+                if name == "network":
+                    self._answered_network = self._found[name]
+            elif question.waiting and (late or question.age > self._patience(name)):
                 self._found["unanswered"][name] = question.age
                 question.give_up()
         return not any(question.waiting for question in self._questions.values())
+
+    def _patience(self, name: str) -> float:
+        """How long one answer is waited for: measuring the network ends by itself."""
+        if name == "network" and self._network is not None:
+            return _PATIENCE_SECONDS + float(self._network["wait_seconds"])
+        return _PATIENCE_SECONDS
 
     # telling -------------------------------------------------------------------------------------
     def _publish(self, lacks: list[Shortcoming]) -> None:
@@ -155,6 +177,9 @@ class Preflight:
         if unchecked:
             text += f" (not the store: {unchecked})"
         devices = self._found.get("devices") or []
+        measured = measured_figures(self._found, self._wanted)
+        if measured:
+            text += f"; {'; '.join(f'{name}: {value}' for name, value in measured.items())}"
         return Verdict(
             ready=True,
             reason="",
@@ -162,6 +187,7 @@ class Preflight:
             seconds=round(seconds, 3),
             checks=checks,
             devices=devices,
+            measured=measured,
         )
 
     def _not_ready(self, lacks: list[Shortcoming], now: float) -> Verdict:
@@ -177,6 +203,7 @@ class Preflight:
             seconds=round(seconds, 3),
             checks=failed,
             devices=[],
+            measured={},
         )
 
 
@@ -185,8 +212,20 @@ def _sentence(lacks: list[Shortcoming]) -> str:
 
 
 # the questions -----------------------------------------------------------------------------------
-def _questions(folder: Path, environment: Mapping[str, str]) -> dict[str, ChildCall]:
-    questions = {"disk": ChildCall(lambda: _try_disk(folder), on_error=lambda e: {"error": e})}
+def _questions(
+    folder: Path, environment: Mapping[str, str], wanted: Mapping[str, Any]
+) -> dict[str, ChildCall]:
+    place, fast = Path(wanted.get("disk_path") or folder), bool(wanted.get("disk_bandwidth"))
+    questions = {
+        "disk": ChildCall(lambda: _try_disk(place, measured=fast), on_error=lambda e: {"error": e})
+    }
+    network = wanted.get("network")
+    if network:
+        from airflow_training.agent.network_trial import measure_network
+
+        questions["network"] = ChildCall(
+            lambda: measure_network(network), on_error=lambda e: {"error": e}
+        )
     plugin = device_plugin(environment)
     if plugin is not None:
         questions["devices"] = ChildCall(plugin, on_error=lambda e: [{"id": "all", "error": e}])
@@ -219,8 +258,8 @@ def _available() -> dict[str, int]:
     return {}
 
 
-def _try_disk(folder: Path) -> dict[str, Any]:
-    """Really write: a disk may have room and still take nothing."""
+def _try_disk(folder: Path, *, measured: bool = False) -> dict[str, Any]:
+    """Really write: a disk may have room and still take nothing. `measured`: and how fast."""
     found: dict[str, Any] = {"folder": str(folder), **free_space(folder)}
     trial = folder / f".ready.{os.getpid()}"
     try:
@@ -228,12 +267,25 @@ def _try_disk(folder: Path) -> dict[str, Any]:
         try:
             os.write(descriptor, _TRIAL)
             os.fsync(descriptor)
+            if measured:
+                found["bandwidth"] = _write_speed(descriptor, found.get("free_bytes", 0))
         finally:
             os.close(descriptor)
             trial.unlink()
     except OSError as error:
         found.update(error=error.strerror, errno=error.errno)
     return found
+
+
+def _write_speed(descriptor: int, free_bytes: int) -> float:
+    """Return how many bytes a second reach the disk; writes for a second or two, at most a tenth of what is free."""
+    piece = os.urandom(_PIECE_BYTES)  # what repeats may be packed on the way
+    most = max(_PIECE_BYTES, min(_MOST_WRITTEN, free_bytes // 10))
+    written, begun = 0, time.monotonic()
+    while written < most and time.monotonic() - begun < _WRITE_SECONDS:
+        written += os.write(descriptor, piece)
+        os.fdatasync(descriptor)
+    return written / max(time.monotonic() - begun, 1e-6)
 
 
 def _store_arguments(environment: Mapping[str, str]) -> list[str]:

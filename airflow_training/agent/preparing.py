@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_training.agent.environment_setup import EnvironmentSetup
     from airflow_training.agent.loop import Loop
     from airflow_training.agent.order import Order
-    from airflow_training.agent.preflight import Preflight
+    from airflow_training.agent.preflight import PreflightCheck
 
 __all__ = ["Preparation"]
 
@@ -60,7 +60,7 @@ class Preparation:
         self._ready = ready
         self._failed = failed
         self._given_up = False
-        self._preflight: Preflight | None = None
+        self._preflight: PreflightCheck | None = None
         self.ports = HeldPorts(order.ports.values())
         self._ports_until: float | None = None
         self.environment: EnvironmentSetup | None = None
@@ -115,9 +115,9 @@ class Preparation:
         if self._order.readiness is None:
             self._provide()
             return
-        from airflow_training.agent.preflight import Preflight
+        from airflow_training.agent.preflight import PreflightCheck
 
-        self._preflight = Preflight(
+        self._preflight = PreflightCheck(
             self._order.readiness,
             folder=Path(self._order.progress_file).parent,
             cgroup=self._cgroup,
@@ -154,7 +154,7 @@ class Preparation:
         """Pid -> start time of what the kernel may never let go; nothing of the training."""
         return {} if self._preflight is None else self._preflight.abandoned
 
-    def _check(self, preflight: Preflight) -> None:
+    def _check(self, preflight: PreflightCheck) -> None:
         verdict = preflight.poll()
         if verdict is None:
             again = preflight.look_again_seconds
@@ -162,6 +162,8 @@ class Preparation:
             return
         self._say(verdict.message)
         self.looked = {"seconds": verdict.seconds, "checks": verdict.checks}
+        if verdict.measured:
+            self.looked["measured"] = verdict.measured
         self.devices = verdict.devices
         if verdict.ready:
             self._provide()

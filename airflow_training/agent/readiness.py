@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     Record = Mapping[str, Any]
 
-__all__ = ["CHECKS", "Shortcoming", "find_shortcomings", "performed_checks"]
+__all__ = ["CHECKS", "Shortcoming", "find_shortcomings", "measured_figures", "performed_checks"]
 
-CHECKS = ("node", "devices", "memory", "disk", "store")
+CHECKS = ("node", "devices", "memory", "disk", "network", "store")
 _CLOCK_SECONDS = 300.0
 """How far a clock may be behind: object stores refuse requests that are a quarter of an hour off."""
 _HOPELESS = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -32,7 +32,7 @@ Shortcoming = namedtuple("Shortcoming", "check text may_pass")  # see `typing` a
 def performed_checks(found: Record) -> list[str]:
     """Return the checks that were made."""
     asked = {"node", "memory", "disk"}
-    asked.update(name for name in ("devices", "store") if found.get(name) is not None)
+    asked.update(name for name in ("devices", "network", "store") if found.get(name) is not None)
     if "unchecked" in _part(found, "store"):
         asked.discard("store")
     return [name for name in CHECKS if name in asked]
@@ -45,6 +45,7 @@ def find_shortcomings(found: Record, wanted: Record) -> list[Shortcoming]:
         *_devices(found, wanted),
         *_memory(found, wanted),
         *_disk(found, wanted),
+        *_network(found, wanted),
         *_store(found),
     ]
     for check, seconds in _part(found, "unanswered").items():
@@ -82,6 +83,8 @@ def _devices(found: Record, wanted: Record) -> Iterator[Shortcoming]:
     if devices is None:
         if names_before:
             yield _missing(0, len(names_before), names_before)
+        elif wanted.get("needs_devices"):
+            yield Shortcoming("devices", "nothing here tells of GPUs", may_pass=True)
         return
     for each in devices:
         if each.get("error"):
@@ -89,6 +92,12 @@ def _devices(found: Record, wanted: Record) -> Iterator[Shortcoming]:
             yield Shortcoming("devices", text, may_pass=True)
     if any(each.get("id") == "all" and each.get("error") for each in devices):
         return  # how many there are is not known
+    least = wanted.get("device_free_bytes", 0)
+    for each in devices:
+        free = each.get("bytes", 0) - each.get("used_bytes", 0)
+        if least and "bytes" in each and free < least:
+            text = f"device {each.get('id')}: {_size(free)} are free, {_size(least)} are needed"
+            yield Shortcoming("devices", text, may_pass=True)
     names = [str(each.get("name") or "") for each in devices]
     limit = None if any(each.get("divided") for each in devices) else wanted.get("devices")
     needed = len(names_before) if limit is None else limit
@@ -155,6 +164,51 @@ def _disk(found: Record, wanted: Record) -> Iterator[Shortcoming]:
         )
     if disk.get("free_files", 1) < 1:
         yield Shortcoming("disk", f"{disk['folder']} takes no file more", may_pass=True)
+    least, measured = wanted.get("disk_bandwidth", 0), disk.get("bandwidth")
+    if least and measured is not None and measured < least:
+        text = f"{_size(measured)}/s are written at {disk['folder']}, {_size(least)}/s are needed"
+        yield Shortcoming("disk", text, may_pass=True)
+
+
+def _network(found: Record, wanted: Record) -> Iterator[Shortcoming]:
+    """Take the better of two ways: where both are bad, it is hardly the other ends. Nobody is there for another look."""
+    network = _part(found, "network")
+    if network.get("error"):
+        yield Shortcoming("network", network["error"], may_pass=False)
+    there = [each for each in network.get("peers") or () if "latency" in each]
+    limits = wanted.get("network") or {}
+    most, least = limits.get("latency", 0), limits.get("bandwidth", 0)
+    if there and most and min(each["latency"] for each in there) > most:
+        text = f"{_ways(there)}, at most {most * 1000:g} ms are fine"
+        yield Shortcoming("network", text, may_pass=False)
+    if there and least and max(each["bandwidth"] for each in there) < least:
+        text = f"{_ways(there)}, {_size(least)}/s are needed"
+        yield Shortcoming("network", text, may_pass=False)
+
+
+def measured_figures(found: Record, wanted: Record) -> dict[str, str]:
+    """Figures of what was measured, in words, by check."""
+    told = {}
+    devices = found.get("devices")
+    if devices is not None and (wanted.get("needs_devices") or wanted.get("device_free_bytes")):
+        names = _listed([str(each.get("name") or "") for each in devices])
+        free = [each["bytes"] - each.get("used_bytes", 0) for each in devices if "bytes" in each]
+        told["devices"] = names + (f", {_size(min(free))} free" if free else "")
+    disk = _part(found, "disk")
+    if "bandwidth" in disk:
+        told["disk"] = f"{_size(disk['bandwidth'])}/s, {_size(disk.get('free_bytes', 0))} free"
+    if found.get("network") is not None:
+        told["network"] = _ways(_part(found, "network").get("peers") or ())
+    return told
+
+
+def _ways(peers: Sequence[Record]) -> str:
+    return "; ".join(
+        f"to {each['name']} {each['latency'] * 1000:.2f} ms, {_size(each['bandwidth'])}/s"
+        if "latency" in each
+        else f"{each['name']} did not answer"
+        for each in peers
+    )
 
 
 def _store(found: Record) -> Iterator[Shortcoming]:

@@ -23,7 +23,6 @@ __all__ = [
     "describe_rank",
     "read_run",
     "read_step",
-    "write_step",
 ]
 
 RecordKind = Literal["output", "output gradient", "loss", "gradient", "parameter", "optimizer"]
@@ -109,14 +108,6 @@ class StepWriter:
         torch.save(self._rows, f"{self._stem}.{self._parts:06}.pt")
         self._parts += 1
         self._rows, self._held = [], 0
-
-
-def write_step(folder: Path, *, rank: int, step: int, records: Sequence[TensorRecord]) -> None:
-    """Write all records of one step."""
-    writer = StepWriter(folder, rank=rank, step=step)
-    for each in records:
-        writer.add(each)
-    writer.close()
 
 
 def read_step(folder: Path, *, rank: int, step: int) -> Iterator[TensorRecord]:

@@ -49,7 +49,7 @@ def list_files(
     `needed` are paths from the folder that travel whatever an ignore file says and whatever they are; of
     a folder, all in it. `excluded` are files and folders that stay and are not told: not the project's.
     """
-    walk = _Walk(root=root, needed=frozenset(needed), excluded=_names_below(root, excluded))
+    walk = _FolderWalk(root=root, needed=frozenset(needed), excluded=_names_below(root, excluded))
     view: _View = _IgnoreFiles(IgnoreRules((".gitignore",)))
     try:
         if git.repository_top(root) is not None:
@@ -68,7 +68,7 @@ def list_files(
 
 def list_needed(root: Path, needed: Collection[str]) -> Listing:
     """List only what is needed of a folder that is not a project's own."""
-    walk = _Walk(root=root, needed=frozenset(needed))
+    walk = _FolderWalk(root=root, needed=frozenset(needed))
     for path in sorted(needed):
         source = root / path
         if source.is_dir():
@@ -145,7 +145,7 @@ class _IgnoreFiles:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Walk:
+class _FolderWalk:
     """One pass over the folder, which asks the view of every name."""
 
     root: Path

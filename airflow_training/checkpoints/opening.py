@@ -46,67 +46,71 @@ def open_group(
         CheckpointError: the step that the job asks for is not there, or it begins with another training's checkpoint,
             which `restore` can read and a group cannot.
     """
-    told = from_environment() or (by_hand(os.fspath(root)) if root is not None else None)
-    if told is None:
+    instructions = from_environment() or (by_hand(os.fspath(root)) if root is not None else None)
+    if instructions is None:
         return None
     own_rank, launched = rank_and_world()
     chosen = own_rank if rank is None else rank
     ranks = launched if world is None else world
     group = open_configured_group(
-        told,
+        instructions,
         rank=chosen,
         world=ranks,
-        agreement=agreement or agreement_of(told, rank=chosen, world=ranks),
+        agreement=agreement or agreement_of(instructions, rank=chosen, world=ranks),
     )
-    source, manifest = find_start(told, group)
-    if manifest is not None and source != told.root:
+    source, manifest = find_start(instructions, group)
+    if manifest is not None and source != instructions.root:
         raise CheckpointError(
-            f"{told.root}: the job begins with step {manifest.step} of {source}, which is another training's:"
+            f"{instructions.root}: the job begins with step {manifest.step} of {source}, which is another training's:"
             " restore() reads it"
         )
     return group
 
 
-def agreement_of(told: Instructions, *, rank: int, world: int) -> Agreement:
+def agreement_of(instructions: Instructions, *, rank: int, world: int) -> Agreement:
     """Return how ranks reach each other that have nothing but the store."""
     if world == 1:
         return SingleProcessAgreement()
-    return StoreAgreement(told.root, rank=rank, world=world, incarnation=told.incarnation)
-
-
-def open_configured_group(
-    told: Instructions, *, rank: int, world: int, agreement: Agreement, deep: bool = True
-) -> Group:
-    """Open the group with all that the controller said; not `deep` takes the newest unread, see `Group.open`."""
-    return Group.open(
-        told.root,
-        rank=rank,
-        world=world,
-        incarnation=told.incarnation,
-        order=told.order,
-        agreement=agreement,
-        keep=told.keep,
-        keep_every=told.keep_every,
-        resume=not told.fresh,
-        not_after=told.not_after if deep else None,
-        deep=deep,
-        code=_code_digest(),
-        environment=told.environment,
+    return StoreAgreement(
+        instructions.root, rank=rank, world=world, incarnation=instructions.incarnation
     )
 
 
-def find_start(told: Instructions, group: Group) -> tuple[str, Manifest | None]:
+def open_configured_group(
+    instructions: Instructions, *, rank: int, world: int, agreement: Agreement, deep: bool = True
+) -> Group:
+    """Open the group with all that the controller said; not `deep` takes the newest unread, see `Group.open`."""
+    return Group.open(
+        instructions.root,
+        rank=rank,
+        world=world,
+        incarnation=instructions.incarnation,
+        order=instructions.order,
+        agreement=agreement,
+        keep=instructions.keep,
+        keep_every=instructions.keep_every,
+        resume=not instructions.fresh,
+        not_after=instructions.not_after if deep else None,
+        deep=deep,
+        code=_code_digest(),
+        environment=instructions.environment,
+    )
+
+
+def find_start(instructions: Instructions, group: Group) -> tuple[str, Manifest | None]:
     """The manifest to resume from and the root it lies under: the group's own, else another training's, else nothing.
 
     Raises CheckpointError where a user asked for a step that is not there.
     """
-    root, manifest = told.root, group.base
-    if manifest is None and told.initial is not None:
-        root = told.initial["uri"]
-        manifest = reading.find(root, step=told.initial["step"], digest=told.initial["digest"])
-    if told.exactly and (manifest is None or manifest.step != told.not_after):
+    root, manifest = instructions.root, group.base
+    if manifest is None and instructions.initial is not None:
+        root = instructions.initial["uri"]
+        manifest = reading.find(
+            root, step=instructions.initial["step"], digest=instructions.initial["digest"]
+        )
+    if instructions.exactly and (manifest is None or manifest.step != instructions.not_after):
         raise CheckpointError(
-            f"{root}: step {told.not_after} is asked for, and is not there or not whole;"
+            f"{root}: step {instructions.not_after} is asked for, and is not there or not whole;"
             f" there is {'none before it' if manifest is None else f'step {manifest.step}'}"
         )
     return root, manifest

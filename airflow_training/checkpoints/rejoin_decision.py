@@ -2,23 +2,29 @@
 
 Ranks that survived a failure hold the state of their last step boundary, those that came new hold none. State is
 taken from a survivor only where all who claim to hold one hold the same, byte for byte: two that differ prove that
-one is wrong, and not which.
+one is wrong, and not which. Of a state that is split over ranks, that is so of each of its parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 __all__ = [
+    "Boxes",
     "CopyFromPeer",
     "PeerState",
     "RestoreFromStore",
     "choose",
-    "choose_newest",
+    "choose_parts",
     "newest_orders",
+    "overlaps",
 ]
+
+
+Boxes: TypeAlias = Mapping[str, tuple[Sequence[int], Sequence[int]]]
+"""Name of a tensor -> offset and shape of the part of it that a rank holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +37,16 @@ class PeerState:
     """Digest of each section of the state that all ranks have alike."""
     header: tuple[int, str] = (0, "")
     """Size and digest of what says everything about what a rank without the state is sent."""
+    size: int = 0
+    """Bytes of the state."""
     began: bool = False
     """It has trained before: it cannot begin at step 0 again."""
     why: str = ""
     """Why it holds nothing."""
+    part: str = ""
+    """Which part of the state it holds, of one that is split; empty: all of it."""
+    parts: int = 1
+    """How many parts there are."""
     orders: Mapping[str, Any]
     """What its controller told it when its process began: `epoch`, `order`, `not_after` and more."""
 
@@ -90,20 +102,51 @@ def choose(everyone: Sequence[PeerState]) -> CopyFromPeer | RestoreFromStore:
     return CopyFromPeer(step=step, source=source, newcomers=newcomers)
 
 
-def choose_newest(everyone: Sequence[PeerState]) -> CopyFromPeer | RestoreFromStore:
-    """As `choose`, for steps that are done on every rank or on none: who is a step behind takes the newer state.
+def choose_parts(everyone: Sequence[PeerState]) -> Mapping[str, CopyFromPeer] | RestoreFromStore:
+    """Return from whom each part of the state is taken; the same on every rank.
 
-    A rank that ended such a step has had all that it needs of every other one, a rank that is a step behind lost only the last
-    word of it. Two survivors cannot be further apart.
+    As `choose`, for steps that are done on every rank or on none: who is a step behind takes the newer state. A rank that ended
+    such a step has had all that it needs of every other one, a rank that is a step behind lost only the last word of it. Two
+    survivors cannot be further apart.
     """
     steps = [each.step for each in everyone if each.step is not None]
     newest = max(steps, default=0)
-    return choose(
-        [
-            replace(each, step=None, why="it is a step behind") if each.step == newest - 1 else each
-            for each in everyone
-        ]
-    )
+    heard = [
+        replace(each, step=None, why="it is a step behind") if each.step == newest - 1 else each
+        for each in everyone
+    ]
+    holding = [each for each in heard if each.step is not None]
+    splits = sorted({each.parts for each in holding})
+    if len(splits) > 1:  # one was told of a new plan, and lost before all had gone over to it
+        told = " and ".join(map(str, splits))
+        return RestoreFromStore(f"live ranks hold parts of unlike splits, of {told} parts")
+    known = sorted({each.part for each in holding}) or [""]
+    chosen: dict[str, CopyFromPeer] = {}
+    for part in known:
+        found = choose([each if each.part == part else replace(each, step=None) for each in heard])
+        if isinstance(found, RestoreFromStore):
+            return found
+        chosen[part] = found
+    if apart := {each.step for each in chosen.values()} - {newest}:
+        return RestoreFromStore(f"parts of the state are after step {newest}, and {min(apart)}")
+    wanted = splits[0] if splits else 1
+    if len(known) != wanted:
+        return RestoreFromStore(f"live ranks hold {len(known)} of the {wanted} parts of the state")
+    return chosen
+
+
+def overlaps(first: Boxes, second: Boxes) -> bool:
+    """Whether two parts of a state have any number in common."""
+    for name, (offset, shape) in first.items():
+        if name not in second:
+            continue
+        other, extent = second[name]
+        low = [max(a, b) for a, b in zip(offset, other, strict=True)]
+        ends = zip(offset, shape, other, extent, strict=True)
+        high = [min(a + n, b + m) for a, n, b, m in ends]
+        if all(h > lo for lo, h in zip(low, high, strict=True)):
+            return True
+    return False
 
 
 def newest_orders(orders: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:

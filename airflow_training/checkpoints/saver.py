@@ -120,7 +120,7 @@ class Saver:
         pinned: bool = False,
         allow_pickle: bool = False,
     ) -> None:
-        self._told = from_environment() or (
+        self._instructions = from_environment() or (
             by_hand(os.fspath(root), every) if root is not None else None
         )
         self.rank, self.world = place or rank_and_world()
@@ -132,7 +132,9 @@ class Saver:
         self._group: Group | None = None
         self._running: _PendingSave | None = None
         self._reserving: threading.Thread | None = None
-        self._termination = Termination(self._told.grace_seconds if self._told else 0.0)
+        self._termination = Termination(
+            self._instructions.grace_seconds if self._instructions else 0.0
+        )
         self._outage = DataOutage()
         self._cost: SaveCost | None = None
         self._saved = self._completed = self._next_look = 0
@@ -142,7 +144,7 @@ class Saver:
     @property
     def enabled(self) -> bool:
         """Whether there is a place to save to."""
-        return self._told is not None
+        return self._instructions is not None
 
     @property
     def stopping(self) -> bool:
@@ -153,11 +155,11 @@ class Saver:
     def agreement(self) -> Agreement:
         """How the ranks of the group reach each other."""
         if self._agreement is None:
-            told = self._told
+            instructions = self._instructions
             self._agreement = (
                 SingleProcessAgreement()
-                if told is None
-                else agreement_of(told, rank=self.rank, world=self.world)
+                if instructions is None
+                else agreement_of(instructions, rank=self.rank, world=self.world)
             )
         return self._agreement
 
@@ -170,12 +172,12 @@ class Saver:
             StaleGeneration: a later start of this training has taken over.
             CheckpointError: there is something, and it cannot be read.
         """
-        told = self._told
-        if told is None:
+        instructions = self._instructions
+        if instructions is None:
             return None
-        self._group = self._open(told, deep=True)
+        self._group = self._open(instructions, deep=True)
         self._boundary_at = self._saved_at = time.monotonic()
-        root, manifest = find_start(told, self._group)
+        root, manifest = find_start(instructions, self._group)
         if manifest is None:
             return None
         mine = self.rank < manifest.world
@@ -184,9 +186,9 @@ class Saver:
         log.info("going on after step %d, saved %s", manifest.step, root)
         return ResumePoint(root, manifest, mine, document, blobs)
 
-    def _open(self, told: Instructions, *, deep: bool) -> Group:
+    def _open(self, instructions: Instructions, *, deep: bool) -> Group:
         return open_configured_group(
-            told, rank=self.rank, world=self.world, agreement=self.agreement, deep=deep
+            instructions, rank=self.rank, world=self.world, agreement=self.agreement, deep=deep
         )
 
     # ranks that left or came -----------------------------------------------------------------------
@@ -210,18 +212,18 @@ class Saver:
     @property
     def orders(self) -> Mapping[str, Any]:
         """What the controller said to this process when it began, as far as it may say another thing to others."""
-        told = self._told
-        if told is None:
+        instructions = self._instructions
+        if instructions is None:
             return {}
-        epoch = int(told.incarnation.partition(".")[0] or 0)
+        epoch = int(instructions.incarnation.partition(".")[0] or 0)
         names = ("incarnation", "order", "not_after", "exactly")
-        return {"epoch": epoch, **{name: getattr(told, name) for name in names}}
+        return {"epoch": epoch, **{name: getattr(instructions, name) for name in names}}
 
     def follow(self, orders: Mapping[str, Any]) -> None:
         """Do as the controller said to another rank, which was started later."""
-        if self._told is not None:
+        if self._instructions is not None:
             changed = {name: value for name, value in orders.items() if name != "epoch"}
-            self._told = dataclasses.replace(self._told, **changed)
+            self._instructions = dataclasses.replace(self._instructions, **changed)
 
     def copy(self, state: Any) -> tuple[Any, dict[str, memoryview]]:
         """Return document and blobs of a tree, copied into the memory of saves: valid until the next one."""
@@ -233,9 +235,9 @@ class Saver:
 
         Returns whether that is the newest there is: a checkpoint that is newer must not be passed over.
         """
-        told = self._told
-        if told is not None:
-            self._group = self._open(told, deep=False)
+        instructions = self._instructions
+        if instructions is not None:
+            self._group = self._open(instructions, deep=False)
             if self._group.newest_step > step:
                 return False
             self._saved = self._group.newest_step
@@ -254,14 +256,14 @@ class Saver:
             CheckpointError: the state cannot be saved as it is.
         """
         group = self._group
-        if self._told is None:
+        if self._instructions is None:
             return
         if group is None:
             raise CheckpointError("restore() comes before the first step: it says where to begin")
         self._termination.watch()
         before, self._completed = self._completed, completed
         self._pace.step(time.monotonic() - self._boundary_at, saving=self._running is not None)
-        every = self._told.every
+        every = self._instructions.every
         # a loop may make several steps from one boundary to the next
         due = isinstance(every, StepInterval) and completed // every.steps > before // every.steps
         if completed >= self._next_look:
@@ -279,7 +281,7 @@ class Saver:
 
     def save(self, completed: int, capture: Capture) -> Manifest | None:
         """Save now and wait; return the manifest, None where some rank could not. All ranks call it."""
-        if self._told is None:
+        if self._instructions is None:
             return None
         with section("save"):
             self._collect(wait_seconds=COMMIT_SECONDS)
@@ -343,7 +345,7 @@ class Saver:
         return bool(ranks[0]["due"])
 
     def _is_due(self, now: float) -> bool:
-        every = self._told.every if self._told else None
+        every = self._instructions.every if self._instructions else None
         if isinstance(every, TimeInterval):
             return now - self._saved_at >= every.seconds
         return isinstance(every, AutoInterval) and now - self._saved_at >= self._auto_seconds()
@@ -409,10 +411,10 @@ class Saver:
 
     def _report(self, running: _PendingSave) -> None:
         """Let the controller know of a checkpoint; rank 0 speaks for all."""
-        if running.manifest is not None and self.rank == 0 and self._told is not None:
+        if running.manifest is not None and self.rank == 0 and self._instructions is not None:
             with contextlib.suppress(OSError):  # a full disk: what is committed stays committed
                 report_checkpoint(
-                    reading.reference(self._told.root, running.manifest),
+                    reading.reference(self._instructions.root, running.manifest),
                     took=round(running.ended - running.started, 3),
                     stall=round(running.stall_seconds, 4),
                     bytes=running.manifest.size,

@@ -8,7 +8,6 @@ the data, schedule, scaler, `extra`) is small and copied at every boundary.
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -134,11 +133,10 @@ def _shape(buffer: torch.Tensor | None) -> tuple[int, ...] | None:
 def _unseen_failures() -> str:
     """Return why a step may look done whose collectives have failed.
 
-    NCCL only queues them: the optimizer may have taken gradients of a peer that was gone already.
+    NCCL only queues them: the optimizer may have taken gradients of a peer that was gone already. `TORCH_NCCL_BLOCKING_WAIT`
+    changes nothing of that: gradients that torch averages are not waited for by it.
     """
     initialized = dist.is_available() and dist.is_initialized()
     if not initialized or "nccl" not in dist.get_backend():
         return ""
-    if os.environ.get("TORCH_NCCL_BLOCKING_WAIT") in ("1", "true"):
-        return ""
-    return "NCCL tells of failures only later; TORCH_NCCL_BLOCKING_WAIT=1 makes it tell at once"
+    return "NCCL tells of failures only later: the step may look done whose collectives have failed"

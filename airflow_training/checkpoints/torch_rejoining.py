@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch.distributed as dist
 
 from airflow_training.checkpoints import torch_state, tree
 from airflow_training.checkpoints.agreement import Agreement, SingleProcessAgreement
-from airflow_training.checkpoints.documents import sha256_of
+from airflow_training.checkpoints.documents import canonical, sha256_of
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.instructions import rank_and_world
 from airflow_training.checkpoints.rejoin_decision import (
+    Boxes,
     CopyFromPeer,
     PeerState,
     RestoreFromStore,
     choose,
+    choose_parts,
     newest_orders,
+    overlaps,
 )
 from airflow_training.checkpoints.sampler import ResumableSampler
 from airflow_training.checkpoints.saver import Saver
@@ -33,7 +36,7 @@ from airflow_training.checkpoints.torch_boundary import Boundary
 from airflow_training.checkpoints.torch_state import TrainingObjects
 from airflow_training.checkpoints.torch_transfer import TreeOutline, transfer_state
 
-__all__ = ["RejoinResult", "agree_on_state", "rejoin_ranks"]
+__all__ = ["RejoinResult", "agree_on_parts", "agree_on_state", "part_of", "rejoin_ranks"]
 
 log = logging.getLogger("airflow_training.checkpoints")
 
@@ -49,14 +52,16 @@ class RejoinResult:
     """Steps that are done; None: the state has to come from the store."""
     trained: Sequence[int]
     """Ranks that cannot begin at step 0 again."""
-    source: int | None = None
-    """The rank whose state the others go on from."""
-    arrived: TreeOutline | None = None
-    """What this rank has to take over; None: it holds the state."""
+    sources: Sequence[int] = ()
+    """The ranks whose state, or parts of it, all go on from."""
+    arrived: Sequence[TreeOutline] = ()
+    """What this rank has to take over, of a split state in parts; empty: it holds the state."""
     moved_bytes: int = 0
     """Of the state that ranks got from another one, all of them together."""
     why: str = ""
     """Why nobody goes on from what a rank holds."""
+    parts: int = 1
+    """In how many the ranks of now split the state."""
 
 
 def rejoin_ranks(
@@ -70,57 +75,131 @@ def rejoin_ranks(
             item.divide_among(rank=rank, world=world)
     mine, state = _look(parts, saver, boundary)
     result = agree_on_state(mine, state, saver=saver)
-    if result.arrived is not None:
+    for arrived in result.arrived:  # whole: one
         boundary.forget("it was interrupted while it took over the state")
         torch_state.apply(
-            parts,
-            tree.decode(result.arrived.document, result.arrived.blobs, allow_pickle=allow_pickle),
+            parts, tree.decode(arrived.document, arrived.blobs, allow_pickle=allow_pickle)
         )
     if result.step is None and result.trained:
         log.warning("all ranks restore the newest checkpoint: %s", result.why)
     return result
 
 
-def agree_on_state(
-    mine: PeerState,
-    state: TreeOutline | None,
-    *,
-    saver: Saver,
-    decide: Callable[[Sequence[PeerState]], CopyFromPeer | RestoreFromStore] = choose,
-) -> RejoinResult:
+def agree_on_state(mine: PeerState, state: TreeOutline | None, *, saver: Saver) -> RejoinResult:
     """Return from where all ranks go on, and what this one takes over; all ranks call it, after `saver.regroup`.
 
     Args:
         mine: what this rank says of itself.
         state: of this rank, where it holds one.
         saver: whose group is opened for a state that a rank holds.
-        decide: where the ranks go on from, as of `rejoin_decision.choose`.
 
     """
-    rank, agreement = saver.rank, saver.agreement
-    everyone = [PeerState.from_json(told) for told in agreement.gather(mine.to_json())]
+    everyone = _hear(mine, saver)
+    chosen = choose(everyone)
+    found = _accept(
+        chosen if isinstance(chosen, RestoreFromStore) else {"": chosen}, everyone, saver
+    )
+    if found.step is None or isinstance(chosen, RestoreFromStore):
+        return found
+    takers = {"": list(chosen.newcomers)}
+    return _transfer(found, {"": chosen}, takers, everyone, state=state, saver=saver)
+
+
+def agree_on_parts(
+    mine: PeerState, state: TreeOutline | None, *, boxes: Boxes, wants: Boxes, saver: Saver
+) -> RejoinResult:
+    """As `agree_on_state`, of a state that ranks may hold parts of: each takes over those that its own part needs.
+
+    Args:
+        mine: what this rank says of itself.
+        state: the part that it holds.
+        boxes: of that part; empty where it holds none.
+        wants: the boxes of the part that it is to have.
+        saver: whose group is opened for a state that ranks hold.
+
+    """
+    everyone = _hear(mine, saver)
+    wanted: list[str] = saver.agreement.gather(part_of(wants))
+    count = len(set(wanted))
+    chosen = choose_parts(everyone)
+    found = replace(_accept(chosen, everyone, saver), parts=count)
+    if found.step is None or isinstance(chosen, RestoreFromStore):
+        return found
+    if set(wanted) <= set(chosen):  # split as before: each has one of the parts that are there
+        takers = {
+            part: [r for r in copy.newcomers if wanted[r] == part] for part, copy in chosen.items()
+        }
+    else:
+        told = saver.agreement.gather({"boxes": boxes, "wants": wants})
+        takers = {
+            part: [
+                rank
+                for rank, each in enumerate(told)
+                if rank in copy.newcomers and overlaps(told[copy.source]["boxes"], each["wants"])
+            ]
+            for part, copy in chosen.items()
+        }
+    return _transfer(found, chosen, takers, everyone, state=state, saver=saver)
+
+
+def part_of(boxes: Boxes) -> str:
+    """Return a name of the part of a state that has these boxes."""
+    told = [[name, *map(list, boxes[name])] for name in sorted(boxes)]
+    return sha256_of(canonical(told))[:16]
+
+
+def _hear(mine: PeerState, saver: Saver) -> list[PeerState]:
+    """Tell all ranks of this one's state, and hear of theirs."""
+    told = saver.agreement.gather(mine.to_json())
+    everyone = [PeerState.from_json(each) for each in told]
     saver.follow(newest_orders(each.orders for each in everyone))
+    return everyone
+
+
+def _accept(
+    chosen: Mapping[str, CopyFromPeer] | RestoreFromStore,
+    everyone: Sequence[PeerState],
+    saver: Saver,
+) -> RejoinResult:
+    """Open the saver's group for what was chosen, unless the store has something newer."""
     trained = [number for number, each in enumerate(everyone) if each.began]
-    chosen = decide(everyone)
     if isinstance(chosen, RestoreFromStore):
         return RejoinResult(step=None, trained=trained, why=chosen.why)
-    if not saver.take_over(chosen.step):
-        why = f"there is a newer one than the state after step {chosen.step} that ranks still hold"
+    [step] = {each.step for each in chosen.values()}
+    if not saver.take_over(step):
+        why = f"there is a newer one than the state after step {step} that ranks still hold"
         return RejoinResult(step=None, trained=trained, why=why)
-    try:
-        arrived = _from_source(
-            chosen, everyone[chosen.source], rank=rank, state=state, agreement=agreement
-        )
-    except ValueError as error:
-        return RejoinResult(step=None, trained=trained, why=str(error))
-    size = next((each.size for each in (state, arrived) if each is not None), 0)
-    return RejoinResult(
-        step=chosen.step,
-        trained=trained,
-        source=chosen.source,
-        arrived=arrived,
-        moved_bytes=size * len(chosen.newcomers),
-    )
+    sources = sorted({each.source for each in chosen.values()})
+    return RejoinResult(step=step, trained=trained, sources=sources)
+
+
+def _transfer(
+    found: RejoinResult,
+    chosen: Mapping[str, CopyFromPeer],
+    takers: Mapping[str, Sequence[int]],
+    everyone: Sequence[PeerState],
+    *,
+    state: TreeOutline | None,
+    saver: Saver,
+) -> RejoinResult:
+    """Move each part to who takes it; nothing is taken over where one came damaged. All ranks call it."""
+    arrived: list[TreeOutline] = []
+    moved = 0
+    for part, copy in sorted(chosen.items()):
+        if not takers[part]:
+            continue
+        given = replace(copy, newcomers=tuple(takers[part]))
+        header = everyone[copy.source].header
+        try:
+            came = _from_source(
+                given, header, rank=saver.rank, state=state, agreement=saver.agreement
+            )
+        except ValueError as error:
+            return replace(found, step=None, sources=(), arrived=(), why=str(error))
+        if came is not None:
+            arrived.append(came)
+        moved += everyone[copy.source].size * len(takers[part])
+    return replace(found, arrived=tuple(arrived), moved_bytes=moved)
 
 
 def _group_of_now() -> tuple[tuple[int, int], Agreement]:
@@ -157,29 +236,27 @@ def _look(
         step=step,
         sections={name: each for name, each in state.sections.items() if name != _BUFFERS},
         header=(len(state.header), sha256_of(state.header)),
+        size=state.size,
     )
     return holding, state
 
 
 def _from_source(
     chosen: CopyFromPeer,
-    given: PeerState,
+    header: tuple[int, str],
     *,
     rank: int,
     state: TreeOutline | None,
     agreement: Agreement,
 ) -> TreeOutline | None:
-    """Return the state on a newcomer, None where a rank has it; raises ValueError on all where it came damaged."""
-    if not chosen.newcomers:
-        log.info("all ranks go on after step %d, which they hold", chosen.step)
-        return None
+    """Return what a newcomer got, None on others; raises ValueError on all where it came damaged."""
     started = time.monotonic()
     arrived = transfer_state(
         state,
         rank=rank,
         source=chosen.source,
         newcomers=chosen.newcomers,
-        header=given.header,
+        header=header,
         agreement=agreement,
     )
     if arrived is not None:

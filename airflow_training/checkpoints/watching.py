@@ -109,10 +109,10 @@ def restore_folder(folder: Path, root: str, manifest: Manifest) -> None:
 class WatchedFolder:
     """One folder and the group that its content is committed to."""
 
-    def __init__(self, folder: Path, told: Mapping[str, Any]) -> None:
-        """`told`: what `TRAINING_CHECKPOINT` says."""
+    def __init__(self, folder: Path, instructions: Mapping[str, Any]) -> None:
+        """`instructions`: what `TRAINING_CHECKPOINT` says."""
         self._folder = folder
-        self._told = told
+        self._instructions = instructions
         self._group: Group | None = None
         self._before: Files = {}
         self._committed: Files = {}
@@ -124,19 +124,19 @@ class WatchedFolder:
         `commits`: this process is the one that commits from now on. `restores`: False beside a
         script that runs already.
         """
-        told = self._told
-        resume = told["resume"]
-        root, manifest = told["root"], None
+        instructions = self._instructions
+        resume = instructions["resume"]
+        root, manifest = instructions["root"], None
         if commits:
             self._group = Group.open(
                 root,
-                incarnation=told["incarnation"],
-                order=told["order"],
-                keep=told["keep"],
-                keep_every=told["keep_every"],
+                incarnation=instructions["incarnation"],
+                order=instructions["order"],
+                keep=instructions["keep"],
+                keep_every=instructions["keep_every"],
                 resume=resume["kind"] != "none",
                 not_after=resume["not_after"],
-                environment=told["environment"],
+                environment=instructions["environment"],
             )
             manifest = self._group.base
         elif resume["kind"] != "none":
@@ -145,8 +145,8 @@ class WatchedFolder:
         self._last_step = -1 if manifest is None else manifest.step
         if not restores:
             return None
-        if manifest is None and told["initial"] is not None:
-            root, first = told["initial"]["uri"], told["initial"]
+        if manifest is None and instructions["initial"] is not None:
+            root, first = instructions["initial"]["uri"], instructions["initial"]
             manifest = reading.find(root, step=first["step"], digest=first["digest"])
         if manifest is None:
             return None
@@ -180,7 +180,7 @@ class WatchedFolder:
             return False
         self._committed = files
         report_checkpoint(
-            reading.reference(self._told["root"], manifest),
+            reading.reference(self._instructions["root"], manifest),
             took=time.monotonic() - started,
             bytes=manifest.size,
             number=manifest.number,
@@ -209,10 +209,10 @@ def main(arguments: list[str]) -> int:
     signal.signal(
         signal.SIGTERM, signal.SIG_IGN
     )  # the script saves first: then comes the other one
-    told = json.loads(os.environ["TRAINING_CHECKPOINT"])
+    instructions = json.loads(os.environ["TRAINING_CHECKPOINT"])
     # one instance writes for all where they train one model; the others only find it
-    commits = told["group"] == "instance" or os.environ.get("TRAINING_RANK", "0") == "0"
-    watched = WatchedFolder(folder, told)
+    commits = instructions["group"] == "instance" or os.environ.get("TRAINING_RANK", "0") == "0"
+    watched = WatchedFolder(folder, instructions)
     with os.fdopen(answer, "w") as pipe:
         try:
             step = watched.begin(commits=commits, restores="--again" not in arguments)

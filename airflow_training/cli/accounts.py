@@ -51,12 +51,12 @@ class _AtLimit(str, Enum):
     kill = "kill"
 
 
-class _Scope(str, Enum):
+class _TokenScope(str, Enum):
     submit = "submit"
     read = "read"
 
 
-class _Limit(str, Enum):
+class _LimitKind(str, Enum):
     instance_hours = "instance_hours"
     gpu_hours = "gpu_hours"
     concurrent_gpus = "concurrent_gpus"
@@ -157,7 +157,7 @@ def show(account: AccountArgument, output: OutputOption = OutputFormat.table) ->
 @app.command()
 def key(
     account: AccountArgument,
-    scope: Annotated[_Scope, typer.Option(help="`submit` reads, too.")] = _Scope.submit,
+    scope: Annotated[_TokenScope, typer.Option(help="`submit` reads, too.")] = _TokenScope.submit,
     expires: Annotated[
         str, typer.Option(metavar="AGE", help="After what time, as in 90d; empty: never.")
     ] = "90d",
@@ -206,7 +206,7 @@ def revoke(
 @app.command()
 def limit(
     account: AccountArgument,
-    kind: Annotated[_Limit, typer.Argument(help="What is limited.")],
+    kind: Annotated[_LimitKind, typer.Argument(help="What is limited.")],
     amount: Annotated[
         str, typer.Argument(metavar="AMOUNT", help="Hours, GPUs or money; `none`: no limit.")
     ],
@@ -218,7 +218,7 @@ def limit(
     """Set what an account may use at most, or take a limit away."""
     from airflow_training.state.account_records import AccountLimit
 
-    if kind is _Limit.concurrent_gpus and per is _Period.month:
+    if kind is _LimitKind.concurrent_gpus and per is _Period.month:
         raise fail("--per", "GPUs at a time have no period", value=per.value, allowed=["total"])
     store = open_store()
     store.accounts.find(account)
@@ -378,7 +378,7 @@ def bill(
 ) -> None:
     """Tell what a run costs until now: one row per role, price and month."""
     from airflow_training.accounts.bills import bill_csv
-    from airflow_training.accounts.operations import bill as bill_of
+    from airflow_training.accounts.run_bills import bill as bill_of
 
     found = bill_of(open_store(), run)
     if csv:

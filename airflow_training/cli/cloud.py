@@ -345,7 +345,8 @@ def serve(
     import socket
 
     try:
-        from airflow_training.cloud.service.serving import admission_of, make_server, make_service
+        from airflow_training.cloud.service.account_admission import admission_of
+        from airflow_training.cloud.service.serving import make_server, make_service
     except ModuleNotFoundError as error:
         raise fail(
             "cloud serve",

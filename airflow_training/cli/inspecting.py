@@ -29,10 +29,12 @@ from airflow_training.cli.statuses import print_status
 from airflow_training.control.model import TERMINAL_JOB_STATES, JobState
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.spelling import did_you_mean
+from airflow_training.state.nodes import Cluster
 from airflow_training.supervise.absences import Absence, absence_of_run, what_to_type
 from airflow_training.supervise.role_checks import check_role
 
 if TYPE_CHECKING:
+    from airflow_training.control.node_faults import NodeExclusion
     from airflow_training.state.store import RunRecord, Store, StoredEvent
 
 __all__ = ["events", "list_runs", "status"]
@@ -128,6 +130,7 @@ def status(
         return
     gone = ""
     rejected: Sequence[str] = ()
+    left_out: Sequence[NodeExclusion] = ()
     metrics: Mapping[InstanceKey, Mapping[str, float]] = {}
     if server:
         from airflow_training.cli.airflow_api import AirflowApi
@@ -142,8 +145,13 @@ def status(
         document = run_status(store, record.uid)
         metrics = store.metrics.newest(record.uid) if output is OutputFormat.table else {}
         gone = record.tombstone_reason
-        rejected = rejected_checkpoints(store.job(record.uid), store.ledger(record.uid))
+        job = store.job(record.uid)
+        rejected = rejected_checkpoints(job, store.ledger(record.uid))
+        if job.scheduling.avoids_excluded and record.state not in TERMINAL_JOB_STATES:
+            left_out = store.nodes.excluded(Cluster.of_job(job))
     print_status(document, output=output, metrics=metrics, rejected=rejected)
+    for each in left_out:
+        note(f"not on node {each}")
     if gone:
         note(gone)
     verb = "resume" if document["state"] == "Paused" else "events"

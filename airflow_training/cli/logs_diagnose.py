@@ -55,7 +55,7 @@ def diagnose(
     from airflow_training.logs.health import assess
     from airflow_training.logs.metrics import formats
     from airflow_training.runtimes.registry import every_reason
-    from airflow_training.supervise.followers.diagnosing import facts_of
+    from airflow_training.supervise.followers.diagnosing import facts_of, facts_with_ranks
 
     catalogue = load(settings().causes_folder)
     told = None if facts is None else read_facts(facts)
@@ -68,7 +68,8 @@ def diagnose(
         ended = told or [
             fact
             for run in runs
-            for fact in facts_of(run.store.ledger(run.record.uid), every_reason())
+            for state in run.store.read([run.record.uid]).values()
+            for fact in facts_with_ranks(facts_of(state.ledger, every_reason()), state.job)
         ]
         if not (logs or ended):
             raise fail("RUN", "nothing of it was ever started", value=targets[0])

@@ -60,6 +60,7 @@ _GROUPS = {
     "cloud": "cloud:app",
     "db": "databases:app",
     "accounts": "accounts:app",
+    "nodes": "nodes:app",
 }
 
 

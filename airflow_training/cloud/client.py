@@ -28,8 +28,8 @@ from airflow_training.cloud.protocol import (
     CloudRunState,
     SubmissionAnswer,
     SubmissionRequest,
-    problems_from_json,
 )
+from airflow_training.cloud.refusals import problems_from_json
 from airflow_training.cloud.targets import Target
 from airflow_training.errors import InputError, RuntimeUnavailable
 
@@ -78,6 +78,13 @@ class CloudClient:
             verify=not url.startswith("http://"),  # reading all certificates takes 60 ms
         )
         return cls(http, local=local)
+
+    @classmethod
+    def of(cls, local: LocalService) -> CloudClient:
+        """The client of a service of this machine, made while that may still start."""
+        client = cls.at("http://127.0.0.1", local.key, local=local)
+        client._http.base_url = httpx.URL(local.url() + PREFIX)
+        return client
 
     @property
     def url(self) -> str:
@@ -314,7 +321,7 @@ def connect(target: Target, *, local: LocalService | None = None) -> CloudClient
     """The client of a target; for what has no service, of one that is started for it, or was: `local`."""
     service = local or start_local(target)
     if service is not None:
-        return CloudClient.at(service.url(), service.key, local=service)
+        return CloudClient.of(service)
     return CloudClient.at(target.url, target.key)
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import subprocess
 import sys
 from typing import Any
 
 from airflow_training.cloud import LOCAL, MODE_VARIABLE
-from airflow_training.cloud.protocol import problems_from_json
+from airflow_training.cloud.refusals import problems_from_json
 from airflow_training.cloud.service_record import (
     find_service,
     service_log,
@@ -56,7 +55,7 @@ class LocalService:
         if found is not None:
             self.key = found.key
             return
-        self.key = secrets.token_urlsafe(32)
+        self.key = os.urandom(32).hex()
         order = {
             "key": self.key,
             "target": self._target,

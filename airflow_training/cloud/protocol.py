@@ -23,8 +23,6 @@ __all__ = [
     "SubmissionRequest",
     "TreeManifest",
     "key_of",
-    "problems_from_json",
-    "problems_to_json",
     "returned_path",
     "returns_early",
     "run_id_of",
@@ -231,30 +229,6 @@ def submission_id_of(account: str, key: str) -> str:
 def run_id_of(name: str, submission_id: str) -> str:
     """The same submission is the same run, however often it is started."""
     return f"{name}-{submission_id[:10]}"
-
-
-def problems_to_json(stage: str, problems: Sequence[Problem]) -> Mapping[str, Any]:
-    """`stage`: what refuses: login, quota, environment, submission, content."""
-    rows = [
-        {
-            "code": each.code,
-            "field": each.field,
-            "message": each.message,
-            "value": each.value,
-            "allowed": list(each.allowed),
-            "hint": each.hint,
-        }
-        for each in problems
-    ]
-    return {"stage": stage, "problems": rows}
-
-
-def problems_from_json(document: Mapping[str, Any]) -> Sequence[Problem]:
-    """The problems of an answer that refuses; none where it is no such answer."""
-    try:
-        return [Problem(**each) for each in document["problems"]]
-    except (KeyError, TypeError):
-        return ()
 
 
 def _mistakes(request: SubmissionRequest) -> Iterator[Problem]:

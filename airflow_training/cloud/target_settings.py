@@ -30,7 +30,13 @@ class TargetSettings(Model):
 
     runtime: CloudRuntime
     namespace: DnsLabel = "default"
-    storage: Annotated[str, Field(pattern=r"^([a-z][a-z0-9+.-]*://|/)")]
+    storage: Annotated[
+        str,
+        Field(
+            pattern=r"^([a-z][a-z0-9+.-]*://|/)",
+            description="an address or a path from the root: s3://bucket/cloud, /mnt/cloud",
+        ),
+    ]
     """Address at which both the service and its instances find code and leave output."""
     image: str = ""
     """One image: what its Python has is asked once, by a run in it."""
@@ -42,7 +48,10 @@ class TargetSettings(Model):
     """Whether packages that an image lacks are installed."""
     resources: dict[str, Any] = Field(default_factory=dict)
     """Of each replica, where a submission says nothing."""
-    address: Annotated[str, Field(pattern=r"^(https?://[^/].*)?$")] = ""
+    address: Annotated[
+        str,
+        Field(pattern=r"^(https?://[^/].*)?$", description="a URL: https://cloud.example.com"),
+    ] = ""
     """URL of the service as its instances reach it, for data on demand; empty: they leave requests in the storage."""
     template: dict[str, Any] = Field(default_factory=dict)
     """PodTemplateSpec: volumes, secrets, node selectors ..."""

@@ -35,7 +35,7 @@ Census = Mapping[str, tuple[tuple[HeadCountKey, int], ...]]
 """Role -> groups of instances that are alike, with their number; without those that do not count: retired, or yet to join."""
 
 _head = attrgetter(  # in the order of the fields of HeadCountKey
-    "role",
+    "key.role",
     "retired",
     "joining",
     "state",

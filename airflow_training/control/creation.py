@@ -256,8 +256,8 @@ def _show_refused(draft: Draft, entry: InstanceEntry) -> InstanceEntry:
     wait, before = Wait(refused.reason, refused.message), Wait(entry.reason, entry.message)
     if wait == before:
         return entry
-    if phase.refusal_told_at is not None and differ_in_numbers(wait, before):
-        due_at = phase.refusal_told_at + NUMBERS_SECONDS
+    if phase.refusal_announced_at is not None and differ_in_numbers(wait, before):
+        due_at = phase.refusal_announced_at + NUMBERS_SECONDS
         if draft.now < due_at:  # who uses how much of a quota changes all the time
             draft.wake(due_at)
             return entry
@@ -266,7 +266,7 @@ def _show_refused(draft: Draft, entry: InstanceEntry) -> InstanceEntry:
         draft.record_event(wait.reason, wait.message, of=entry, level="warning")
         told_at = draft.now
     since = draft.now if phase.refused_since is None else phase.refused_since
-    phase = replace(phase, refused_since=since, refusal_told_at=told_at)
+    phase = replace(phase, refused_since=since, refusal_announced_at=told_at)
     return draft.put(replace(entry, reason=wait.reason, message=wait.message, phase=phase))
 
 
@@ -275,7 +275,7 @@ def _told_of_another_at(draft: Draft, entry: InstanceEntry, wait: Wait) -> float
     for each in draft.instances_of(entry.role):
         if each.key == entry.key or not isinstance(each.phase, ActivePhase):
             continue
-        told_at = each.phase.refusal_told_at
+        told_at = each.phase.refusal_announced_at
         is_recent = told_at is not None and draft.now < told_at + NUMBERS_SECONDS
         if is_recent and differ_in_numbers(wait, Wait(each.reason, each.message)):
             return told_at

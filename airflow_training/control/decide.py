@@ -22,7 +22,7 @@ from airflow_training.control.actions import (
     RevisePlan,
     StopProcess,
 )
-from airflow_training.control.attempts import AttemptId, AttemptKey
+from airflow_training.control.attempts import AttemptKey
 from airflow_training.control.creation import start_missing
 from airflow_training.control.diagnosed import apply_late_diagnoses
 from airflow_training.control.draft import Draft
@@ -30,14 +30,13 @@ from airflow_training.control.elastic import exclude_unreachable, review_joining
 from airflow_training.control.ending import delete_marked, drain, finish
 from airflow_training.control.failures import Failure
 from airflow_training.control.in_place import advance_in_place, release_waiting
+from airflow_training.control.measured import tell_measured
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     Decision,
     InstanceEntry,
-    JobEntry,
     Ledger,
     Request,
-    RoleEntry,
 )
 from airflow_training.control.observations import InstanceDiagnosis, Observations, RefusedAttempt
 from airflow_training.control.observing import apply_observations
@@ -47,7 +46,7 @@ from airflow_training.control.peers import await_peers
 from airflow_training.control.place_release import release_held_places, wake_to_release_places
 from airflow_training.control.plan_revision import tell_revision
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
-from airflow_training.control.recovery import begin, record_checkpoints, record_rejected
+from airflow_training.control.recovery import record_checkpoints, record_rejected
 from airflow_training.control.reports import RejectedCheckpoint
 from airflow_training.control.requests import apply_requests
 from airflow_training.control.root_cause import cause_of_reason
@@ -71,45 +70,7 @@ from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 
-__all__ = ["decide", "has_begun", "new_ledger"]
-
-
-def new_ledger(
-    job: ResolvedJob, *, now: float, activate_all: bool, replaces: Ledger | None = None
-) -> Ledger:
-    """Return the ledger of a run that was just accepted.
-
-    `activate_all`: no role task will ask for activation (the command line). `replaces`: the ledger
-    of the same run under an older resolved job: its objects become stale, its requests were seen.
-    """
-    epoch = 0 if replaces is None else replaces.job.epoch + 1
-    return Ledger(
-        job=JobEntry(
-            state="Paused" if job.suspend else "Pending",
-            condition="Paused" if job.suspend else "Received",
-            reason=reasons.SUSPENDED if job.suspend else reasons.RECEIVED,
-            submitted_at=now if replaces is None else replaces.job.submitted_at,
-            last_transition_at=now,
-            paused_at=now if job.suspend else None,
-            epoch=epoch,
-            seen_request=0 if replaces is None else replaces.job.seen_request,
-            recovery=begin(job, after=None if replaces is None else replaces.job.recovery),
-        ),
-        roles={
-            role.name: RoleEntry(
-                role=role.name,
-                replicas=role.replicas,
-                activated=activate_all,
-                last_transition_at=now,
-            )
-            for role in job.roles
-        },
-        instances={
-            key: InstanceEntry(key=key, attempt_id=AttemptId(epoch), last_transition_at=now)
-            for role in job.roles
-            for key in (InstanceKey(role.name, index) for index in range(role.replicas))
-        },
-    )
+__all__ = ["decide", "has_begun"]
 
 
 def decide(
@@ -174,6 +135,7 @@ def decide(
     failures: Sequence[Failure] = ()
     if observations is not None:
         skip_outage(draft, observations)
+        tell_measured(draft, observations)
         failures = apply_observations(draft, observations)
     elif unanswered:
         note_silence(draft, unanswered)

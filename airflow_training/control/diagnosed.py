@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from airflow_training.control import reasons
 from airflow_training.control.causes import DiagnosedCause
@@ -14,12 +14,16 @@ from airflow_training.control.lost_peers import LIKELY, explained_by, follows, l
 from airflow_training.control.memory import grow_memory
 from airflow_training.control.model import MOVED, AttemptEnd, InstanceEntry, RestartRecord
 from airflow_training.control.observations import InstanceDiagnosis
+from airflow_training.control.root_cause import cause_of_diagnosis, message_of
 from airflow_training.control.transitions import fail_for_good
 from airflow_training.documents.resolved import FailureClass
 from airflow_training.documents.text import headline
 
 __all__ = [
+    "HAPPENED_AGAIN",
+    "NEEDS_CHANGE",
     "SURE",
+    "NoOtherTry",
     "apply_late_diagnoses",
     "class_of",
     "excuse_peers",
@@ -41,6 +45,8 @@ CLASSES: Mapping[str, FailureClass] = {
 }
 SURE = 0.8
 """Confidence from which on a diagnosis stops restarts by itself."""
+NEEDS_CHANGE = "it needs a change first"
+HAPPENED_AGAIN = "it happened again after one more try"
 _NOT_FOUND = frozenset({"container-start-error", "file-not-found", "permission-denied"})
 """Causes that say why a shell could not run a command."""
 _AT_IMPORT = re.compile(
@@ -58,6 +64,17 @@ _IN_LINE = re.compile(r"line (\d+): (.*)", re.DOTALL)
 _LINES_APART = 3
 _NOTICED_WITHIN_SECONDS = 600.0
 """Of the failure of another: collective operations and heartbeats wait so long for a lost peer."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoOtherTry:
+    """Why a failure gets no other try."""
+
+    reason: str
+    message: str
+    """With the words that prove it."""
+    limit: str
+    """The same beside a headline, which has these words."""
 
 
 def class_of(told: InstanceDiagnosis, *, otherwise: FailureClass) -> FailureClass:
@@ -95,31 +112,30 @@ def _is_same_place(one: str, other: str) -> bool:
     return abs(int(ours[1]) - int(theirs[1])) <= _LINES_APART
 
 
-def why_not_again(
-    told: InstanceDiagnosis, before: Sequence[RestartRecord]
-) -> tuple[str, str] | None:
-    """Return reason and words why another try cannot help, None where it may.
-
-    `before`: the restarts of this epoch.
-    """
+def why_not_again(told: InstanceDiagnosis, before: Sequence[RestartRecord]) -> NoOtherTry | None:
+    """Return why another try cannot help, None where it may. `before`: the restarts of this epoch."""
     cause = told.cause
     name, evidence = cause.id, headline(cause.evidence, most=_LONGEST)
     if _never_started(told):
-        return reasons.NOT_RETRYABLE, evidence
+        return NoOtherTry(reasons.NOT_RETRYABLE, evidence, NEEDS_CHANGE)
     sure = cause.confidence >= SURE
     if sure and cause.retryable == "no":
-        return reasons.NOT_RETRYABLE, f"{name} needs a change first: {evidence}"
+        words = f"{name} needs a change first: {evidence}"
+        return NoOtherTry(reasons.NOT_RETRYABLE, words, NEEDS_CHANGE)
     mine = [
         record
         for record in before
         if record.key == told.key and record.attempt != told.attempt and record.cause == name
     ]
     if sure and mine and cause.retryable == "once":
-        return reasons.NOT_RETRYABLE, f"{name} happened again after one more try: {evidence}"
+        words = f"{name} happened again after one more try: {evidence}"
+        return NoOtherTry(reasons.NOT_RETRYABLE, words, HAPPENED_AGAIN)
     same = fingerprint(told)
     if _comes_again(cause) and any(_is_same_place(each.fingerprint, same) for each in mine):
-        where = "" if told.step is None else f" at step {told.step}"
-        return reasons.SAME_ERROR_AGAIN, f"the same error{where} for the second time: {evidence}"
+        limit = "the same error for the second time"
+        if told.step is not None:
+            limit = f"the same error at step {told.step} for the second time"
+        return NoOtherTry(reasons.SAME_ERROR_AGAIN, f"{limit}: {evidence}", limit)
     return None
 
 
@@ -347,9 +363,8 @@ def _refund_restart(
     entry: InstanceEntry,
     told: InstanceDiagnosis,
     record: RestartRecord,
-    stop: tuple[str, str],
+    stop: NoOtherTry,
 ) -> None:
-    reason, message = stop
     changed = fail_for_good(
         draft,
         replace(
@@ -360,15 +375,16 @@ def _refund_restart(
             restarts=max(0, entry.restarts - record.counted),
             uid=entry.host.uid,
             reason=told.reason or reasons.INSTANCE_FAILED,
-            message=message,
+            message=stop.message,
             finished_at=told.finished_at,
         ),
         AttemptEnd(told.exit_code, told.signal, record.failure_class),
     )
-    draft.gave_up[told.role] = (reason, f"{told.key}: {message}", "")
+    cause = cause_of_diagnosis(told, draft.known_reasons)
+    draft.gave_up[told.role] = (stop.reason, message_of(cause, stop.limit), stop.limit)
     draft.record_event(
         reasons.INSTANCE_FAILED,
-        f"{message}; its restart had not begun and is taken back",
+        f"{stop.message}; its restart had not begun and is taken back",
         of=changed,
         rule="diagnosis",
         level="error",

@@ -15,6 +15,7 @@ from airflow_training.control.attempts import AttemptKey
 from airflow_training.control.census import Census, HeadCounts
 from airflow_training.control.lifetimes import Lifetimes
 from airflow_training.control.model import (
+    AnnouncedWait,
     Elapsed,
     Event,
     InstanceEntry,
@@ -23,7 +24,6 @@ from airflow_training.control.model import (
     ReducedSize,
     RoleEntry,
     RoleState,
-    ToldWait,
 )
 from airflow_training.control.observations import InstanceDiagnosis, Observation, RefusedAttempt
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
@@ -47,7 +47,7 @@ class RoleChanges(TypedDict, total=False):
     waits: Mapping[str, Elapsed]
     created: int
     reduced: ReducedSize | None
-    told: ToldWait | None
+    announced_wait: AnnouncedWait | None
 
 
 _Entry = TypeVar("_Entry", JobEntry, RoleEntry, InstanceEntry)

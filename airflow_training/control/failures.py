@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
+from airflow_training.control import reasons
 from airflow_training.control.attempts import AttemptId, AttemptRecord
 from airflow_training.control.environment import EnvironmentState
 from airflow_training.control.observations import InstanceDiagnosis
@@ -65,6 +66,10 @@ _NOT_RUN = re.compile(
 )
 """The same in the words of container runtimes."""
 
+_NO_SCRIPT_CODE = 2
+_NO_SCRIPT = re.compile(r"can't open file '.*': \[Errno 2\]")
+"""What Python says of a script that is not there, as its only words."""
+
 _OF_LOGS: tuple[FailureClass, ...] = ("user", "infrastructure", "resource")
 """The classes that a log may give a failure."""
 _RETRYABLE_CLASSES = frozenset({"infrastructure", "preemption", "resource", "unknown"})
@@ -94,6 +99,8 @@ class Failure(AttemptRecord):
     """The last one that was reported."""
     diagnosed: InstanceDiagnosis | None = None
     """What its log says, where that is known in time."""
+    last_line: str = ""
+    """The last that it printed, where that is known."""
     silent_since: float | None = None
     """Since when nothing is heard of it; None: its end was seen."""
     waited_for: str = ""
@@ -113,6 +120,22 @@ class Failure(AttemptRecord):
         """Return the node that was lost with all that ran there; "": something else has happened."""
         lost = self.known is not None and self.known.cause == NODE_LOST
         return self.node if lost else ""
+
+    @property
+    def is_of_node(self) -> bool:
+        """Whether it is one of its node, as its reason or the devices there say."""
+        if self.reason == reasons.NODE_UNFIT or self.failure_class == "preemption":
+            return False
+        if self.environment is not None and self.environment.condition == "deviceLost":
+            return True
+        known = self.known
+        # where another try is said to help perhaps, a volume or an image may be missing everywhere
+        return (
+            known is not None
+            and known.level == "node"
+            and known.failure_class == "infrastructure"
+            and not known.another_try
+        )
 
     def as_noticed(self) -> Failure:
         """The failure by exit codes and reasons; where there are none yet, by those of its observer."""
@@ -176,7 +199,9 @@ def cannot_start(failure: Failure) -> str:
         why = refused["why"].replace("executable file not found", "command not found")
         return f"{refused['name']}: {why}"
     if failure.exit_code in CANNOT_START_CODES and failure.failure_class != "preemption":
-        return failure.message or f"the command cannot start: exit code {failure.exit_code}"
+        return failure.message or "the command cannot start"
+    if failure.exit_code == _NO_SCRIPT_CODE and _NO_SCRIPT.search(failure.last_line):
+        return failure.last_line
     return ""
 
 

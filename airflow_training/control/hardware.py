@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ObservedHardware", "RequiredHardware"]
+__all__ = ["NetworkPeers", "ObservedHardware", "RequiredHardware"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,35 @@ class ObservedHardware:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPeers:
+    """Who measures the network with whom, and what it has to be like."""
+
+    port: int
+    """At which the instance answers others."""
+    peers: tuple[tuple[str, str, int], ...]
+    """Whom it asks: name, host, port."""
+    asked_by: int
+    """How many others ask it."""
+    wait_seconds: float
+    """For all of them to be there."""
+    bandwidth: float
+    """Bytes a second to one of those asked; 0: any."""
+    latency: float
+    """Seconds to one of them and back; 0: any."""
+
+    def to_document(self) -> dict[str, Any]:
+        """The peers as an agent's order has them."""
+        return {
+            "port": self.port,
+            "peers": [list(each) for each in self.peers],
+            "asked_by": self.asked_by,
+            "wait_seconds": self.wait_seconds,
+            "bandwidth": self.bandwidth,
+            "latency": self.latency,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequiredHardware:
     """The limits that the agent compares with, and for how long it waits until they are met."""
 
@@ -57,6 +86,15 @@ class RequiredHardware:
     """On its disk."""
     before: ObservedHardware | None = None
     """What the attempt before had; None: none has run."""
+    device_free_bytes: int = 0
+    """Of each GPU; 0: any."""
+    needs_devices: bool = False
+    """That nobody can be asked about them is a lack, too."""
+    disk_path: str = ""
+    """"": where the instance keeps its own files."""
+    disk_bandwidth: float = 0.0
+    """Bytes a second that are written and synced; 0: it is not measured."""
+    network: NetworkPeers | None = None
 
     def to_document(self) -> dict[str, Any]:
         """The requirement as an agent's order has it."""
@@ -68,4 +106,15 @@ class RequiredHardware:
             "memory_pressure": self.memory_pressure,
             "free_bytes": self.free_bytes,
             **before,
+            **{name: value for name, value in self._measured.items() if value},
+        }
+
+    @property
+    def _measured(self) -> Mapping[str, Any]:
+        return {
+            "device_free_bytes": self.device_free_bytes,
+            "needs_devices": self.needs_devices,
+            "disk_path": self.disk_path,
+            "disk_bandwidth": self.disk_bandwidth,
+            "network": None if self.network is None else self.network.to_document(),
         }

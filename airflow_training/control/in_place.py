@@ -124,6 +124,13 @@ def _problem(draft: Draft, entry: InstanceEntry, old: Observation) -> str:
 
 def release_waiting(draft: Draft) -> None:
     """Let go the instances that wait although nothing more will begin in them."""
+    waiting = [
+        seen
+        for seen in draft.objects.values()
+        if seen.waits and not is_kept(draft, seen) and seen.uid not in draft.marked_for_deletion
+    ]
+    if not waiting:  # as ever, and then no entry is looked at
+        return
     awaited = {entry.host.uid for entry in draft.instances.values() if entry.host.uid}
     # what follows a failure that is still being diagnosed is not known yet
     awaited |= {
@@ -131,7 +138,6 @@ def release_waiting(draft: Draft) -> None:
         for entry in draft.instances.values()
         if entry.desired and entry.attempt_key in draft.undiagnosed
     }
-    for seen in draft.objects.values():
-        waits = seen.waits and not is_kept(draft, seen)
-        if waits and seen.uid not in awaited and seen.uid not in draft.marked_for_deletion:
-            draft.actions.append(Dismiss(key=seen.key, uid=seen.uid))
+    draft.actions.extend(
+        Dismiss(key=seen.key, uid=seen.uid) for seen in waiting if seen.uid not in awaited
+    )

@@ -114,6 +114,8 @@ class AttemptEnd:
     exit_code: int | None = None
     signal: int | None = None
     failure_class: FailureClass | None = None
+    of_node: bool = False
+    """It failed for its node."""
 
 
 NOT_READY, NO_END = Readiness(), AttemptEnd()
@@ -166,12 +168,14 @@ class ActivePhase:
     """When it counts as lost, while nothing is heard of it."""
     refused_since: float | None = None
     """Since when the runtime does not make it for now."""
-    refusal_told_at: float | None = None
+    refusal_announced_at: float | None = field(default=None, metadata={"stored": "refusal_told_at"})
     """When that was told last."""
-    told_of_node: tuple[str, ...] = ()
+    announced_node_reasons: tuple[str, ...] = field(default=(), metadata={"stored": "told_of_node"})
     """Reasons for which its node was spoken of: an attempt has one node, whose conditions come and go."""
     peer_wait: PeerWait | None = None
     """None: its agent was told of no wait."""
+    preflight_told: bool = False
+    """What it measured before its command started was told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,7 +321,7 @@ NOTHING_ELAPSED = Elapsed()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldWait:
+class AnnouncedWait:
     """What was told last of instances that find no place."""
 
     reason: str
@@ -341,7 +345,7 @@ class RoleEntry:
     """Instances that have appeared since that was told: it is, once no other one is expected."""
     reduced: ReducedSize | None = field(default=None, metadata={"stored": "fewer"})
     """Set while some of its instances cannot be had."""
-    told: ToldWait | None = None
+    announced_wait: AnnouncedWait | None = field(default=None, metadata={"stored": "told"})
     """Set while some of them are known to find no place."""
 
     @property
@@ -381,6 +385,10 @@ class RestartRecord(InstanceRecord):
     """The node that was lost with all that ran there: one outage is charged once; "": none."""
     silent_since: float | None = None
     """Since when nothing was heard of the attempt; None: it ended in another way."""
+    node: str = ""
+    """Where the attempt was."""
+    of_node: bool = False
+    """It failed for that node, as its reason or the devices there say."""
 
     @property
     def attempt_key(self) -> AttemptKey:
@@ -426,7 +434,7 @@ class JobEntry:
     """Since when the runtime does not answer; None: it does, as far as anybody has asked."""
     unreachable_why: str = ""
     """In the words of the runtime."""
-    unreachable_told: bool = False
+    outage_announced: bool = field(default=False, metadata={"stored": "unreachable_told"})
     """Whether an event tells of it: it lasts."""
     answers_since: float = 0.0
     """Since when it answers again after it had not."""

@@ -64,7 +64,7 @@ class Observation(AttemptRecord):
     @property
     def waits(self) -> bool:
         """Return whether its agent waits, where its command has failed, for what comes next."""
-        return (self.in_place or self.can_stay) and self.state == "failed"
+        return self.state == "failed" and (self.in_place or self.can_stay)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.observations import Observation, Observations
 from airflow_training.control.readiness import observed_hardware
+from airflow_training.control.reason_facts import NODE_LOST
 from airflow_training.control.transitions import ENDED, delete_initializer
 from airflow_training.documents.quantities import bytes_text
 from airflow_training.documents.resolved import FailureClass
@@ -219,8 +220,9 @@ def _absorb(
                 desired_since=phase.desired_since,
                 released=phase.released,
                 readiness=_readiness(draft, seen) if running else NOT_READY,
-                told_of_node=phase.told_of_node,
+                announced_node_reasons=phase.announced_node_reasons,
                 peer_wait=phase.peer_wait,
+                preflight_told=phase.preflight_told,
             ),
             was_running=entry.was_running or running,
             last_try=entry.last_try and not running,
@@ -438,12 +440,18 @@ def _failure(
     node: str,
     exit_code: int | None = None,
 ) -> Failure:
+    known = draft.known_reasons.get(reason)
+    taken = known is not None and known.cause == NODE_LOST
+    if taken and draft.spec.role(entry.role).is_on_spot(entry.index):
+        failure_class = (
+            "preemption"  # such a node goes without a word, and that is what it is cheap for
+        )
     return Failure(
         key=entry.key,
         attempt_id=entry.attempt_id,
         at=at,
         reason=reason,
-        known=draft.known_reasons.get(reason),
+        known=known,
         message=message,
         exit_code=exit_code,
         failure_class=failure_class,

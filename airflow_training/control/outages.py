@@ -24,7 +24,7 @@ def note_silence(draft: Draft, why: str) -> None:
     if not lasts:
         draft.wake(since + BRIEF_SECONDS)
     why = why or job.unreachable_why
-    if lasts and not job.unreachable_told:
+    if lasts and not job.outage_announced:
         draft.record_event(
             reasons.RUNTIME_UNREACHABLE, silence_text(since, why), level="warning", since=since
         )
@@ -32,7 +32,7 @@ def note_silence(draft: Draft, why: str) -> None:
         job,
         unreachable_since=since,
         unreachable_why=why,
-        unreachable_told=job.unreachable_told or lasts,
+        outage_announced=job.outage_announced or lasts,
     )
 
 
@@ -47,7 +47,7 @@ def skip_outage(draft: Draft, observations: Observations) -> None:
     since = draft.job.unreachable_since
     if since is None:
         return
-    if draft.job.unreachable_told:
+    if draft.job.outage_announced:
         draft.record_event(
             reasons.RUNTIME_ANSWERS,
             f"the runtime answers again, after {draft.now - since:.0f} s",
@@ -63,7 +63,7 @@ def skip_outage(draft: Draft, observations: Observations) -> None:
         draft.job,
         unreachable_since=None,
         unreachable_why="",
-        unreachable_told=False,
+        outage_announced=False,
         answers_since=draft.now,
         crowded_since=None if crowded is None else moved(crowded),
     )

@@ -43,6 +43,7 @@ from airflow_training.control.restarts import (
     judge,
     record_of,
 )
+from airflow_training.control.retry_prospect import CANNOT_START
 from airflow_training.control.root_cause import cause_of_failure, cause_of_role, message_of
 from airflow_training.control.transitions import fail_for_good
 from airflow_training.documents.resolved import ResolvedRole
@@ -163,7 +164,13 @@ def _judge_all(
     draft: Draft, failures: Sequence[Failure]
 ) -> tuple[list[PendingRestart], list[Failure]]:
     """Return the restarts that failures lead to, in the order in which they happened, and what waits."""
-    failures = [_with_whom_it_waited_for(draft, each) for each in in_causal_order(draft, failures)]
+    failures = [
+        replace(
+            _with_whom_it_waited_for(draft, each),
+            last_line=draft.last_words.get(each.attempt_key, ""),
+        )
+        for each in in_causal_order(draft, failures)
+    ]
     for failure in failures:
         entry = _entry(draft, failure)
         excuse_peers(
@@ -309,6 +316,8 @@ def _counts_towards(record: RestartRecord, failure: Failure, verdict: Verdict) -
 def _fail_instance(
     draft: Draft, entry: InstanceEntry, failure: Failure, verdict: FailInstance
 ) -> None:
+    if verdict.rule == CANNOT_START:
+        failure = replace(failure, message=verdict.message)  # without what a runtime says around it
     changed = fail_for_good(
         draft,
         replace(
@@ -360,7 +369,7 @@ def _record_end(draft: Draft, failure: Failure) -> None:
 
 
 def _end_of(failure: Failure) -> AttemptEnd:
-    return AttemptEnd(failure.exit_code, failure.signal, failure.failure_class)
+    return AttemptEnd(failure.exit_code, failure.signal, failure.failure_class, failure.is_of_node)
 
 
 def _end_job(draft: Draft, failure: Failure, verdict: FailJob | CompleteJob) -> None:

@@ -227,7 +227,12 @@ def _judge(
         more_memory=can_grow(spec, entry, reason=failure.reason, told=failure.diagnosed),
     )
     if prospect.answer == "never":
-        return FailInstance(reason=prospect.reason, message=prospect.message, rule=prospect.rule)
+        return FailInstance(
+            reason=prospect.reason,
+            message=prospect.message,
+            rule=prospect.rule,
+            limit=prospect.limit,
+        )
     verdict = _by_policies(spec, role, rule, entry=entry, budget=budget, failure=failure, now=now)
     if isinstance(verdict, RestartDecision) and prospect.answer == "perhaps":
         return replace(verdict, last=True)
@@ -395,4 +400,6 @@ def record_of(
         explained_by=explained(failure),
         lost_node=failure.lost_node,
         silent_since=failure.silent_since,
+        node=failure.node,
+        of_node=failure.is_of_node,
     )

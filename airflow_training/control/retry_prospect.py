@@ -6,15 +6,18 @@ Facts are what the reason says (the runtime's, or the server's words), what the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_training.control import reasons
-from airflow_training.control.diagnosed import why_not_again
+from airflow_training.control.diagnosed import NEEDS_CHANGE, why_not_again
 from airflow_training.control.failures import Failure, cannot_start
 from airflow_training.control.model import RestartRecord
 from airflow_training.control.reason_facts import AnotherTry
 
-__all__ = ["RetryProspect", "prospect_of"]
+__all__ = ["CANNOT_START", "RetryProspect", "prospect_of"]
+
+CANNOT_START = "cannot start"
+"""Rule of a command that cannot, wherever it is tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,8 @@ class RetryProspect:
     message: str = ""
     rule: str = ""
     """What says so."""
+    limit: str = ""
+    """The message beside a headline, which has the words of the failure."""
 
 
 _OPEN = RetryProspect()
@@ -63,9 +68,15 @@ def prospect_of(
     if not answer and not more_memory and failure.diagnosed is not None:
         stop = why_not_again(failure.diagnosed, before)
         if stop is not None:
-            return RetryProspect(answer="never", reason=stop[0], message=stop[1], rule="diagnosis")
+            return RetryProspect(
+                answer="never",
+                reason=stop.reason,
+                message=stop.message,
+                rule="diagnosis",
+                limit=stop.limit,
+            )
     if why := cannot_start(failure):
-        return _never(why, rule="cannot start")
+        return replace(_never(why, rule=CANNOT_START), limit=NEEDS_CHANGE)
     if answer == "perhaps" and last_try:
         return _never(f"{failure.describe()}, again after one more try", rule=failure.reason)
     return RetryProspect(answer=answer, rule=failure.reason)

@@ -199,7 +199,7 @@ def silence_text(since: float, why: str) -> str:
 
 def _silence_of(entry: JobEntry) -> Wait | None:
     """Return that the runtime does not answer, where that lasts: what else is known may be long over."""
-    if entry.unreachable_since is None or not entry.unreachable_told or entry.is_over:
+    if entry.unreachable_since is None or not entry.outage_announced or entry.is_over:
         return None
     why = silence_text(entry.unreachable_since, entry.unreachable_why)
     return Wait(reasons.RUNTIME_UNREACHABLE, why)

@@ -29,6 +29,7 @@ __all__ = [
     "NEVER_FITS_CAUSE",
     "cause_id",
     "cause_lines",
+    "cause_of_diagnosis",
     "cause_of_failure",
     "cause_of_reason",
     "cause_of_role",
@@ -376,6 +377,22 @@ def cause_of_failure(failure: Failure) -> RootCause:
         known=known,
     )
     return _explained(told, failure.diagnosed, known)
+
+
+def cause_of_diagnosis(told: InstanceDiagnosis, known: Reasons) -> RootCause:
+    """Return the cause of an attempt's end by what its log says of it. `known`: what reasons of the runtime say."""
+    ended = cause_of_reason(
+        reason=told.reason or reasons.INSTANCE_FAILED,
+        message="",
+        at=told.finished_at,
+        role=told.role,
+        index=told.index,
+        attempt=told.attempt,
+        exit_code=told.exit_code,
+        signal=told.signal,
+        known=known,
+    )
+    return _explained(ended, told, known)
 
 
 def _explained(cause: RootCause, told: InstanceDiagnosis | None, known: Reasons) -> RootCause:

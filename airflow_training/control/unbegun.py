@@ -30,7 +30,9 @@ def failed_attempt(failure: Failure) -> FailedAttempt:
         message=failure.message or failure.describe(),
         finished_at=failure.at,
         node=failure.node,
-        end=AttemptEnd(failure.exit_code, failure.signal, failure.failure_class),
+        end=AttemptEnd(
+            failure.exit_code, failure.signal, failure.failure_class, failure.is_of_node
+        ),
     )
 
 

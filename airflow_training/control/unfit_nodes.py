@@ -29,9 +29,9 @@ def leave_unfit_nodes(draft: Draft) -> list[Failure]:
             continue
         why = _why_it_stays(draft, entry)
         phase = entry.phase
-        if isinstance(phase, ActivePhase) and entry.reason not in phase.told_of_node:
-            told = (*phase.told_of_node, entry.reason)
-            draft.put(replace(entry, phase=replace(phase, told_of_node=told)))
+        if isinstance(phase, ActivePhase) and entry.reason not in phase.announced_node_reasons:
+            told = (*phase.announced_node_reasons, entry.reason)
+            draft.put(replace(entry, phase=replace(phase, announced_node_reasons=told)))
             then = f"it stays: {why}" if why else "it begins again elsewhere"
             draft.record_event(entry.reason, f"{entry.message}; {then}", of=entry, level="warning")
         if not why:

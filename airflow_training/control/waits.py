@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
-from airflow_training.control.model import ActivePhase, InstanceEntry, ToldWait
+from airflow_training.control.model import ActivePhase, AnnouncedWait, InstanceEntry
 
 __all__ = [
     "NUMBERS_SECONDS",
@@ -89,22 +89,24 @@ def tell_waits(draft: Draft) -> None:
     for name, role in draft.roles.items():
         if name in said:
             ((wait, _),) = said[name].most_common(1)
-            _record_wait(draft, name, wait, role.told)
-        elif role.told is not None:
-            draft.set_role(name, told=None)
+            _record_wait(draft, name, wait, role.announced_wait)
+        elif role.announced_wait is not None:
+            draft.set_role(name, announced_wait=None)
 
 
-def _record_wait(draft: Draft, role: str, wait: Wait, told: ToldWait | None) -> None:
-    if told is not None:
-        before = Wait(told.reason, told.message)
+def _record_wait(draft: Draft, role: str, wait: Wait, announced: AnnouncedWait | None) -> None:
+    if announced is not None:
+        before = Wait(announced.reason, announced.message)
         if wait == before:
             return
-        due_at = told.at + NUMBERS_SECONDS
+        due_at = announced.at + NUMBERS_SECONDS
         same = differ_in_numbers(wait, before) or _have_one_cause(draft, wait, before)
         if same and draft.now < due_at:
             draft.wake(due_at)
             return
-    draft.set_role(role, told=ToldWait(reason=wait.reason, message=wait.message, at=draft.now))
+    draft.set_role(
+        role, announced_wait=AnnouncedWait(reason=wait.reason, message=wait.message, at=draft.now)
+    )
     draft.record_event(wait.reason, wait.message, role=role)
 
 

@@ -14,6 +14,7 @@ from airflow_training.documents.params import check_value
 from airflow_training.documents.paths import Loc, format_path
 from airflow_training.documents.plan import Objective, Plan
 from airflow_training.documents.policies import ExitCodes
+from airflow_training.documents.roles import NetworkRule, Role
 from airflow_training.documents.schedules import cron_of, has_fixed_offset, uneven_step
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.documents.text import counted
@@ -48,6 +49,7 @@ def check(
         *_dependencies(spec),
         *_cycles(spec),
         *_elastic(spec),
+        *_spot(spec),
         *_thresholds(spec),
         *_success(spec),
         *_rules(spec),
@@ -101,10 +103,21 @@ def _unknown_roles(spec: TrainingJobSpec) -> Iterator[Problem]:
             )
 
 
+def _network_rules(role: Role) -> Iterator[tuple[str, Sequence[NetworkRule]]]:
+    policy = role.network_policy
+    if policy is not None:
+        yield "ingress", policy.ingress or ()
+        yield "egress", policy.egress or ()
+
+
 def _role_references(spec: TrainingJobSpec) -> Iterator[tuple[Loc, str]]:
     for i, role in enumerate(spec.roles):
         for j, dependency in enumerate(role.depends_on):
             yield ("roles", i, "dependsOn", j, "role"), dependency.role
+        for way, allowed in _network_rules(role):
+            for j, each in enumerate(allowed):
+                for k, name in enumerate(each.roles):
+                    yield ("roles", i, "networkPolicy", way, j, "roles", k), name
     if spec.success_policy is not None:
         for i, name in enumerate(spec.success_policy.target_roles):
             yield ("successPolicy", "targetRoles", i), name
@@ -172,6 +185,14 @@ def _elastic(spec: TrainingJobSpec) -> Iterator[Problem]:
         elif high is not None and high < role.replicas:
             message = f"must be at least replicas, which is {role.replicas}"
             yield _problem("out_of_range", (*loc, "maxReplicas"), high, message)
+
+
+def _spot(spec: TrainingJobSpec) -> Iterator[Problem]:
+    for i, role in enumerate(spec.roles):
+        if role.spot is not None and role.spot.replicas > role.replicas:
+            message = f"must be at most replicas, which is {role.replicas}"
+            loc = ("roles", i, "spot", "replicas")
+            yield _problem("out_of_range", loc, role.spot.replicas, message)
 
 
 def _thresholds(spec: TrainingJobSpec) -> Iterator[Problem]:

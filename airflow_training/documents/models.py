@@ -24,7 +24,7 @@ from airflow_training.documents.base import (
 from airflow_training.documents.dag import Dag
 from airflow_training.documents.logs import Logs
 from airflow_training.documents.plan import Plan
-from airflow_training.documents.policies import FailurePolicy, Restart, SuccessPolicy
+from airflow_training.documents.policies import FailurePolicy, Preflight, Restart, SuccessPolicy
 from airflow_training.documents.roles import Role, Shorthand
 from airflow_training.documents.stop_conditions import Over, parse_condition
 from airflow_training.documents.trainer import Trainer
@@ -225,6 +225,8 @@ class SchedulingPolicy(Model):
     never_fits: Literal["Wait", "Fail"] = "Wait"
     """What becomes of a job of which an instance is larger than any machine: `Wait` for a larger one."""
     unfit_nodes: UnfitNodes = Field(default_factory=UnfitNodes)
+    excluded_nodes: Literal["Avoid", "Ignore"] = "Avoid"
+    """Whether nodes that `nodes list` names are taken, of runtimes that place instances on nodes."""
     spread: Spread | None = None
 
 
@@ -298,6 +300,8 @@ class TrainingJobSpec(Shorthand):
     """None: the framework's, else any failed role fails the job."""
     restart: Restart = Field(default_factory=Restart)
     scheduling_policy: SchedulingPolicy = Field(default_factory=SchedulingPolicy)
+    preflight: Preflight | None = None
+    """None: a job with a checkpoint looks at what every start needs, any other at nothing."""
     active_deadline_seconds: Annotated[Number, Field(gt=0)] | None = None
     """How long its instances may run: time in which at least one trains, without queue, place, image and back-off."""
     stop: Stop | None = None

@@ -118,6 +118,43 @@ def _of_container(owner: Mapping[str, Any], loc: Loc) -> Iterator[Problem]:
     """Yield the mistakes of values that are well-formed, and with which no container runs."""
     yield from _too_long(owner, loc)
     yield from _too_little_memory(owner, loc)
+    yield from _parts_of_devices(owner, loc)
+    yield from _above_limit(owner, loc)
+
+
+def _above_limit(owner: Mapping[str, Any], loc: Loc) -> Iterator[Problem]:
+    """Yield requests above their limit, which nothing could ever use; of devices all that differ from it."""
+    resources = mapping(owner.get("resources"))
+    limits = mapping(resources.get("limits"))
+    for name, value in mapping(resources.get("requests")).items():
+        limit = limits.get(name)
+        if limit is None or quantity_error(value) or quantity_error(limit):
+            continue
+        asked, most = parse_quantity(value), parse_quantity(limit)
+        is_device = "/" in str(name)
+        if asked > most or (is_device and asked != most):
+            yield Problem(
+                code="out_of_range",
+                field=format_path((*loc, "resources", "requests", name)),
+                value=value,
+                message=f"must be {'' if is_device else 'at most '}its limit, which is {limit}",
+            )
+
+
+def _parts_of_devices(owner: Mapping[str, Any], loc: Loc) -> Iterator[Problem]:
+    """Yield counts of devices that are no whole numbers: Kubernetes refuses them, and no machine has a part of one."""
+    resources = mapping(owner.get("resources"))
+    for key in ("limits", "requests"):
+        for name, value in mapping(resources.get(key)).items():
+            if "/" not in str(name) or value is None or quantity_error(value):
+                continue
+            if not parse_quantity(value).is_integer():
+                yield Problem(
+                    code="bad_quantity",
+                    field=format_path((*loc, "resources", key, name)),
+                    value=value,
+                    message="must be a whole number of devices",
+                )
 
 
 def _too_little_memory(owner: Mapping[str, Any], loc: Loc) -> Iterator[Problem]:

@@ -14,11 +14,15 @@ from airflow_training.documents.resolved import FailureClass, RestartScope, Rule
 
 __all__ = [
     "Backoff",
+    "DiskPreflight",
     "ExitCodes",
     "FailurePolicy",
     "FailurePolicyRule",
+    "GpuPreflight",
+    "NetworkPreflight",
     "OnExitCodes",
     "OnOutOfMemory",
+    "Preflight",
     "Restart",
     "RestartWindow",
     "SuccessPolicy",
@@ -90,15 +94,69 @@ def _memory(value: str) -> str:
     return value
 
 
+Bytes = Annotated[
+    str,
+    AfterValidator(_memory),
+    WithJsonSchema({"type": "string", "pattern": QUANTITY_PATTERN}),
+]
+"""A Kubernetes quantity of at least one byte."""
+
+
 class OnOutOfMemory(Model):
     """How much more memory the next attempt asks for after one that ran out of it."""
 
     factor: Annotated[Number, Field(gt=1)] = 1.5
-    up_to: Annotated[
-        str,
-        AfterValidator(_memory),
-        WithJsonSchema({"type": "string", "pattern": QUANTITY_PATTERN}),
-    ]
+    up_to: Bytes
+
+
+def _absolute(value: str) -> str:
+    if not value.startswith("/"):
+        raise PydanticCustomError("not_allowed", "is no absolute path, as instances see it")
+    return value
+
+
+class GpuPreflight(Model):
+    """The GPUs that an instance has to find, all of them in order."""
+
+    count: Annotated[int, Field(ge=0)] | None = None
+    """None: the limit `nvidia.com/gpu`."""
+    free_memory: Bytes | None = None
+    """Of each."""
+
+
+class DiskPreflight(Model):
+    """What an instance has to find on a disk; bandwidth is that of writing and syncing, a second."""
+
+    path: (
+        Annotated[
+            str,
+            AfterValidator(_absolute),
+            WithJsonSchema({"type": "string", "pattern": "^/"}),
+        ]
+        | None
+    ) = None
+    """A folder; None: where the instance keeps its own files."""
+    free: Bytes | None = None
+    bandwidth: Bytes | None = None
+
+
+class NetworkPreflight(Model):
+    """What an instance has to find on its way to the next ones of its role that are there; bandwidth: a second."""
+
+    bandwidth: Bytes | None = None
+    latency_milliseconds: Annotated[Number, Field(gt=0)] | None = None
+    wait_seconds: Annotated[Number, Field(gt=0, le=600)] = 30.0
+    """For the others to be there, too."""
+
+
+class Preflight(Model):
+    """What the agent of an instance looks at before its command starts."""
+
+    timeout_seconds: Annotated[Number, Field(gt=0)] | None = None
+    """Until all of it holds; None: `restart.readyTimeoutSeconds`."""
+    gpus: GpuPreflight | None = None
+    disk: DiskPreflight | None = None
+    network: NetworkPreflight | None = None
 
 
 class ExitCodes(Model):

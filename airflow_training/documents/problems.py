@@ -217,7 +217,21 @@ def _problem(details: ErrorDetails, model: type[BaseModel], prefix: Loc) -> Prob
             allowed=allowed,
             hint=hint,
         )
-    return Problem(code="wrong_type", field=path, value=_plain(value), message=details["msg"])
+    if kind == "string_pattern_mismatch":
+        wanted = _description(loc, model) or f"of the form {context['pattern']}"
+        message = f"must be {wanted}"
+        return Problem(code="bad_name", field=path, value=_plain(value), message=message)
+    message = details["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    return Problem(code="wrong_type", field=path, value=_plain(value), message=message)
+
+
+def _description(loc: Loc, model: type[BaseModel]) -> str:
+    """Return what a field says of itself; empty where it says nothing."""
+    for candidate in _models(_at(model, loc[:-1])):
+        for name, field in candidate.model_fields.items():
+            if loc[-1] in (name, field.alias):
+                return field.description or ""
+    return ""
 
 
 def _unknown_key(loc: Loc, model: type[BaseModel], path: str) -> Problem:

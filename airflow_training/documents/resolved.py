@@ -41,6 +41,8 @@ RestartScope = Literal["Instance", "Role", "Job"]
 Startup = Literal["ordered", "perWave", "firstWaveReserveAll", "createAllHold"]
 Threshold = int | str
 """`All`, `Any`, a count, or a percentage such as `50%`."""
+PREFLIGHT_PORT = "preflight"
+"""Name of the port at which instances measure the network before their commands start."""
 KEY_LENGTH = 250
 """Of each text in a run's key."""
 
@@ -127,6 +129,34 @@ class FileTemplate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedNetworkRule:
+    """Whom one rule of a network policy names; nobody named: everybody."""
+
+    roles: tuple[str, ...] = ()
+    peers: tuple[Mapping[str, Any], ...] = ()
+    """As `NetworkPolicyPeer` of Kubernetes."""
+    ports: tuple[int, ...] = ()
+    """None of them: all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedNetworkPolicy:
+    """With whom the instances of a role may speak. None: with anybody."""
+
+    ingress: tuple[ResolvedNetworkRule, ...] | None = None
+    egress: tuple[ResolvedNetworkRule, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedSpot:
+    """Which instances of a role are on machines that may be taken away, and how such nodes are known."""
+
+    from_index: int
+    label: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRole:
     name: str
     replicas: int
@@ -144,6 +174,9 @@ class ResolvedRole:
     """Name of the training container inside `template`."""
     ports: Mapping[str, int] = field(default_factory=dict)
     """Port name -> number; the first one is what `PortOpen` and the address mean."""
+    network_policy: ResolvedNetworkPolicy | None = None
+    spot: ResolvedSpot | None = None
+    """None: wherever the template says."""
     template: Mapping[str, Any] = field(default_factory=dict)
     """Merged PodTemplateSpec as JSON; strings still hold the user's template expressions."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -157,6 +190,10 @@ class ResolvedRole:
     def rank_of(self, index: int) -> int | None:
         """Return the rank of one of its instances; None where the role takes none."""
         return None if self.rank_offset is None else self.rank_offset + index
+
+    def is_on_spot(self, index: int) -> bool:
+        """Return whether one of its instances is on a machine that may be taken away at any time."""
+        return self.spot is not None and index >= self.spot.from_index
 
     @property
     def trains_network(self) -> bool:
@@ -240,6 +277,28 @@ class UnfitNodePolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedPreflight:
+    """What instances have to find before their commands start, besides what every start needs."""
+
+    timeout_seconds: float
+    gpus: int | None = None
+    """None: what the resources of the role say."""
+    gpu_free_bytes: int = 0
+    """Of each."""
+    disk_path: str = ""
+    """"": where the instance keeps its own files."""
+    disk_free_bytes: int = 0
+    disk_bandwidth: float = 0.0
+    """Bytes a second; 0: it is not measured."""
+    network: bool = False
+    network_bandwidth: float = 0.0
+    """Bytes a second."""
+    network_latency: float = 0.0
+    """Seconds; 0: any."""
+    network_wait_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduling:
     gang: str = "none"
     """In the word of the runtime that brings it."""
@@ -255,6 +314,8 @@ class Scheduling:
     never_fits: Literal["Wait", "Fail"] = "Wait"
     """Where no machine could take an instance, even when it is empty."""
     unfit_nodes: UnfitNodePolicy = field(default_factory=UnfitNodePolicy)
+    avoids_excluded: bool = True
+    """Nothing of it is placed on nodes that are excluded for all runs."""
     spread: Mapping[str, Any] | None = None
 
 
@@ -279,6 +340,8 @@ class ResolvedJob:
     failure_policy: ResolvedFailurePolicy = field(default_factory=ResolvedFailurePolicy)
     restart: RestartRules = field(default_factory=RestartRules)
     scheduling: Scheduling = field(default_factory=Scheduling)
+    preflight: ResolvedPreflight | None = None
+    """None: instances look at nothing that the job names."""
     active_deadline_seconds: float | None = None
     stop_until: str = ""
     """A condition under which it has done enough; empty: none."""

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, Tag
 
-from airflow_training.documents.base import DnsLabel, Many, Model, Number, Threshold
+from airflow_training.documents.base import (
+    DnsLabel,
+    Many,
+    Model,
+    Number,
+    Threshold,
+    discriminate_by_kind,
+)
 from airflow_training.documents.resolved import DependencyStatus, RestartPolicy
 
-__all__ = ["SHORTHAND", "Dependency", "Role", "Shorthand"]
+__all__ = ["SHORTHAND", "Dependency", "NetworkPolicy", "NetworkRule", "Role", "Shorthand", "Spot"]
 
 
 class Shorthand(Model):
@@ -51,6 +58,42 @@ class Dependency(Model):
     poll_seconds: Annotated[Number, Field(gt=0)] = 1.0
 
 
+class NetworkRule(Model):
+    """Who may be reached, or reach a role: any of those that are named; nobody named: everybody."""
+
+    roles: Many[str] = Field(default_factory=list)
+    """Of this run."""
+    peers: Many[dict[str, Any]] = Field(default_factory=list)
+    """Others, as `NetworkPolicyPeer` of Kubernetes: `podSelector`, `namespaceSelector`, `ipBlock`."""
+    ports: Many[
+        Annotated[
+            Annotated[int, Tag("<number>"), Field(ge=1, le=65535)] | Annotated[str, Tag("<text>")],
+            discriminate_by_kind("a number or the name of a port", kinds=("<number>", "<text>")),
+        ]
+    ] = Field(default_factory=list)
+    """Numbers, or names of ports of the role that is reached; none: all of them."""
+
+
+class NetworkPolicy(Model):
+    """With whom the instances of a role may speak, where the cluster's network carries such policies out."""
+
+    ingress: Many[NetworkRule] | None = None
+    """None: anybody may reach them; []: nobody."""
+    egress: Many[NetworkRule] | None = None
+    """None: they reach anybody; []: only name servers."""
+
+
+class Spot(Model):
+    """How many instances of a role are on machines that the platform may take away at any time, at a lower price."""
+
+    replicas: Annotated[int, Field(ge=0)] = 0
+    """Those with the highest indexes; the others are on no such machine."""
+    label: str = "karpenter.sh/capacity-type"
+    """Of the nodes."""
+    value: str = "spot"
+    """Of the label, and of the taint that such nodes may have by the same name."""
+
+
 class Role(Shorthand):
     """A group of equal instances."""
 
@@ -60,6 +103,10 @@ class Role(Shorthand):
     max_replicas: Annotated[int, Field(ge=1)] | None = None
     template: dict[str, Any] | None = None
     """PodTemplateSpec, merged over the shorthand."""
+    network_policy: NetworkPolicy | None = None
+    """None: as the namespace has it."""
+    spot: Spot | None = None
+    """None: wherever the template says."""
     depends_on: Many[Dependency] = Field(default_factory=list)
     """Not set: the framework's."""
     restart_policy: RestartPolicy | None = None

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, cast
 
-__all__ = ["OVER_RANKS", "Over", "StopComparison", "StopCondition", "parse_condition"]
+__all__ = ["Over", "StopComparison", "StopCondition", "parse_condition"]
 
 Over = Literal["rank 0", "mean", "max", "min"]
-OVER_RANKS = ("mean", "max", "min")
 _LONGEST = 1000
 _COMPARISON = re.compile(
     r"(?:(?P<over>mean|max|min)\(\s*(?P<inner>{0})\s*\)|(?P<name>{0}))\s*(?P<operator><=|>=|==|!=|<|>)\s*"

@@ -37,15 +37,20 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+_HINT = "hint: "
+"""How the likely fix of a problem begins, below the problem itself."""
+
+
 def headline(text: str, *, most: int = 160) -> str:
     """Return the last line of a text that says something, in at most so many characters.
 
     Messages of containers are often the end of a log: its last line says why. Of one that is too long the middle is
     left out: it begins with what failed, and errors that wrap others end with the one that says why. Colours and
-    other control characters are left out, and the agent's name before what it says itself.
+    other control characters are left out, the agent's name before what it says itself, and the hint below a problem.
     """
     text = _ANSI.sub("", text) if "\x1b" in text else text
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(_HINT)] or lines
     last = next((line for line in reversed(lines) if _WORD.search(line)), "".join(lines[-1:]))
     last = _CONTROL.sub("", last).removeprefix(AGENT_LINE)
     if len(last) <= most:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timezone
 
-__all__ = ["parse_time"]
+__all__ = ["parse_time", "utc_text"]
 
 
 def parse_time(text: str) -> datetime:
@@ -17,3 +17,9 @@ def parse_time(text: str) -> datetime:
     return datetime.fromisoformat(
         re.sub(r"\.(\d+)", lambda found: "." + found[1][:6].ljust(6, "0"), text)
     )
+
+
+def utc_text(at: float) -> str:
+    """Return epoch seconds as `2026-01-31T12:00:00Z`."""
+    text = datetime.fromtimestamp(at, tz=timezone.utc).isoformat(timespec="seconds")
+    return f"{text.removesuffix('+00:00')}Z"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["scan"]
 
+_FIELD = re.compile(r"^(Name|Version|Requires-Dist):(.*)$", re.MULTILINE)
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)[^;]*(?:;(.*))?")
 _PLATFORM_MARKER = re.compile(r"\b(sys_platform|platform_system|platform_machine|os_name)\b")
 _TORCH_BUILD = re.compile(
@@ -78,15 +79,14 @@ def _head(text: str) -> tuple[str, str, list[tuple[str, str]]]:
     """Return name, version and platform-dependent requirements of a METADATA file."""
     name = version = ""
     requirements = []
-    for line in text.partition("\n\n")[0].splitlines():  # a description follows that may be long
-        if not line:
-            break
-        key, _, value = line.partition(":")
+    for key, value in _FIELD.findall(
+        text.partition("\n\n")[0]
+    ):  # a description follows that may be long
         if key == "Name":
             name = _normal(value)
         elif key == "Version":
             version = value.strip()
-        elif key == "Requires-Dist":
+        else:
             match = _REQUIREMENT.match(value)
             marker = ((match and match.group(2)) or "").strip()
             if match and "extra" not in marker:

@@ -73,6 +73,11 @@ class ExecutionPlan(ParallelConfig):
         return self.tp == self.pp == 1 and (self.zero == 0 or self.dp == 1)
 
     @property
+    def is_replicated(self) -> bool:
+        """Whether nothing of the state is lost with one rank: another one has the same part."""
+        return self.zero == 0 and self.dp > 1
+
+    @property
     def torch_schedule(self) -> str:
         """What torch calls the schedule; a plan that interleaves may still say `1f1b`.
 

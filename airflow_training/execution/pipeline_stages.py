@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.execution.execution_plan import ExecutionPlan
-from airflow_training.execution.position_streams import is_random, original_path
+from airflow_training.execution.position_streams import draws, original_path
 from airflow_training.execution.stage_cuts import find_stage_starts
 from airflow_training.execution.stage_inputs import (
     InputFeed,
@@ -132,7 +132,7 @@ def check_draws(pipe: Pipe, owners: Collection[str], plan: ExecutionPlan) -> Non
         for name, inner in pipe.get_stage_module(index).named_modules():
             path = original_path(name)
             nodes = getattr(getattr(inner, "graph", None), "nodes", ())
-            if path in stages and any(is_random(node.target) for node in nodes):
+            if path in stages and any(draws(node.target, node.args, node.kwargs) for node in nodes):
                 stages[path].add(index)
     problems = [
         Problem(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +23,7 @@ from airflow_training.execution.forwarding import cuda_devices, wrap_forward
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["PositionStreams", "drawing_modules", "is_random", "original_path"]
+__all__ = ["PositionStreams", "drawing_modules", "draws", "original_path"]
 
 _USE = re.compile(r"@(\d+)")
 """torch.export calls the second use of a module `name@1`."""
@@ -177,11 +177,17 @@ def original_path(name: str) -> str:
     return _USE.sub("", name)
 
 
-def is_random(operator: Any) -> bool:
-    """Tell whether an operator of torch draws from a generator."""
+def draws(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether a call of an operator draws from a generator: torch tags those that can."""
     import torch
 
-    return torch.Tag.nondeterministic_seeded in getattr(operator, "tags", ())
+    if torch.Tag.nondeterministic_seeded not in getattr(operator, "tags", ()):
+        return False
+    for place, argument in enumerate(operator._schema.arguments):
+        if argument.name == "dropout_p":  # fused attention, which most models let drop nothing
+            given = args[place] if place < len(args) else argument.default_value
+            return bool(kwargs.get(argument.name, given) != 0)
+    return True
 
 
 def _mode(draw: Callable[..., Any]) -> Any:
@@ -192,7 +198,7 @@ def _mode(draw: Callable[..., Any]) -> Any:
         def __torch_dispatch__(
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
         ) -> Any:
-            if is_random(func):
+            if draws(func, args, kwargs or {}):
                 return draw(func, args, kwargs or {})
             return func(*args, **(kwargs or {}))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError
@@ -11,7 +12,7 @@ from airflow_training.execution.forwarding import wrap_forward
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["autocast_forward", "set_precision"]
+__all__ = ["autocast_forward", "set_precision", "whole_products"]
 
 
 def set_precision(module: torch.nn.Module, precision: str, device_type: str) -> None:
@@ -35,6 +36,32 @@ def set_precision(module: torch.nn.Module, precision: str, device_type: str) -> 
     if device_type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
+
+
+@contextmanager
+def whole_products() -> Iterator[None]:
+    """Let GPUs compute fp32 as it is meanwhile: in tf32 a part of a batch may be rounded otherwise than the whole."""
+    import torch
+
+    products: Any = torch.backends.cuda.matmul
+    convolutions: Any = torch.backends.cudnn
+    name: str = "allow_tf32"
+    whole: Any = False
+    try:
+        kept = products.allow_tf32, convolutions.allow_tf32
+    except (
+        RuntimeError
+    ):  # the user set the newer name, beside which torch does not tell the older one
+        name, whole, convolutions = "fp32_precision", "ieee", convolutions.conv
+        kept = products.fp32_precision, convolutions.fp32_precision
+    places = (products, convolutions)
+    for place in places:
+        setattr(place, name, whole)
+    try:
+        yield
+    finally:
+        for place, value in zip(places, kept, strict=True):
+            setattr(place, name, value)
 
 
 def autocast_forward(module: torch.nn.Module, precision: str, device_type: str) -> None:

@@ -224,7 +224,8 @@ class _Regrouped:
         if not self.how.tells:
             return
         seconds = time.monotonic() - self.since
-        source = "checkpoint" if self.how.source is None else f"rank {self.how.source}"
+        ranks = ", ".join(map(str, self.how.sources))
+        source = f"rank{'s' * (len(self.how.sources) > 1)} {ranks}" if ranks else "checkpoint"
         log.info(
             "%d ranks went on after step %d from %s: %d steps lost, %.2f s to the first new step",
             self.ranks,

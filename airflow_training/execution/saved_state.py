@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_training.checkpoints import resharding, torch_state, tree
 from airflow_training.checkpoints.errors import CheckpointError
+from airflow_training.checkpoints.rejoin_decision import Boxes
 from airflow_training.checkpoints.tree import Shard
 from airflow_training.execution.loss_scale import LossScale
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["SavedParts", "capture_state", "load_tensors", "restore_state"]
+__all__ = ["SavedParts", "boxes_of", "capture_state", "load_tensors", "restore_state"]
 
 
 class SavedParts(Protocol):
@@ -32,6 +33,12 @@ class SavedParts(Protocol):
 
     def parts(self) -> Iterable[tuple[Any, Mapping[str, Any]]]:
         """Document and blobs of each part."""
+
+
+def boxes_of(held: Sequence[tuple[str, Any]]) -> Boxes:
+    """Which part of each tensor a rank holds, by the tensor's name: what tells ranks apart that split a state."""
+    parts = {name: _part(tensor) for name, tensor in held}
+    return {name: (each.offset, tuple(each.tensor.shape)) for name, each in parts.items()}
 
 
 def capture_state(
@@ -177,10 +184,10 @@ def load_tensors(held: Sequence[tuple[str, Any]], weights: Mapping[str, Any]) ->
     with torch.no_grad():
         for name, tensor in held:
             if name in weights:
-                part = _part(tensor)
-                ends = map(sum, zip(part.offset, part.tensor.shape, strict=True))
-                box = tuple(map(slice, part.offset, ends))
-                part.tensor.copy_(weights[name][box])
+                here = _part(tensor)
+                ends = map(sum, zip(here.offset, here.tensor.shape, strict=True))
+                box = tuple(map(slice, here.offset, ends))
+                here.tensor.copy_(weights[name][box])
 
 
 def _part(tensor: Any) -> Shard:

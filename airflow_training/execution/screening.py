@@ -16,6 +16,7 @@ from airflow_training.execution.execution_plan import ExecutionPlan
 from airflow_training.execution.forwarding import cuda_devices
 from airflow_training.execution.microbatches import take_rows
 from airflow_training.execution.position_streams import PositionStreams
+from airflow_training.execution.precision import whole_products
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["screen_loss", "screen_module"]
 
 
+@whole_products()
 def screen_module(
     module: torch.nn.Module,
     inputs: tuple[Any, ...],
@@ -58,6 +60,7 @@ def screen_module(
         raise InputError(problems=tuple(problems))
 
 
+@whole_products()
 def screen_loss(
     module: torch.nn.Module,
     inputs: tuple[Any, ...],

@@ -27,7 +27,12 @@ from airflow_training.execution.pipeline_stages import PipelineRun, sum_shared_g
 from airflow_training.execution.position_streams import PositionStreams
 from airflow_training.execution.replica_speed import ReplicaBalance
 from airflow_training.execution.replicas import replica_axis, sync_gradients
-from airflow_training.execution.saved_state import capture_state, load_tensors, restore_state
+from airflow_training.execution.saved_state import (
+    boxes_of,
+    capture_state,
+    load_tensors,
+    restore_state,
+)
 from airflow_training.execution.step_recording import StepRecorder, finish_timeline
 from airflow_training.execution.tensor_parallel import tensor_rules
 
@@ -108,6 +113,8 @@ class DistributedTraining:
         self._saves = False
         self._boundary: Boundary | None = None
         """Only for those who rejoin: it costs a little at every step."""
+        self._parts = 1
+        """In how many the ranks of a training that rejoins split its state."""
         self._began = False
         self._held = [
             (stage.names[name], tensor)
@@ -289,7 +296,7 @@ class DistributedTraining:
         return self.steps
 
     def rejoin(self, held: HeldState | None = None) -> RejoinedTraining:
-        """As `restore`, but all ranks go on from the state that some of them hold, where one holds it whole.
+        """As `restore`, but all ranks go on from the state that they still hold, where each part of it is held by one.
 
         All ranks call it, each time their group was formed; whoever trained in the group before gives what `hold` returned there,
         in whichever split.
@@ -298,12 +305,12 @@ class DistributedTraining:
             CheckpointError: a checkpoint does not fit this module or optimizer.
 
         """
-        from airflow_training.execution.rejoining import agree, is_whole, watch_boundary
+        from airflow_training.execution.rejoining import agree, watch_boundary
 
         if held is not None:
             now, self._saver = self._saver, held.saver
             self._saver.regroup(place=(now.rank, now.world), agreement=now.agreement)
-        live, rejoined = agree(held, saver=self._saver)
+        live, rejoined = agree(held, saver=self._saver, wants=boxes_of(self._held))
         if live is None:
             step = self.restore()
             lost = 0 if held is None else max(0, held.reached - step)
@@ -313,11 +320,15 @@ class DistributedTraining:
                 live, self._held, self.optimizer, loss_scale=self._loss_scale, data=self._data
             )
             self._saves = self._saver.enabled
-        if is_whole(self.plan):
-            self._boundary = watch_boundary(
-                self.modules, self.optimizer, loss_scale=self._loss_scale, data=self._data
-            )
-            self._boundary.mark(self.steps)
+        self._parts = rejoined.parts
+        self._boundary = watch_boundary(
+            self.modules,
+            self.optimizer,
+            loss_scale=self._loss_scale,
+            data=self._data,
+            split=self.plan is not None and not self.plan.is_whole,
+        )
+        self._boundary.mark(self.steps)
         return rejoined
 
     def hold(self) -> HeldState:
@@ -327,12 +338,18 @@ class DistributedTraining:
         """
         from airflow_training.execution.rejoining import HeldState, hold_state
 
-        step, why = None, "the state is split over the ranks"
+        step, why = None, "it did not begin to train"
         if self._boundary is not None:
             step, why = self._boundary.roll_back()
         if step is None:
             return HeldState(saver=self._saver, reached=self.steps, why=why)
-        return hold_state(self._capture(), step=step, saver=self._saver)
+        return hold_state(
+            self._capture(),
+            step=step,
+            saver=self._saver,
+            boxes=boxes_of(self._held),
+            parts=self._parts,
+        )
 
     def close(self) -> None:
         """Save the last step where it is not, and wait for it."""

@@ -64,7 +64,7 @@ def _change_readers(module: ModuleType, reads: Reads) -> None:
                 reader.__init__ = _told(reader.__init__, reads, api, keywords, 1)  # type: ignore[misc]
                 reader._intercepted = True  # type: ignore[attr-defined]
             elif isinstance(reader, type):
-                told = _ToldClass(reader, _told(reader, reads, api, keywords, 0))
+                told = _ReportingClass(reader, _told(reader, reads, api, keywords, 0))
                 setattr(module, name, told)
             else:
                 setattr(module, name, _told(reader, reads, api, keywords, 0))
@@ -95,7 +95,7 @@ def _told(function: Any, reads: Reads, api: str, keywords: Sequence[str], positi
     return reader
 
 
-class _ToldClass:
+class _ReportingClass:
     """Stands for a class that is not written in Python: called it tells, and in all else it is that class."""
 
     _intercepted = True

@@ -44,6 +44,7 @@ _OURS_ALONE = {
     "data": "is handed on by variables of ours",
     "plan": "is made by our planner, and found again by our agent",
     "trainer": "is a program of ours",
+    "preflight": "is looked at by our agent",
     "stop": "is judged by our loop",
     "checkpoint": "is watched, and found again, by our loop",
     "output": "is uploaded by our agent",

@@ -105,7 +105,7 @@ _REFUSED = {
     "comment": "is set by us, to find the job again",
     "export-file": "the environment of an instance is in the document: env",
     "input": "a command reads nothing from a file of that name",
-    "no-kill": "a lost node ends the allocation here",
+    "no-kill": "a lost node ends the allocation here, unless it has options.spareNodes",
     "propagate": "limits of the submitting shell are not known later",
     "wrap": "is a command line: write it into the script",
     "nodefile": "names nodes in a file of the submitting machine: --nodelist names them",

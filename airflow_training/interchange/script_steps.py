@@ -103,6 +103,17 @@ _ONCE = "ran once, on the first node of the allocation, before or after the step
 _HERE = "runs in each instance, before its command: there it ran once, and what it had set was inherited"
 
 
+@dataclass(frozen=True, slots=True)
+class _ExpandedWord:
+    """What a shell would make of a word."""
+
+    texts: list[str]
+    lacking: frozenset[str]
+    """What nobody knows the value of."""
+    written: str = ""
+    """How the script has it, where that is another text."""
+
+
 @dataclass(slots=True)
 class Step:
     """A line that trains."""
@@ -320,23 +331,23 @@ class ScriptReader:
         return found, unknown
 
     def _command(self, statement: Statement) -> None:
-        words = [
-            (texts, frozenset(lacking))
-            for word in statement.words
-            for texts, lacking in [self._word(word)]
-        ]
-        words = self._unwrapped([each for each in words if each[0]])
-        if words[1:] and words[0][0] == ["exec"]:
+        words = self._unwrapped([each for each in map(self._word, statement.words) if each.texts])
+        if words[1:] and words[0].texts == ["exec"]:
             words = words[1:]  # nothing comes behind it, and a launcher may
-        shown = [[_shown(text) for text in texts] for texts, _ in words]
+        shown = [
+            [each.written] if each.written else [_shown(text) for text in each.texts]
+            for each in words
+        ]
         items = [texts[0] if len(texts) == 1 else texts for texts in shown]
         source = self._add(statement, items)
         arguments = [
             _argument(
-                text, self._place(source, i, j if len(texts) > 1 else None, _shown(text)), lacking
+                text,
+                self._place(source, i, j if len(each.texts) > 1 else None, shown[i][j]),
+                each.lacking,
             )
-            for i, (texts, lacking) in enumerate(words)
-            for j, text in enumerate(texts)
+            for i, each in enumerate(words)
+            for j, text in enumerate(each.texts)
         ]
         plain = [each.text for each in arguments]
         first = plain[0].rsplit("/", 1)[-1] if plain else ""
@@ -356,11 +367,12 @@ class ScriptReader:
         else:
             source.refuse(_ONCE)
 
-    def _word(self, word: Word) -> tuple[list[str], set[str]]:
+    def _word(self, word: Word) -> _ExpandedWord:
         texts, lacking = expand(word, self.variables)
-        return (
-            ([word.source.strip('"')], lacking) if lacking and len(texts) < 2 else (texts, lacking)
-        )
+        if lacking and len(texts) < 2:
+            return _ExpandedWord([word.source.strip('"')], frozenset(lacking))
+        written = word.source.replace('"', "") if len(texts) == 1 and not word.literal else ""
+        return _ExpandedWord(texts, frozenset(lacking), written)
 
     @staticmethod
     def _place(source: SourceField, i: int, j: int | None, text: str) -> SourceField:
@@ -368,11 +380,9 @@ class ScriptReader:
             source.accounts, (*source.loc, i) if j is None else (*source.loc, i, j), text
         )
 
-    def _unwrapped(
-        self, words: list[tuple[list[str], frozenset[str]]]
-    ) -> list[tuple[list[str], frozenset[str]]]:
+    def _unwrapped(self, words: list[_ExpandedWord]) -> list[_ExpandedWord]:
         """Split the one command of `bash -c "torchrun ..."`: it is what the step runs."""
-        flat = [texts[0] if len(texts) == 1 else "" for texts, _ in words]
+        flat = [each.texts[0] if len(each.texts) == 1 else "" for each in words]
         for i in range(len(flat) - 2):
             if flat[i] in ("bash", "sh") and flat[i + 1] == "-c" and i + 3 == len(flat):
                 try:
@@ -384,7 +394,7 @@ class ScriptReader:
                         [each for each in inside if isinstance(each, Word)]
                     )
                     if launcher_of(found):
-                        return [*words[:i], (found, words[i + 2][1] | unknown)]
+                        return [*words[:i], _ExpandedWord(found, words[i + 2].lacking | unknown)]
         return words
 
 

@@ -81,7 +81,9 @@ class FileScan:
 
     origin: Origin
     hits: tuple[Hit, ...] = ()
-    """In order. Of each signature and rank the first 16 and the last; `counts` has how many there were."""
+    """In order. Of each signature and rank the first 16 and the last; `counts` has how many there were.
+
+    Of saved checkpoints the first and last 16 of all ranks together, not counted."""
     counts: dict[tuple[str, int | None], int] = field(default_factory=dict)
     series: tuple[Series, ...] = ()
     bytes: int = 0
@@ -140,6 +142,15 @@ class InstanceFact:
     finished_at: float | None = None
     whole: bool = False
     """Of no single instance: of all of the role, or of the job where no role is named."""
+    process_rank: int | None = None
+    """Of its first process, where that is known; that of an instance of a later role is not its index."""
+
+    @property
+    def rank(self) -> int | None:
+        """Return the rank that an answer names: its index where nothing better is known."""
+        if self.whole:
+            return None
+        return self.index if self.process_rank is None else self.process_rank
 
     @property
     def who(self) -> str:

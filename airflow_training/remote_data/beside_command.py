@@ -41,13 +41,13 @@ _LONGEST_SOCKET = 100
 _LONGEST_MESSAGE = 1500
 
 
-class _Beside:
-    def __init__(self, code: Path, state: Path, told: Mapping[str, Any]) -> None:
+class _FetchSidecar:
+    def __init__(self, code: Path, state: Path, order: Mapping[str, Any]) -> None:
         document = (code / PROGRAM_FOLDER / LIST_FILE).read_bytes()
-        self._manifest = DataManifest.from_bytes(document, source=str(told["run"]))
+        self._manifest = DataManifest.from_bytes(document, source=str(order["run"]))
         self._code = code
         self._state = state
-        self._told = told
+        self._order = order
 
     def start(self) -> RunningFetcher:
         socket = str(self._state / "socket")
@@ -55,8 +55,8 @@ class _Beside:
             self._manifest,
             places={root.name: self._code / root.name for root in self._manifest.roots},
             state=self._state,
-            source=self._told["source"],
-            cache=str(self._told["cache"]),
+            source=self._order["source"],
+            cache=str(self._order["cache"]),
             patience_seconds=_FOREVER,
             socket=socket if len(os.fsencode(socket)) < _LONGEST_SOCKET else "",
         )
@@ -80,7 +80,7 @@ class _Beside:
         except DataError as error:
             return error.reason, str(error)
         with contextlib.suppress(OSError, CheckpointError):  # for the run's story only
-            letters = LetterBox(open_chunk_store(str(self._told["cache"])), self._manifest.source)
+            letters = LetterBox(open_chunk_store(str(self._order["cache"])), self._manifest.source)
             letters.keep_counts(counts)
         return None
 
@@ -97,15 +97,15 @@ class _Beside:
 def main(code: str, state: str) -> int:
     """Serve until it is told to end; returns 2 where the data cannot be laid out."""
     try:
-        beside = _Beside(Path(code), Path(state), json.loads(os.environ[VARIABLE]))
-        fetcher = beside.start()
+        sidecar = _FetchSidecar(Path(code), Path(state), json.loads(os.environ[VARIABLE]))
+        fetcher = sidecar.start()
     except (DataError, InputError, OSError) as error:
         reason = error.reason if isinstance(error, DataError) else DataError.reason
         _say({"error": reason, "message": str(error)[:_LONGEST_MESSAGE]})
         return 2
-    _say({"variables": beside.variables(fetcher)})
+    _say({"variables": sidecar.variables(fetcher)})
     try:
-        failure = beside.follow(fetcher)
+        failure = sidecar.follow(fetcher)
     except (DataError, InputError) as error:  # it could not be started again
         failure = (DataError.reason, str(error))
     _say({"failure": failure and [failure[0], failure[1][:_LONGEST_MESSAGE]]})

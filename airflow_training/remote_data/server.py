@@ -29,7 +29,7 @@ _DIGEST = "X-Chunk"
 class DataServer:
     """A running server; `url` and `token` are all that a node needs."""
 
-    def __init__(self, server: _Server, token: str) -> None:
+    def __init__(self, server: _ConnectionServer, token: str) -> None:
         """Serve in a thread of this process until `close`."""
         self._server = server
         self.token = token
@@ -58,10 +58,10 @@ def start_server(
         roots = shared
         bearer = token
 
-    return DataServer(_Server((host, port), Handler), token)
+    return DataServer(_ConnectionServer((host, port), Handler), token)
 
 
-class _Server(ThreadingHTTPServer):
+class _ConnectionServer(ThreadingHTTPServer):
     """Knows who is connected: connections outlive a server that only stops to listen."""
 
     daemon_threads = True

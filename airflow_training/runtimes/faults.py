@@ -114,7 +114,7 @@ def load_script(path: str | Path, *, roles: Collection[str] | None = None) -> Sc
 
 def parse_script(document: Any, *, roles: Collection[str] | None = None) -> Script:
     """Return the script that a loaded document describes; raises InputError."""
-    reader = _Reader(roles)
+    reader = _FaultReader(roles)
     if document is None:
         document = {}
     if isinstance(document, list):
@@ -145,7 +145,7 @@ _FAULT_KEYS = {
 }  # fmt: skip
 
 
-def _behaviour(reader: _Reader, value: Any, field_: str) -> Behaviour:
+def _behaviour(reader: _FaultReader, value: Any, field_: str) -> Behaviour:
     keys = reader.mapping(value, field_, _BEHAVIOUR_KEYS)
     default = Behaviour()
     run_seconds: float | None = default.run_seconds
@@ -163,7 +163,7 @@ def _behaviour(reader: _Reader, value: Any, field_: str) -> Behaviour:
     )
 
 
-def _fault(reader: _Reader, value: Any, field_: str) -> Fault | None:
+def _fault(reader: _FaultReader, value: Any, field_: str) -> Fault | None:
     keys = reader.mapping(value, field_, _FAULT_KEYS)
     chosen = [kind for kind in _KINDS if kind in keys]
     if len(chosen) != 1:
@@ -193,7 +193,7 @@ def _fault(reader: _Reader, value: Any, field_: str) -> Fault | None:
     )
 
 
-class _Reader:
+class _FaultReader:
     """Takes values out of a document and collects every mistake."""
 
     def __init__(self, roles: Collection[str] | None) -> None:

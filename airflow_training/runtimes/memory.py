@@ -157,6 +157,12 @@ class MemoryRuntime(Simulation):
                 raise LeaseLost(f"run {ref.run.uid}: {refusal}")
             found.spec = replace(found.spec, files={**found.spec.files, **files})
 
+    async def can_replace_files(self, instances: Sequence[InstanceRef]) -> bool:
+        """Return whether all of these were created with files that may be replaced."""
+        self._check_reachable()
+        there = [found for ref in instances if (found := self._find(ref)) is not None]
+        return all(found.spec.replaced for found in there)
+
     async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
         """Put a new instance in the place of the one that waits."""
         self._check_reachable()

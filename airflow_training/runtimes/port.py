@@ -52,6 +52,8 @@ class Capabilities:
     """Nothing behind shares out what its nodes have, so that the queue does."""
     reasons: Reasons = field(default_factory=lambda: AGENT_REASONS, compare=False, repr=False)
     """What the reasons say that its instances end with; all others say nothing."""
+    excludes_nodes: bool = False
+    """Instances are placed on nodes by an engine that can be told to leave out some (`InstanceSpec.excluded_nodes`)."""
     place: str = ""
     """Only processes of the same place see its instances and make them alike; empty: all do."""
 
@@ -108,6 +110,8 @@ class InstanceSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     """Path -> content, written before the command starts."""
+    replaced: frozenset[str] = frozenset()
+    """Paths of `files` that may get another content while the command runs (`ReplacesFiles`)."""
     executables: frozenset[str] = frozenset()
     """Paths of `files` that get the executable bit."""
     live_files: Mapping[str, str] = field(default_factory=dict)
@@ -123,6 +127,8 @@ class InstanceSpec:
     """Limits where given, else requests, of the training container: Kubernetes quantities."""
     avoid_nodes: tuple[str, ...] = ()
     """Nodes to keep away from where there are others: earlier attempts failed there."""
+    excluded_nodes: tuple[str, ...] = ()
+    """Nodes that it may not be placed on, also where there are no others: of a runtime that `excludes_nodes`."""
     held: bool = False
     deadline_seconds: float | None = None
     """The instance ends itself after this, even if nobody is left to tell it."""
@@ -425,11 +431,14 @@ class ReplacesFiles(Protocol):
     """A runtime that can give instances other files while their command runs."""
 
     async def replace_files(self, given: Sequence[tuple[InstanceRef, Mapping[str, str]]]) -> None:
-        """Replace files (path -> content, as in `InstanceSpec.files`) of instances, each in one step.
+        """Replace files (path -> content, of `InstanceSpec.replaced`) of instances, each in one step.
 
         What has that content already is left alone, and so is an instance that is not there any more.
         Raises LeaseLost where a newer generation owns the run: nothing is replaced then.
         """
+
+    async def can_replace_files(self, instances: Sequence[InstanceRef]) -> bool:
+        """Return whether all of these that are there have such files: what an earlier version of us created may have none."""
 
 
 @runtime_checkable
@@ -480,7 +489,10 @@ class SupportsExpiry(Protocol):
         """Leave a run out of `due_runs` for so long."""
 
     async def quarantine(self, run: RunRef) -> None:
-        """Take a removed run's folder away; raises StillAlive for one that is not ours or lives."""
+        """Take a removed run's folder away; raises StillAlive for one that is not ours or lives.
+
+        Raises OSError where it cannot: then the run is not over, and somebody tries again.
+        """
 
     async def delete_quarantined(self, uid: str) -> None:
         """Delete what was set aside; raises OSError where something of `uid` stays."""

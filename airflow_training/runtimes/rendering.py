@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId
+from airflow_training.control.hardware import RequiredHardware
 from airflow_training.control.model import JobEntry
-from airflow_training.control.readiness import required_hardware
+from airflow_training.control.readiness import network_peers, required_hardware
 from airflow_training.control.recovery import checkpoint_root, order, run_address, save_grace
 from airflow_training.documents.instances import InstanceKey
-from airflow_training.documents.resolved import ResolvedJob, RunRef
+from airflow_training.documents.resolved import PREFLIGHT_PORT, ResolvedJob, RunRef
 from airflow_training.documents.resolved_blocks import StallRules
 from airflow_training.frameworks.naming import instance_name
 from airflow_training.frameworks.pods import container_env, requested_amounts, training_container
 from airflow_training.frameworks.ranks import chief_role
 from airflow_training.frameworks.render import InstancePlace, Rendering
-from airflow_training.runtimes.port import Addresses, InstanceRef, InstanceSpec
+from airflow_training.runtimes.port import Address, Addresses, InstanceRef, InstanceSpec
 from airflow_training.runtimes.registry import adapter_of, adapter_of_job
 from airflow_training.settings import load_settings
 
@@ -151,7 +152,7 @@ def render_instance(
             job.active_deadline_seconds if deadline_seconds is None else deadline_seconds
         ),
         grace_seconds=grace_seconds,
-        readiness=required_hardware(job, resources),
+        readiness=_readiness(job, resources, addresses[role], sizes[role], role, index, attempt),
         stall=stall,
         watch=job.checkpoint.watch if job.checkpoint else "",
         predictions_uri=_predictions_uri(job, rendering, run, f"{role}-{index}"),
@@ -159,6 +160,28 @@ def render_instance(
         output_uri=rendering.output_uri() if uploads else "",
         output_continuous=uploads and job.output_continuous,
     )
+
+
+def _readiness(
+    job: ResolvedJob,
+    resources: Mapping[str, str],
+    team: Sequence[Address],
+    size: int,
+    role: str,
+    index: int,
+    attempt: AttemptId,
+) -> RequiredHardware | None:
+    required = required_hardware(job, resources)
+    if required is None or PREFLIGHT_PORT not in team[index].ports:
+        return required
+
+    def where(i: int) -> tuple[str, str, int]:
+        return f"{role}-{i}", team[i].host, team[i].ports[PREFLIGHT_PORT]
+
+    peers = network_peers(
+        job, where, size=min(size, len(team)), index=index, attempt=attempt.attempt
+    )
+    return replace(required, network=peers)
 
 
 def expected_addresses(job: ResolvedJob, prefix: str) -> Addresses:

@@ -26,6 +26,8 @@ __all__ = [
     "MeasurementRow",
     "MetaRow",
     "MetricRow",
+    "NodeExclusionRow",
+    "NodeFaultRow",
     "PresetRow",
     "ProgressRow",
     "QueueRow",
@@ -334,6 +336,38 @@ class PresetRow(Base):
     created_at: Mapped[Seconds]
     document: Mapped[Json]
     """As it was typed: YAML, its comments too."""
+
+
+class NodeFaultRow(Base):
+    """A failure that speaks against the node it happened on."""
+
+    __tablename__ = "training_node_faults"
+    __table_args__ = (Index(None, "runtime", "at"),)
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    role: Mapped[Name] = mapped_column(primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    epoch: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    runtime: Mapped[Word]
+    connection: Mapped[str] = mapped_column(String(250))
+    node: Mapped[str] = mapped_column(String(250))
+    at: Mapped[Seconds]
+    blame: Mapped[Word]
+    why: Mapped[LongText]
+
+
+class NodeExclusionRow(Base):
+    """A node of a cluster that nothing new is placed on, or that was allowed again."""
+
+    __tablename__ = "training_node_exclusions"
+    runtime: Mapped[Word] = mapped_column(primary_key=True)
+    connection: Mapped[str] = mapped_column(String(250), primary_key=True)
+    node: Mapped[str] = mapped_column(String(250), primary_key=True)
+    since: Mapped[Seconds]
+    until: Mapped[Seconds | None]
+    """When it ends, or has ended; NULL: when somebody allows the node again."""
+    why: Mapped[LongText]
+    by: Mapped[str] = mapped_column(String(250))
 
 
 def table_of(row: type[Base]) -> Table:

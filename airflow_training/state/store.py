@@ -43,6 +43,7 @@ from airflow_training.state.measurements import Measurements
 from airflow_training.state.metrics import MetricSeries
 from airflow_training.state.models import RunRow
 from airflow_training.state.networks import SavedNetwork, SavedNetworks
+from airflow_training.state.nodes import NodeRecords
 from airflow_training.state.outage import Outage
 from airflow_training.state.presets import Presets
 from airflow_training.state.progress import ReportedProgress
@@ -113,6 +114,7 @@ class Store:
         self.measurements = Measurements(self._db)
         self.metrics = MetricSeries(self._db)
         self.networks = SavedNetworks(self._db)
+        self.nodes = NodeRecords(self._db)
         self.presets = Presets(self._db)
         self.progress = ReportedProgress(self._db)
         self.queue = RunQueue(self._db)

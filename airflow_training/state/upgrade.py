@@ -21,7 +21,7 @@ from airflow_training.state.database import open_engine, parse_url, translated_e
 
 __all__ = ["HEAD", "VERSION_TABLE", "check", "ensure_current", "upgrade"]
 
-HEAD = "0012"
+HEAD = "0013"
 """Newest revision in `migrations/versions`."""
 VERSION_TABLE = "training_alembic_version"
 """Its own name: the store may share a database with Airflow, which has an `alembic_version`."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from airflow_training.builtin_runtimes import SIMULATED
-from airflow_training.control.model import TERMINAL_JOB_STATES, JobEntry
+from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry, JobEntry
+from airflow_training.documents.times import utc_text
 from airflow_training.state.records import Driver, RunRecord
 from airflow_training.supervise.owners import LEASE_SECONDS, is_provably_dead, name_of, stopped_pid
 
-__all__ = ["Absence", "absence_of", "absence_of_run", "utc_text", "what_to_type"]
+__all__ = ["Absence", "absence_of", "absence_of_run", "what_to_type"]
 
 _HAND_OVER_SECONDS = 60.0
 """For the next one to take up what was given up on purpose, as Airflow's `plan` does: a triggerer may be long in coming."""
@@ -33,12 +34,6 @@ class Absence:
 
     def __str__(self) -> str:
         return f"nobody has driven it since {utc_text(self.since)}: {self.why}"
-
-
-def utc_text(at: float) -> str:
-    """Return epoch seconds as `2026-01-31T12:00:00Z`."""
-    text = datetime.fromtimestamp(at, tz=timezone.utc).isoformat(timespec="seconds")
-    return f"{text.removesuffix('+00:00')}Z"
 
 
 def absence_of(
@@ -68,11 +63,23 @@ def absence_of(
 
 
 def absence_of_run(
-    record: RunRecord, job: JobEntry, driver: Driver, *, now: float
+    record: RunRecord,
+    job: JobEntry,
+    driver: Driver,
+    *,
+    now: float,
+    instances: Iterable[InstanceEntry] = (),
 ) -> Absence | None:
-    """Return that nobody drives a run; None where somebody may, and of one that is over."""
+    """Return that nobody drives a run; None where somebody may, and of one that is over.
+
+    `instances`: what was done with them after the lease was renewed last shows that it was driven then.
+    """
     never_begun = record.tombstone and job.state not in TERMINAL_JOB_STATES
-    return None if job.is_over or never_begun else absence_of(driver, now=now)
+    absence = None if job.is_over or never_begun else absence_of(driver, now=now)
+    if absence is None:
+        return None
+    acted_at = max((each.last_transition_at for each in instances), default=0.0)
+    return replace(absence, since=max(absence.since, min(acted_at, driver.until, now)))
 
 
 def what_to_type(record: RunRecord, absence: Absence) -> str:

@@ -95,6 +95,8 @@ class Effects:
     """False: `prepare` is to be called (again) before anything is created."""
     is_halted: Callable[[], bool] = lambda: False
     """Whether the run is being stopped: then nothing begins any more, whatever was decided before."""
+    excluded_nodes: tuple[str, ...] = ()
+    """Nodes that nothing new may be placed on."""
     creating: bool = False
     """The runtime is making what was decided before, and may still show more of it."""
     _refusals: int = 0
@@ -347,6 +349,7 @@ class Effects:
                 )
             else:
                 entry = ledger.instances[each.key]
+                spec = dataclasses.replace(spec, excluded_nodes=self.excluded_nodes)
                 known = with_revision(_with_experience(spec, entry), self.job, ledger)
                 specs.append(
                     dataclasses.replace(

@@ -20,7 +20,7 @@ __all__ = ["EXPIRED", "expire", "expire_due", "is_expired"]
 log = logging.getLogger(__name__)
 
 EXPIRED = "ttlSecondsAfterFinished is over"
-_DELETED = f"{EXPIRED}: its folder, with logs and outputs, was deleted"
+_DELETED = f"{EXPIRED}: its logs, and outputs that output.uri does not name, were deleted"
 _AT_ONCE = 10
 """How many runs one process deletes on its way: a run's own end shall not wait for many."""
 _AGAIN_SECONDS = 3600.0

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from airflow_training.admission.plan.job_plan import plan_path
+from airflow_training.admission.plan.file_places import plan_path
 from airflow_training.control.model import Ledger
-from airflow_training.control.plan_revision import place_in_plan
+from airflow_training.control.plan_revision import place_in_plan, revision_obstacle
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.runtimes.port import InstanceSpec
 
@@ -18,8 +18,13 @@ __all__ = ["revised_plan", "with_revision"]
 
 
 def with_revision(spec: InstanceSpec, job: ResolvedJob, ledger: Ledger) -> InstanceSpec:
-    """Return an attempt with its rank under the plan's revision of now; as it is where the plan was never revised."""
+    """Return an attempt with its rank under the plan's revision of now, and a plan's file that later ones may replace.
+
+    As it is where no revision can be followed; without a rank of its own where the plan was never revised.
+    """
     number, path = ledger.job.plan_revision, plan_path(job)
+    if path in spec.files and not revision_obstacle(job, job, replaces_files=True):
+        spec = replace(spec, replaced=frozenset({path}))
     place = place_in_plan(job, ledger, spec.ref.key)
     host, port = spec.env.get("MASTER_ADDR"), spec.env.get("MASTER_PORT")
     if not number or place is None or path not in spec.files or host is None or port is None:

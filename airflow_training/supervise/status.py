@@ -58,7 +58,10 @@ def _add_data_wait(document: dict[str, Any], store: Store, uid: str) -> None:
 
 def _add_absence(document: dict[str, Any], state: RunState, *, now: float) -> None:
     """Say where nobody drives the run: what the document tells may be long over."""
-    absence = absence_of_run(state.record, state.ledger.job, state.driver, now=now)
+    ledger = state.ledger
+    absence = absence_of_run(
+        state.record, ledger.job, state.driver, now=now, instances=ledger.instances.values()
+    )
     document["undriven"] = None
     if absence is None:
         return

@@ -158,8 +158,8 @@ class _StoreSweep:
         runtime = open_runtime(record.runtime, connection=connection, connect=self.connect)
         end = partial(expire, record, store=self.store, runtime=runtime)
         found = await self._found(record.uid, key.run_id, record.job, why, end)
-        deleted = "its folder" if isinstance(runtime, SupportsExpiry) else "what is left of it"
-        return replace(found, deleted=deleted)
+        logs = ", with its logs" if isinstance(runtime, SupportsExpiry) else ""
+        return replace(found, deleted=f"what is left of it{logs}")
 
     async def _clean_up(self, record: RunRecord, connection: str, why: str) -> None:
         runtime = open_runtime(record.runtime, connection=connection, connect=self.connect)

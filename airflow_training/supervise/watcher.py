@@ -28,7 +28,6 @@ __all__ = ["Watcher"]
 log = logging.getLogger(__name__)
 _ObjectKey = tuple[str, int, str]
 _ENDED = frozenset({"succeeded", "failed"})
-_GONE: Mapping[str, Any] = {"address_live": False, "port_open": False, "ready": False}
 
 
 class Watcher:
@@ -212,7 +211,9 @@ class Watcher:
             last = self._seen.get(key)
             if last is not None and last.disrupted and last.state not in _ENDED:
                 # the platform said why it takes the object away: that is how it ended
-                self._seen[key] = dataclasses.replace(last, state="failed", **_GONE)
+                self._seen[key] = dataclasses.replace(
+                    last, state="failed", address_live=False, port_open=False, ready=False
+                )
                 self._leaving.add(key)
                 self._on_change()
             elif key in self._new_ends:

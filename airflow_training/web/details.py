@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Mapping
 
-from airflow_training.accounts.operations import bill
+from airflow_training.accounts.run_bills import bill
 from airflow_training.control.data_readings import DataReading
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import InputError

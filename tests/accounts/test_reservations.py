@@ -9,6 +9,7 @@ import pytest
 from airflow_training.accounts import operations
 from airflow_training.accounts.limits import balance_of, standings
 from airflow_training.accounts.refusals import AccountRefused
+from airflow_training.accounts.run_bills import bill
 from airflow_training.errors import InputError
 from tests.accounts.samples import (
     HOUR,
@@ -290,7 +291,7 @@ def test_a_run_is_charged_once_however_often_it_is_settled(store, clock):
     assert operations.settle(store) == 0
     (charge,) = operations.charges(store, "alice")
     assert (charge.instance_seconds, charge.money) == (HOUR, Decimal(2))
-    assert operations.bill(store, training.uid).total == 2
+    assert bill(store, training.uid).total == 2
 
 
 def test_a_run_that_is_started_again_is_charged_for_all_that_it_used(store, clock):
@@ -375,7 +376,7 @@ def test_no_later_price_changes_what_was_charged(store, clock):
             store.accounts.set_price(a_price("9", since=since))
     store.accounts.set_price(a_price("9", since=store.now()))
     (charge,) = operations.charges(store, "alice")
-    assert operations.bill(store, training.uid).total == charge.money == Decimal("2.5")
+    assert bill(store, training.uid).total == charge.money == Decimal("2.5")
 
 
 def test_charges_outlive_the_run(store, clock):

@@ -13,7 +13,7 @@ import pytest
 from airflow_training.agent import child_calls
 from airflow_training.agent import preflight as module
 from airflow_training.agent.devices import COMMAND
-from airflow_training.agent.preflight import Preflight, Verdict
+from airflow_training.agent.preflight import PreflightCheck, Verdict
 from airflow_training.control.readiness import required_hardware
 from tests.builders import job, role
 from tests.waiting import wait_until
@@ -46,13 +46,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def checks(
     tmp_path: Path, *, said: list[str] | None = None, env: dict[str, str] | None = None, **more: Any
-) -> Preflight:
+) -> PreflightCheck:
     """Return the checks of an instance of a job with a checkpoint, as the controller asks for them."""
     asked = required_hardware(job(role("worker", 1), checkpoint={"uri": "c"}), {})
     assert asked is not None
     folder = tmp_path / "instance"
     folder.mkdir(exist_ok=True)
-    return Preflight(
+    return PreflightCheck(
         {**asked.to_document(), "timeout_seconds": TIMEOUT_SECONDS, **more},
         folder=folder,
         cgroup=None,
@@ -61,7 +61,7 @@ def checks(
     )
 
 
-def verdict_of(preflight: Preflight) -> Verdict:
+def verdict_of(preflight: PreflightCheck) -> Verdict:
     return wait_until(preflight.poll)
 
 
@@ -148,7 +148,7 @@ def test_a_folder_that_is_gone_is_no_disk(tmp_path):
 def test_a_disk_that_will_never_take_anything_is_told_without_waiting(tmp_path, monkeypatch, clock):
     """Whatever else is missing may come back; this does not. The clock stands still."""
 
-    def read_only(folder: Path) -> dict[str, Any]:
+    def read_only(folder: Path, **_: Any) -> dict[str, Any]:
         return {"folder": str(folder), "error": "Read-only file system", "errno": errno.EROFS}
 
     monkeypatch.setattr(module, "_try_disk", read_only)
@@ -218,3 +218,39 @@ def test_a_check_that_nobody_waits_for_any_more_leaves_nothing(tmp_path):
     assert int(pid.read_text()) in preflight.abandoned, "inside a driver it might live on"
     hung = Path("/proc", pid.read_text().strip())
     wait_until(lambda: not hung.exists() or "\nState:\tZ" in (hung / "status").read_text())
+
+
+def test_a_disk_is_measured_where_the_job_says(tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    wanted: dict[str, Any] = {"disk_path": str(scratch), "disk_bandwidth": 1.0}
+    found = verdict_of(checks(tmp_path, **wanted))
+    assert found.ready
+    assert "/s, " in found.measured["disk"]
+    assert f"; disk: {found.measured['disk']}" in found.message
+    assert [*scratch.iterdir()] == []
+    slow = verdict_of(checks(tmp_path, **{**wanted, "disk_bandwidth": 1e15}, timeout_seconds=4.0))
+    assert (slow.ready, slow.reason, slow.checks) == (False, "EnvironmentNotReady", ["disk"])
+    assert f"/s are written at {scratch}" in slow.message
+
+
+def test_a_network_that_is_too_slow_is_not_measured_again(tmp_path, monkeypatch):
+    """Whoever was asked has gone on to train."""
+    asked = tmp_path / "asked"
+
+    def measure(_: Any) -> Any:
+        asked.open("a").write("x")
+        return {"peers": [{"name": "w-1", "latency": 0.01, "bandwidth": 1.0}]}
+
+    monkeypatch.setattr("airflow_training.agent.network_trial.measure_network", measure)
+    limits = {
+        "port": 0,
+        "peers": [],
+        "asked_by": 0,
+        "wait_seconds": 1.0,
+        "latency": 0.001,
+        "bandwidth": 0,
+    }
+    found = verdict_of(checks(tmp_path, network=limits))
+    assert (found.ready, found.checks, asked.read_text()) == (False, ["network"], "x")
+    assert "network: to w-1 10.00 ms, 0 MiB/s, at most 1 ms are fine" in found.message

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_training.agent.readiness import find_shortcomings, performed_checks
+from airflow_training.agent.readiness import find_shortcomings, measured_figures, performed_checks
 
 GIB, MIB = 2**30, 2**20
 WANTED = {
@@ -209,3 +209,58 @@ def test_only_a_disk_that_will_never_take_anything_is_not_waited_for(code, may_p
 def test_what_was_looked_at_is_told():
     assert performed_checks(a_place(devices=[])) == ["node", "devices", "memory", "disk", "store"]
     assert performed_checks(a_place(store={"unchecked": "no driver"})) == ["node", "memory", "disk"]
+
+
+FREE = {"bytes": 80 * GIB, "used_bytes": 20 * GIB}
+SLOW, FAST = {"latency": 0.004, "bandwidth": 90 * MIB}, {"latency": 0.0002, "bandwidth": 9 * GIB}
+LIMITS = {"latency": 0.001, "bandwidth": 1 * GIB}
+
+
+def ways(*figures: dict[str, float]) -> dict[str, Any]:
+    return {"network": {"peers": [{"name": f"w-{i}", **each} for i, each in enumerate(figures)]}}
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "told"),
+    [
+        pytest.param({"devices": None}, {"needs_devices": True}, ["devices: nothing here tells of GPUs"], id="no-driver"),
+        pytest.param(
+            {"devices": [{**H100, **FREE}]}, {"device_free_bytes": 70 * GIB},
+            ["devices: device 0: 60.0 GiB are free, 70.0 GiB are needed"], id="gpu-memory-in-use",
+        ),
+        pytest.param({"devices": [{**H100, **FREE}]}, {"device_free_bytes": 50 * GIB}, [], id="gpu-memory"),
+        pytest.param(
+            {"disk": {"folder": "/run", "free_bytes": 9 * GIB, "bandwidth": 90.0 * MIB}}, {"disk_bandwidth": 200 * MIB},
+            ["disk: 90 MiB/s are written at /run, 200 MiB/s are needed"], id="a-slow-disk",
+        ),
+        pytest.param(
+            ways(SLOW, SLOW), {"network": LIMITS},
+            [
+                "network: to w-0 4.00 ms, 90 MiB/s; to w-1 4.00 ms, 90 MiB/s, at most 1 ms are fine",
+                "network: to w-0 4.00 ms, 90 MiB/s; to w-1 4.00 ms, 90 MiB/s, 1.0 GiB/s are needed",
+            ],
+            id="a-slow-network",
+        ),
+        pytest.param(ways(SLOW, FAST), {"network": LIMITS}, [], id="the-other-end-is-slow"),
+        pytest.param(ways({}, {}), {"network": LIMITS}, [], id="nobody-was-there"),
+        pytest.param(ways(SLOW), {"network": {}}, [], id="only-measured"),
+        pytest.param({"network": {"error": "in use"}}, {"network": LIMITS}, ["network: in use"], id="no-port"),
+    ],
+)  # fmt: skip
+def test_what_a_job_asks_for_besides_is_told_with_its_figures(found, wanted, told):
+    assert words(a_place(**found), **wanted) == told
+
+
+def test_figures_are_told_in_words():
+    found = a_place(
+        devices=[{**H100, **FREE}, H100],
+        disk={"folder": "/run", "free_bytes": 9 * GIB, "bandwidth": 400.0 * MIB},
+        **ways(FAST, {}),
+    )
+    assert measured_figures(found, {**WANTED, "needs_devices": True}) == {
+        "devices": "2 x H100, 60.0 GiB free",
+        "disk": "400 MiB/s, 9.0 GiB free",
+        "network": "to w-0 0.20 ms, 9.0 GiB/s; w-1 did not answer",
+    }
+    assert measured_figures(a_place(), WANTED) == {}
+    assert "network" in performed_checks(found)

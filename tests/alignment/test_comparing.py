@@ -18,7 +18,6 @@ from airflow_training.alignment.records import (
     describe_rank,
     read_run,
     read_step,
-    write_step,
 )
 from airflow_training.alignment.report import AlignmentReport, report_document
 from airflow_training.alignment.sketch import sketch_tensor
@@ -48,7 +47,10 @@ def record(folder: Path, plan: ExecutionPlan, *ranks: Tensors, step: int = 0) ->
             )
             for order, ((kind, operator), value) in enumerate(tensors.items(), 1)
         ]
-        write_step(folder, rank=number, step=step, records=records)
+        writer = StepWriter(folder, rank=number, step=step)
+        for each in records:
+            writer.add(each)
+        writer.close()
     return RecordedRun(folder=folder, plan=plan, steps=(step,))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_training.agent.preflight import Preflight
+from airflow_training.agent.preflight import PreflightCheck
 from airflow_training.checkpoints.errors import StoreRefused
 from airflow_training.checkpoints.keys import SaveId, manifest_key
 from airflow_training.checkpoints.reachable import find_problem
@@ -124,7 +124,7 @@ def test_a_bucket_that_comes_up_late_is_waited_for(tmp_path: Path, monkeypatch):
 
     asked = required_hardware(job(role("worker", 1), checkpoint={"uri": "c"}), {})
     assert asked is not None
-    preflight = Preflight(
+    preflight = PreflightCheck(
         {**asked.to_document(), "timeout_seconds": 60.0},
         folder=tmp_path,
         cgroup=None,

@@ -11,7 +11,8 @@ from airflow_training.checkpoints.rejoin_decision import (
     PeerState,
     RestoreFromStore,
     choose,
-    choose_newest,
+    choose_parts,
+    overlaps,
 )
 
 
@@ -106,4 +107,80 @@ def test_what_a_rank_says_arrives_as_it_was_said():
     ],
 )
 def test_where_a_step_is_done_or_not_the_newer_state_counts(everyone, expected):
-    assert choose_newest(everyone) == expected
+    found = choose_parts(everyone)
+    assert found == (expected if isinstance(expected, RestoreFromStore) else {"": expected})
+
+
+def part(name: str, step: int | None = 7, **more: Any) -> PeerState:
+    """One of two parts of a state that is split."""
+    return rank(step, part=name, parts=2, **more)
+
+
+@pytest.mark.parametrize(
+    ("everyone", "expected"),
+    [
+        pytest.param(
+            [part("a"), part("b"), NEW, part("b")],
+            {"a": (0, (1, 2, 3)), "b": (1, (0, 2))},
+            id="one-of-two-replicas-is-lost",
+        ),
+        pytest.param(
+            [part("a"), part("b"), part("a", 6), part("b")],
+            {"a": (0, (1, 2, 3)), "b": (1, (0, 2))},
+            id="one-is-a-step-behind",
+        ),
+        pytest.param(
+            [part("a"), NEW], "live ranks hold 1 of the 2 parts of the state", id="a-part-is-lost"
+        ),
+        pytest.param(
+            [part("a"), part("b", 6), part("a")],
+            "live ranks hold 1 of the 2 parts of the state",
+            id="of-a-part-there-is-the-step-before-only",
+        ),
+        pytest.param(
+            [part("a"), part("b", 5)],
+            "parts of the state are after step 7, and 5",
+            id="parts-of-unlike-steps",
+        ),
+        pytest.param(
+            [part("a"), rank(7, part="of-three", parts=3), part("b")],
+            "live ranks hold parts of unlike splits, of 2 and 3 parts",
+            id="a-plan-was-gone-over-to-by-some",
+        ),
+        pytest.param(
+            [part("a"), part("b"), part("otherwise-split")],
+            "live ranks hold 3 of the 2 parts of the state",
+            id="a-plan-of-as-many-parts-was-gone-over-to-by-some",
+        ),
+        pytest.param(
+            [part("a"), part("b"), part("b", model="x")],
+            "ranks 1 and 2 hold different model",
+            id="replicas-differ",
+        ),
+    ],
+)
+def test_a_split_state_is_gone_on_from_where_each_part_is_held(everyone, expected):
+    found = choose_parts(everyone)
+    if isinstance(expected, str):
+        assert found == RestoreFromStore(expected)
+        return
+    assert found == {
+        name: CopyFromPeer(step=7, source=source, newcomers=newcomers)
+        for name, (source, newcomers) in expected.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        ({"w": ((0, 2), (4, 2))}, True),
+        ({"w": ((2, 0), (2, 4))}, False),
+        ({"w": ((0, 0), (0, 4))}, False),
+        ({"other": ((0, 0), (2, 4))}, False),
+        ({"w": ((2, 0), (2, 4)), "scalar": ((), ())}, True),
+    ],
+)
+def test_parts_overlap_where_a_number_is_in_both(second, expected):
+    first = {"w": ((0, 0), (2, 4)), "scalar": ((), ())}
+    assert overlaps(first, second) is expected
+    assert overlaps(second, first) is expected

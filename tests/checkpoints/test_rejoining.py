@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from airflow_training.checkpoints import reading, torch_transfer
 from airflow_training.checkpoints.checkpointer import Checkpointer
 from airflow_training.checkpoints.errors import CheckpointError
+from airflow_training.checkpoints.torch_boundary import Boundary
+from airflow_training.checkpoints.torch_state import TrainingObjects
 from tests.checkpoints.rejoining import TOTAL, Plan, Repeatable, never_killed, run
 from tests.checkpoints.test_sharded import Sharded
 from tests.checkpoints.training import Rank, course, noted, processes
@@ -195,3 +198,17 @@ def test_several_ranks_without_a_process_group_are_told_to_make_one(tmp_path, mo
     checkpointer = Checkpointer(model=torch.nn.Linear(2, 2), root=tmp_path)
     with pytest.raises(CheckpointError, match="rank 1 of 2 calls init_process_group first"):
         checkpointer.rejoin()
+
+
+def test_no_step_over_nccl_is_believed_to_be_done_whatever_was_set_for_it(monkeypatch):
+    """What torch averages is not waited for by it, and no machine of ours has the GPUs: only the name is told here."""
+    network = torch.nn.Linear(2, 2)
+    boundary = Boundary(TrainingObjects(model=network))
+    boundary.mark(3)
+    assert boundary.roll_back() == (3, "")
+    monkeypatch.setenv("TORCH_NCCL_BLOCKING_WAIT", "1")
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
+    step, why = boundary.roll_back()
+    assert step is None
+    assert why.startswith("NCCL tells of failures only later")

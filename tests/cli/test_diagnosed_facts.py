@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from airflow_training.control import reasons
 from airflow_training.control.model import Recovery
 from airflow_training.control.reports import RejectedCheckpoint
 from airflow_training.control.root_cause import cause_of_reason
+from airflow_training.documents.resolved import ResolvedRole
 from airflow_training.state.store import Store
 from tests.state.samples import a_job, a_key, a_ledger, worker
 
@@ -110,3 +112,18 @@ def test_the_status_names_each_damaged_checkpoint_once(typed, run):
     assert shown.count("damaged checkpoint: ") == 2
     assert "damaged checkpoint: step 20 is not restored: shards/x is missing" in shown
     assert "damaged checkpoint: fences/2 is missing" in shown
+
+
+def test_an_instance_of_a_later_role_is_named_by_its_rank(typed, home):
+    store = Store(f"sqlite:///{home / 'airflow_training.db'}")
+    roles = (
+        ResolvedRole(name="master", replicas=1),
+        ResolvedRole(name="worker", replicas=2, rank_offset=1),
+    )
+    job = replace(a_job(), roles=roles)
+    entry = waiting("ImagePullBackOff", NO_IMAGE, desired=True)
+    ledger = a_ledger(entry, state="Starting")
+    store.create_run(a_key("one"), job, ledger, controller="here", queue=False)
+    store.close()
+    (found, *_) = typed("logs", "diagnose", "one", "-o", "json").json["causes"]
+    assert (found["id"], found["rank"]) == ("image-pull-failure", 1)

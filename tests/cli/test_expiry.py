@@ -45,7 +45,9 @@ def test_sweep_deletes_the_folder_and_everybody_says_so(command, home):
     assert [(each["run_id"], each["why"]) for each in told] == [
         ("short", "ttlSecondsAfterFinished is over")
     ]
-    assert "its folder would be deleted" in command("sweep", "--dry-run").stdout
+    assert (
+        "what is left of it, with its logs would be deleted" in command("sweep", "--dry-run").stdout
+    )
     assert folder.is_dir()
     swept = command("sweep", "-o", "json")
     assert [each["done"] for each in swept.json["swept"]] == [True]
@@ -53,7 +55,7 @@ def test_sweep_deletes_the_folder_and_everybody_says_so(command, home):
     assert list((home / "training" / ".deleting").iterdir()) == []
     assert kept.is_dir()
 
-    reason = "its folder, with logs and outputs, was deleted"
+    reason = "its logs, and outputs that output.uri does not name, were deleted"
     answer = logs(command, "short")
     assert (answer.code, answer.stdout) == (2, "")
     assert reason in answer.stderr
@@ -72,7 +74,7 @@ def test_the_next_run_on_this_machine_does_it_too(command, home):
     assert not_yet.is_dir()
     run(command, home, "another")
     assert not_yet.is_dir()
-    assert "was deleted" in command("status", "over").stderr
+    assert "were deleted" in command("status", "over").stderr
     assert command("sweep", "-o", "json").json == {"swept": []}
 
 

@@ -75,8 +75,8 @@ def test_a_run_that_nobody_drives_is_not_told_as_running(typed, home):
 
 
 @pytest.mark.e2e
-def test_no_command_imports_airflow(typed):
-    """It would cost seconds; the arrows between rooms forbid it."""
+def test_no_command_imports_airflow_or_what_only_some_jobs_need(typed):
+    """The first would cost seconds; the arrows between rooms forbid it. The planner is for jobs with a plan."""
     import subprocess
     import sys
 
@@ -87,7 +87,8 @@ def test_no_command_imports_airflow(typed):
         "except SystemExit: pass\n"
         "import airflow_training.supervise.loop, airflow_training.admission.check\n"
         "import airflow_training.runtimes.local.runtime\n"
-        "heavy = {'airflow', 'alembic', 'httpx', 'kubernetes', 'fsspec', 'jsonschema', 'rich'}\n"
+        "heavy = {'airflow', 'alembic', 'httpx', 'kubernetes', 'fsspec', 'jsonschema', 'rich',"
+        " 'numpy', 'airflow_training.planning'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     typed("db", "upgrade")

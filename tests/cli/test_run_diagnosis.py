@@ -102,7 +102,11 @@ def test_the_same_error_at_the_same_step_is_tried_once_more(command, home):
     assert done.code == 1
     status = done.json
     assert status["reason"] == "SameErrorAgain"
-    assert "the same error at step 7 for the second time: KeyError: 'label'" in status["message"]
+    (who,) = status["roles"]
+    assert status["message"] == (
+        f"{who}-0: exit code 1 (python-exception): KeyError: 'label';"
+        " the same error at step 7 for the second time"
+    )
     assert status["restarts"]["user"] == 1, done.stderr
     assert status["root_cause"]["id"] == "python-exception"
     assert status["root_cause"]["evidence"] == "KeyError: 'label'"

@@ -48,7 +48,9 @@ class Office(Elsewhere):
         self.keys["reader"] = add_key(self.store, "ada", scope="read")[0]
         self.keys["expired"] = add_key(self.store, "ada", days=-1)[0]
         self.keys["unknown"] = "atk_0000000000_nobody"
-        limit = AccountLimit(account="eve", kind="gpu_hours", period="total", amount=Decimal(1))
+        limit = AccountLimit(
+            account="eve", kind="instance_hours", period="total", amount=Decimal(1)
+        )
         accounts.set_limit(limit)
         accounts.set_price(Price(resource="instance", valid_from=0.0, hourly=Decimal(1)))
 
@@ -187,7 +189,8 @@ FAILURES = [
     Failure("no-key", ["train.py"], "no such key", "cloud login", prepare=key("unknown")),
     Failure("expired-key", ["train.py"], "expired", "cloud login", prepare=key("expired")),
     Failure("read-only-key", ["train.py"], "may only read", "cloud login", prepare=key("reader")),
-    Failure("quota", ["--resources", "nvidia.com/gpu=8", "--hours", "2", "train.py"], "eve may use 1 GPU-hours", "accounts usage eve", prepare=key("eve")),
+    Failure("quota", ["--hours", "2", "train.py"], "eve may use 1 instance-hours", "accounts usage eve", prepare=key("eve")),
+    Failure("too-large", ["--resources", "nvidia.com/gpu=800", "train.py"], "800 of nvidia.com/gpu in all, this machine has", "run fewer replicas"),
     Failure("balance", ["--hours", "2", "train.py"], "dan", "accounts", prepare=key("dan")),
     Failure("no-such-team", ["--team", "nobody", "train.py"], "nobody", "team"),
     Failure("no-such-data", ["--data", "/no/such/data", "train.py"], "/no/such/data", "name the file or folder"),
@@ -335,8 +338,9 @@ def test_a_disk_that_is_full_where_the_run_writes_is_named(tmp_path, sqlite_temp
         code, said = bench.types("run", "train.py")
         assert code == 1, said
         assert (
-            "worker-0: disk-full needs a change first: OSError: [Errno 27] File too large" in said
-        )
+            "worker-0: exit code 1 (disk-full): OSError: [Errno 27] File too large;"
+            " it needs a change first"
+        ) in said
         assert "next: airflow-training cloud logs" in said
         assert not (bench.project / "out").exists()
 

@@ -14,7 +14,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+import airflow_training
+from airflow_training import __version__
 from airflow_training.accounts.operations import add_key
+from airflow_training.cli.cloud import login
 from airflow_training.cloud.targets import cloud_folder
 from airflow_training.state.account_records import Account, AccountLimit
 from airflow_training.state.store import open_store
@@ -334,7 +337,7 @@ def test_a_client_that_was_killed_at_any_point_has_one_run(here, point):
     killed_at(point, here)
 
 
-def test_a_service_elsewhere_is_a_target(here, tmp_path):
+def test_a_service_elsewhere_is_a_target(here, monkeypatch, capsys):
     process = typed("serve", "--port", "0", "--token", "secret", cwd=here)
     try:
         assert process.stdout is not None
@@ -342,8 +345,14 @@ def test_a_service_elsewhere_is_a_target(here, tmp_path):
         wait_until(lambda: _answers(url), alive=lambda: process.poll() is None)
         code, _, said = done(typed("login", "office", url, "--key", "wrong", cwd=here))
         assert (code, "no such key" in said) == (2, True), said
+        with monkeypatch.context() as older:
+            older.setattr(airflow_training, "__version__", "0.0.1")
+            login("office", url, key="secret")
+        said = capsys.readouterr().err
+        assert f"office has airflow-training {__version__}, and here is 0.0.1" in said
+        assert f"next: pip install '{url}/training/client/airflow_training-" in said
         code, _, said = done(typed("login", "office", url, "--key", "secret", cwd=here))
-        assert code == 0, said
+        assert (code, "here is" in said) == (0, False), said
         code, out, said = done(typed("run", "train.py", cwd=here))
         assert (code, out.startswith("rank 0")) == (0, True), said
         assert " on office: " in said

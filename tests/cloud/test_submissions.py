@@ -31,6 +31,7 @@ from airflow_training.cloud.service.admission import (
     RunRight,
 )
 from airflow_training.cloud.service.content import ContentFolder
+from airflow_training.cloud.service.launching import ProcessLauncher
 from airflow_training.cloud.service.layout import changed_files
 from airflow_training.cloud.submit import Submission, prepare, submit
 from airflow_training.errors import InputError, RuntimeUnavailable, TrainingError
@@ -125,6 +126,17 @@ def test_a_job_that_cannot_run_is_refused_before_content_moves(service, project)
     client = service.client()
     with pytest.raises(InputError, match="too many"):
         submit(client, captured(project), target="here")
+    assert client.sent <= LEAST
+    assert not (service.folder / "content").exists()
+
+
+@pytest.mark.e2e  # a program may be asked for the GPUs of this machine
+def test_more_than_this_machine_has_is_refused_before_content_moves(service, project):
+    service.submissions.launcher = ProcessLauncher()
+    client = service.client()
+    wanted = captured(project, replicas=4, resources={"nvidia.com/gpu": 800})
+    with pytest.raises(InputError, match=r"3200 of nvidia\.com/gpu in all, this machine has"):
+        submit(client, wanted, target="here")
     assert client.sent <= LEAST
     assert not (service.folder / "content").exists()
 

@@ -573,9 +573,11 @@ class RuntimeContract:
         if not (runtime.capabilities.replaces_files and isinstance(runtime, ReplacesFiles)):
             pytest.skip("what it runs keeps its files")
         async with watching(runtime, harness.run) as seen:
-            await runtime.create([harness.spec("sleeper", files={"plan/plan.json": "old"})])
+            files = {"plan/plan.json": "old"}
+            await runtime.create([harness.spec("sleeper", files=files, replaced=frozenset(files))])
             old = await seen.state("sleeper", 0, "running")
             refs = [harness.ref("sleeper", uid=uid) for uid in (old.uid, "nobody")]
+            assert await runtime.can_replace_files(refs)
             for _ in range(2):
                 await runtime.replace_files([(ref, {"plan/plan.json": "new"}) for ref in refs])
             later = dataclasses.replace(refs[0], run=harness.later(7))

@@ -24,7 +24,8 @@ from airflow_training.control.actions import (
     RestartProcess,
     StopProcess,
 )
-from airflow_training.control.decide import decide, new_ledger
+from airflow_training.control.decide import decide
+from airflow_training.control.first_ledger import new_ledger
 from airflow_training.control.model import TERMINAL_JOB_STATES, Event, Ledger, Request, RequestKind
 from airflow_training.control.observations import Observation, Observations
 from airflow_training.control.reports import RejectedCheckpoint

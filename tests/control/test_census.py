@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_training.control.census import Census, HeadCounts
-from airflow_training.control.decide import decide, new_ledger
+from airflow_training.control.decide import decide
 from airflow_training.control.draft import Draft
+from airflow_training.control.first_ledger import new_ledger
 from airflow_training.control.observations import Observations
 from airflow_training.documents.instances import InstanceKey
 from tests.builders import job, role

@@ -60,7 +60,7 @@ def failed(spec: Any, *diagnoses: InstanceDiagnosis) -> Bench:
 def test_what_needs_a_change_first_is_not_tried_again():
     bench = failed(job(), told(OOM))
     assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.NOT_RETRYABLE)
-    assert "cuda-out-of-memory needs a change first: Boom: 1" in bench.ledger.job.message
+    assert bench.ledger.job.message == "worker-0: exit code 1: Boom: 1; it needs a change first"
     assert bench.charged() == {}
     (event,) = [each for each in bench.events if each.reason == reasons.DIAGNOSED]
     assert event.data["cause"]["id"] == "cuda-out-of-memory"
@@ -363,7 +363,7 @@ NOT_FOUND = {"id": "container-start-error", "category": "configuration", "retrya
     [
         pytest.param(
             {"exit_code": 127, "reason": "StartError", "message": "pyhton: command not found"},
-            "pyhton: command not found",
+            "exit code 127 (StartError): pyhton: command not found",
             id="our-agent",
         ),
         pytest.param(
@@ -372,12 +372,12 @@ NOT_FOUND = {"id": "container-start-error", "category": "configuration", "retrya
                 "reason": "StartError",
                 "message": 'runc create failed: exec: "pyhton": executable file not found in $PATH: unknown',
             },
-            "pyhton: command not found",
+            "exit code 128 (StartError): pyhton: command not found",
             id="kubelet",
         ),
         pytest.param(
             {"exit_code": 126},
-            "the command cannot start: exit code 126",
+            "exit code 126: the command cannot start",
             id="nobody-says-more",
         ),
     ],
@@ -387,10 +387,36 @@ def test_a_command_that_cannot_start_is_never_restarted(end, why):
     bench.end("worker", 0, end.pop("exit_code"), **end).settle()
     status = bench.ledger.job
     assert (bench.state, status.reason) == ("Failed", reasons.NOT_RETRYABLE)
-    assert status.message == f"worker-0: {why}"
+    told_of = f"worker-0: {why}; it needs a change first"
+    assert status.message == told_of
     guilty = bench.ledger.roles["worker"]
-    assert (guilty.state, guilty.message) == ("Failed", f"worker-0: {why}")
+    assert (guilty.state, guilty.message) == ("Failed", told_of)
     assert bench.charged() == {}
+
+
+def test_a_script_that_is_not_there_is_seen_at_once_by_the_last_line():
+    words = "python: can't open file '/app/nothere.py': [Errno 2] No such file or directory"
+    bench = Bench(job()).settle()
+    bench.last_words[AttemptKey(InstanceKey("worker", 0), 0, 0)] = words
+    bench.end("worker", 0, 2).settle()
+    assert bench.ledger.job.reason == reasons.NOT_RETRYABLE
+    assert bench.ledger.job.message == f"worker-0: exit code 2: {words}; it needs a change first"
+    assert bench.said("InstanceRestarted") == []
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (2, "usage: train.py [-h]"),
+        (1, "python: can't open file 'a.py': [Errno 2] No such file or directory"),
+        (2, "can't open file 'a.py': [Errno 13] Permission denied"),
+    ],
+)
+def test_other_last_lines_leave_it_to_the_diagnosis(code, words):
+    bench = Bench(job()).settle()
+    bench.last_words[AttemptKey(InstanceKey("worker", 0), 0, 0)] = words
+    bench.end("worker", 0, code).settle()
+    assert len(bench.said("InstanceRestarted")) == 1
 
 
 def test_of_a_shell_that_does_not_find_a_command_its_words_are_told():
@@ -398,7 +424,8 @@ def test_of_a_shell_that_does_not_find_a_command_its_words_are_told():
     bench = Bench(job()).settle()
     bench.diagnoses = [replace(told(NOT_FOUND, text=text), exit_code=127)]
     bench.end("worker", 0, 127).settle()
-    assert bench.ledger.job.message == f"worker-0: {text}"
+    told_of = f"worker-0: exit code 127: {text}; it needs a change first"
+    assert bench.ledger.job.message == told_of
 
 
 @pytest.mark.parametrize(
@@ -442,7 +469,8 @@ def test_a_script_that_cannot_be_imported_is_not_tried_again_before_it_trains(te
         assert bench.state == "Running"
     else:
         assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.NOT_RETRYABLE)
-        assert bench.ledger.job.message == f"worker-0: {text}"
+        told_of = f"worker-0: exit code 1: {text}"
+        assert bench.ledger.job.message == f"{told_of}; it needs a change first"
 
 
 def test_a_diagnosis_of_nothing_that_counts_changes_nothing():

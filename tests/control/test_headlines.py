@@ -72,7 +72,7 @@ def test_the_headline_is_who_failed_and_not_who_lost_it(scope, first):
 def test_a_mistake_that_all_ranks_met_is_told_once():
     who: dict[str, Any] = {"role": "worker", "index": 1, "attempt": 0, "exit_code": 2}
     root = RootCause(**LOG, **{**MINE, "id": "trainer-input"}, **who)
-    limit = f"worker-0: trainer-input needs a change first: {MINE['evidence']}"
+    limit = f"worker-0: SetupRefused: {MINE['evidence']}"
     told_once = "worker-1: exit code 2 (trainer-input): ValueError: batch 7 has no labels"
     assert message_of(root, limit) == told_once
     assert message_of(root, "maxRestarts 0 is used up").endswith("; maxRestarts 0 is used up")
@@ -216,6 +216,71 @@ def test_the_limit_comes_second(spec, limit):
     assert bench.ledger.job.message == f"worker-0: exit code 1: Boom: 1; {limit}"
 
 
+NEEDS_CHANGE = MINE | {"confidence": 0.9}
+AT_IMPORT = MINE | {"evidence": "ModuleNotFoundError: No module named 'torchh'"}
+ONCE = MINE | {"retryable": "once", "confidence": 0.9, "category": "infrastructure"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause", "step", "reason", "limit"),
+    [
+        pytest.param({}, NEEDS_CHANGE, 3, reasons.NOT_RETRYABLE, "it needs a change first", id="no"),
+        pytest.param({}, AT_IMPORT, 0, reasons.NOT_RETRYABLE, "it needs a change first", id="import"),
+        pytest.param(
+            {}, ONCE, 3, reasons.NOT_RETRYABLE, "it happened again after one more try", id="once"
+        ),
+        pytest.param(
+            {}, MINE, 7, reasons.SAME_ERROR_AGAIN,
+            "the same error at step 7 for the second time", id="same-step",
+        ),
+        pytest.param(
+            {}, MINE, None, reasons.SAME_ERROR_AGAIN,
+            "the same error for the second time", id="same-line",
+        ),
+        pytest.param(
+            {"backoff_limit": 0}, LOST, 3, reasons.BACKOFF_LIMIT_EXCEEDED,
+            "backoffLimit 0 is used up", id="backoffLimit",
+        ),
+        pytest.param(
+            {"max_restarts": 0}, LOST, 3, reasons.MAX_RESTARTS_EXCEEDED,
+            "maxRestarts 0 is used up", id="maxRestarts",
+        ),
+        pytest.param(
+            {"role_restarts": 0}, LOST, 3, reasons.MAX_RESTARTS_EXCEEDED,
+            "maxRestarts 0 of worker is used up", id="maxRestarts-of-role",
+        ),
+        pytest.param(
+            {"rules": (rule("FailJob", "fatal"),)}, LOST, 3, reasons.FAILED_BY_RULE,
+            "rule fatal ends the job", id="rule",
+        ),
+        pytest.param(
+            {"restart_policy": "ExitCode"}, LOST | {"category": "configuration"}, 3,
+            reasons.EXIT_CODE_PERMANENT, "that is permanent in the table default", id="table",
+        ),
+    ],
+)  # fmt: skip
+def test_whatever_ends_a_job_its_message_begins_with_the_cause(fields, cause, step, reason, limit):
+    """The form that `docs/job.md` promises: who, how (cause), words; then the limit."""
+    own = {key: fields[key] for key in ("backoff_limit", "restart_policy") if key in fields}
+    if "role_restarts" in fields:
+        own["max_restarts"] = fields["role_restarts"]
+    of_job = {key: fields[key] for key in ("max_restarts", "rules") if key in fields}
+    told_late = (False,) if fields else (False, True)  # a diagnosis may take a restart back
+    for late in told_late:
+        bench = Bench(job(role("worker", **own), backoff_initial_seconds=5, **of_job)).settle()
+        while bench.ledger.job.state == "Running":
+            found = [replace(told(0, cause, bench.of().attempt), step=step)]
+            bench.diagnoses = [] if late else found
+            bench.end("worker", 0, 1).step()
+            bench.diagnoses = found
+            bench.settle().later(11).settle()
+        assert bench.ledger.job.reason == reason
+        headline = f"worker-0: exit code 1 ({cause['id']}): {cause['evidence']}"
+        assert bench.ledger.job.message == f"{headline}; {limit}"
+        if not fields:
+            assert bench.ledger.roles["worker"].message == f"{headline}; {limit}"
+
+
 def test_a_code_that_no_list_has_is_not_said_to_stand_in_the_table():
     bench = (
         Bench(job(role("worker", restart_policy="ExitCode"))).settle().end("worker", 0, 65).settle()
@@ -257,7 +322,9 @@ def test_of_several_that_cannot_start_one_is_named(ended):
     bench.settle()
     first = ended[0]
     message = bench.ledger.job.message
-    assert message == f"worker-{first}: sh: {first}: pyhton: not found"
+    assert message == (
+        f"worker-{first}: exit code 127: sh: {first}: pyhton: not found; it needs a change first"
+    )
 
 
 def test_a_job_that_fits_nowhere_is_not_worth_another_try():

@@ -7,7 +7,8 @@ import pytest
 from airflow_training.control import reasons
 from airflow_training.control.actions import Create, Delete
 from airflow_training.control.conditions import condition_of
-from airflow_training.control.decide import decide, new_ledger
+from airflow_training.control.decide import decide
+from airflow_training.control.first_ledger import new_ledger
 from airflow_training.control.model import JobEntry, Request
 from airflow_training.control.run_output import RunOutput
 from tests.builders import Bench, job, role, snapshot

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_training.control import reasons
+from airflow_training.control.node_faults import node_faults
+from airflow_training.documents.resolved import ResolvedSpot
 from tests.builders import Bench, job, role
 from tests.control.test_failure_order import LOST, charges, told
 
@@ -121,3 +123,17 @@ def test_who_lost_a_silent_node_gets_its_charge_back_however_long_the_node_is_wa
     bench.step(seconds=86)
     assert charges(bench) == [(2, "infrastructure")]
     assert [bench.of("worker", index).restarts for index in range(3)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(("index", "charged"), [(0, "infrastructure"), (1, "preemption")])
+def test_a_spot_node_that_goes_without_a_word_costs_nothing(index, charged):
+    spot = ResolvedSpot(from_index=1, label="karpenter.sh/capacity-type", value="spot")
+    spec = job(role("worker", 2, spot=spot), scope="Instance", unknown_seconds=60.0, max_restarts=0)
+    bench = Bench(spec).settle()
+    silent(bench, ("worker", index)).step(seconds=61)
+    if charged == "preemption":
+        assert bench.charged() == {"preemption": 1}
+        assert bench.of("worker", index).attempt == 1
+        assert node_faults("u", bench.ledger) == ()
+    else:
+        assert bench.state == "Failed", "no restart is left for it"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_training.control import reasons
-from airflow_training.control.decide import decide, new_ledger
+from airflow_training.control.decide import decide
+from airflow_training.control.first_ledger import new_ledger
 from airflow_training.control.model import Event, Request
 from airflow_training.control.outages import BRIEF_SECONDS
 from airflow_training.control.rollup import rollup, timestamp

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from airflow_training.control import reasons
+from airflow_training.control import measured, reasons
 from airflow_training.control.environment import environment_state
 from airflow_training.control.hardware import ObservedHardware
 from airflow_training.control.model import Event
-from airflow_training.control.readiness import observed_hardware, required_hardware
+from airflow_training.control.readiness import (
+    network_peers,
+    observed_hardware,
+    preflight_result,
+    required_hardware,
+)
 from airflow_training.control.replanning import replan_ledger
 from airflow_training.documents.instances import InstanceKey
+from airflow_training.documents.resolved import ResolvedPreflight
 from tests.builders import Bench, job, role
 
 NODE = {"host": "pod", "boot_id": "this boot"}
@@ -156,3 +163,87 @@ def test_an_unfit_place_is_left_but_not_for_a_store_that_is_away(reason, level, 
     assert (told.data["recovery"], told.data["failure_class"]) == (level, "infrastructure")
     assert bench.of("worker", 0).avoid_nodes == avoided
     assert bench.ledger.job.restarts[-1].counted
+
+
+# what the job asks for besides -----------------------------------------------------------------------
+WANTED = ResolvedPreflight(
+    timeout_seconds=5.0, gpus=2, gpu_free_bytes=7, disk_path="/scratch", disk_free_bytes=1 << 40,
+    disk_bandwidth=3.0, network=True, network_bandwidth=2.0, network_latency=0.1, network_wait_seconds=30.0,
+)  # fmt: skip
+
+
+def test_a_job_without_a_checkpoint_is_checked_for_what_it_asks():
+    found = required_hardware(job(role("worker", 1), preflight=WANTED), {"nvidia.com/gpu": "8"})
+    assert found is not None
+    assert found.to_document() == {
+        "timeout_seconds": 35.0, "devices": 2, "memory_share": 0.97, "memory_pressure": 10.0,
+        "free_bytes": 1 << 40, "device_free_bytes": 7, "needs_devices": True, "disk_path": "/scratch",
+        "disk_bandwidth": 3.0,
+    }  # fmt: skip
+    only_disk = ResolvedPreflight(timeout_seconds=5.0, disk_bandwidth=3.0)
+    found = required_hardware(job(role("worker", 1), preflight=only_disk), {"nvidia.com/gpu": "8"})
+    assert found is not None
+    assert (found.devices, found.needs_devices, found.timeout_seconds) == (8, False, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("size", "index", "attempt", "asked"),
+    [
+        pytest.param(4, 3, 0, ["w-0", "w-1"], id="the-next-two"),
+        pytest.param(2, 1, 0, ["w-0"], id="the-only-other"),
+        pytest.param(1, 0, 0, None, id="nobody-else"),
+        pytest.param(4, 0, 1, None, id="others-train-already"),
+        pytest.param(2, 2, 0, None, id="one-that-joins"),
+    ],
+)
+def test_an_instance_asks_the_next_ones_of_its_role(size, index, attempt, asked):
+    team = [(f"w-{i}", f"host{i}", 9) for i in range(size)]
+    found = network_peers(
+        job(preflight=WANTED), team.__getitem__, size=size, index=index, attempt=attempt
+    )
+    assert (None if found is None else [each[0] for each in found.peers]) == asked
+    if found is not None:
+        assert (found.port, found.asked_by, found.bandwidth, found.latency) == (
+            9,
+            len(found.peers),
+            2.0,
+            0.1,
+        )
+
+
+def test_what_was_measured_is_told_once_of_each_attempt():
+    bench = Bench(job(role("worker", 1), preflight=WANTED)).settle()
+    assert not bench.said(reasons.PREFLIGHT_PASSED)
+    ready = {
+        "seconds": 1.0,
+        "checks": ["disk"],
+        "measured": {"disk": "9 MiB/s", "network": "to w-1"},
+    }
+    bench.set("worker", 0, environment=(a_record("start", ready=ready),))
+    for _ in range(2):
+        bench.step(seconds=1)
+    (told,) = bench.said(reasons.PREFLIGHT_PASSED)
+    assert (told.message, told.index) == ("disk: 9 MiB/s; network: to w-1", 0)
+    bench.end("worker", 0, 1).step()
+    bench.settle()
+    bench.set("worker", 0, environment=(a_record("start", ready=ready),)).step(seconds=1)
+    assert len(bench.said(reasons.PREFLIGHT_PASSED)) == 2
+
+
+def test_what_has_measured_nothing_is_looked_at_once(monkeypatch):
+    """Of so many instances that each look at all of their records counts."""
+    looks: list[Sequence[str]] = []
+
+    def look(lines: Sequence[str]) -> Mapping[str, Any] | None:
+        looks.append(lines)
+        return preflight_result(lines)
+
+    monkeypatch.setattr(measured, "preflight_result", look)
+    bench = Bench(job(role("worker", 1), preflight=WANTED)).settle()
+    ready = {"seconds": 1.0, "checks": ["disk"]}
+    bench.set("worker", 0, environment=(a_record("start", ready=ready),)).step(seconds=1)
+    looks.clear()
+    for _ in range(3):
+        bench.step(seconds=1)
+    assert looks == []
+    assert not bench.said(reasons.PREFLIGHT_PASSED)

@@ -11,7 +11,7 @@ import pytest
 from airflow_training.control import reasons
 from airflow_training.control.actions import Delete
 from airflow_training.control.attempts import AttemptId
-from airflow_training.control.decide import new_ledger
+from airflow_training.control.first_ledger import new_ledger
 from airflow_training.control.instance_checkpoints import entry_for_instance
 from airflow_training.control.model import JobEntry, Recovery
 from airflow_training.control.recovery import checkpoint_root, is_shared, order

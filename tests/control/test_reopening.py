@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_training.control.actions import Delete
-from airflow_training.control.decide import new_ledger
+from airflow_training.control.first_ledger import new_ledger
 from tests.builders import Bench, job, role
 
 

@@ -52,6 +52,10 @@ spec:
         spec:
           tolerations: [{key: gpu, operator: Exists}]
           containers: [{name: pytorch, livenessProbe: {httpGet: {path: /, port: 8080}}}]
+      spot: {replicas: 2, label: cloud.google.com/gke-spot, value: "true"}
+      networkPolicy:
+        ingress: [{roles: [master, worker], ports: [peers, 8080]}]
+        egress: [{roles: [master, worker]}, {peers: [{ipBlock: {cidr: 10.0.0.0/8}}], ports: [443]}]
       dependsOn:
         - {role: master, status: AddressKnown, require: All, listener: Each, answer: Auto, timeoutSeconds: 600, pollSeconds: 1.5}
       restartPolicy: OnFailure
@@ -92,6 +96,7 @@ spec:
     priority: 7
     scheduleTimeoutSeconds: 600
     neverFits: Fail
+    excludedNodes: Ignore
     unfitNodes:
       action: Move
       maxMoves: 3
@@ -99,6 +104,11 @@ spec:
       taints: [example.com/maintenance]
       labels: {example.com/gpu-health: bad}
     spread: {topologyKey: kubernetes.io/hostname, maxSkew: 1, whenUnsatisfiable: ScheduleAnyway}
+  preflight:
+    timeoutSeconds: 120
+    gpus: {count: 8, freeMemory: 70Gi}
+    disk: {path: /scratch, free: 100Gi, bandwidth: 200Mi}
+    network: {bandwidth: 1Gi, latencyMilliseconds: 2, waitSeconds: 60}
   activeDeadlineSeconds: 86400
   ttlSecondsAfterFinished: 3600
   cleanPodPolicy: Running

@@ -75,3 +75,25 @@ def test_what_is_no_duration_gets_no_guess(text: str) -> None:
 def test_a_job_that_trains_nothing_is_told(replicas: int, warned: bool) -> None:
     told = parsed(edited("spec.roles", [{"name": "w", "replicas": replicas}])).warnings
     assert warned == any("trains nothing" in problem.message for problem in told)
+
+
+@pytest.mark.parametrize(
+    ("resources", "told"),
+    [
+        ({"limits": {"nvidia.com/gpu": 0.5}}, "must be a whole number of devices"),
+        ({"requests": {"example.com/nic": "500m"}}, "must be a whole number of devices"),
+        (
+            {"limits": {"cpu": 2}, "requests": {"cpu": "2500m"}},
+            "must be at most its limit, which is 2",
+        ),
+        (
+            {"limits": {"nvidia.com/gpu": 2}, "requests": {"nvidia.com/gpu": 1}},
+            "must be its limit, which is 2",
+        ),
+        ({"limits": {"cpu": 2, "nvidia.com/gpu": 1}, "requests": {"cpu": 1}}, ""),
+    ],
+)
+@pytest.mark.parametrize("owner", ["spec", "spec.roles.0"])
+def test_resources_that_nothing_can_give_are_refused(owner, resources, told):
+    problems = parsed(edited(f"{owner}.resources", resources)).problems
+    assert {problem.message for problem in problems} == ({told} if told else set())

@@ -63,6 +63,10 @@ NOT_IN_THE_SCHEMA = {
     ("spec.dag.schedule", "0 0 31 2 *"),
     ("spec.dag.timezone", "America/Chicag"),
     ("spec.dag.timezone", ""),
+    ("spec.preflight.gpus.freeMemory", "0"),
+    ("spec.preflight.disk.free", "0"),
+    ("spec.preflight.disk.bandwidth", "0"),
+    ("spec.preflight.network.bandwidth", "0"),
 }
 
 

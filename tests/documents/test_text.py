@@ -56,3 +56,9 @@ def test_a_name_is_said_once(text: str, rest: str):
 )
 def test_the_last_line_is_told_as_a_person_has_seen_it(text: str, line: str):
     assert headline(text) == line
+
+
+def test_a_hint_is_no_headline_of_the_problem_above_it():
+    problem = "metadata.name: ConfigMap digits-env belongs to somebody else"
+    assert headline(f"{problem}\n  hint: choose another run id") == problem
+    assert headline("hint: choose another run id") == "hint: choose another run id"

@@ -19,6 +19,8 @@ from tests.ports import free_port
 from tests.waiting import PATIENCE
 
 STEPS = 5
+ALL_CASES = 3 * PATIENCE
+"""How long ranks may take that train up to 14 cases one after the other before they answer; below their tests' own limit of 400 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +125,7 @@ def call_ranks(world: int, function: Callable[..., Any], *args: Any) -> list[Any
             process.start()
         found: dict[int, Any] = {}
         for _ in processes:  # the first that fails ends the wait: the others wait for it
-            rank, found_there = answers.get(timeout=PATIENCE)
+            rank, found_there = answers.get(timeout=ALL_CASES)
             found[rank] = found_there
             if isinstance(found_there, BaseException):
                 break

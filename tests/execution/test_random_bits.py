@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from airflow_training.execution.position_streams import PositionStreams, drawing_modules
+from airflow_training.execution.position_streams import PositionStreams, drawing_modules, draws
 from airflow_training.execution.random_bits import draw_by_position
 
 aten = torch.ops.aten
@@ -68,6 +68,36 @@ def test_modules_that_draw_are_known_by_their_operators():
     assert drawing_modules(module, (x,)) == {"", "inner.1"}
     assert torch.equal(torch.get_rng_state(), before)
     assert drawing_modules(module.eval(), (x,)) == set()
+
+
+class Attends(nn.Module):
+    """What torch tags as drawing, on each device: fused attention, whatever it drops."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.dropout = dropout
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        given = x.view(len(x), 1, 2, -1)
+        return nn.functional.scaled_dot_product_attention(
+            given, given, given, dropout_p=self.dropout
+        )
+
+
+def test_attention_that_drops_nothing_stays_as_fused_as_torch_has_it():
+    assert drawing_modules(Attends(0.0), (torch.ones(8, 4),)) == set()
+    assert drawing_modules(Attends(0.1), (torch.ones(8, 4),)) == {""}
+
+
+@pytest.mark.parametrize("kind", ["flash", "efficient", "cudnn"])
+def test_fused_attention_of_gpus_draws_where_it_drops(kind):
+    operator = getattr(aten, f"_scaled_dot_product_{kind}_attention").default
+    more = {"flash": (), "efficient": (None, True), "cudnn": (None, True)}[kind]
+    given = (torch.empty(1, 1, 2, 8),) * 3
+    assert not draws(operator, (*given, *more), {})
+    assert not draws(operator, (*given, *more, 0.0, True), {"scale": 0.3})
+    assert draws(operator, (*given, *more, 0.1), {})
+    assert draws(operator, (*given, *more), {"dropout_p": 0.1})
 
 
 def test_a_module_draws_by_seed_step_and_place_alone():

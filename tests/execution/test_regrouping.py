@@ -61,6 +61,61 @@ def test_replicas_go_on_where_one_was_killed_and_no_step_is_lost(ranks, victim):
     assert_as_never_interrupted(ranks, names)
 
 
+@pytest.mark.parametrize(
+    ("split", "sources"),
+    [
+        pytest.param({"dp": 2, "tp": 2, "zero": 0}, "ranks 0, 1", id="tp"),
+        pytest.param({"dp": 2, "pp": 2, "zero": 0}, "ranks 0, 3", id="pp"),
+    ],
+)
+def test_each_part_of_a_split_state_comes_from_the_replica_that_is_left(ranks, split, sources):
+    names = start_four(ranks, split)
+    ranks.wait_for("i1", lambda: ranks.step("i1") >= 5)
+    survivors = {name: ranks.processes[name].pid for name in names if name != "i2"}
+    ranks.kill("i2")
+    ranks.start("i2", rank=2, world=4)
+    ranks.end()
+    assert {name: ranks.processes[name].pid for name in survivors} == survivors
+    (told,) = ranks.regrouped()
+    assert (told["lost_steps"], told["source"]) == (0, sources)
+    assert told["step"] >= 5
+    assert told["moved_bytes"] > 0
+    assert_as_never_interrupted(ranks, names)
+
+
+def test_a_split_state_is_put_together_for_another_split(ranks):
+    """A rank of two tensor parallel replicas is lost: three plain ones go on, and each needs all parts."""
+    start_four(ranks, {"dp": 2, "tp": 2, "zero": 0})
+    ranks.wait_for("i0", lambda: ranks.step("i0") >= 4)
+    ranks.kill("i1")
+    for rank, name in enumerate(["i0", "i2", "i3"]):
+        place = {"number": 1, "rank": rank, "world": 3, "port": ranks.port}
+        ranks.plan(name, {"dp": 3, "zero": 0}, revision=place)
+    for name in ("i0", "i2", "i3"):
+        ranks.wait_for(name, lambda name=name: ranks.step(name) >= STEPS)
+    ranks.end()
+    (told,) = ranks.regrouped()
+    assert (told["ranks"], told["lost_steps"], told["source"]) == (3, 0, "ranks 0, 2")
+    assert_as_never_interrupted(ranks, ["i0", "i2", "i3"])
+
+
+def test_more_ranks_split_a_state_that_none_of_them_has_lost(ranks):
+    """Nobody holds a part twice, but nobody is lost."""
+    for rank, name in enumerate(["i0", "i1", "i2"]):
+        ranks.plan(name, {"dp": 3, "zero": 3})
+        ranks.start(name, rank=rank, world=3)
+    ranks.wait_for("i0", lambda: ranks.step("i0") >= 4)
+    names = ["i0", "i1", "i2", "i3"]
+    for rank, name in enumerate(names):
+        place = {"number": 1, "rank": rank, "world": 4, "port": ranks.port}
+        ranks.plan(name, {"dp": 4, "zero": 3}, revision=place)
+    ranks.start("i3", rank=3, world=4)
+    ranks.end()
+    (told,) = ranks.regrouped()
+    assert (told["ranks"], told["lost_steps"], told["source"]) == (4, 0, "ranks 0, 1, 2")
+    assert_as_never_interrupted(ranks, names)
+
+
 def test_four_ranks_become_three_and_four_again_by_revisions_of_their_plan(ranks):
     start_four(ranks, FOUR)
     ranks.wait_for("i0", lambda: ranks.step("i0") >= 4)
@@ -81,9 +136,10 @@ def test_four_ranks_become_three_and_four_again_by_revisions_of_their_plan(ranks
     assert_as_never_interrupted(ranks, ["i0", "i1", "i2", "i3"])
 
 
-def test_ranks_that_hold_parts_go_on_from_the_newest_checkpoint(ranks, tmp_path):
+@pytest.mark.parametrize("zero", [1, pytest.param(3, marks=pytest.mark.soak)])
+def test_where_a_part_is_lost_all_go_on_from_the_newest_checkpoint(ranks, tmp_path, zero):
     ranks.checkpoint = {"root": str(tmp_path / "root"), "every": {"steps": 3}}
-    names = start_four(ranks, {"dp": 4, "zero": 1})
+    names = start_four(ranks, {"dp": 4, "zero": zero})
     ranks.wait_for("i1", lambda: ranks.step("i1") >= 8)
     survivors = {name: ranks.processes[name].pid for name in names if name != "i2"}
     ranks.kill("i2")

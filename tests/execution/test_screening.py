@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -49,6 +50,34 @@ def test_a_module_of_the_users_own_that_mixes_samples_is_refused():
     found = refused(module, REPLICAS)
     assert list(found) == ["1"]
     assert found["1"].startswith("Centre gives other results for a part of a batch")
+
+
+class RoundsByTheBatch(nn.Module):
+    """As kernels of a GPU that compute in tf32: others are taken for a part of a batch."""
+
+    def forward(self, x):
+        shorter = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
+        return x * (1 + 1e-3 * len(x)) if shorter else x
+
+
+@pytest.fixture
+def tf32():
+    places: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    kept = [place.allow_tf32 for place in places]
+    for place in places:
+        place.allow_tf32 = True
+    yield
+    for place, allowed in zip(places, kept, strict=True):
+        place.allow_tf32 = allowed
+
+
+@pytest.mark.usefixtures("tf32")
+def test_what_is_rounded_to_tf32_is_compared_in_fp32():
+    module = nn.Sequential(nn.Linear(4, 4), RoundsByTheBatch())
+    screen_module(module, (torch.randn(4, 4),), REPLICAS)
+    screen_loss(module, (torch.randn(4, 4),), torch.randn(4, 4), nn.functional.mse_loss, REPLICAS)
+    assert torch.backends.cuda.matmul.allow_tf32
+    assert torch.backends.cudnn.allow_tf32
 
 
 def test_what_mixes_samples_behind_a_batch_norm_is_refused():
@@ -198,3 +227,18 @@ def test_a_batch_of_another_size_than_the_plans_is_refused():
     )
     with pytest.raises(InputError, match="4 samples, and a step of the plan has 8"):
         training.step(example)
+
+
+def test_a_precision_that_the_user_set_by_the_newer_name_is_no_crash():
+    cudnn: Any = torch.backends.cudnn
+    places: tuple[Any, ...] = (torch.backends.cuda.matmul, cudnn.conv)
+    if not hasattr(places[0], "fp32_precision"):
+        pytest.skip("this torch has the older name only")
+    kept = [place.fp32_precision for place in places]
+    places[0].fp32_precision = "tf32"
+    try:
+        screen_module(nn.Sequential(nn.Linear(4, 4)), (torch.randn(4, 4),), REPLICAS)
+        assert places[0].fp32_precision == "tf32"
+    finally:
+        for place, value in zip(places, kept, strict=True):
+            place.fp32_precision = value

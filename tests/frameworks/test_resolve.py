@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from airflow_training.frameworks.defaults import list_defaults
 from airflow_training.frameworks.exit_codes import TABLES
+from airflow_training.frameworks.registry import load_for
 from tests.frameworks.samples import (
     a_job,
     a_resolved_job,
@@ -100,6 +104,16 @@ MASTER_AND_WORKER = {"master": 1, "worker": 2}
         ),
         pytest.param(
             "custom", {"w" * 60: 1}, {}, [("name_too_long", "spec.roles[0].name")], id="long-role"
+        ),
+        pytest.param(
+            "custom", {"worker": {"networkPolicy": {"ingress": [{"ports": ["peers", 1]}]}}}, {},
+            [("bad_reference", "spec.roles[0].networkPolicy.ingress[0].ports[0]")],
+            id="a-port-that-the-role-does-not-have",
+        ),
+        pytest.param(
+            "custom", {"worker": {"networkPolicy": {"egress": [{"ports": ["peers"]}]}}}, {},
+            [("bad_reference", "spec.roles[0].networkPolicy.egress[0].ports[0]")],
+            id="the-name-of-a-port-of-nobody",
         ),
         pytest.param(
             # digits-00000-<role>-9 has 63 characters, -10 has 64
@@ -342,3 +356,73 @@ def test_ports(framework, ports, expected):
     job = a_resolved_job(framework, {"worker": 1}, ports=ports)
     assert dict(job.role("worker").ports) == expected
     assert list(job.role("worker").ports) == list(expected)
+
+
+def test_a_network_policy_has_the_numbers_of_ports():
+    main = [{"name": "main", "containerPort": 2345}, {"name": "web", "containerPort": 80}]
+    policy = {
+        "ingress": [{"roles": ["worker"], "ports": ["main"]}, {"ports": ["web", 9]}],
+        "egress": [
+            {"roles": ["ps"], "ports": ["shards"]},
+            {"peers": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
+        ],
+    }
+    roles = {
+        "worker": {"replicas": 2, "ports": main, "networkPolicy": policy},
+        "ps": {"ports": [{"name": "shards", "containerPort": 7}], "networkPolicy": {}},
+    }
+    job = a_resolved_job("custom", roles, preflight={"network": {}})
+    made = job.role("worker").network_policy
+    assert made is not None
+    assert made.ingress is not None
+    assert made.egress is not None
+    # what instances measure before their commands start is between them, too
+    assert [(each.roles, each.ports) for each in made.ingress] == [
+        (("worker",), (2345, 29399)),
+        ((), (9, 80)),
+    ]
+    assert [(each.roles, each.ports) for each in made.egress] == [(("ps",), (7, 29399)), ((), ())]
+    assert job.role("ps").network_policy is not None
+    assert job.role("ps").network_policy.ingress is None
+    assert a_resolved_job("custom", {"worker": 1}).role("worker").network_policy is None
+
+
+def test_instances_without_a_port_cannot_measure_the_network(monkeypatch):
+    monkeypatch.setattr("airflow_training.frameworks.resolve.ports_of", lambda *_: {})
+    for replicas, expected in ((2, [("not_supported", "spec.preflight.network")]), (1, [])):
+        _, problems = resolve_job(a_job("custom", {"worker": replicas}, preflight={"network": {}}))
+        assert codes(problems) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({}, ("s3://models/{{ run_id }}", "All", 60.0), id="of-the-framework"),
+        pytest.param(
+            {"output": {"uri": "models"}, "cleanPodPolicy": "Running", "ttlSecondsAfterFinished": 5},
+            ("models", "Running", 5),
+            id="of-the-job",
+        ),
+    ],
+)  # fmt: skip
+def test_a_framework_says_where_outputs_go_and_what_stays(spec, expected):
+    job = a_job("custom", {"worker": 1}, **spec)
+    loaded = load_for(job, base_dir="", fetch=False)
+    rules = {
+        "output_uri": "s3://models/{{ run_id }}", "clean_pod_policy": "All",
+        "ttl_seconds_after_finished": 60.0,
+    }  # fmt: skip
+    changed = loaded.framework.model_copy(
+        update={"spec": loaded.framework.spec.model_copy(update=rules)}
+    )
+    made, problems = resolve_job(job, loaded=dataclasses.replace(loaded, framework=changed))
+    assert not problems
+    assert (made.output_uri, made.clean_pod_policy, made.ttl_seconds_after_finished) == expected
+    listed = {
+        each["field"]: each["from"] for each in list_defaults(job, made, framework=changed.spec)
+    }
+    whose = "user" if spec else "framework"
+    assert {listed[f"spec.{key}"] for key in ("cleanPodPolicy", "ttlSecondsAfterFinished")} == {
+        whose
+    }
+    assert ("spec.output.uri" in listed) == (not spec)

@@ -373,3 +373,20 @@ def test_what_a_step_exports_or_enters_is_its_own():
     assert "env" not in other
     assert "env" not in spec
     assert refused(text.replace("--export=ALL,A=1", "--chdir=/data"))
+
+
+def test_a_word_with_a_variable_is_told_as_the_script_has_it():
+    found = fates(
+        script(
+            "N=$SLURM_NNODES",
+            'srun python train.py --world $SLURM_NTASKS --rank "$SLURM_PROCID" --nodes=${N:-1} --lr 0.1',
+        )
+    )
+    told = [found[f"script[1][{place}]"] for place in (4, 6, 7, 9)]
+    assert [each.value for each in told] == [
+        "$SLURM_NTASKS",
+        "$SLURM_PROCID",
+        "--nodes=${N:-1}",
+        "0.1",
+    ]
+    assert [each.fate for each in told] == ["translated"] * 3 + ["kept"]

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -218,3 +219,11 @@ def route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def _listens(port: int) -> bool:
     with socket.socket() as caller:
         return caller.connect_ex(("127.0.0.1", port)) == 0
+
+
+def asked_of(runtime: KubernetesRuntime) -> Counter[str]:
+    """Return what a runtime has asked the server, but for whether it is there at all: that depends on the time."""
+    asked = runtime.api.requests + runtime.log_api.requests
+    return Counter(
+        {what: count for what, count in asked.items() if not what.startswith("look for ")}
+    )

@@ -48,7 +48,9 @@ def an_instance(
     job: ResolvedJob, role: str = "worker", index: int = 0, **keys: Any
 ) -> InstanceSpec:
     addresses = expected_addresses(job, RUN.prefix)
-    given = ("live_files", "files", "executables", "avoid_nodes")
+    given = (
+        "live_files", "files", "replaced", "executables", "avoid_nodes", "excluded_nodes",
+    )  # fmt: skip
     changes = {k: keys.pop(k) for k in given if k in keys}
     numbers = {k: keys.pop(k) for k in ("epoch", "job_attempt", "attempt") if k in keys}
     attempt = AttemptId(**numbers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -143,3 +143,95 @@ async def test_what_is_not_allowed_is_said_at_once():
     with pytest.raises(Forbidden, match="no rights"):
         await cluster.api().create(PODS, "team", {})
     assert cluster.clients[0].asked == 1
+
+
+class Quiet(Response):
+    """A stream that says one thing, and nothing more until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(200, json.dumps({"type": "BOOKMARK", "object": {}}).encode() + b"\n")
+        self.more = asyncio.Event()
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        yield self._content
+        await self.more.wait()
+        yield self._content
+
+
+class Silent(Cluster):
+    """Watches are quiet; what else is asked is answered by `answers`."""
+
+    def __init__(self, answers: Callable[[int], Awaitable[Response]]) -> None:
+        super().__init__()
+        self.stream, self.asked, self.answers = Quiet(), 0, answers
+
+    async def connect(self, connection: str) -> Any:
+        client = await super().connect(connection)
+
+        async def call_api(*_: Any, query_params: Sequence[tuple[str, str]], **__: Any) -> Response:
+            if ("watch", "true") in query_params:
+                return self.stream
+            self.asked += 1
+            return await self.answers(self.asked)
+
+        client.call_api = call_api
+        return client
+
+
+async def _never(_: int) -> Response:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+@pytest.mark.e2e
+async def test_a_server_that_hangs_with_its_connections_open_is_noticed():
+    cluster = Silent(_never)
+    seen: list[str] = []
+    with pytest.raises(RuntimeUnavailable, match=r"does not answer: nothing for 0\.4 s"):
+        await _watch_into(seen, cluster.api(), silent_seconds=0.4)
+    assert (seen, cluster.asked) == (["BOOKMARK"], 1)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("retry_after", [60, 0.02], ids=["later", "soon"])
+@pytest.mark.parametrize("status", [200, 403, 429, 503])
+async def test_a_server_that_answers_at_all_may_be_silent_for_long(status, retry_after):
+    cluster: Silent
+
+    async def answers(number: int) -> Response:
+        if number == (3 if retry_after > 1 else 12):
+            cluster.stream.more.set()
+        await asyncio.sleep(0)
+        response = Response(status, json.dumps({"kind": "Status"}).encode())
+        response.headers["Retry-After"] = str(retry_after)
+        return response
+
+    cluster = Silent(answers)
+    seen: list[str] = []
+    await _watch_into(seen, cluster.api(), silent_seconds=0.2)
+    assert seen == ["BOOKMARK", "BOOKMARK"]
+
+
+@pytest.mark.e2e
+async def test_a_load_balancer_before_a_server_that_hangs_is_no_answer():
+    async def unavailable(_: int) -> Response:
+        await asyncio.sleep(0)
+        response = Response(503, b"<html>no upstream</html>")
+        response.headers["Retry-After"] = "60"
+        return response
+
+    with pytest.raises(RuntimeUnavailable, match="does not answer"):
+        await _watch_into([], Silent(unavailable).api(), silent_seconds=0.4)
+
+
+async def _watch_into(seen: list[str], api: Api, *, silent_seconds: float) -> None:
+    events = api.watch(
+        PODS,
+        "team",
+        selector="",
+        resource_version="1",
+        timeout_seconds=300,
+        silent_seconds=silent_seconds,
+    )
+    async for kind, _ in events:
+        seen.append(kind)

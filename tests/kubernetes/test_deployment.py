@@ -11,8 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from airflow_training.control.decide import new_ledger
-from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunKey, Scheduling
+from airflow_training.control.first_ledger import new_ledger
+from airflow_training.documents.resolved import (
+    ResolvedJob,
+    ResolvedNetworkPolicy,
+    ResolvedRole,
+    RunKey,
+    Scheduling,
+)
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
@@ -24,7 +30,7 @@ from airflow_training.supervise.cleanup import clean_up
 from airflow_training.supervise.loop import Supervisor
 from tests.kubernetes.conftest import connect_to
 from tests.kubernetes.emulator import Cluster
-from tests.kubernetes.samples import RUN, a_job
+from tests.kubernetes.samples import RUN, a_job, a_role
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,10 +52,13 @@ def test_the_role_grants_exactly_what_jobs_need():
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
+    guarded = a_role(network_policy=ResolvedNetworkPolicy(ingress=()))
     needed = {
         (kind.group, f"{kind.plural}/{sub}" if sub else kind.plural, verb)
         for gang in GANGS
-        for kind, sub, verb in needed_rights(facts_of(RUN, a_job(gang=gang)), callback=True)
+        for kind, sub, verb in needed_rights(
+            facts_of(RUN, a_job(guarded, gang=gang)), callback=True
+        )
     }
     useful = {
         (kind.group, f"{kind.plural}/{sub}" if sub else kind.plural, verb)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -129,3 +130,14 @@ def test_what_was_tried_is_tried_again_after_a_while():
     tried = [spaced.is_due("a", now=now) for now in (100.0, 100.0, 109.0, 111.0, 112.0)]
     assert tried == [True, False, False, True, False]
     assert spaced.is_due("b", now=112.0)
+
+
+async def test_the_logs_of_one_run_are_deleted_and_no_others(tmp_path: Path):
+    archive = LogArchive(str(tmp_path), tail_bytes=0)
+    other = dataclasses.replace(REF, run=dataclasses.replace(REF.run, uid="another"))
+    for each in (REF, other):
+        await archive.keep(each, Breaking(after=10))
+    for _ in range(2):
+        await archive.delete(REF.run.uid)
+    assert await archive.read(REF, Cursor(), limit=9) is None
+    assert {each.parent.parent.name for each in files(tmp_path)} == {"another"}

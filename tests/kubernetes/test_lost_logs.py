@@ -9,9 +9,10 @@ import pytest
 
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.kubernetes import logs
+from airflow_training.runtimes.kubernetes.collected import CollectedLog
 from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
-from tests.kubernetes.conftest import Stage, resolved
+from tests.kubernetes.conftest import Stage, asked_of, resolved
 from tests.kubernetes.test_record import FIRST, instance_of
 from tests.waiting import PATIENCE, until
 
@@ -153,10 +154,10 @@ async def test_a_log_whose_rest_cannot_be_had_is_not_asked_for_at_each_read(
         stage.cluster.control.break_log(after_bytes=200, how="cut")
     parts = [await runtime.read_log(instance_of(FIRST).ref, Cursor(), limit=1 << 20)]
     parts += [await runtime.read_log(instance_of(FIRST).ref, Cursor(), limit=1 << 20)]
-    before = runtime.api.requests + runtime.log_api.requests
+    before = asked_of(runtime)
     for _ in range(20):
         parts += [await runtime.read_log(instance_of(FIRST).ref, Cursor(), limit=1 << 20)]
-    assert runtime.api.requests + runtime.log_api.requests == before
+    assert asked_of(runtime) == before
     assert all(each.missing and each.end and WORDS.startswith(each.data.decode()) for each in parts)
 
 
@@ -183,6 +184,26 @@ async def test_a_log_that_was_collected_and_archived_in_part_is_whole_when_its_r
     await until(lambda: not stage.pods())
     await stage.runtime().remove(record.ref())
     assert (folder / "0.0.0.log").read_text() == WORDS
+
+
+async def test_whose_a_log_is_stands_beside_it_as_soon_as_anything_is_collected(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever collects it may be killed at any moment, and its pod go."""
+    append, noted = CollectedLog.append, []
+
+    def appended(self: CollectedLog, data: bytes) -> None:
+        noted.append(self.path.with_suffix(".json").exists())
+        append(self, data)
+
+    monkeypatch.setattr(CollectedLog, "append", appended)
+    uid = stage.launch(resolved())
+    async with stage.driving(uid):
+        await stage.until_running(uid)
+        stage.cluster.control.print(stage.name("worker-0"), WORDS)
+        await until(lambda: collected(stage, uid).count(b"step") == WORDS.count("step"))
+    assert noted
+    assert all(noted)
 
 
 async def test_a_log_of_which_nothing_is_left_is_not_empty(stage: Stage):

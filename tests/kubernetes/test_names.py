@@ -377,3 +377,12 @@ def test_a_host_name_that_the_run_gives_itself_is_a_warning():
     assert [(each.code, each.field) for each in answer.warnings] == [
         ("not_supported", f"{POD}.hostname")
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("memroy", "memory"), ("CPU", "cpu"), ("gpus", "nvidia.com/gpu"), ("gpu", "nvidia.com/gpu")],
+)
+def test_the_name_of_a_resource_that_is_mistyped_is_told(name, meant):
+    found = checked(document(resources={"limits": {name: 1}}))
+    assert f"did you mean '{meant}'?" in [problem.hint for problem in found.problems]

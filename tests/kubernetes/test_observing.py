@@ -410,7 +410,12 @@ CASES = {
         pod("Failed", container(terminated(143)), metadata=DELETED), "failed", "Deleted", {"exit_code": 143},
     ),
     "deleted-and-left-politely": (
-        pod("Succeeded", container(terminated(0)), metadata=DELETED), "failed", "Deleted", {"exit_code": 0},
+        pod("Succeeded", container(terminated(0)), metadata=DELETED), "failed", "Deleted",
+        {
+            "exit_code": 0,
+            "message": "it was deleted before it had ended by itself:"
+            " its exit code 0 came after SIGTERM, and tells of no end of the training",
+        },
     ),
     "deleted-after-its-end": (
         pod("Succeeded", container(terminated(0)), metadata={"deletionTimestamp": at(0), "deletionGracePeriodSeconds": 0}),

@@ -15,10 +15,10 @@ from airflow_training.agent.pod_attempts import prepare_next_attempt
 from airflow_training.control.memory import with_its_memory
 from airflow_training.control.model import InstanceEntry, RaisedMemory
 from airflow_training.documents.instances import InstanceKey
-from airflow_training.documents.resolved import ResolvedDependency, RunRef
+from airflow_training.documents.resolved import ResolvedDependency, ResolvedSpot, RunRef
 from airflow_training.documents.resolved_blocks import ResolvedCode
 from airflow_training.errors import InputError
-from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.kubernetes import inject, names
 from airflow_training.runtimes.kubernetes.capabilities import CODE_DIR_IN_POD, OUTPUT_DIR_IN_POD
 from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
 from airflow_training.runtimes.kubernetes.objects import files_document, ssh_secret_document
@@ -202,6 +202,43 @@ def test_files_come_from_a_config_map_of_their_content():
     }
     other = files_document(RUN, pod["metadata"]["name"], {"file-0": "b"}, record_uid="u")
     assert other["metadata"]["name"] != document["metadata"]["name"]
+
+
+def test_a_file_that_may_be_replaced_is_written_by_the_agent_where_anybody_may_write():
+    files = {"plan/plan.json": "1", "plan/other.json": "2"}
+    pod = a_pod(files=files, replaced=frozenset({"plan/plan.json"}))
+    main = main_container(pod)
+    assert main["command"][-2:] == ["python", "train.py"]
+    assert main["command"][0] == "python3", "the agent is in front"
+    places = {each["mountPath"]: each["name"] for each in main["volumeMounts"]}
+    assert "/training/plan/plan.json" not in places
+    assert places["/training/plan/other.json"] == "airflow-training-files"
+    volumes = {each["name"]: each for each in pod["spec"]["volumes"]}
+    assert volumes[places["/training/plan"]]["emptyDir"] == {}
+    told = pod["metadata"]["annotations"][names.FILES]
+    assert json.loads(told) == {"/training/plan/plan.json": "1"}
+    items = volumes[places[inject.ORDERS_FILE.rpartition("/")[0]]]["downwardAPI"]["items"]
+    assert {each["fieldRef"]["fieldPath"] for each in items} >= {
+        f"metadata.annotations['{names.FILES}']"
+    }
+    order = Order.of_text(env_of(pod)[ORDER_VARIABLE].replace("$$", "$"))
+    assert order.orders_file == inject.ORDERS_FILE
+
+
+def test_a_pod_whose_plan_was_mounted_by_an_earlier_version_cannot_get_another():
+    files = {"plan/plan.json": "1"}
+    assert not PodView.of(a_pod(files=files)).replaces_files
+    assert PodView.of(a_pod(files=files, replaced=frozenset(files))).replaces_files
+
+
+def test_the_next_attempt_in_a_pod_finds_the_files_of_its_own():
+    files = {"plan/plan.json": "1"}
+    changing: dict[str, Any] = {"files": files, "replaced": frozenset(files)}
+    first = PodView.of(a_pod(**changing))
+    second = an_instance(a_job(), **{**changing, "files": {"plan/plan.json": "2"}}, attempt=1)
+    document = pod_of(second, facts_of(RUN, a_job()), "uid-1", options=OPTIONS)
+    marks = restart_marks(first, AgentReport(number=0), document, second.ref)
+    assert json.loads(marks["annotations"][names.FILES]) == {"/training/plan/plan.json": "2"}
 
 
 def test_a_port_that_others_wait_for_is_probed():
@@ -502,3 +539,42 @@ def test_code_is_laid_out_by_the_agent_and_the_command_starts_in_it():
     assert order.code == {
         "uri": "s3://bucket", "digest": "0" * 64, "packages": ["a==1"], "python": "python3",
     }  # fmt: skip
+
+
+def test_a_pod_may_not_be_placed_on_an_excluded_node():
+    """Terms of the template stay, and each of them leaves the nodes out."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    theirs = {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}
+    job = a_job(
+        a_role(
+            spec={"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": [theirs, theirs]}}}}
+        )
+    )
+    never = [
+        {"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in ("n1", "n2")
+    ]
+    spec = a_pod(job, excluded_nodes=("n1", "n2"), avoid_nodes=("n3",))["spec"]
+    terms = spec["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"]
+    assert terms == [{**theirs, "matchFields": never}] * 2
+    assert "preferredDuringSchedulingIgnoredDuringExecution" in spec["affinity"]["nodeAffinity"]
+    alone = a_pod(excluded_nodes=("n1", "n2"))["spec"]["affinity"]["nodeAffinity"]
+    assert alone == {required: {"nodeSelectorTerms": [{"matchFields": never}]}}
+    assert "affinity" not in a_pod(a_job(gang="kueue"), excluded_nodes=("n1",))["spec"], "alike"
+
+
+def test_the_last_instances_of_a_role_are_on_spot_and_the_others_are_not():
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    spot = ResolvedSpot(from_index=1, label="karpenter.sh/capacity-type", value="spot")
+    job = a_job(a_role(spot=spot, spec={"tolerations": [{"key": "gpu", "operator": "Exists"}]}))
+
+    def asked(index: int) -> tuple[Any, Any]:
+        spec = a_pod(job, index=index, excluded_nodes=("n1",))["spec"]
+        (term,) = spec["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"]
+        assert term["matchFields"][0]["values"] == ["n1"]
+        return term["matchExpressions"], spec["tolerations"]
+
+    label = {"key": "karpenter.sh/capacity-type", "values": ["spot"]}
+    theirs = {"key": "gpu", "operator": "Exists"}
+    taint = {"key": "karpenter.sh/capacity-type", "operator": "Equal", "value": "spot"}
+    assert asked(0) == ([{**label, "operator": "NotIn"}], [theirs])
+    assert asked(1) == ([{**label, "operator": "In"}], [theirs, taint])

@@ -16,7 +16,7 @@ from airflow_training.runtimes.kubernetes.collected import CollectedLog, Collect
 from airflow_training.runtimes.kubernetes.timestamped_lines import GAP, Piece, StampedReader
 from airflow_training.runtimes.port import Cursor, InstanceRef
 from airflow_training.supervise.followers import delayed_logs, log_following
-from tests.kubernetes.conftest import Stage, resolved
+from tests.kubernetes.conftest import Stage, asked_of, resolved
 from tests.kubernetes.test_record import FIRST, instance_of
 from tests.waiting import PATIENCE, until
 
@@ -290,13 +290,13 @@ async def test_a_log_that_is_collected_costs_no_request(stage: Stage):
         record = stage.store.run(uid)
         assert record is not None
         ref = InstanceRef(run=record.ref(), key=InstanceKey("worker", 0))
-        before = runtime.api.requests + runtime.log_api.requests
+        before = asked_of(runtime)
         cursor = Cursor()
         for number in range(20):
             chunk = await runtime.read_log(ref, cursor, limit=1 << 20)
             cursor = chunk.next
             control.print(name, f"line {number + 1}\n")
-        assert runtime.api.requests + runtime.log_api.requests == before
+        assert asked_of(runtime) == before
 
 
 async def test_a_run_at_rest_costs_no_request_while_its_logs_are_read(
@@ -324,8 +324,8 @@ async def test_a_run_at_rest_costs_no_request_while_its_logs_are_read(
                 )
             await until(has_read(step), seen=read)
             if step == 2:
-                before = runtime.api.requests + runtime.log_api.requests
-        assert runtime.api.requests + runtime.log_api.requests == before
+                before = asked_of(runtime)
+        assert asked_of(runtime) == before
 
 
 async def test_logs_that_cannot_be_archived_are_one_warning(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from airflow_training.documents.resolved import ResolvedJob
-from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.kubernetes import logs, names
 from airflow_training.runtimes.kubernetes.api import Api
 from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.settings import Settings, load_settings
@@ -97,6 +97,30 @@ async def test_the_time_of_ended_pods_begins_with_the_end_of_the_job(
     monkeypatch.setattr(time, "time", lambda: now() + 2.0)
     assert [each.done for each in await swept(stage, settings)] == [True]
     assert objects(stage) == []
+
+
+async def test_archived_logs_that_cannot_be_deleted_are_deleted_by_the_next_sweep(
+    stage: Stage, settings: Settings, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("AIRFLOW__TRAINING__LOG_ARCHIVE", str(stage.folder / "logs"))
+    talker = {"name": "worker", "command": ["echo", "words"]}
+    await ended(stage, resolved(talker, ttlSecondsAfterFinished=600))
+    archived = [*(stage.folder / "logs").rglob("*.log")]
+    assert archived
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 601.0)
+    with monkeypatch.context() as patch:
+
+        def away(uri: str) -> None:
+            raise OSError(f"no connection to {uri}")
+
+        patch.setattr(logs, "_remove_folder", away)
+        (found,) = await swept(stage, settings)
+    assert not found.done
+    assert "no connection" in found.problem
+    assert [each.done for each in await swept(stage, settings)] == [True]
+    assert not any(each.exists() for each in archived)
+    assert await swept(stage, settings) == []
 
 
 async def test_nothing_stays_where_the_job_says_so(stage: Stage):

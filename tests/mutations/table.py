@@ -184,7 +184,7 @@ MUTATIONS = (
         why="A job is over while agents still wait for attempts that never come.",
         file=f"{CONTROL}/in_place.py",
         definition="release_waiting",
-        old="seen.waits and not is_kept(draft, seen)",
+        old="seen.waits",
         new="False",
         test=f"{IN_PLACE}::test_nothing_waits_for_an_attempt_that_never_comes",
     ),

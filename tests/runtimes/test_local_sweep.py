@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,37 @@ async def test_the_folder_of_a_removed_run_goes(harness: Harness, tmp_path: Path
     assert not (tmp_path / run.uid).exists()
     await local(harness).delete_quarantined(run.uid)
     assert list((tmp_path / ".deleting").iterdir()) == []
+
+
+@pytest.mark.parametrize("steps", range(4))
+async def test_what_the_job_names_stays_where_it_is(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """`steps`: after so many a process is killed that takes the folder away, and another one goes on."""
+    run = await removed(harness)
+    model = tmp_path / run.uid / "files" / "models" / "digits"
+    model.parent.mkdir(parents=True)
+    model.write_text("model")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", _killed_after(steps, Path.rename))
+        with contextlib.suppress(KeyboardInterrupt):
+            await local(harness).quarantine(run)
+    await local(harness).quarantine(run)
+    await local(harness).delete_quarantined(run.uid)
+    assert model.read_text() == "model"
+    assert [each.name for each in (tmp_path / run.uid).iterdir()] == ["files"]
+    assert list((tmp_path / ".deleting").iterdir()) == []
+
+
+def _killed_after(steps: int, rename: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
+    left = iter(range(steps))
+
+    def renamed(self: Path, target: Path) -> Path:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    return renamed
 
 
 async def test_what_a_killed_process_did_not_delete_goes_with_the_next(

@@ -79,7 +79,7 @@ class PostgresCluster:
         engine = create_engine(self.shared)
         with engine.begin() as connection:
             connection.execute(text("DELETE FROM training_runs"))
-            for table in (*_OF_ACCOUNTS, "training_presets"):
+            for table in (*_OF_ACCOUNTS, "training_node_exclusions", "training_presets"):
                 connection.execute(text(f"DELETE FROM {table}"))
             connection.execute(text("DELETE FROM training_meta WHERE name <> 'queue'"))
         engine.dispose()

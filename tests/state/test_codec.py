@@ -162,6 +162,16 @@ WRITTEN_BY_0_1 = [
         '"offset":512,"evidence":"KeyError: 7","advice":"Look there","role":"worker","index":1,"attempt":2,'
         '"reason":"Error","message":"","at":11.5,"exit_code":1,"signal":null},"limit":"maxRestarts 0 is used up"}',
     ),
+    (
+        InstanceEntry,
+        '{"role":"w","index":0,"wanted":true,"wanted_at":1.0,"refused_since":2.0,"refusal_told_at":3.0,'
+        '"told_of_node":["NodeUnfit"]}',
+    ),
+    (
+        RoleEntry,
+        '{"role":"w","replicas":3,"told":{"reason":"Unschedulable","message":"no place","at":9.0}}',
+    ),
+    (JobEntry, '{"state":"Running","unreachable_since":7.0,"unreachable_told":true}'),
     (  # another instance than the one whose end was seen first: how it ended is not known
         JobEntry,
         '{"state":"Failed","root_cause":{"id":"nan-loss","category":"user-error","retryable":"no",'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from airflow_training.control.decide import new_ledger
+from airflow_training.control.first_ledger import new_ledger
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import Store
 from airflow_training.supervise.status import run_status

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, func, select
 
+from airflow_training.control.node_faults import ExclusionRules, NodeFault
 from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import InputError
 from airflow_training.state.models import Base, RunRow
+from airflow_training.state.nodes import Cluster
 from airflow_training.state.records import Measurement
 from airflow_training.state.store import LogPosition, RunRecord, Store
 from tests.state.samples import (
@@ -183,6 +185,11 @@ def fill(store: Store, run_id: str) -> str:
     )
     store.subtasks.save(uid, {"": {}})
     store.environments.save(uid, {InstanceKey("worker", 0): ["{}"]})
+    fault = NodeFault(
+        run=uid, key=InstanceKey("worker", 0), epoch=0, attempt=0, node="n1", at=START, blame="node", why="NodeLost"
+    )  # fmt: skip
+    never = ExclusionRules(failures=0, window_seconds=1.0, seconds=1.0)
+    store.nodes.record(uid, Cluster(runtime="kubernetes"), [fault], rules=never)
     old, lease = store.ledger(uid), take(store, uid)
     new = a_ledger(worker(0, state="running", started_at=START))
     store.commit(uid, lease=lease, old=old, new=new, events=[an_event()])

@@ -15,7 +15,7 @@ from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.state.records import Driver
 from airflow_training.state.store import Lease
-from airflow_training.supervise.absences import absence_of, what_to_type
+from airflow_training.supervise.absences import absence_of, absence_of_run, what_to_type
 from airflow_training.supervise.lease_keeper import LeaseKeeper
 from airflow_training.supervise.owners import Owner, forget_owner, new_owner
 from airflow_training.supervise.status import run_status
@@ -95,6 +95,22 @@ async def test_a_run_that_is_driven_or_over_is_told_as_it_is(stage):
         await until(lambda: stage.store.ledger(uid).job.drained)
     stage.store.acquire(uid, owner=dead_owner())
     assert run_status(stage.store, uid)["undriven"] is None
+
+
+async def test_a_run_was_driven_until_something_was_last_done_with_its_instances(stage):
+    stage.runtime.script = FOREVER
+    uid = stage.launch(job(role("worker"), runtime="memory"))
+    async with stage.driving(uid):
+        await until(lambda: stage.store.ledger(uid).job.state == "Running")
+    ledger = stage.store.ledger(uid)
+    (entry,) = ledger.instances.values()
+    acted_at = entry.last_transition_at
+    driver = Driver(owner=dead_owner(), until=acted_at + 10.0)  # renewed 5 s before
+    found = absence_of_run(
+        stage.store.run(uid), ledger.job, driver, now=acted_at + 60.0, instances=[entry]
+    )
+    assert found is not None
+    assert found.since == acted_at
 
 
 # who comes back says so -----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control.actions import AwaitPeers, RevisePlan
-from airflow_training.control.decide import new_ledger
+from airflow_training.control.first_ledger import new_ledger
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.memory import MemoryRuntime

@@ -16,7 +16,7 @@ from airflow_training.control.reports import ProcessReport, ProgressReport, Reje
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.documents.resolved_blocks import CheckpointCommit, ResolvedCheckpoint
-from airflow_training.runtimes.port import Runtime
+from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.state.store import Store
 from airflow_training.supervise.followers.checkpointing import CheckpointReferences
 from airflow_training.supervise.followers.failures import FailureFollower
@@ -30,7 +30,7 @@ def a_run(*, checkpoint: ResolvedCheckpoint | None) -> FollowedRun:
     made = replace(job(role("worker", 1)), checkpoint=checkpoint)
     return FollowedRun(
         store=cast("Store", None),  # making followers asks for nothing
-        runtime=cast("Runtime", None),
+        runtime=MemoryRuntime(),
         ref=RunRef(uid="u", job="digits", namespace="default", controller="c"),
         watcher=cast("Watcher", None),
         state=lambda: (made, Ledger()),

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_training.control.actions import Action, Create, Delete, Release
 from airflow_training.control.attempts import AttemptId
-from airflow_training.control.decide import new_ledger
+from airflow_training.control.first_ledger import new_ledger
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import LeaseLost

@@ -77,7 +77,12 @@ class Run:
             roles={"worker": RoleEntry(role="worker", replicas=replicas)},
             instances={InstanceKey("worker", 0): entry},
         )
-        self.meter = Meter(store=self.store, uid=self.uid, state=lambda: (self.job, self.ledger))
+        self.meter = Meter(
+            store=self.store,
+            uid=self.uid,
+            state=lambda: (self.job, self.ledger),
+            on_progress=lambda _: None,
+        )
         self.step, self.now = 0, 1000.0
 
     async def train(self, seconds: float, **metrics: float) -> None:

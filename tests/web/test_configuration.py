@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_training.admission.check import check_text
-from airflow_training.control.decide import new_ledger
+from airflow_training.control.first_ledger import new_ledger
 from airflow_training.control.model import Ledger
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.loading import load_documents

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from airflow_training.accounts.operations import bill
 from airflow_training.accounts.prices import PriceList
+from airflow_training.accounts.run_bills import bill
 from airflow_training.state.account_records import Price
 from airflow_training.state.records import UsageSpan
 from airflow_training.state.store import open_store

@@ -9,6 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_training.admission.plan.engine import engine_document
+from airflow_training.admission.plan.file_places import (
+    FILE_OF_VARIABLE,
+    PLAN_FOLDER,
+    plan_folder,
+)
 from airflow_training.admission.plan.sizes import Sizes
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.plan import Plan
@@ -35,16 +40,7 @@ from airflow_training.planning.view.plan import Estimate, SearchResult
 from airflow_training.planning.view.serial import pack_view
 from airflow_training.runtimes.registry import adapter_of
 
-__all__ = ["JobPlan", "make_job_plan", "plan_path"]
-
-_FOLDER = "plan"
-"""Of a plan's files."""
-_NAMED_BY: Mapping[str, str] = {
-    "PLAN_FILE": "plan.json",
-    "DEEPSPEED_CONFIG": "deepspeed.json",
-    "TORCHTITAN_CONFIG": "torchtitan.toml",
-}
-"""Variable -> file that it names."""
+__all__ = ["JobPlan", "make_job_plan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +81,12 @@ class JobPlan:
     def equipped(self, resolved: ResolvedJob) -> ResolvedJob:
         """Return the resolved job with the plan, its variables and its files, instead of an older one's."""
         files_dir = adapter_of(resolved.runtime).files_dir
-        written = _folder(resolved)
-        seen = f"{files_dir or '{{ instance_dir }}'}/{_FOLDER}"
-        named = {name: f"{seen}/{_NAMED_BY[name]}" for name in _NAMED_BY.keys() & self.env.keys()}
+        written = plan_folder(resolved)
+        seen = f"{files_dir or '{{ instance_dir }}'}/{PLAN_FOLDER}"
+        named = {
+            name: f"{seen}/{FILE_OF_VARIABLE[name]}"
+            for name in FILE_OF_VARIABLE.keys() & self.env.keys()
+        }
         old = MEGATRON_VARIABLES | (resolved.plan.applied_env if resolved.plan else frozenset())
         files = tuple(
             FileTemplate(path=f"{written}/{name}", content=text)
@@ -113,16 +112,6 @@ class JobPlan:
         told = any("MEGATRON_ARGS" in str(word) for word in words)
         advice = {**self.advice, **(self.megatron if told else {})}
         return {name: value for name, value in advice.items() if name not in theirs}
-
-
-def plan_path(job: ResolvedJob) -> str:
-    """Return where instances of a job find its plan, as their `files` name it."""
-    return f"{_folder(job)}/{_NAMED_BY['PLAN_FILE']}"
-
-
-def _folder(job: ResolvedJob) -> str:
-    files_dir = adapter_of(job.runtime).files_dir
-    return f"{files_dir}/{_FOLDER}" if files_dir else _FOLDER
 
 
 def make_job_plan(
@@ -194,7 +183,7 @@ def _split(best: Estimate, layers: int) -> dict[str, str]:
     return {
         **split_variables(best.strategy),
         "MEGATRON_ARGS": " ".join(megatron_arguments(best.strategy, layers)),
-        **_NAMED_BY,
+        **FILE_OF_VARIABLE,
     }
 
 
@@ -204,7 +193,7 @@ def _files(best: Estimate, document: Mapping[str, Any], layers: int) -> dict[str
         "DEEPSPEED_CONFIG": deepspeed_config(best.strategy),
         "TORCHTITAN_CONFIG": torchtitan_config(best.strategy, layers),
     }
-    return {_NAMED_BY[name]: text for name, text in contents.items()}
+    return {FILE_OF_VARIABLE[name]: text for name, text in contents.items()}
 
 
 def _digest(document: Mapping[str, Any]) -> str:

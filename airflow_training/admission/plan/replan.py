@@ -54,6 +54,8 @@ LAUNCH_SECONDS = 60.0
 """What stopping and starting takes in a run that has not shown it yet."""
 REGROUP_SECONDS = 5.0
 """What forming the group of ranks again takes that keep their processes, in a run that has not shown it yet."""
+_FP64_WIDER = 2
+"""Parameters and moments are fp32, by which `relayout` counts, in all precisions but this."""
 READ_BYTES_PER_SECOND = 1e9
 """Rate at which a device reads a checkpoint; nobody has measured it."""
 
@@ -244,8 +246,8 @@ def _running(
 def _lost_steps(
     situation: ReplanInput, plan: ResolvedPlan, measurements: Mapping[str, Any], *, stays: bool
 ) -> int:
-    """Return how many steps are done again: none where ranks that stay hold the whole state."""
-    if stays and plan_of(plan.document).is_whole:
+    """Return how many steps are done again: none where ranks that stay hold all of the state."""
+    if stays and _holds_all(plan):
         return 0
     # the plan is from before the run measured anything
     then = plan.measured_factor
@@ -267,17 +269,26 @@ def _expected(
 ) -> PlanMove:
     """Return what a move is expected to cost whose ranks keep their processes.
 
-    Between plain replicas the state goes to those that come new; all else is read of the checkpoint by all.
+    Where those that stay hold all of the state, it goes to who lacks it; else all read the checkpoint.
     """
     read = decision.relayout
     moved = 0 if read is None else read.moved_bytes
-    if not plan_of(old.document).is_whole and read is not None:
+    if not _holds_all(old) and read is not None:
         moved = read.read_bytes
+    precision = old.document["engine"].get("precision", old.strategy.get("precision"))
+    if precision == "fp64":
+        moved *= _FP64_WIDER
     return PlanMove(
         lost_steps=_lost_steps(situation, old, question.measurements, stays=True),
         seconds=_moving(situation, stays=True).restart_seconds,
         moved_bytes=moved,
     )
+
+
+def _holds_all(plan: ResolvedPlan) -> bool:
+    """Whether the ranks of a plan hold all of the state without one of them."""
+    carried_out = plan_of(plan.document)
+    return carried_out.is_whole or carried_out.is_replicated
 
 
 def steps_at_risk(checkpoint: ResolvedCheckpoint | None, *, step: int, step_seconds: float) -> int:

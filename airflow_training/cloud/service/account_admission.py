@@ -10,8 +10,10 @@ from airflow_training.accounts.refusals import AccountRefused, number_text
 from airflow_training.accounts.reservation import DEFAULT_HOURS, WAIT_HOURS
 from airflow_training.cloud.protocol import SubmissionRequest
 from airflow_training.cloud.service.admission import (
+    Admission,
     Caller,
     Grant,
+    KeyAdmission,
     LoginRefused,
     QuotaRefused,
     RunRight,
@@ -20,13 +22,21 @@ from airflow_training.cloud.service.admission import (
 from airflow_training.cloud.service.jobs import framework_of, role_sizes
 from airflow_training.frameworks.registry import find
 from airflow_training.state.account_records import KeyScope, Reservation, ReservedRole
-from airflow_training.state.store import Store
+from airflow_training.state.store import Store, open_store
 
-__all__ = ["AccountAdmission"]
+__all__ = ["AccountAdmission", "admission_of"]
 
 _LOGIN = (
     "on the service's machine makes one; then `airflow-training cloud login NAME ADDRESS --key KEY`"
 )
+
+
+def admission_of(key: str) -> tuple[Admission, bool]:
+    """Who is let in: the accounts of the store where it keeps any (then True), else whoever has the key."""
+    store = open_store()
+    if operations.is_in_use(store):
+        return AccountAdmission(store), True
+    return KeyAdmission(key, account="service"), False
 
 
 class AccountAdmission:

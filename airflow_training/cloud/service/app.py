@@ -26,8 +26,8 @@ from airflow_training.cloud.protocol import (
     VERSION,
     CloudRunState,
     SubmissionRequest,
-    problems_to_json,
 )
+from airflow_training.cloud.refusals import problems_to_json
 from airflow_training.cloud.service.admission import (
     Admission,
     Caller,

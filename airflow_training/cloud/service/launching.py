@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_training.admission.check import check_text
-from airflow_training.admission.launch import check_runtime, controller_id, launch
+from airflow_training.admission.launch import check_runtime, check_size, controller_id, launch
 from airflow_training.cloud.protocol import CloudRunState
 from airflow_training.cloud.service.driver_watch import watch_driver
 from airflow_training.cloud.service.engine_check import ask_runtime
@@ -74,8 +74,9 @@ class ProcessLauncher:
     """
 
     def check(self, document: Mapping[str, Any], *, run_id: str, folder: Path, by: str) -> None:
-        """See `RunLauncher`. An engine is asked whether it takes the job, and now: not only once content has moved."""
+        """See `RunLauncher`. This machine, or an engine, is asked whether it has room at all, and now: not only once content has moved."""
         job = _resolved(document, run_id=run_id, folder=folder, by=by)
+        check_size(job)
         if not adapter_of(job.runtime).capabilities.runs_here:
             ask_runtime(job, _key(run_id))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_training.accounts.bills import Bill
-from airflow_training.accounts.operations import bill
+from airflow_training.accounts.run_bills import bill
 from airflow_training.cloud.outputs import model_files
 from airflow_training.cloud.protocol import (
     CloudRunState,

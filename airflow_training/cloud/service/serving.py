@@ -15,9 +15,7 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp
 
-from airflow_training.accounts.operations import is_in_use
-from airflow_training.cloud.protocol import problems_to_json
-from airflow_training.cloud.service.account_admission import AccountAdmission
+from airflow_training.cloud.refusals import problems_to_json
 from airflow_training.cloud.service.admission import Admission, KeyAdmission
 from airflow_training.cloud.service.app import cloud_app
 from airflow_training.cloud.service.image_records import catalogue_of
@@ -32,18 +30,10 @@ from airflow_training.errors import InputError
 from airflow_training.settings import user_name
 from airflow_training.state.store import open_store
 
-__all__ = ["admission_of", "main", "make_server", "make_service"]
+__all__ = ["main", "make_server", "make_service"]
 
 _HOST = "127.0.0.1"
 _GRACE_SECONDS = 2.0
-
-
-def admission_of(key: str) -> tuple[Admission, bool]:
-    """Who is let in: the accounts of the store where it keeps any (then True), else whoever has the key."""
-    store = open_store()
-    if is_in_use(store):
-        return AccountAdmission(store), True
-    return KeyAdmission(key, account="service"), False
 
 
 def make_service(
@@ -86,7 +76,11 @@ def make_service(
 def make_server(app: ASGIApp, *, grace_seconds: int = 5) -> uvicorn.Server:
     """A server of the app that prints nothing but warnings."""
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=grace_seconds
+        app,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=grace_seconds,
+        ws="none",  # the protocol has none, and what reads them takes 20 ms to import
     )
     return uvicorn.Server(config)
 

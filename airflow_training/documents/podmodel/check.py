@@ -55,19 +55,19 @@ def check_layer(value: Any, loc: Loc, *, kind: str = ROOT) -> list[Problem]:
 
 def inspect_layer(value: Any, loc: Loc, *, kind: str = ROOT) -> tuple[list[Problem], bool]:
     """As `check_layer`; also return whether the layer leaves out something that is required."""
-    walk = _Walk()
+    walk = _ValueWalk()
     walk.check(value, kind, loc, whole=False)
     return walk.findings(), walk.leaves_out
 
 
 def check_complete(template: Any, loc: Loc) -> list[Problem]:
     """Return the mistakes of a merged template: nothing that Kubernetes requires may be missing."""
-    walk = _Walk()
+    walk = _ValueWalk()
     walk.check(template, ROOT, loc, whole=True)
     return walk.findings()
 
 
-class _Walk:
+class _ValueWalk:
     """One pass over a value. `whole`: no other layer adds to what stands here."""
 
     def __init__(self) -> None:

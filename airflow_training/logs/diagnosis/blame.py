@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from airflow_training.logs.diagnosis.collectives import MISMATCH
 from airflow_training.logs.diagnosis.elastic import rank_in_summary
@@ -37,15 +38,22 @@ _BELOW_LINES = 20
 _COMPARED = re.compile(
     r"[Rr]ank (\d{1,6}) is running collective.{1,2000}? but [Rr]ank (\d{1,6}) is running collective"
 )
-_ENQUEUED = re.compile(
-    r"[Rr]ank (?P<rank>\d{1,6})\].*?[Ll]ast enqueued (?:NCCL )?work: (?P<work>\d+)"
+_COUNTED = re.compile(
+    r"(?:PG GUID (?P<group>\S+) )?[Rr]ank (?P<rank>\d{1,6})\].*?"
+    r"(?:[Ll]ast enqueued (?:NCCL )?work: (?P<begun>\d+)|WorkNCCL\(SeqNum=(?P<awaited>\d+))"
 )
+"""Each group of ranks counts its collectives by itself."""
 _MEMBER = re.compile(
-    r"(?P<ray>\bpid=\d+)\) world_rank=(?P<ray_rank>\d+)"
+    r"(?:\bip=(?P<told_address>[\w.:]+), )?\bpid=(?P<told>\d+)\) world_rank=(?P<told_rank>\d+)"
+    r"|\bpid=(?P<itself>\d+)(?:, ip=(?P<own_address>[\w.:]+))?\) .*\[rank=(?P<own_rank>\d+), world_size="
     r"|\[xgboost\.dask-\d+\]:(?P<dask>\w+://[\w.\[\]-]*:\d+) got (?:new )?rank (?P<dask_rank>\d+)"
 )
-_PROCESS = re.compile(r"\bpid=\d+|\b(?:tcp|tls|ucxx?)://[\w.\[\]-]*:\d+")
+_PROCESS = re.compile(r"\bpid(?:=|: )(\d+)|\b((?:tcp|tls|ucxx?)://[\w.\[\]-]*:\d+)")
 """What launchers call their processes: Ray by number, Dask by address."""
+_ADDRESS = re.compile(r"\b(?:ip|IP)(?:=|: )([\w.:]*\w)")
+"""How Ray names a node; each of them counts its processes by itself."""
+_SAME_BLOCK_LINES = 2
+"""Ray tells of an actor that died in a list: its address stands so many lines from its process."""
 
 
 def blamed_rank(
@@ -193,29 +201,52 @@ def _hits_of(cause: str, scans: Iterable[FileScan]) -> Iterable[Hit]:
 
 
 def _behind(scans: Sequence[FileScan], cause: str) -> int | None:
-    """Return the one rank that has begun less collectives than all others, by the watchdogs of NCCL."""
-    begun: dict[int, int] = defaultdict(int)
+    """Return the one rank that is behind all others of its group, by the watchdogs of NCCL.
+
+    In what it has begun, where all tell that, else in what it waits for.
+    """
+    told: defaultdict[str, defaultdict[int, Counter[str]]] = defaultdict(
+        lambda: defaultdict(Counter)
+    )
     near = [line for hit in _hits_of(cause, scans) for line in (hit.text, *hit.before, *hit.after)]
     for line in (*near, *(line for scan in scans for line in scan.tail)):
-        told = _ENQUEUED.search(line)
-        if told is not None:
-            rank = int(told["rank"])
-            begun[rank] = max(begun[rank], int(told["work"]))
-    least = min(begun.values(), default=0)
-    last = [rank for rank, work in begun.items() if work == least]
-    return last[0] if len(begun) > len(last) == 1 else None
+        for found in _COUNTED.finditer(line):
+            counts = told[found["group"] or ""][int(found["rank"])]
+            kind = "begun" if found["begun"] else "awaited"
+            counts[kind] = max(counts[kind], int(found[kind]))
+    behind = {
+        last[0]
+        for ranks in told.values()
+        for kind in ("begun", "awaited")
+        if all(kind in counts for counts in ranks.values())
+        and len(last := _least(ranks, kind)) == 1 < len(ranks)
+    }
+    if not behind:
+        behind = _silent_in_its_log(scans, {rank for ranks in told.values() for rank in ranks})
+    return behind.pop() if len(behind) == 1 else None
+
+
+def _silent_in_its_log(scans: Sequence[FileScan], waited: Collection[int]) -> set[int]:
+    """Return of one log of many ranks the one that has trained and tells of no wait, where all others do."""
+    trained = {series.rank for scan in scans for series in scan.series if series.rank is not None}
+    if len(scans) != 1 or len(trained) < _LEAST_LOGS:
+        return set()
+    silent = trained.difference(waited)
+    return silent if len(silent) == 1 else set()
+
+
+def _least(ranks: Mapping[int, Counter[str]], kind: str) -> list[int]:
+    least = min(counts[kind] for counts in ranks.values())
+    return [rank for rank, counts in ranks.items() if counts[kind] == least]
 
 
 def _rank_of_process(event: Incident, scan: FileScan) -> int | None:
     """Return the rank of the process that a line names, where a launcher told the ranks of its processes (Ray, Dask).
 
-    Where neither that line nor one next to it names one, a line below that tells the same cause does.
+    Where neither that line nor one next to it names one, a line below that tells the same cause does. A line that
+    names a node is about its process, where it has one, else about one of its processes.
     """
-    members = {
-        told["ray"] or told["dask"]: int(told["ray_rank"] or told["dask_rank"])
-        for hit in scan.hits
-        if hit.signature == MEMBER and (told := _MEMBER.search(hit.text)) is not None
-    }
+    members = _members(scan)
     if not members:
         return None
     same = sorted(
@@ -227,8 +258,47 @@ def _rank_of_process(event: Incident, scan: FileScan) -> int | None:
         *(line for hit in same for line in hit.after[:_NEAR_LINES]),
         *(line for hit in same for line in reversed(hit.before[-_NEAR_LINES:])),
     )
-    named = (members.get(process) for line in near for process in _PROCESS.findall(line))
-    return next((rank for rank in named if rank is not None), None)
+    lines = [line for line in near if not _MEMBER.search(line)]
+    own = {
+        address for hit in same if hit.line == event.line for address in _ADDRESS.findall(hit.text)
+    }
+    there = [each for each in members if each.address in own]
+    if len({each.rank for each in there}) == 1:
+        return there[0].rank
+    for number, line in enumerate(lines):
+        block = lines[max(0, number - _SAME_BLOCK_LINES) : number + 1 + _SAME_BLOCK_LINES]
+        addresses = _ADDRESS.findall(line) or _ADDRESS.findall("\n".join(block))
+        for process in _PROCESS.findall(line):
+            called = [each for each in there or members if each.process in process]
+            ranks = {each.rank for each in called}
+            if len(ranks) > 1:
+                ranks = {each.rank for each in called if each.address in addresses}
+            if len(ranks) == 1:
+                return ranks.pop()
+    return None
+
+
+class _Member(NamedTuple):
+    """A process as its launcher calls it, and the rank that it was given."""
+
+    process: str
+    address: str | None
+    rank: int
+
+
+def _members(scan: FileScan) -> list[_Member]:
+    """Return what a launcher told of its processes; of one that it told of twice what it said last."""
+    told = (_MEMBER.search(hit.text) for hit in scan.hits if hit.signature == MEMBER)
+    members = (
+        _Member(
+            process=found["told"] or found["itself"] or found["dask"],
+            address=found["told_address"] or found["own_address"],
+            rank=int(found["told_rank"] or found["own_rank"] or found["dask_rank"]),
+        )
+        for found in told
+        if found is not None
+    )
+    return list({(each.process, each.address): each for each in members}.values())
 
 
 def _tells_it_below(hit: Hit, event: Incident) -> bool:

@@ -295,7 +295,7 @@ def _without_evidence(
     found = _of(
         unknown,
         confidence=_UNKNOWN_CONFIDENCE,
-        rank=None if first.whole else first.index,
+        rank=first.rank,
         evidence=evidence,
     )
     if last:

@@ -70,6 +70,14 @@ MILD = re.compile(
     r"|-packages/\S+\.py:\d+: (?!\S*(?:Error|Exception)\b)"
 )
 """The line itself says that the program goes on; a kubelet skips a pod (`Error syncing pod, skipping: `) for ever."""
+_TELLS = re.compile(r"^.{0,120}?(?<!NCCL )\b(?:INFO|DEBUG)\b")
+"""Of a line that a logger wrote to inform."""
+_TROUBLE = re.compile(
+    r"(?i)error|exception|fail|fatal|abort|exit|kill|terminat|stop(?:s|ped|ping)|corrupt|unable|can ?not\b|can't|could ?n[o']t|denied|refused|time[- ]?d? ?out"
+    r"|lost|exceed|invalid|mismatch|not found|no such|missing|\bnan\b|\binf|\boom\b|out of|dead|died|signal|evict|preempt|requeue|interrupt|reset"
+    r"|unreach|unhealthy|crash|assert|panic|\bxid\b"
+)
+"""Launchers log also at this level that something went wrong."""
 _PASSED_OVER = re.compile(
     r"(?i:\b(?:skipping|ignoring) (?:this |the |current )*(?:batch|sample|step|update|iteration)\b)"
 )
@@ -365,6 +373,8 @@ def _last_together(tracebacks: Sequence[Chain]) -> Sequence[Chain]:
 def _goes_on(hit: Hit) -> bool:
     """Return whether a line, or the one after it, says that the program goes on."""
     if MILD.search(hit.text) is not None:
+        return True
+    if _TELLS.search(hit.text) is not None and _TROUBLE.search(hit.text) is None:
         return True
     return bool(hit.after) and _PASSED_OVER.search(hit.after[0]) is not None
 

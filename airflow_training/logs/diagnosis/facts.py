@@ -21,6 +21,7 @@ from airflow_training.logs.diagnosis.evidence import Incident
 from airflow_training.logs.model import InstanceFact
 
 __all__ = [
+    "BY_CODE",
     "SAY_NOTHING",
     "STOPPED",
     "describe_fact",
@@ -30,6 +31,9 @@ __all__ = [
     "read_facts",
 ]
 
+
+BY_CODE = "exit-code"
+"""Signature of what an exit code alone hints at: a log that proves more goes before."""
 
 _ONLY_A_CHILD = 0.75
 """Of the confidence that a container was killed for memory whose first process ended by itself: only
@@ -142,20 +146,22 @@ def events_of(facts: Iterable[InstanceFact], *, catalogue: Catalogue) -> list[In
     found: list[Incident] = []
     for fact in facts:
         for cause in catalogue.causes.values():
-            sure = max((r.confidence for r in cause.facts if _holds(r, fact)), default=None)
-            if sure is None:
+            rules = [rule for rule in cause.facts if _holds(rule, fact)]
+            if not rules:
                 continue
+            surest = max(rules, key=lambda rule: rule.confidence)
+            sure = surest.confidence
             if fact.reason == "OOMKilled" and ended_by_itself(fact):
                 sure *= _ONLY_A_CHILD
             found.append(
                 Incident(
                     cause=cause,
-                    signature="",
+                    signature="" if surest.exit_code is None else BY_CODE,
                     kind="cause",
                     confidence=sure,
                     survivable=False,
                     log=None,
-                    rank=None if fact.whole else fact.index,
+                    rank=fact.rank,
                     line=None,
                     offset=None,
                     time=fact.finished_at,

@@ -11,6 +11,7 @@ __all__ = [
     "CHAIN",
     "CHECKPOINT",
     "ELASTIC",
+    "ENDS_ONLY",
     "EXCEPTION",
     "GAP",
     "MARKERS",
@@ -36,6 +37,9 @@ CHECKPOINT = "structure/checkpoint"
 PREPARING = "structure/preparing"
 MEMBER = "structure/member"
 
+ENDS_ONLY = frozenset({CHECKPOINT})
+"""Those that may be in many lines of a log, of which the first and the last tell all that is asked."""
+
 MARKERS: Mapping[str, str] = {
     GAP: "airflow-training: lines may be missing here",
     TRACEBACK: r"Traceback \(most recent call last\)",
@@ -52,7 +56,7 @@ MARKERS: Mapping[str, str] = {
     r"|Loss for final step: |exiting program after [0-9]+ iterations|`Trainer\.fit` stopped: |Epoch [0-9]+: early stopping"
     r"|Trial [0-9]+ finished with value|(?:finished|completed|stopped) successfully|[Ss]uccessfully (?:finished|completed|stopped|trained))",
     RESUMED: r"(?:[Rr]esum(?:ing|ed) (?:training |run )?from |[Rr]estor(?:ing|ed) (?:from|(?:all )?states? from|parameters from) )",
-    MEMBER: r"(?:pid=[0-9]+\) world_rank=[0-9]+|\[xgboost\.dask-[0-9]+\]:\S+ got (?:new )?rank [0-9]+)",
+    MEMBER: r"(?:pid=[0-9]+\) world_rank=[0-9]+|pid=[0-9]+(?:, ip=[^)]{1,60})?\) .{0,80}\[rank=[0-9]+, world_size=|\[xgboost\.dask-[0-9]+\]:\S+ got (?:new )?rank [0-9]+)",
     # launchers that start all processes again: torch elastic, DeepSpeed, Horovod, Ray Train, Lightning
     RESTARTED: r"(?:will restart worker group|[Rr]estarting worker group|Restarting (?:the )?(?:workers|training|process group)|resetting (?:the )?workers|Attempting to restart)",
     # events of Kubernetes; the first container of a pod that had to wait for a node or for its image

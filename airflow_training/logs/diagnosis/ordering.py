@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from airflow_training.logs.diagnosis.evidence import Incident
+from airflow_training.logs.diagnosis.facts import BY_CODE
 from airflow_training.logs.diagnosis.weights import WeightedEvent
 from airflow_training.logs.model import FileScan
 from airflow_training.peer_causes import OVER_PEERS
@@ -80,7 +81,7 @@ def _follows(followed: WeightedEvent, by: WeightedEvent) -> bool:
 
 def _earliest(near: Sequence[WeightedEvent], scans: Sequence[FileScan]) -> WeightedEvent:
     """Return what happened first: the runtime's facts, then by time or, without times, by step."""
-    facts = [each for each in near if each.event.log is None]
+    facts = [each for each in near if each.event.log is None and each.event.signature != BY_CODE]
     if facts:
         return max(facts, key=lambda each: each.weight)
     firsts: dict[int | None, WeightedEvent] = {}

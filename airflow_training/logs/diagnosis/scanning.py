@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue
-from airflow_training.logs.diagnosis.markers import MARKERS
+from airflow_training.logs.diagnosis.markers import ENDS_ONLY, MARKERS
 from airflow_training.logs.engine import Formats, Pattern, machine_for, scan_files, scan_with
 from airflow_training.logs.engine.automaton import COMPILED_FROM_BYTES
 from airflow_training.logs.engine.scanning import Machine
@@ -27,7 +27,10 @@ NO_RANK = frozenset({"launcher", "driver", "scheduler", "tracker", "client"})
 @lru_cache(maxsize=2)
 def patterns(catalogue: Catalogue) -> Sequence[Pattern]:
     """Patterns to look for; the same objects again, which keep the engines' compiled forms."""
-    markers = [Pattern(name=name, pattern=pattern) for name, pattern in MARKERS.items()]
+    markers = [
+        Pattern(name=name, pattern=pattern, ends_only=name in ENDS_ONLY)
+        for name, pattern in MARKERS.items()
+    ]
     return [
         *markers,
         *(

@@ -9,7 +9,7 @@ from airflow_training.logs.engine.context_lines import Surroundings
 from airflow_training.logs.model import Hit
 
 FIRST = 16
-"""Hits kept of each signature and rank, beside the last."""
+"""Hits kept of each signature and rank, beside the last; where ends alone are wanted, so many of each end."""
 MOST_KEPT = 20_000
 """Hits kept with their context, the last of each signature and rank aside: some 64 MB at worst."""
 MOST_KEYS = 50_000
@@ -29,6 +29,10 @@ class HitList:
         self._kept = 0
         self._bare: set[tuple[_Key, int]] = set()
         """Which of them have no context yet: a place in `_first`, or -1 for the last."""
+        self._ends: dict[str, list[Hit]] = {}
+        """Of signatures whose ends alone are wanted: the first and the last, of all ranks together."""
+        self._bare_ends: set[tuple[str, int]] = set()
+        """Which of them have no context yet: signature and offset."""
 
     def add(self, hit: Hit) -> None:
         """Take the next hit."""
@@ -46,6 +50,22 @@ class HitList:
             self._bare.add((key, -1))
             self._last[key] = hit
 
+    def add_end(self, hit: Hit) -> None:
+        """Take a hit of a signature whose ends alone are wanted; in any order, and those between may be left out."""
+        self._bare_ends.add((hit.signature, hit.offset))
+        self._keep_ends(hit.signature, [*self._ends.get(hit.signature, ()), hit])
+
+    def has_first(self, signature: str, before: int) -> bool:
+        """Return whether the first hits of such a signature were all found before an offset."""
+        known = self._ends.get(signature, ())
+        return len(known) >= FIRST and known[FIRST - 1].offset < before
+
+    def _keep_ends(self, signature: str, hits: list[Hit]) -> None:
+        hits.sort(key=lambda hit: hit.offset)
+        between = hits[FIRST:-FIRST]
+        self._bare_ends.difference_update((signature, hit.offset) for hit in between)
+        self._ends[signature] = [*hits[:FIRST], *hits[FIRST:][-FIRST:]]
+
     def complete(self, read: Callable[[int, int], bytes], own: int | None, *, until: int) -> None:
         """Give hits before the offset `until` the lines around them.
 
@@ -61,6 +81,13 @@ class HitList:
                 self._last[key] = hit
             else:
                 self._first[key][place] = hit
+        for signature, offset in sorted(self._bare_ends, key=lambda each: each[1]):
+            if offset < until:
+                self._bare_ends.discard((signature, offset))
+                ends = self._ends[signature]
+                self._ends[signature] = [
+                    surroundings.add_to(hit) if hit.offset == offset else hit for hit in ends
+                ]
 
     def _hit(self, key: _Key, place: int) -> Hit:
         return self._last[key] if place < 0 else self._first[key][place]
@@ -72,6 +99,8 @@ class HitList:
         for key, hit in self._last.items():
             if hit.offset >= offset:
                 self._bare.add((key, -1))
+        for signature, ends in self._ends.items():
+            self._bare_ends.update((signature, hit.offset) for hit in ends if hit.offset >= offset)
 
     def append(self, later: HitList, *, lines_before: int) -> None:
         """Take over the hits of the next stretch, whose lines count from `lines_before`."""
@@ -84,11 +113,15 @@ class HitList:
             ours.extend(theirs[:room])
             if theirs[max(room, 0) :]:
                 self._last[key] = theirs[-1]
+        for signature, ends in later._ends.items():
+            moved = [replace(hit, line=hit.line + lines_before) for hit in ends]
+            self._keep_ends(signature, [*self._ends.get(signature, ()), *moved])
 
     def kept(self) -> tuple[Hit, ...]:
         """Hits that were kept, in order of the log."""
         found = [hit for hits in self._first.values() for hit in hits]
         found.extend(self._last.values())
+        found.extend(hit for ends in self._ends.values() for hit in ends)
         return tuple(sorted(found, key=lambda hit: (hit.offset, hit.signature)))
 
 

@@ -28,6 +28,10 @@ class Pattern:
     """Unique among the patterns of one scan."""
     pattern: str
     ignore_case: bool = False
+    ends_only: bool = False
+    """Whether the first and last hits of a log are all that is wanted, of whatever rank, and their number is not.
+
+    For what a log may hold in many of its lines: most of these are then never looked at one by one."""
 
     @cached_property
     def compiled(self) -> re.Pattern[bytes]:

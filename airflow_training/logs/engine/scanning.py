@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
 
 from airflow_training.logs.engine.automaton import Automaton, automaton_for
 from airflow_training.logs.engine.columns import OpenTable, rows_below
@@ -14,14 +16,14 @@ from airflow_training.logs.engine.formats import (
     Builder,
     Formats,
 )
-from airflow_training.logs.engine.hits import HitList, text_around
+from airflow_training.logs.engine.hits import FIRST, HitList, text_around
 from airflow_training.logs.engine.layouts import LineLayout, LineValues
 from airflow_training.logs.engine.learning import LayoutTable
 from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.rows import Rows, as_rows
 from airflow_training.logs.engine.walking import PlainWalker, UnparsedLines, Walker
 from airflow_training.logs.engine.wrapped import JoinedRecords, join_wrapped, may_wrap
-from airflow_training.logs.lines.prefixes import prefix
+from airflow_training.logs.lines.prefixes import LinePrefix, prefix
 from airflow_training.logs.model import Hit, Origin
 
 BLOCK_BYTES = 1 << 20
@@ -31,6 +33,8 @@ WORTH_LEARNING = 8
 """where the rest is more than this part of the block."""
 LOOKED_AT_BYTES = 64 << 10
 """Of the beginning of a stretch, which tell whether records are wrapped in it."""
+LOOKED_AT_ONCE = 2048
+"""Bytes of lines, from either end of a block, in which hits are looked for whose ends alone are wanted."""
 SMALL_BYTES = 4 << 20
 """Below this, loading the compiled code takes longer than doing without."""
 
@@ -215,16 +219,15 @@ class StretchScan:
             self._metrics(found.anchors, data, LineLocator(data, runs), block, base)
 
     def _hits(self, pattern: Pattern, rest: bytes, places: LineLocator, base: int) -> None:
-        for start, end in _lines_with(pattern, rest):
-            text = rest[start:end]
-            if pattern.compiled.search(text) is None:
-                continue
-            head = prefix(text)
-            found = pattern.compiled.search(text, head.length)
-            if found is None:
-                continue
+        if pattern.ends_only:
+            begun = self.hits.has_first(pattern.name, base)
+            matches: Iterable[_Match] = _ends_of(pattern, rest, begun=begun)
+            add = self.hits.add_end
+        else:
+            matches, add = _matches(pattern, rest, 0, len(rest)), self.hits.add
+        for start, text, head, at in matches:
             place = places.of(start)
-            self.hits.add(
+            add(
                 Hit(
                     signature=pattern.name,
                     line=self._line_at(place),
@@ -232,7 +235,7 @@ class StretchScan:
                     rank=self.origin.rank if head.rank is None else head.rank,
                     named=head.rank is not None,
                     time=head.time,
-                    text=text_around(text[head.length :], found.start() - head.length),
+                    text=text_around(text[head.length :], at - head.length),
                 )
             )
 
@@ -331,6 +334,48 @@ class LineLocator:
         self.line += self.rest.count(b"\n", self.position, start)
         self.position = start
         return LineLocation(offset + start - begin, self.line, end)
+
+
+class _Match(NamedTuple):
+    """A line of the rest that a pattern matches."""
+
+    start: int
+    """In the rest."""
+    text: bytes
+    head: LinePrefix
+    at: int
+    """Where in the line the match begins."""
+
+
+def _matches(pattern: Pattern, rest: bytes, begin: int, stop: int) -> Iterator[_Match]:
+    """Yield the lines between two line starts of the rest that a pattern matches."""
+    part = rest[begin:stop]
+    for start, end in _lines_with(pattern, part):
+        text = part[start:end]
+        if pattern.compiled.search(text) is None:
+            continue
+        head = prefix(text)
+        found = pattern.compiled.search(text, head.length)
+        if found is not None:
+            yield _Match(begin + start, text, head, found.start())
+
+
+def _ends_of(pattern: Pattern, rest: bytes, *, begun: bool) -> Sequence[_Match]:
+    """Return the last lines that a pattern matches, and the first unless those have `begun` before."""
+    starts = [0]
+    while starts[-1] < len(rest):
+        end = rest.find(b"\n", starts[-1] + LOOKED_AT_ONCE)
+        starts.append(len(rest) if end < 0 else end + 1)
+    pieces = list(pairwise(starts))
+    first: list[_Match] = []
+    done = 0
+    while not begun and done < len(pieces) and len(first) < FIRST:
+        first += _matches(pattern, rest, *pieces[done])
+        done += 1
+    last: list[_Match] = []
+    while len(pieces) > done and len(last) < FIRST:
+        last[:0] = _matches(pattern, rest, *pieces.pop())
+    return [*first, *last]
 
 
 def _lines_with(pattern: Pattern, rest: bytes) -> Iterator[tuple[int, int]]:

@@ -26,7 +26,8 @@ _PREFIX = re.compile(
     rb"|\[pod/[\w.-]{1,200}?(?:-(?P<g>\d{1,6}))?(?:-[a-z0-9]{5})?/[\w.-]{1,60}\] "  # kubectl logs --prefix
     rb"|(?:worker|node|host|rank|trainer|launcher|master|chief|ps)[-_](?P<h>\d{1,6}): "  # pdsh and DeepSpeed
     rb"|(?:\d{1,3}\.){3}\d{1,3}: |(?:ip|node|host|gpu|worker)[\w.-]{0,60}\d[\w.-]{0,60}: "
-    rb"|\((?:[A-Za-z]\w{0,60} )?pid=\d+(?:, ip=[\w.:]{1,60})?\) "  # Ray
+    # Ray; where a worker tells its rank, the process is what the line is about
+    rb"|\((?:[A-Za-z]\w{0,60} )?pid=\d+(?:, ip=[\w.:]{1,60})?\) (?!Setting up process group for: env:// \[rank=)"
     rb"|\([\w-]{1,60}, rank=(?P<i>\d{1,6}), pid=\d+(?:, ip=[\w.:]{1,60})?\) "  # SkyPilot
     rb"|(?:trainer|worker|node|task|main|replica)/(?P<j>\d{1,6}):? "  # TorchX, NeMo-Run
     rb"|[a-z0-9][a-z0-9-]{0,80}-(?:worker|master|launcher|chief|ps|node)-(?P<k>\d{1,6})(?:-[a-z0-9]{5})? "

@@ -47,7 +47,7 @@ _MEAN = number_pattern(rb"\s*\(\s*(?P<number>{NUMBER})%?\s*\)")
 _OF = number_pattern(rb"\s*/\s*(?P<number>{PLAIN})")
 """The total in `"90/159"`."""
 _USED = number_pattern(
-    rb"\s?(?P<own>[KMGT]i?[Bb])?\s?/\s?(?P<total>{NUMBER})\s?(?P<unit>[KMGT]i?[Bb])\b(?:\s?\(\s?(?P<share>{NUMBER})\s?%\))?"
+    rb"\s?(?P<own>[KMGT]i?[Bb])?(?:\s?/\s?|\sof\s)(?P<total>{NUMBER})\s?(?P<unit>[KMGT]i?[Bb])\b(?:\s?\(\s?(?P<share>{NUMBER})\s?%\))?"
 )
 """What is there of a size, behind what is used of it: `5.1/23.7 GiB (21.5%)`."""
 _UNCLEAN = re.compile(rb"[\w/]|[.:-][0-9]|\.\w|:\w")
@@ -79,6 +79,8 @@ class Pair:
     """The name stands in quotes."""
     dashed: bool = False
     """Only a dash stands before the number."""
+    used: bool = False
+    """It is a part of a size that follows: `71.2/80.0 GB`."""
     place: bool = False
     """It looks like a place in a program: `package.module:12`, `(module:12)`, `[Class:12]`."""
 
@@ -206,4 +208,5 @@ def _pair(
         varying=tuple(varying),
         listed=listed,
         quoted=quoted,
+        used=used is not None,
     )

@@ -46,6 +46,9 @@ _IGNORED = frozenset(
 """Numbers beside metrics that are about the process, or a guess about the end."""
 _MACHINE = re.compile(r"(?:node|host|worker|gpu|pod)[ _-]?\d+")
 """`node01:0` before a message."""
+_OF_DEVICE = re.compile(
+    r"(?:gpu|cuda|vram|hbm|device)(?:[ :]?\d+)?(?: (?:mem|memory|used|usage|alloc|allocated))*"
+)
 _RANKS = frozenset({"rank", "global rank"})
 _LISTS = frozenset({"learning_rate"})
 """Metrics that are printed per parameter group: the first counts."""
@@ -181,6 +184,9 @@ class Claims:
     def _add_pair(self, pair: Pair, names: Mapping[str, str], units: Mapping[str, str]) -> None:
         """Add one name with its number."""
         key = normal(pair.name)
+        if pair.used and _OF_DEVICE.fullmatch(key) and "memory_bytes" not in self._spellings:
+            pair = replace(pair, name="memory")  # a device has nothing else of that size
+            key = pair.name
         if key in _IGNORED or key.endswith((" pid", " port", " rank")) or _MACHINE.fullmatch(key):
             is_rank = key in _RANKS and _RANK.fullmatch(self._line, pair.start, pair.end)
             kind: Kind = "rank" if is_rank else "skip"

@@ -32,7 +32,7 @@ class ClusterReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Node:
+class _NodeDevices:
     name: str
     device: Device
     devices: int
@@ -105,7 +105,7 @@ def _devices(node: Mapping[str, Any]) -> int:
     return min(offered, int(physical)) if physical.isdigit() else offered
 
 
-def _accelerated(node: Mapping[str, Any], warnings: list[str]) -> _Node | None:
+def _accelerated(node: Mapping[str, Any], warnings: list[str]) -> _NodeDevices | None:
     labels = _labels(node)
     instance = _instances().get(labels.get(_INSTANCE_TYPE, ""))
     device = device_of(labels)
@@ -118,7 +118,7 @@ def _accelerated(node: Mapping[str, Any], warnings: list[str]) -> _Node | None:
     return _node(node, device, _devices(node), instance)
 
 
-def _plain(node: Mapping[str, Any], warnings: list[str]) -> _Node | None:
+def _plain(node: Mapping[str, Any], warnings: list[str]) -> _NodeDevices | None:
     amounts = _allocatable(node)
     if not amounts.get("cpu") or not amounts.get("memory"):
         warnings.append(f"left out: {node['metadata']['name']}: it offers no CPU or no memory")
@@ -129,7 +129,7 @@ def _plain(node: Mapping[str, Any], warnings: list[str]) -> _Node | None:
 
 def _node(
     node: Mapping[str, Any], device: Device, devices: int, instance: Mapping[str, Any] | None
-) -> _Node:
+) -> _NodeDevices:
     amounts = _allocatable(node)
     nic, nics = catalogue.link(_UNKNOWN_NETWORK), 1
     if instance is not None:
@@ -138,7 +138,7 @@ def _node(
     elif device.name.startswith("TPU"):
         # chips of one slice reach those of other hosts as they do each other
         nic, nics = catalogue.usual_link(device.name) or nic, devices
-    return _Node(
+    return _NodeDevices(
         name=node["metadata"]["name"],
         device=device,
         devices=devices,
@@ -149,9 +149,9 @@ def _node(
     )
 
 
-def _grouped(nodes: Sequence[_Node]) -> tuple[NodeGroup, ...]:
+def _grouped(nodes: Sequence[_NodeDevices]) -> tuple[NodeGroup, ...]:
     """Return groups of nodes that are equal for training; a group has what its poorest node has."""
-    equal: dict[tuple[str, int, str, int], list[_Node]] = defaultdict(list)
+    equal: dict[tuple[str, int, str, int], list[_NodeDevices]] = defaultdict(list)
     for node in nodes:
         equal[node.device.name, node.devices, node.nic.name, node.nics].append(node)
     names = [device for device, *_ in equal]

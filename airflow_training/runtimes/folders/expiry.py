@@ -48,12 +48,17 @@ def due_runs(local_dir: Path, *, now: float) -> list[str]:
 def quarantine(local_dir: Path, run: RunRef) -> None:
     """Take the folder of a removed run out of the way; `delete_quarantined` does the rest.
 
-    Nothing happens where there is no folder. Raises StillAlive where the run was not removed, or
-    opened again since, or belongs to another controller.
+    What the job names by `output.uri` and `checkpoint.uri` stays where it is. Nothing else happens where there is
+    no folder. Raises StillAlive where the run was not removed, or opened again since, or belongs to another controller.
     """
-    folder = RunFolder(local_dir, run.uid)
-    if not folder.path.is_dir():
-        return
+    folder, named = RunFolder(local_dir, run.uid), _named(local_dir) / run.uid
+    if folder.path.is_dir() and [*folder.path.iterdir()] != [folder.files]:
+        _set_aside(local_dir, folder, run, named)
+    if named.is_dir():  # in one step: whoever is killed before it is followed by the next who tries
+        named.rename(folder.path)
+
+
+def _set_aside(local_dir: Path, folder: RunFolder, run: RunRef, named: Path) -> None:
     with locked(folder.prepare_lock):
         about = read_json(folder.about)
         if about is not None and about["controller"] != run.controller:
@@ -62,6 +67,10 @@ def quarantine(local_dir: Path, run: RunRef) -> None:
             raise StillAlive(f"run {run.uid} was not removed, or was opened again")
         aside = _aside(local_dir) / f"{run.uid}.{secrets.token_hex(4)}"
         aside.parent.mkdir(mode=0o700, exist_ok=True)
+        if folder.files.is_dir():
+            named.parent.mkdir(mode=0o700, exist_ok=True)
+            named.mkdir(mode=0o700, exist_ok=True)
+            folder.files.rename(named / folder.files.name)
         # in one step: whoever opens the run again finds all of it or nothing
         folder.path.rename(aside)
 
@@ -75,6 +84,10 @@ def delete_quarantined(local_dir: Path, uid: str) -> None:
     if left:
         raise OSError(f"cannot delete {', '.join(left)}")
     (_markers(local_dir) / uid).unlink(missing_ok=True)
+
+
+def _named(local_dir: Path) -> Path:
+    return local_dir / ".named"
 
 
 def _aside(local_dir: Path) -> Path:

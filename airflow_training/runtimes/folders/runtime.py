@@ -80,6 +80,10 @@ class FolderRuntime(ABC):
         """Replace files in the folders of attempts; raises LeaseLost."""
         await asyncio.to_thread(self._replace_files, given)
 
+    async def can_replace_files(self, instances: Sequence[InstanceRef]) -> bool:  # noqa: ARG002
+        """Return that they can: whatever lies in the folders of attempts is ours."""
+        return True
+
     async def dismiss(self, instances: Sequence[InstanceRef]) -> None:
         """Let agents that wait go."""
         await asyncio.to_thread(self._order, instances, "leave")

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
+import math
 import random
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes.api_errors import (
     TRANSIENT,
+    ApiError,
     NotFound,
     ResourceVersionExpired,
     error_of,
@@ -33,7 +37,7 @@ from airflow_training.runtimes.kubernetes.kinds import PODS, REVIEWS, ResourceKi
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientWebSocketResponse
 
-__all__ = ["Api"]
+__all__ = ["Api", "Hearing"]
 
 _CALL_SECONDS = 30.0
 """Longest single request."""
@@ -49,6 +53,18 @@ _STRICT: Mapping[str, str] = {"fieldValidation": "Strict"}
 """Of every object we write: a field that the server does not know is refused, not dropped."""
 
 
+@dataclass(slots=True)
+class Hearing:
+    """When a server last said anything, whatever it was asked; shared by all that ask it."""
+
+    at: float = 0.0
+    """Of the monotonic clock."""
+
+    def note(self) -> None:
+        """It has said something now."""
+        self.at = time.monotonic()
+
+
 class Api:
     """One cluster under one connection; may be used from several event loops, one after another.
 
@@ -57,10 +73,17 @@ class Api:
     """
 
     def __init__(
-        self, connect: Connect, connection: str = "", *, budget_seconds: float = 20.0
+        self,
+        connect: Connect,
+        connection: str = "",
+        *,
+        budget_seconds: float = 20.0,
+        hearing: Hearing | None = None,
     ) -> None:
+        """`hearing`: shared with others that ask the same server."""
         self._sessions = ApiSessions(connect, connection)
         self._budget = budget_seconds
+        self._hearing = hearing or Hearing()
         self.requests: Counter[str] = Counter()
         """Verb and resource -> how often the server was asked."""
 
@@ -184,10 +207,13 @@ class Api:
         selector: str,
         resource_version: str,
         timeout_seconds: int,
+        silent_seconds: float = math.inf,
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Yield (type, object) after `resource_version`, bookmarks too, until the server ends it.
 
-        Raises Expired where one must list again. A broken connection just ends it.
+        Raises Expired where one must list again. A broken connection just ends it. Half of `silent_seconds`
+        after the server's last word, whatever it was about, it is asked whether it is there;
+        RuntimeUnavailable where it says nothing in the other half, though its connections stay.
         """
         query = {
             "watch": "true",
@@ -203,7 +229,11 @@ class Api:
             what=f"watch {kind}",
             seconds=min(timeout_seconds + 15.0, _DEAF_SECONDS),
         ) as response:
-            async for line in _lines(response):
+            blocks, half = _blocks(response), silent_seconds / 2
+            if not math.isinf(half):
+                ask = functools.partial(self._ask, kind, namespace, seconds=half)
+                blocks = _heard(blocks, ask, self._hearing, quiet_seconds=half)
+            async for line in _lines(blocks):
                 if not line.strip():
                     continue
                 try:
@@ -268,6 +298,7 @@ class Api:
             yield b""
             try:
                 async for block in response.content.iter_any():
+                    self._hearing.note()
                     yield block
             except (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError) as error:
                 raise RuntimeUnavailable(f"the log of {pod} broke off: {error}") from error
@@ -336,6 +367,20 @@ class Api:
         return any(each.get("name") == kind.plural for each in found.get("resources") or ())
 
     # inside ------------------------------------------------------------------------------------
+    async def _ask(self, kind: ResourceKind, namespace: str, *, seconds: float) -> None:
+        """Ask for one object from the server's memory; raises RuntimeUnavailable without an answer of any kind."""
+        query = {"limit": "1", "resourceVersion": "0"}
+        call = self._call("GET", kind.path(namespace), query=query, what=f"look for {kind}")
+        asked_at = time.monotonic()
+        try:
+            await asyncio.wait_for(call, seconds)
+        except ApiError:
+            pass  # what it refuses it has heard
+        except (RuntimeUnavailable, asyncio.TimeoutError):
+            if self._hearing.at < asked_at:  # else it has said: not now
+                message = f"the cluster does not answer: nothing for {2 * seconds:g} s"
+                raise RuntimeUnavailable(message) from None
+
     async def _write(self, method: str, path: str, *, what: str, **more: Any) -> dict[str, Any]:
         session = await self._sessions.current()
         asked_at = time.monotonic()
@@ -387,9 +432,11 @@ class Api:
                 )
                 async with response:
                     content = await response.read()
+                    status: Mapping[str, Any] = {} if response.status < 300 else status_of(content)
+                    if response.status < 500 or status.get("kind") == "Status":
+                        self._hearing.note()  # else it may be of a load balancer, before a server that hangs
                     if response.status < 300:
                         return content if raw else json.loads(content)
-                    status = status_of(content)
                     if response.status == 401 and not renewed:
                         renewed = True  # a short-lived token: ask for a new one, once
                         await self._sessions.renew(session, client)
@@ -448,13 +495,51 @@ class Api:
             yield response
 
 
-async def _lines(response: ClientResponse) -> AsyncIterator[bytes]:
+async def _lines(blocks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield whole lines of any length; a line that was cut off is dropped."""
     rest = b""
-    async for block in _blocks(response):
+    async for block in blocks:
         *lines, rest = (rest + block).split(b"\n")
         for line in lines:
             yield line
+
+
+async def _heard(
+    blocks: AsyncIterator[bytes],
+    ask: Callable[[], Awaitable[None]],
+    hearing: Hearing,
+    *,
+    quiet_seconds: float,
+) -> AsyncIterator[bytes]:
+    """Yield what arrives; while nothing is heard for so long, ask whether anybody is there, which may raise."""
+    hearing.note()
+    while True:
+        arriving = asyncio.ensure_future(anext(blocks, None))
+        try:
+            while not arriving.done():
+                left = hearing.at + quiet_seconds - time.monotonic()
+                if left > 0:
+                    await asyncio.wait([arriving], timeout=left)
+                    continue
+                asking = asyncio.ensure_future(ask())
+                try:
+                    await asyncio.wait([arriving, asking], return_when=asyncio.FIRST_COMPLETED)
+                    if not arriving.done():
+                        asking.result()
+                finally:
+                    await _end(asking)
+            block = arriving.result()
+        finally:
+            await _end(arriving)
+        if block is None:
+            return
+        hearing.note()
+        yield block
+
+
+async def _end(task: asyncio.Future[Any]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _blocks(response: ClientResponse) -> AsyncIterator[bytes]:

@@ -12,11 +12,13 @@ CODE_DIR_IN_POD = "/training/code"
 CAPABILITIES = Capabilities(
     hold=True,
     finishes=True,
+    replaces_files=True,
     gangs=("none", "volcano", "coscheduling", "kueue"),
     fixed_size_gangs=("kueue",),
     memory_limits=True,
     code=True,
     environments=True,
     leaves_objects=True,
+    excludes_nodes=True,
     reasons=REASONS,
 )

@@ -73,8 +73,12 @@ class CollectedRun:
         return CollectedLog(self.folder / f"{pod_uid}.log", most_bytes=most_bytes)
 
     def notes(self) -> dict[str, dict[str, Any]]:
-        """Return pod uid -> what was noted of its log."""
-        return {path.stem: json.loads(path.read_bytes()) for path in self.folder.glob("*.json")}
+        """Return pod uid -> what was noted of its log, of those of which something was collected."""
+        return {
+            path.stem: json.loads(path.read_bytes())
+            for path in self.folder.glob("*.json")
+            if path.with_suffix(".log").exists()
+        }
 
     def remove(self) -> None:
         """Take the whole folder away."""
@@ -105,13 +109,13 @@ class CollectedLog:
         if self._most_bytes and size > 2 * self._most_bytes:
             self._trim(size)
 
-    def note(self, about: Mapping[str, Any]) -> None:
+    def note(self, about: Mapping[str, Any], *, ahead: bool = False) -> None:
         """Write down whose log it is, as it is archived; nothing where none is collected here.
 
-        That it was read to its end, which somebody else may have noted, stays true.
+        That it was read to its end, which somebody else may have noted, stays true. `ahead`: it is about to be collected.
         """
         with contextlib.suppress(OSError):  # a full disk: it is archived all the same
-            if self.path.exists():
+            if ahead or self.path.exists():
                 ended = {"ended": True} if self.has_ended() else {}
                 half = self.path.with_suffix(".half")
                 half.write_text(json.dumps({**about, **ended}))

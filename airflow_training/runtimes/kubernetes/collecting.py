@@ -217,13 +217,12 @@ class LogCollector:
                     async for fresh in pieces:
                         failures = 0
                         if fresh and is_new:
+                            # whose it is stands beside it first: its pod, and who reads it, may go at any moment
+                            await asyncio.to_thread(lambda: collected.note(_about(pod), ahead=True))
                             late = begun_late(started, fresh, read_since=since) if started else []
                             await _append(collected, late)
-                        await _append(collected, fresh)
-                        if fresh and is_new:
-                            # whose it is stands beside it: its pod may go at any moment
-                            await asyncio.to_thread(lambda: collected.note(_about(pod)))
                             is_new = False
+                        await _append(collected, fresh)
                 if await _has_ended(uid, pods):
                     return True
             except (Invalid, NotFound, LogCut):

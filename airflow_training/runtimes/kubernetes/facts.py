@@ -11,6 +11,7 @@ from typing import Any
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.gangs import Gang, GangGroup, gang_of
+from airflow_training.runtimes.kubernetes.network_policies import policy_text
 from airflow_training.runtimes.kubernetes.quotas import needs_together
 from airflow_training.runtimes.kubernetes.unfit import annotation_of
 
@@ -26,6 +27,8 @@ class RoleFacts:
     ports: Mapping[str, int] = field(default_factory=dict)
     awaits_port: bool = False
     """Another role waits until this one's first port answers."""
+    network_policy: str = ""
+    """The `spec` of its NetworkPolicy as JSON; "": it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +136,10 @@ def facts_of(run: RunRef, job: ResolvedJob) -> RunFacts:
         gang=gang_of(run, job),
         roles={
             role.name: RoleFacts(
-                replicas=role.replicas, ports=role.ports, awaits_port=role.name in awaited
+                replicas=role.replicas,
+                ports=role.ports,
+                awaits_port=role.name in awaited,
+                network_policy=policy_text(run, role),
             )
             for role in job.roles
         },

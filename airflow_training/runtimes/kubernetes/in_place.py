@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_training.documents.resolved import RunRef
@@ -75,6 +75,31 @@ class InPlaceAttempts:
                 ]
                 if any(pod.annotations.get(name) != text for name, text in order.items())
             )
+
+    async def replace_files(self, given: Sequence[tuple[InstanceRef, Mapping[str, str]]]) -> None:
+        """Give agents other content of files, through an annotation; raises LeaseLost."""
+        for run in {ref.run for ref, _ in given}:
+            await self._records.claim(run)
+            known = await self.by_uid(run)
+            meant = [
+                (known[ref.uid][0], pod_files.files_annotation(files))
+                for ref, files in given
+                if ref.run == run and ref.uid in known
+            ]
+            await gather_all(
+                self._instances.mark(run, pod, {"annotations": files})
+                for pod, files in meant
+                if files
+            )
+
+    async def can_replace_files(self, instances: Sequence[InstanceRef]) -> bool:
+        """Return whether all of these pods that are there were made with files that their agents write."""
+        for run in {ref.run for ref in instances}:
+            known = await self.by_uid(run)
+            meant = [known[ref.uid][0] for ref in instances if ref.run == run and ref.uid in known]
+            if not all(pod.replaces_files for pod in meant):
+                return False
+        return True
 
     async def keep(self, instance: InstanceRef, *, seconds: float) -> None:
         """Order the agent that waits to stay, and note in its pod until when."""

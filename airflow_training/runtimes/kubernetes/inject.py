@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_training.agent.order import ORDER_VARIABLE, Order
+from airflow_training.agent.pod_attempts import FILES
 from airflow_training.runtimes.kubernetes import names
 
 __all__ = [
@@ -96,9 +97,12 @@ def hold_volumes(
 
 
 def order_volume() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (volume, mount) by which orders reach the agent of a pod that stays."""
-    field = f"metadata.annotations['{names.ORDER}']"
-    items = [{"path": "order", "fieldRef": {"fieldPath": field}}]
+    """Return (volume, mount) by which orders reach an agent, and files that it replaces while the command runs."""
+    given = {"order": names.ORDER, FILES: names.FILES}
+    items = [
+        {"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{name}']"}}
+        for path, name in given.items()
+    ]
     volume = {"name": "airflow-training-order", "downwardAPI": {"items": items}}
     mount = {"name": "airflow-training-order", "mountPath": _ORDER_FOLDER, "readOnly": True}
     return volume, mount

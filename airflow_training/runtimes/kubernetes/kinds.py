@@ -12,6 +12,7 @@ __all__ = [
     "KUEUE_WAITING",
     "KUEUE_WORKLOADS",
     "NAMESPACES",
+    "NETWORK_POLICIES",
     "NODES",
     "PODS",
     "PODS_OF_ALL",
@@ -51,6 +52,7 @@ class ResourceKind:
 CONFIG_MAPS = ResourceKind("", "v1", "configmaps")
 EVENTS = ResourceKind("", "v1", "events")
 NAMESPACES = ResourceKind("", "v1", "namespaces", namespaced=False)
+NETWORK_POLICIES = ResourceKind("networking.k8s.io", "v1", "networkpolicies")
 NODES = ResourceKind("", "v1", "nodes", namespaced=False)
 PODS = ResourceKind("", "v1", "pods")
 PODS_OF_ALL = ResourceKind("", "v1", "pods", namespaced=False)

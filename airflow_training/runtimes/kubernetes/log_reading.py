@@ -140,6 +140,10 @@ class LogReading:
         """Remove what was collected of a run."""
         await asyncio.to_thread(self._collector.forget, run)
 
+    async def delete(self, uid: str) -> None:
+        """Delete the archived logs of a run; raises OSError where something of them stays."""
+        await self._archive.delete(uid)
+
     def _may_have_more(self, instance: InstanceRef) -> bool:
         """Return whether to look again for the rest of a log: what kept it from the archive may have passed."""
         return self._tried.is_due((instance.run.uid, identity(instance)), now=time.monotonic())

@@ -269,6 +269,10 @@ class LogArchive:
         )
         return LogChunk(data=data, next=place, end=end, missing=missing)
 
+    async def delete(self, uid: str) -> None:
+        """Delete the logs of a run; raises OSError where something of them stays."""
+        await asyncio.to_thread(_remove_folder, f"{self._uri}/{uid}")
+
     def _about(self, ref: InstanceRef) -> _ArchiveEntry | None:
         try:
             with _fsspec().open(self._path(ref, "json"), "rb") as file:
@@ -291,6 +295,12 @@ class LogArchive:
 
 def _open_for_writing(path: str) -> Any:
     return _fsspec().open(path, "wb", auto_mkdir=True).open()
+
+
+def _remove_folder(uri: str) -> None:
+    system, path = _fsspec().url_to_fs(uri)
+    with contextlib.suppress(FileNotFoundError):
+        system.rm(path, recursive=True)
 
 
 def _remove(uri: str) -> None:

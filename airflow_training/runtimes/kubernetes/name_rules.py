@@ -22,7 +22,6 @@ __all__ = [
     "LABEL_VALUE",
     "OLD_ENV_NAME",
     "PORT_NAME",
-    "SERVICE_NAME",
     "Rule",
 ]
 
@@ -39,6 +38,8 @@ class Rule:
     pattern: str
     most: int = 63
     """Characters."""
+    usual: Collection[str] = ()
+    """Names of which one may be meant."""
     taken: Collection[str] = ()
     """By us, in the same list."""
     taken_prefix: str = ""
@@ -66,11 +67,6 @@ DNS_LABEL = Rule(
     pattern=_LABEL,
 )
 """Of containers and volumes, hosts, subdomains, namespaces."""
-SERVICE_NAME = Rule(
-    words="a DNS-1035 label: lower-case letters, digits and '-', a letter at the beginning, a letter"
-    " or digit at the end",
-    pattern=r"[a-z]([-a-z0-9]*[a-z0-9])?",
-)
 DNS_SUBDOMAIN = Rule(
     words="a DNS subdomain: lower-case letters, digits, '-' and '.', letter or digit at both ends"
     " of each part",
@@ -114,6 +110,7 @@ CONTAINER_RESOURCE = Rule(
     words="cpu, memory, ephemeral-storage, hugepages-<size>, or a name with a domain such as"
     " nvidia.com/gpu",
     pattern=rf"cpu|memory|ephemeral-storage|hugepages-{_QUALIFIED}|{_SUBDOMAIN}/{_QUALIFIED}",
+    usual=("cpu", "memory", "ephemeral-storage", "nvidia.com/gpu", "amd.com/gpu"),
     most=LABEL_KEY.most,
 )
 _ANY_LENGTH = 32 * 1024

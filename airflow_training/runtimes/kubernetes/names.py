@@ -25,6 +25,7 @@ __all__ = [
     "COSCHEDULING_GROUP",
     "ENVIRONMENT_CONTAINER",
     "EPOCH",
+    "FILES",
     "FILES_VOLUME",
     "GENERATION",
     "GROUP_LABELS",
@@ -62,6 +63,7 @@ __all__ = [
     "group_name",
     "instance_labels",
     "instance_selector",
+    "network_policy_name",
     "owner_reference",
     "pod_name",
     "record_name",
@@ -109,6 +111,8 @@ IN_PLACE = "airflow-training/in-place"
 """Annotation: the next attempt can begin inside the pod."""
 ORDER = "airflow-training/order"
 """Annotation: what the agent of a pod that stays is to do, as JSON."""
+FILES = "airflow-training/files"
+"""Annotation: what files of the instance hold that may be replaced while its command runs, as JSON."""
 TURN = "airflow-training/turn"
 """Annotation: how many attempts the pod has had before the one of its labels, and the last of them."""
 UNFIT_NODES = "airflow-training/unfit-nodes"
@@ -163,6 +167,11 @@ def pod_name(ref: InstanceRef, *, numbered: bool) -> str:
 def group_name(run: RunRef, wave: int | None = None) -> str:
     """Return the name of the gang of the whole run, or of one wave; it fits into a label."""
     return run.prefix if wave is None else fit_label(run.prefix, f"-w{wave}")
+
+
+def network_policy_name(run: RunRef, role: str) -> str:
+    """Return the name of the policy of a role: that of its service."""
+    return service_name(run.prefix, role)
 
 
 def ssh_secret_name(run: RunRef) -> str:

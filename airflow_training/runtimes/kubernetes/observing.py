@@ -244,7 +244,10 @@ def _ended(pod: PodView, end: ContainerEnd | None) -> _InstanceStatus:
     if disruption is not None:
         return _InstanceStatus("failed", disruption.reason or disruption.type, disruption.message)
     if _was_deleted_before(pod, end):
-        return _InstanceStatus("failed", "Deleted", "it was deleted before it had ended by itself")
+        why = "it was deleted before it had ended by itself"
+        if end is not None and end.exit_code == 0:
+            why += ": its exit code 0 came after SIGTERM, and tells of no end of the training"
+        return _InstanceStatus("failed", "Deleted", why)
     if end is not None:
         return _by_container(pod, end)
     if pod.phase == "Succeeded":

@@ -209,6 +209,8 @@ def restart_marks(
         "before": [before.epoch, before.job_attempt, before.attempt],
     }
     annotations = {**order, names.TURN: json.dumps(mark)}
+    if names.FILES in document["metadata"]["annotations"]:
+        annotations[names.FILES] = document["metadata"]["annotations"][names.FILES]
     annotations[names.GENERATION] = str(ref.run.generation)
     labels = {
         names.EPOCH: str(ref.epoch),

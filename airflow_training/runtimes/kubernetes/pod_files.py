@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import posixpath
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,8 +18,10 @@ __all__ = [
     "answer_shards",
     "file_data",
     "file_mounts",
+    "files_annotation",
     "files_volume",
     "live_modes",
+    "replaced_volumes",
 ]
 
 ANSWER_BYTES = 64 * 1024
@@ -29,7 +33,7 @@ _BYTES_PER_ADDRESS = 200
 def file_data(spec: InstanceSpec) -> dict[str, str]:
     """Return the data of the instance's own ConfigMap: key -> content; empty where it needs none."""
     return {
-        **{_key(spec.files, path): content for path, content in spec.files.items()},
+        **{_key(spec.files, path): text for path, text in _fixed(spec).items()},
         **{f"live-{_key(spec.live_files, p)}": text for p, text in spec.live_files.items()},
     }
 
@@ -48,7 +52,7 @@ def files_volume(pod: str, spec: InstanceSpec) -> dict[str, Any] | None:
     data = file_data(spec)
     if not data:
         return None
-    executable = {_key(spec.files, path): path in spec.executables for path in spec.files}
+    executable = {_key(spec.files, path): path in spec.executables for path in _fixed(spec)}
     return {
         "name": names.FILES_VOLUME,
         "configMap": {
@@ -71,7 +75,7 @@ def file_mounts(spec: InstanceSpec) -> list[dict[str, Any]]:
                 "subPath": _key(spec.files, path),
                 "readOnly": True,
             }
-            for path in spec.files
+            for path in _fixed(spec)
         ),
         *(
             inject.live_mount(f"live-{_key(spec.live_files, path)}", _absolute(path))
@@ -80,11 +84,32 @@ def file_mounts(spec: InstanceSpec) -> list[dict[str, Any]]:
     ]
 
 
+def files_annotation(files: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotation from which the agent writes these files (path -> content); empty where there are none."""
+    told = {_absolute(path): files[path] for path in sorted(files)}
+    return {names.FILES: json.dumps(told)} if told else {}
+
+
+def replaced_volumes(spec: InstanceSpec) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return (volume, mount) of the folders in which files may be replaced, by whichever user the container has."""
+    folders = sorted({posixpath.dirname(_absolute(path)) for path in spec.replaced})
+    return [
+        ({"name": name, "emptyDir": {}}, {"name": name, "mountPath": folder})
+        for number, folder in enumerate(folders)
+        for name in [f"airflow-training-replaced-{number}"]
+    ]
+
+
 def live_modes(spec: InstanceSpec) -> dict[str, bool]:
     """Return key -> whether it is executable, of the files that are written once addresses are known."""
     return {
         f"live-{_key(spec.live_files, path)}": path in spec.executables for path in spec.live_files
     }
+
+
+def _fixed(spec: InstanceSpec) -> dict[str, str]:
+    """Return the files that stay as they are: what is mounted of a ConfigMap cannot be replaced."""
+    return {path: text for path, text in spec.files.items() if path not in spec.replaced}
 
 
 def _key(files: Mapping[str, str], path: str) -> str:

@@ -37,7 +37,7 @@ _CONDITIONS = frozenset(
 )
 _MARKS = ("airflow-training/", "app.kubernetes.io/", *names.GROUP_MARKS)
 """How the labels and annotations begin that are kept."""
-_ORDERS = frozenset({names.RELEASE, names.ORDER})
+_ORDERS = frozenset({names.RELEASE, names.ORDER, names.FILES})
 """Large, and only for the agent."""
 _PHASES_OVER = frozenset({"Succeeded", "Failed"})
 
@@ -138,6 +138,8 @@ class PodView:
     working_dir: str
     files: str
     """Name of the ConfigMap with the instance's files."""
+    replaces_files: bool
+    """Its agent writes files that may get another content."""
     grace_seconds: float
     life_seconds: float
     """Of its own deadline."""
@@ -184,6 +186,7 @@ class PodView:
             image=sys.intern(main.get("image") or ""),
             working_dir=main.get("workingDir") or "",
             files=_files_of(spec),
+            replaces_files=names.FILES in (metadata.get("annotations") or {}),
             grace_seconds=float(spec.get("terminationGracePeriodSeconds") or 0),
             life_seconds=spec.get("activeDeadlineSeconds", math.inf),
             phase=status.get("phase") or "",

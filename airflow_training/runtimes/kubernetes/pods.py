@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_training.agent.order import TERMINATION_LOG, Order
+from airflow_training.documents.resolved import ResolvedSpot
 from airflow_training.errors import InputError
 from airflow_training.frameworks.naming import service_host
 from airflow_training.runtimes.kubernetes import inject, names
@@ -30,8 +31,10 @@ from airflow_training.runtimes.kubernetes.pod_attempts import FOR_LOOK_INSIDE, F
 from airflow_training.runtimes.kubernetes.pod_files import (
     answer_shards,
     file_mounts,
+    files_annotation,
     files_volume,
     live_modes,
+    replaced_volumes,
 )
 from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.kubernetes.template import template_of
@@ -125,12 +128,12 @@ def needs_agent(spec: InstanceSpec, options: PodOptions) -> bool:
 def _is_wrapped(spec: InstanceSpec, options: PodOptions) -> bool:
     """Return whether the agent is the command's parent.
 
-    For the code, the output, an environment, to be told to finish, to report progress, and for checkpoints: to bring the library
-    and to find hangs. A training without a script is in the agent's program itself.
+    For the code, the output, an environment, to be told to finish, to replace files, to report progress, and for checkpoints: to
+    bring the library and to find hangs. A training without a script is in the agent's program itself.
     """
     if spec.output_uri or spec.code or spec.resolved.trains_network or makes_environment(spec):
         return True
-    if spec.finishes and spec.command:
+    if (spec.finishes or spec.replaced) and spec.command:
         return True
     annotations = (spec.resolved.template.get("metadata") or {}).get("annotations") or {}
     return (
@@ -196,7 +199,7 @@ class _PodBuilder:
         self.name = names.pod_name(spec.ref, numbered=facts.numbered)
         self._role = facts.roles.get(spec.ref.role)
         self._stays = waits_for(spec, facts, options)
-        self._takes_orders = bool(self._stays) or spec.finishes
+        self._takes_orders = bool(self._stays) or spec.finishes or bool(spec.replaced)
         self._has_deadline = facts.deadline_seconds is not None
         self._ssh_path = str(self._template_annotations().get(names.SSH_KEYS, ""))
         self._main: dict[str, Any] = next(
@@ -225,6 +228,7 @@ class _PodBuilder:
             ours[names.IN_PLACE] = self._stays
         if instance.output_uri and not self._options.callback_url:
             ours[names.PROGRESS] = progress_uri_of(instance)
+        ours |= files_annotation({path: instance.files[path] for path in instance.replaced})
         if self._facts.unfit_nodes:
             ours[names.UNFIT_NODES] = self._facts.unfit_nodes
         return ours
@@ -284,6 +288,17 @@ class _PodBuilder:
             made["affinity"] = _away_from(
                 self._instance.avoid_nodes, self._written.get("affinity") or {}
             )
+        spot = self._instance.resolved.spot
+        if spot is not None:
+            on_spot = self._instance.resolved.is_on_spot(self._instance.ref.index)
+            made["affinity"] = _on_capacity(spot, made.get("affinity") or {}, wanted=on_spot)
+            if on_spot:
+                made["tolerations"] = [
+                    *(self._written.get("tolerations") or ()),
+                    {"key": spot.label, "operator": "Equal", "value": spot.value},
+                ]
+        if self._instance.excluded_nodes and gang.kind != "kueue":
+            made["affinity"] = _never_on(self._instance.excluded_nodes, made.get("affinity") or {})
         if gang.spread:
             made["topologySpreadConstraints"] = [
                 *(self._written.get("topologySpreadConstraints") or ()),
@@ -399,9 +414,11 @@ class _PodBuilder:
             ("airflow-training-output", OUTPUT_DIR_IN_POD),
         ):
             self._add({"name": name, "emptyDir": {}}, {"name": name, "mountPath": path})
-        volume = files_volume(self.name, instance)
-        if volume is not None:
-            self._add(volume)
+        for volume, mount in replaced_volumes(instance):
+            self._add(volume, mount)
+        own = files_volume(self.name, instance)
+        if own is not None:
+            self._add(own)
         self._mounts += file_mounts(instance)
         if self._ssh_path:
             secret = {"secretName": names.ssh_secret_name(instance.ref.run), "defaultMode": 0o444}
@@ -484,4 +501,34 @@ def _away_from(nodes: Sequence[str], affinity: Mapping[str, Any]) -> dict[str, A
     return {
         **affinity,
         "nodeAffinity": {**of_nodes, preferred: [*(of_nodes.get(preferred) or ()), *away]},
+    }
+
+
+def _never_on(nodes: Sequence[str], affinity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an affinity that allows none of these nodes, beside what the template and others say."""
+    # a field is compared with one value
+    never = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    return _with_requirements(affinity, "matchFields", never)
+
+
+def _on_capacity(
+    spot: ResolvedSpot, affinity: Mapping[str, Any], *, wanted: bool
+) -> dict[str, Any]:
+    """Return an affinity to nodes that may be taken away, or to those that are not said to be such."""
+    operator = "In" if wanted else "NotIn"  # which nodes without the label meet, too
+    asked = {"key": spot.label, "operator": operator, "values": [spot.value]}
+    return _with_requirements(affinity, "matchExpressions", [asked])
+
+
+def _with_requirements(
+    affinity: Mapping[str, Any], kind: str, asked: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return an affinity that asks this of a node besides: in each of its terms, as each is enough by itself."""
+    of_nodes = affinity.get("nodeAffinity") or {}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = (of_nodes.get(required) or {}).get("nodeSelectorTerms") or [{}]
+    allowed = [{**each, kind: [*(each.get(kind) or ()), *asked]} for each in terms]
+    return {
+        **affinity,
+        "nodeAffinity": {**of_nodes, required: {"nodeSelectorTerms": allowed}},
     }

@@ -34,6 +34,7 @@ from airflow_training.runtimes.kubernetes.kinds import (
     KUEUE_WAITING,
     KUEUE_WORKLOADS,
     NAMESPACES,
+    NETWORK_POLICIES,
     PODS,
     PODS_OF_ALL,
     PRIORITY_CLASSES,
@@ -78,7 +79,7 @@ USEFUL_RIGHTS: Sequence[Right] = (
     (RESOURCE_QUOTAS, "", "watch"),
 )
 """What tells in a namespace why pods wait, and what is left of a quota, now and later: nothing fails without."""
-_SECRET_VERBS = ("create", "get", "list", "delete")
+_OBJECT_VERBS = ("create", "get", "list", "delete")
 _GROUP_VERBS = ("create", "get", "list", "patch", "delete")
 _GROUP_KINDS: Mapping[str, ResourceKind] = {
     "volcano": VOLCANO_GROUPS,
@@ -95,7 +96,9 @@ def needed_rights(facts: RunFacts, *, callback: bool = False) -> Sequence[Right]
     """Return every right that the run of a job uses in its namespace."""
     needed = dict(_EVERY_RUN)
     if facts.ssh or callback:
-        needed[SECRETS, ""] = _SECRET_VERBS
+        needed[SECRETS, ""] = _OBJECT_VERBS
+    if any(role.network_policy for role in facts.roles.values()):
+        needed[NETWORK_POLICIES, ""] = _OBJECT_VERBS
     kind = _GROUP_KINDS.get(facts.gang.kind)
     if kind is not None:
         needed[kind, ""] = _GROUP_VERBS

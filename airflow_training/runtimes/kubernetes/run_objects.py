@@ -23,11 +23,13 @@ from airflow_training.runtimes.kubernetes.instances import gather_all
 from airflow_training.runtimes.kubernetes.kinds import (
     CONFIG_MAPS,
     COSCHEDULING_GROUPS,
+    NETWORK_POLICIES,
     SECRETS,
     SERVICES,
     VOLCANO_GROUPS,
     ResourceKind,
 )
+from airflow_training.runtimes.kubernetes.network_policies import policy_documents
 from airflow_training.runtimes.kubernetes.record import check_owner
 from airflow_training.runtimes.kubernetes.services import service_documents
 
@@ -57,6 +59,12 @@ class RunObjects:
                 self._create_or_resize(group_kind, run, document)
                 for document in gangs.pod_group_documents(facts.gang, run, record_uid=record_uid)
             ]
+        # before any pod is: until it is there nothing keeps others away
+        policies = {name: role.network_policy for name, role in facts.roles.items()}
+        await gather_all(
+            self._ensure(NETWORK_POLICIES, run, document)
+            for document in policy_documents(run, policies, record_uid=record_uid)
+        )
         if facts.ssh:
             # made anew each time it is called: the first one counts
             made.append(
@@ -82,11 +90,13 @@ class RunObjects:
         )
 
     async def remove(self, run: RunRef, *, with_record: bool) -> None:
-        """Delete services, gangs and secrets, then ConfigMaps, the record last."""
+        """Delete services, gangs, policies and secrets, then ConfigMaps, the record last."""
         await self._delete_all(SERVICES, run)
         for kind in _GROUP_KINDS.values():
             with contextlib.suppress(NotFound, Forbidden):  # not installed, or never used
                 await self._delete_all(kind, run)
+        with contextlib.suppress(NotFound, Forbidden):  # only jobs with a policy have any
+            await self._delete_all(NETWORK_POLICIES, run)
         with contextlib.suppress(Forbidden):  # only jobs with ssh or a callback have any
             await self._delete_all(SECRETS, run)
         await self._delete_all(CONFIG_MAPS, run, but=names.record_name(run))

@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import functools
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId
@@ -22,7 +22,7 @@ from airflow_training.runtimes.adapter import Reports, SweepQuery
 from airflow_training.runtimes.kubernetes import names, pods
 from airflow_training.runtimes.kubernetes import pod_attempts as turns
 from airflow_training.runtimes.kubernetes.agent_reports import AgentReports
-from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api import Api, Hearing
 from airflow_training.runtimes.kubernetes.api_errors import ApiError, Forbidden
 from airflow_training.runtimes.kubernetes.capabilities import CAPABILITIES
 from airflow_training.runtimes.kubernetes.connection import Connect
@@ -96,8 +96,9 @@ class KubernetesRuntime:
         `reports`: what instances left at the callback URL; without it nothing can stay in a pod.
         `patience_seconds`: how long the server may be away before anybody is told.
         """
-        self.api = Api(connect, connection, budget_seconds=patience_seconds)
-        self.log_api = Api(connect, connection, budget_seconds=patience_seconds)
+        hearing = Hearing()
+        self.api = Api(connect, connection, budget_seconds=patience_seconds, hearing=hearing)
+        self.log_api = Api(connect, connection, budget_seconds=patience_seconds, hearing=hearing)
         """Connections of their own: however many logs are read, nothing else waits for one."""
         self._agents = AgentReports(reports if options.callback_url else None)
         self._watches = SharedWatches(
@@ -282,6 +283,16 @@ class KubernetesRuntime:
         await self._in_place.order(instances, "await", seconds=seconds, number=number)
 
     @in_words_of_port
+    async def replace_files(self, given: Sequence[tuple[InstanceRef, Mapping[str, str]]]) -> None:
+        """Have agents write other content into files, through an annotation; raises LeaseLost."""
+        await self._in_place.replace_files(given)
+
+    @in_words_of_port
+    async def can_replace_files(self, instances: Sequence[InstanceRef]) -> bool:
+        """Return whether agents of all these pods write their files."""
+        return await self._in_place.can_replace_files(instances)
+
+    @in_words_of_port
     async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
         """Order the agent that waits to go on as the next attempt: same pod, labels of the attempt.
 
@@ -394,6 +405,24 @@ class KubernetesRuntime:
         await self._instances.end_all(run, keeps=_keeps_none)
         await self._objects.remove(run, with_record=True)
         await self._logs.forget(run)
+
+    async def due_runs(self) -> Sequence[str]:
+        """Return nothing: `sweep` looks at all runs of the store, here is no list of them."""
+        return ()
+
+    async def look_again(self, uid: str, *, seconds: float) -> None:
+        """Do nothing: no run is in `due_runs`."""
+
+    async def quarantine(self, run: RunRef) -> None:
+        """Delete the logs of a removed run, of which nothing can be set aside; raises OSError where something of them stays.
+
+        Its pods, and volumes that are theirs, are gone by then.
+        """
+        await self._logs.forget(run)
+        await self._logs.delete(run.uid)
+
+    async def delete_quarantined(self, uid: str) -> None:
+        """Do nothing: nothing is set aside."""
 
     async def find_orphans(self, sought: SweepQuery) -> Sequence[OrphanObjects]:
         """See `sweep.find_orphans`; raises RuntimeUnavailable.

@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 _WATCH_SECONDS = (270, 330)
 """How long one watch request lasts; spread, so that many processes do not come back together."""
+_LEAST_SILENT_SECONDS = 10.0
+"""A server that is busy answers no sooner, however little patience somebody has."""
 _BRIEF_SECONDS = 1.0
 """A connection that ended sooner says nothing about how the server is."""
 
@@ -127,6 +129,7 @@ class ListWatch:
                     selector=self._selector,
                     resource_version=version,
                     timeout_seconds=max(1, int(left)),
+                    silent_seconds=max(self._silent_seconds, _LEAST_SILENT_SECONDS),
                 ):
                     version = found["metadata"].get("resourceVersion", version)
                     if kind != "BOOKMARK":

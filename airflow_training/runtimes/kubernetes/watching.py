@@ -1,6 +1,7 @@
 """One list and watch for all runs of a namespace, shared by whoever follows one of them.
 
-An idle run costs nothing of its own: the watch is one request in five minutes, whatever it covers.
+An idle run costs nothing of its own: the watch is one request in five minutes, whatever it covers, and a
+small one for each ten seconds in which nothing is heard of the server.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from airflow_training.documents.paths import Loc, format_path
 from airflow_training.documents.podmodel.check import ROOT, table
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.shapes import mapping, mappings
+from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import Problem
 from airflow_training.frameworks.naming import service_host
 from airflow_training.runtimes.kubernetes.name_rules import (
@@ -220,7 +221,14 @@ def _judge(
         refusal = rule.refusal(name) if isinstance(name, str) else None
         found = find(place) if refusal is not None else None
         if refusal is not None and found is not None:
-            yield _problem(refusal[0], found, name, refusal[1])
+            hint = did_you_mean(name, rule.usual) or _by_part(name, rule.usual)
+            yield replace(_problem(refusal[0], found, name, refusal[1]), hint=hint)
+
+
+def _by_part(name: str, usual: Collection[str]) -> str:
+    """Return `did you mean 'nvidia.com/gpu'?` for `gpus`: which of the usual ends so."""
+    meant = (each for each in usual if each.endswith(f"/{name.lower().rstrip('s')}"))
+    return next((f"did you mean '{each}'?" for each in meant), "")
 
 
 def _full_host_name(job: ResolvedJob, written: UserTemplate, role: str) -> Iterator[Problem]:

@@ -45,6 +45,21 @@ def ignored(job: ResolvedJob) -> Iterator[Problem]:
             message="the local runtime has no gang scheduler: the queue starts the whole job"
             " or nothing of it",
         )
+    for i, role in enumerate(mappings(mapping(job.document.get("spec")).get("roles"))):
+        if role.get("spot"):
+            yield Problem(
+                code="not_supported",
+                field=f"spec.roles[{i}].spot",
+                message="has no effect on the local runtime: all instances are on this machine",
+                hint=_ON_KUBERNETES,
+            )
+        if role.get("networkPolicy"):
+            yield Problem(
+                code="not_supported",
+                field=f"spec.roles[{i}].networkPolicy",
+                message="the local runtime has one network for all: nobody is kept away",
+                hint=_ON_KUBERNETES,
+            )
     yield from deleted_with_run(job)
     yield from _in_pods(job.document, container=job.roles[0].container)
     wanted = job.scheduling

@@ -87,7 +87,7 @@ class Launcher:
         Whatever keeps it from doing so is told as `refused`: an agent of its own can still be made.
         """
         run = RunFolder(self.local_dir, instance.run.uid)
-        attempts = _Attempts(launcher=self, run=run)
+        attempts = _LocalAttempts(launcher=self, run=run)
         return restart_in_place(
             attempts, instance, spec, seconds=_BEGIN_SECONDS, poll_seconds=_LOOK_SECONDS
         )
@@ -180,7 +180,7 @@ class Launcher:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Attempts:
+class _LocalAttempts:
     """The attempts of one run, for a restart in place."""
 
     launcher: Launcher

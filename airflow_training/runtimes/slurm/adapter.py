@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow_training.documents.resolved import ResolvedJob
@@ -20,6 +20,7 @@ from airflow_training.runtimes.port import Address, Addresses, Runtime
 from airflow_training.runtimes.slurm.allocation_program import host_name
 from airflow_training.runtimes.slurm.capabilities import CAPABILITIES, GANG, LOGIN_CAPABILITIES
 from airflow_training.runtimes.slurm.options import SlurmOptions
+from airflow_training.runtimes.slurm.requests import gang_components
 from airflow_training.settings import Settings
 
 if TYPE_CHECKING:
@@ -74,17 +75,36 @@ class _Slurm(Adapter):
         return str(RunFolder(settings.local_dir.absolute() / "slurm", run_uid).files)
 
     def problems(self, job: ResolvedJob) -> Sequence[Problem]:
-        if job.scheduling.gang != GANG or job.scheduling.min_available in (None, job.instances):
-            return ()
-        return [
-            Problem(
-                code="not_supported",
-                field="spec.schedulingPolicy.minAvailable",
-                value=job.scheduling.min_available,
-                message="an allocation has all instances of the job",
-                hint="leave it out",
+        found = []
+        is_gang = job.scheduling.gang == GANG
+        if is_gang and job.scheduling.min_available not in (None, job.instances):
+            found.append(
+                Problem(
+                    code="not_supported",
+                    field="spec.schedulingPolicy.minAvailable",
+                    value=job.scheduling.min_available,
+                    message="an allocation has all instances of the job",
+                    hint="leave it out",
+                )
             )
-        ]
+        spare = job.runtime_options.get("spareNodes")
+        kinds = {component for component, count in gang_components(job).values() if count}
+        if spare and len(kinds) != 1:
+            message = "roles that ask for different resources are components of one job, which have no spare nodes"
+            found.append(
+                Problem(
+                    code="not_supported",
+                    field="spec.runtime.options.spareNodes",
+                    value=spare,
+                    message=message
+                    if is_gang
+                    else "only the one allocation of a gang has spare nodes",
+                    hint="give all roles the same resources"
+                    if is_gang
+                    else f"write schedulingPolicy.gang: {GANG}",
+                )
+            )
+        return found
 
     def missing(self, job: ResolvedJob) -> Sequence[Problem]:
         return missing_key_problems(job, "command", "a node of Slurm starts a command")
@@ -111,6 +131,19 @@ class _Slurm(Adapter):
             for key in written
             if key != "image"
         ]
+        for role in job.roles:
+            for key, given, why in (
+                ("networkPolicy", role.network_policy, "nodes have one network for all"),
+                ("spot", role.spot, "runtime.options says where allocations are"),
+            ):
+                if given is not None:
+                    found.append(
+                        Problem(
+                            code="not_supported",
+                            field=f"spec.roles.{role.name}.{key}",
+                            message=f"has no effect on Slurm: {why}",
+                        )
+                    )
         return found
 
     def gang_advice(self, job: ResolvedJob) -> str:
@@ -189,7 +222,7 @@ class _SlurmByLogin(_Slurm):
         return [*super().warnings(job), *paths]
 
 
-@lru_cache(maxsize=64)
+@cache  # one that was dropped would be made again beside a process that lives
 def _channel(
     connection: str, connect: Callable[[str], Any] | None, inherit: tuple[str, ...]
 ) -> LoginChannel:

@@ -23,6 +23,8 @@ class AllocationOptions:
     reservation: str = ""
     signal_seconds: int = field(default=60, metadata={"name": "signalSeconds"})
     idle_seconds: float = field(default=60, metadata={"name": "idleSeconds"})
+    spare_nodes: int = field(default=0, metadata={"name": "spareNodes"})
+    instances_per_node: int = field(default=1, metadata={"name": "instancesPerNode"})
     python: str = ""
     extra: tuple[str, ...] = ()
 

@@ -6,10 +6,11 @@
 Copied beside the packed agent. Standard library only, on Python 3.8 too. In the folder of an allocation:
 
     job            id of the one Slurm job that may use it
-    started.json   its nodes, and the node of each instance; written by `keep`
+    started.json   its nodes, and the node of each instance; written by `keep`, again where one moves to a spare node
     start/         a file for each step that is asked for; whoever renames it has decided about it
     steps/         the files of steps that were started, and how they ended
     cancelled/     the files of those that were given up before they started
+    given-up.json  why `keep` has ended it before its time: a node is lost, and no spare one is left
     ended.json     the last word of `keep`: nothing of the allocation lives
 """
 
@@ -27,7 +28,7 @@ from pathlib import Path
 
 TYPE_CHECKING = False  # `typing` costs 4 ms at every start
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Any, BinaryIO
 
 __all__ = ["counts_of", "host_name", "named_instances", "place_order"]
@@ -45,6 +46,9 @@ _DEAF_SECONDS = 60.0
 """After an attempt has ended: until its `srun`, which may have missed that on a busy machine, is waited for no more."""
 _DEAF_LOOK_SECONDS = 10.0
 _ADDRESS_TRIES = 3
+_NODES_LOOK_SECONDS = 5.0
+"""Between two questions for the nodes that are left, while Slurm does not answer."""
+_LOST_NODE = re.compile(r"DOWN|FAIL|NOT_RESPONDING|\*")
 _OF_STEP = re.compile(
     r"SLURM_|SLURMD_NODENAME$|CUDA_VISIBLE_DEVICES$|ROCR_VISIBLE_DEVICES$|GPU_DEVICE_ORDINAL$|ZE_AFFINITY_MASK$"
 )
@@ -114,13 +118,17 @@ def keep(folder: Path, program: str, agent: str) -> int:
         return 3
     request = read_json(folder.parent / "request.json") or {}
     members = request["elements"][int(folder.name)]
-    write_json(
-        folder / "started.json",
-        {"job": job, "at": time.time(), "members": _place(request["components"], members)},
-    )
+    started = {"job": job, "at": time.time(), "members": _place(request["components"], members)}
+    if request.get("spare_nodes"):  # Slurm goes on without us where our node is lost
+        started["keeper"] = os.environ["SLURMD_NODENAME"]
+    write_json(folder / "started.json", started)
     keeper = _Keeper(folder, request, program, agent)
     signal.signal(signal.SIGTERM, lambda *_: None)  # steps get their own; we tell how they ended
     keeper.run()
+    if keeper.homeless:
+        message = f"no other node is left for {', '.join(keeper.homeless)}"
+        write_json(folder / "given-up.json", {"message": message}, durable=True)
+        return 4  # Slurm ends the steps that still run
     write_json(folder / "ended.json", {"at": time.time()}, durable=True)
     return 0
 
@@ -163,16 +171,65 @@ def _host_names(listed: str) -> list[str]:
 def _addresses(nodes: Sequence[str]) -> dict[str, str]:
     """Node -> where it is reached; one request. A node that is not told is reached by its name."""
     for attempt in range(_ADDRESS_TRIES):
-        done = subprocess.run(
-            ["scontrol", "show", "node", "--oneliner", ",".join(nodes)],
-            stdout=subprocess.PIPE,
-            check=False,
-        )
-        if done.returncode == 0:
-            found = re.findall(r"^NodeName=(\S+).* NodeAddr=(\S+)", done.stdout.decode(), re.M)
-            return dict(found)
+        states = _states(",".join(nodes))
+        if states is not None:
+            return {node: address for node, (_, address) in states.items()}
         time.sleep(attempt + 1)
     return {}
+
+
+def _states(nodes: str) -> Mapping[str, tuple[str, str]] | None:
+    """Node -> its state and where it is reached; None where Slurm does not answer."""
+    done = subprocess.run(
+        ["scontrol", "show", "node", "--oneliner", nodes], stdout=subprocess.PIPE, check=False
+    )
+    if done.returncode != 0:
+        return None
+    found = re.findall(
+        r"^NodeName=(\S+).* NodeAddr=(\S+).* State=(\S+)", done.stdout.decode(), re.M
+    )
+    return {name: (state, address) for name, address, state in found}
+
+
+def nodes_left(job: str) -> Mapping[str, str] | None:
+    """The nodes that a job still has and that answer, in its order, and where each is reached; None where Slurm does not say."""
+    done = subprocess.run(
+        ["squeue", "--noheader", f"--jobs={job}", "--format=%N"],
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+    listed = done.stdout.decode().strip()
+    states = _states(listed) if done.returncode == 0 and listed else None
+    if not states:
+        return None
+    return {
+        node: states[node][1]
+        for node in _host_names(listed)
+        if node in states and not _LOST_NODE.search(states[node][0])
+    }
+
+
+def move_from_lost(
+    members: Mapping[str, Mapping[str, Any]],
+    left: Mapping[str, str],
+    tasks_per_node: int,
+    completed: Collection[str] = (),
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Places after all whose node is lost have moved to free ones, and the instances for which there is none.
+
+    `left`: node -> address. Who has a node keeps it. Those that are `completed` get what the others leave, and need none.
+    """
+    free = {
+        node: tasks_per_node - sum(place["node"] == node for place in members.values())
+        for node in left
+    }
+    slots = [node for node, count in free.items() for _ in range(count)]
+    moved = {name: dict(place) for name, place in members.items()}
+    lost = [name for name, place in moved.items() if place["node"] not in left]
+    lost.sort(key=lambda name: name in completed)
+    for name, node in zip(lost, slots):  # noqa: B905  # `strict` is not there on Python 3.8
+        moved[name].update(node=node, address=left[node])
+    return moved, [name for name in lost[len(slots) :] if name not in completed]
 
 
 class _Keeper:
@@ -191,9 +248,14 @@ class _Keeper:
         """Every step so far has ended with success: none of them will be started again."""
         self._began: set[str] = set()
         """Instances of which there was a step."""
+        self._done: set[str] = set()
+        """Instances whose last step ended with success."""
         self._over_since: dict[str, float] = {}
         """Step -> since when its attempt is over, although its `srun` is not."""
         self._deaf_look_at = 0.0
+        self._nodes_look_at = 0.0
+        self.homeless: list[str] = []
+        """Instances whose node is lost, and for which there is no other."""
 
     def run(self) -> None:
         """Return when the allocation is needed no more, and nothing of it lives."""
@@ -202,6 +264,10 @@ class _Keeper:
             try:
                 self._start_asked()
                 self._note_ended()
+                if self.homeless:
+                    with contextlib.suppress(FileNotFoundError):  # somebody has deleted the folder
+                        (self._folder / "start").rename(self._folder / "closed")
+                    return
                 self._end_deaf()
                 if self._steps:
                     quiet_since = time.monotonic()
@@ -262,6 +328,7 @@ class _Keeper:
 
     def _start(self, name: str, order: Mapping[str, Any], log: BinaryIO) -> None:
         self._began.add(order["instance"])
+        self._done.discard(order["instance"])
         place = self._members[order["instance"]]
         component = self._request["components"][place["component"]]
         words = [
@@ -293,15 +360,44 @@ class _Keeper:
                 continue
             path = self._folder / "steps" / name
             order = read_json(path) or {}
+            # before its end is known: what follows is told where it begins
+            if not self._newest_end(order) and not self._move_from_lost():
+                continue
             end = read_json(Path(order.get("folder", "")) / ".agent" / "exit.json") or {}
             completed = end.get("uid") == order.get("uid") and end.get("reason") == "Completed"
             if not completed:
                 following = self._newest_end(order)
                 completed = following.get("reason") == "Completed"
             self._completed = self._completed and completed
+            if completed:
+                self._done.add(order["instance"])
             text = (self._folder / f"{name}.log").read_bytes()[-2000:].decode(errors="replace")
             write_json(path, {**order, "ended_at": time.time(), "code": code, "text": text})
             del self._steps[name]
+
+    def _move_from_lost(self) -> bool:
+        """Let spare nodes take the place of lost ones; False where it is not known yet which those are."""
+        from airflow_training.agent.files import read_json, write_json
+
+        if not self._request.get("spare_nodes"):
+            return True
+        if time.monotonic() < self._nodes_look_at:
+            return False
+        left = nodes_left(os.environ["SLURM_JOB_ID"])
+        if left is None:
+            self._nodes_look_at = time.monotonic() + _NODES_LOOK_SECONDS
+            return False
+        moved, self.homeless = move_from_lost(
+            self._members, left, self._request["tasks_per_node"], self._done
+        )
+        if os.environ["SLURMD_NODENAME"] not in left:  # who drives the run looks for us there
+            self.homeless = ["what keeps the allocation"]
+            return True
+        if moved != self._members:
+            started = read_json(self._folder / "started.json") or {}
+            write_json(self._folder / "started.json", {**started, "members": moved})
+            self._members = moved
+        return True
 
     def _end_deaf(self) -> None:
         """End each `srun` that has not heard of the end of its step: it would keep the allocation for ever."""

@@ -10,7 +10,7 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,35 +19,19 @@ from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.folders.paths import RunFolder
 from airflow_training.runtimes.slurm.allocation_options import AllocationOptions
-from airflow_training.runtimes.slurm.queue_view import (
-    QueuedJob,
-    SubmitAnswer,
-    is_near_end,
-    read_job_id,
-    read_refusal,
-)
+from airflow_training.runtimes.slurm.cluster import SlurmCluster, SlurmSubmission, SubmitRefused
+from airflow_training.runtimes.slurm.nodes import expand_nodes
+from airflow_training.runtimes.slurm.queue_view import QueuedJob, is_near_end, read_job_id
 from airflow_training.runtimes.slurm.queue_watch import QueueWatch, jobs_of
 from airflow_training.runtimes.slurm.requests import (
     AllocationRequest,
     job_script,
     log_pattern,
-    submit_command,
 )
-from airflow_training.runtimes.slurm.transport import SlurmCommands
 
-__all__ = ["Allocation", "AllocationBook", "SubmitRefused"]
+__all__ = ["Allocation", "AllocationBook"]
 
 Phase = Literal["asked", "queued", "running", "over"]
-_CANCEL_SECONDS = 60.0
-"""How long Slurm may take to end what was cancelled (`KillWait`, epilog)."""
-
-
-class SubmitRefused(Exception):
-    """`sbatch` did not take a job."""
-
-    def __init__(self, answer: SubmitAnswer) -> None:
-        super().__init__(answer.message)
-        self.answer = answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +79,11 @@ class Allocation:
     @property
     def started(self) -> dict[str, Any]:
         return read_json(self.folder / "started.json") or {}
+
+    @property
+    def nodes(self) -> Set[str]:
+        """Return the nodes that it has; empty until it has begun."""
+        return {str(each["node"]) for each in self.started.get("members", {}).values()}
 
     @property
     def ended(self) -> bool:
@@ -159,9 +148,9 @@ def _listed(folder: Path) -> Sequence[Path]:
 class AllocationBook:
     """The allocations of one run. Reads files and the queue as it was last seen."""
 
-    def __init__(self, run: RunFolder, commands: SlurmCommands, queue: QueueWatch) -> None:
+    def __init__(self, run: RunFolder, cluster: SlurmCluster, queue: QueueWatch) -> None:
         self._run = run
-        self._commands = commands
+        self.cluster = cluster
         self._queue = queue
         self._known: dict[str, Allocation] = {}
 
@@ -203,24 +192,40 @@ class AllocationBook:
         listed = self._queue.of_job(job)
         if listed and (listed[0].over or all(each.over for each in listed)):
             return "over"
+        if self.lost_keeper(allocation):
+            return "over"
         # no clock of another machine is asked, as they differ
         if self._queue.named_at(job) < self._queue.asked_at and not listed:
             return "over"
         return "running" if allocation.started else "queued"
+
+    def lost_keeper(self, allocation: Allocation) -> str:
+        """Return the node that has kept an allocation and is not in it any more; "" where that is not so."""
+        node = str(allocation.started.get("keeper", ""))
+        nodes = (
+            [each.nodes for each in self.jobs(allocation) if each.state == "RUNNING"]
+            if node
+            else []
+        )
+        return node if nodes and node not in expand_nodes(",".join(nodes)) else ""
 
     def jobs(self, allocation: Allocation) -> Sequence[QueuedJob]:
         """Return its job as last seen in the queue, with all components."""
         job = allocation.job
         return self._queue.of_job(job) if job else ()
 
-    def accepting(self, instance: str) -> Allocation | None:
-        """Return the newest allocation that has a place for an instance, takes steps and has time left."""
+    def accepting(self, instance: str, *, excluded: Collection[str] = ()) -> Allocation | None:
+        """Return the newest allocation that has a place for an instance, takes steps and has time left.
+
+        None that has one of the nodes `excluded`, as what trains together moves together.
+        """
         for each in self:
             if (
                 each.is_for(instance)
                 and (each.folder / "start").is_dir()
                 and self.phase(each) != "over"
                 and not self._ends_soon(each)
+                and (not excluded or each.nodes.isdisjoint(excluded))
             ):
                 return each
         return None
@@ -264,27 +269,23 @@ class AllocationBook:
                     return
             tried.touch()
             about = read_json(self._run.about) or {}
-            command = submit_command(
-                allocation.request,
-                AllocationOptions.from_document(about["options"]),
+            asked = SlurmSubmission(
+                request=allocation.request,
+                options=AllocationOptions.from_document(about["options"]),
                 name=allocation.name,
                 comment=f"run {self._run.path.name} of {job}",
                 output=log_pattern(str(path)),
                 deadline_seconds=about.get("deadline_seconds"),
+                script=job_script(words, folder=str(path), array=allocation.request.array),
             )
-            script = job_script(words, folder=str(path), array=allocation.request.array)
-            done = self._commands.run(command, given=script, keep=(descriptor,))
-            if done.code != 0:
-                answer = read_refusal(done.errors)
-                if answer.kind == "away":
-                    raise RuntimeUnavailable(f"sbatch: {answer.message}")
+            try:
+                said = self.cluster.submit(asked, keep=(descriptor,))
+            except SubmitRefused:
                 tried.unlink()
-                raise SubmitRefused(answer)
-            found = read_job_id(done.output) or self._find_again(allocation)
+                raise
+            found = read_job_id(said) or self._find_again(allocation)
             if not found:  # it may have been taken: asked by its name when this is tried again
-                raise RuntimeUnavailable(
-                    f"sbatch told no job id: {' '.join(done.output.split())[-300:]!r}"
-                )
+                raise RuntimeUnavailable(f"Slurm told no job id: {' '.join(said.split())[-300:]!r}")
             self._note(allocation, found)
 
     def _find_again(self, allocation: Allocation) -> str:
@@ -311,9 +312,7 @@ class AllocationBook:
             if all(listed.name == each.name for listed in self._queue.of_job(job))
         ]
         if jobs:
-            done = self._commands.run(["scancel", "--quiet", *jobs])
-            if done.code != 0 and "Invalid job id" not in done.errors:
-                raise RuntimeUnavailable(f"scancel: {' '.join(done.errors.split())[-300:]}")
+            self.cluster.cancel(jobs)
             self._queue.hurry()
 
     def unsure(self) -> list[Allocation]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import time
@@ -141,6 +142,13 @@ class AttemptReader:
         if placed is None:
             return False
         allocation, step = placed
+        lost = self.book.lost_keeper(allocation)
+        if lost:
+            with contextlib.suppress(RuntimeUnavailable):  # else at the end of the run
+                self.book.cancel([allocation])
+            message = f"node {lost}, which kept Slurm job {allocation.job}, is lost"
+            self._write_end(folder, state, "SlurmNodeFail", message)
+            return True
         try:
             listed = self._queue.since(self._missed[state.uid])
         except RuntimeUnavailable:
@@ -157,7 +165,11 @@ class AttemptReader:
             del self._missed[state.uid]  # asked again where it is not settled by what follows
             self._write_end(folder, state, *self._of_step(allocation, step, state, jobs))
             return True
-        reason, message = end_reason(jobs, asked_to_end=self._was_terminated(state))
+        given_up = read_json(allocation.folder / "given-up.json")  # by its keeper
+        if given_up is not None:
+            reason, message = "SlurmNodeFail", str(given_up["message"])
+        else:
+            reason, message = end_reason(jobs, asked_to_end=self._was_terminated(state))
         self._write_end(folder, state, reason, message)
         return True
 

@@ -21,6 +21,7 @@ CAPABILITIES = Capabilities(
     memory_limits=True,
     leaves_objects=True,
     shares_files=True,
+    excludes_nodes=True,
     reasons=REASONS,
 )
 

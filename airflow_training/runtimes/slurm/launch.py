@@ -33,8 +33,9 @@ from airflow_training.runtimes.slurm.allocation_program import (
     named_instances,
     place_order,
 )
-from airflow_training.runtimes.slurm.allocations import Allocation, SubmitRefused
+from airflow_training.runtimes.slurm.allocations import Allocation
 from airflow_training.runtimes.slurm.attempts import AttemptReader, placement_file
+from airflow_training.runtimes.slurm.cluster import SubmitRefused
 from airflow_training.runtimes.slurm.queue_view import SLURM_AWAY
 from airflow_training.runtimes.slurm.requests import (
     AllocationComponent,
@@ -147,8 +148,11 @@ class SlurmLauncher:
         with locked(reader.run.path / "allocations.lock"):
             placed = {place: self._find_place(reader, plan) for place, plan in plans.items()}
             homeless = {plan.name: plan for place, plan in plans.items() if placed[place] is None}
-            for request in _requests(homeless, about):
-                reader.book.add(request, idle_seconds=options.idle_seconds)
+            longest = reader.book.cluster.longest_array
+            for request in _requests(homeless, about, longest_array=longest):
+                reader.book.add(
+                    replace(request, excluded=_excluded(plans)), idle_seconds=options.idle_seconds
+                )
             for place, plan in plans.items():
                 if placed[place] is None:
                     placed[place] = self._find_place(reader, plan)
@@ -180,7 +184,7 @@ class SlurmLauncher:
             if known and before[0].ask(plan.uid, plan.name, plan.folder):
                 return before[0]
         while True:
-            allocation = reader.book.accepting(plan.name)
+            allocation = reader.book.accepting(plan.name, excluded=plan.spec.excluded_nodes)
             if allocation is None:
                 return None
             placement = {"uid": plan.uid, "allocation": allocation.key, "step": plan.uid}
@@ -298,7 +302,9 @@ class _Attempts:
         return self.launcher.write_next(self.reader, folder, spec, uid=uid, after=after)
 
 
-def _requests(homeless: Mapping[str, _Plan], about: Mapping[str, Any]) -> list[AllocationRequest]:
+def _requests(
+    homeless: Mapping[str, _Plan], about: Mapping[str, Any], *, longest_array: int
+) -> list[AllocationRequest]:
     """Return what to ask Slurm for, so that each of these has a place."""
     rest = dict(homeless)
     found = []
@@ -308,11 +314,20 @@ def _requests(homeless: Mapping[str, _Plan], about: Mapping[str, Any]) -> list[A
     }
     together = {f"{role}-{i}" for role, (_, count) in gang.items() for i in range(count)}
     if together & set(rest):
-        found.append(gang_request(gang))
+        options = AllocationOptions.from_document(about["options"])
+        found.append(gang_request(gang, options))
         rest = {name: plan for name, plan in rest.items() if name not in together}
     return found + single_requests(
-        {name: AllocationComponent.of_resources(plan.spec.resources) for name, plan in rest.items()}
+        {
+            name: AllocationComponent.of_resources(plan.spec.resources)
+            for name, plan in rest.items()
+        },
+        longest_array=longest_array,
     )
+
+
+def _excluded(plans: Mapping[int, _Plan]) -> tuple[str, ...]:
+    return tuple(sorted({node for plan in plans.values() for node in plan.spec.excluded_nodes}))
 
 
 def _digest(text: str) -> str:

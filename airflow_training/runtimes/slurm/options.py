@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 __all__ = ["SlurmOptions"]
 
+_NAME = "one name, without blanks and commas"
 _WORD = r"^[^\s,;'\"=]+$"
 _OURS = (
     "array", "comment", "cpus-per-task", "dependency", "error", "export", "gpus-per-task", "job-name", "mem", "mem-per-cpu",
     "mem-per-gpu", "ntasks", "output", "parsable", "requeue", "no-requeue", "signal", "wait", "wrap", "test-only", "input",
     "open-mode", "clusters", "uid", "gid", "help", "usage", "version", "verbose",
+)  # fmt: skip
+_OURS_WITH_SPARE_NODES = (
+    "nodes", "ntasks-per-node", "no-kill", "distribution", "exclude", "nodelist", "nodefile", "use-min-nodes", "spread-job",
 )  # fmt: skip
 _TIME = r"^(?:\d+-\d{1,2}(?::\d{2}){0,2}|\d+(?::\d{2}){0,2})$"
 
@@ -23,26 +27,56 @@ class SlurmOptions(BaseModel):
     # strict: what is read later is what was written
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    partition: str = Field(default="", pattern=r"^$|^[^\s;'\"=]+$")
-    """One or more, separated by commas; empty: the cluster's default."""
-    account: str = Field(default="", pattern=rf"^$|{_WORD}")
-    qos: str = Field(default="", pattern=rf"^$|{_WORD}")
-    constraint: str = Field(default="", pattern=r"^$|^[^\s;'\"]+$")
+    partition: str = Field(
+        default="",
+        pattern=r"^$|^[^\s;'\"=]+$",
+        description="one or more names, separated by commas",
+    )
+    """Empty: the cluster's default."""
+    account: str = Field(default="", pattern=rf"^$|{_WORD}", description=_NAME)
+    qos: str = Field(default="", pattern=rf"^$|{_WORD}", description=_NAME)
+    constraint: str = Field(
+        default="", pattern=r"^$|^[^\s;'\"]+$", description="features without blanks: a100&nvlink"
+    )
     """Features that nodes must have, as `sbatch --constraint` takes them."""
-    gres: str = Field(default="", pattern=r"^$|^[^\s;'\"]+$")
+    gres: str = Field(
+        default="", pattern=r"^$|^[^\s;'\"]+$", description="resources without blanks: license:2"
+    )
     """Generic resources of each node; GPUs of an instance are asked for in `resources`."""
-    time: str = Field(default="", pattern=rf"^$|{_TIME}")
-    """Limit of an allocation: minutes, `hours:minutes:seconds` or `days-hours:minutes`."""
+    time: str = Field(
+        default="",
+        pattern=rf"^$|{_TIME}",
+        description="minutes, hours:minutes:seconds or days-hours:minutes: 90, 12:00:00, 1-12:00",
+    )
+    """Limit of an allocation."""
     exclusive: bool = False
-    reservation: str = Field(default="", pattern=rf"^$|{_WORD}")
+    reservation: str = Field(default="", pattern=rf"^$|{_WORD}", description=_NAME)
     signal_seconds: int = Field(default=60, ge=0, le=65535, alias="signalSeconds")
     """How long before the end of the limit instances get SIGTERM."""
     idle_seconds: float = Field(default=60, ge=0, alias="idleSeconds")
     """How long an allocation in which nothing runs is kept for a restart."""
-    python: str = Field(default="", pattern=r"^$|^/")
+    spare_nodes: int = Field(default=0, ge=0, alias="spareNodes")
+    """Nodes that a gang's allocation has beside those it needs: what runs on a node that is lost moves there."""
+    instances_per_node: int = Field(default=1, ge=1, alias="instancesPerNode")
+    """How many instances share a node where there are spare ones."""
+    python: str = Field(
+        default="", pattern=r"^$|^/", description="a path from the root: /opt/venv/bin/python"
+    )
     """Interpreter of our agent on the nodes; empty: the one that starts the job."""
     extra: list[str] = Field(default_factory=list)
     """Further options of `sbatch`, each as one word: `--nice=100`."""
+
+    @model_validator(mode="after")
+    def _has_layout_of_nodes(self) -> SlurmOptions:
+        if not self.spare_nodes:
+            if "instances_per_node" in self.model_fields_set:
+                raise ValueError("instancesPerNode counts only with spareNodes")
+            return self
+        for word in self.extra:
+            name = word[2:].partition("=")[0]
+            if any(each.startswith(name) for each in _OURS_WITH_SPARE_NODES):
+                raise ValueError(f"{word!r} is set by us where there are spareNodes: leave it out")
+        return self
 
     @field_validator("extra")
     @classmethod

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from airflow_training.errors import InputError, RuntimeUnavailable
-from airflow_training.runtimes.slurm.queue_view import QUEUE_COMMAND, QueuedJob, parse_queue
-from airflow_training.runtimes.slurm.transport import SlurmCommands
+from airflow_training.runtimes.slurm.cluster import SlurmCluster
+from airflow_training.runtimes.slurm.queue_view import QueuedJob
 
 __all__ = ["QueueWatch", "jobs_of", "shared_queue"]
 
@@ -26,8 +25,8 @@ _SLOWER = 2.0
 class QueueWatch:
     """Shared by all runs of a runtime object, and by their threads."""
 
-    def __init__(self, commands: SlurmCommands) -> None:
-        self._commands = commands
+    def __init__(self, cluster: SlurmCluster) -> None:
+        self._cluster = cluster
         self._lock = threading.Lock()
         self._jobs: Mapping[str, QueuedJob] = {}
         self._asked_at = float("-inf")
@@ -91,10 +90,7 @@ class QueueWatch:
     def _look(self) -> None:
         began = time.monotonic()
         self._next_at = began + self._pause
-        done = self._commands.run([*QUEUE_COMMAND, f"--user={os.getuid()}"])
-        if done.code != 0:
-            raise RuntimeUnavailable(f"squeue: {' '.join(done.errors.split())[-300:]}")
-        jobs = parse_queue(done.output)
+        jobs = self._cluster.queue()
         changed = jobs != self._jobs
         self._jobs, self._asked_at, self.problem = jobs, began, ""
         if changed:
@@ -106,9 +102,9 @@ class QueueWatch:
 
 
 @lru_cache(maxsize=4)
-def shared_queue(commands: SlurmCommands) -> QueueWatch:
+def shared_queue(cluster: SlurmCluster) -> QueueWatch:
     """Return the one watch of this process: its runs share a request, whoever opened their runtimes."""
-    return QueueWatch(commands)
+    return QueueWatch(cluster)
 
 
 def jobs_of(jobs: Mapping[str, QueuedJob], job: str) -> Sequence[QueuedJob]:

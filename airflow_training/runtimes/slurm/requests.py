@@ -26,7 +26,6 @@ __all__ = [
 ]
 
 _GPU = "nvidia.com/gpu"
-_LONGEST_ARRAY = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +56,12 @@ class AllocationRequest:
     components: tuple[AllocationComponent, ...]
     elements: tuple[tuple[tuple[str, ...], ...], ...]
     array: bool = False
+    excluded: tuple[str, ...] = ()
+    """Nodes that nothing of it may be on."""
+    spare_nodes: int = 0
+    """Beside those that the instances need; then a node that is lost does not end the allocation."""
+    tasks_per_node: int = 0
+    """Where there are spare nodes; 0: as Slurm packs them."""
 
     def document(self) -> dict[str, Any]:
         """The request as JSON has it."""
@@ -64,6 +69,9 @@ class AllocationRequest:
             "components": [asdict(each) for each in self.components],
             "elements": [[list(names) for names in element] for element in self.elements],
             "array": self.array,
+            "excluded": list(self.excluded),
+            "spare_nodes": self.spare_nodes,
+            "tasks_per_node": self.tasks_per_node,
         }
 
     @classmethod
@@ -74,6 +82,9 @@ class AllocationRequest:
                 tuple(tuple(names) for names in element) for element in document["elements"]
             ),
             array=bool(document["array"]),
+            excluded=tuple(document.get("excluded", ())),
+            spare_nodes=int(document.get("spare_nodes", 0)),
+            tasks_per_node=int(document.get("tasks_per_node", 0)),
         )
 
 
@@ -98,21 +109,29 @@ def gang_components(job: ResolvedJob) -> dict[str, tuple[AllocationComponent, in
     }
 
 
-def gang_request(components: Mapping[str, tuple[AllocationComponent, int]]) -> AllocationRequest:
+def gang_request(
+    components: Mapping[str, tuple[AllocationComponent, int]], options: AllocationOptions
+) -> AllocationRequest:
     """Return the request for all instances together; `components`: role -> what each gets, how many.
 
-    Roles that ask for the same share a component: fewer are found a place sooner.
+    Roles that ask for the same share a component: fewer are found a place sooner. Only one component has spare nodes.
     """
     members: dict[AllocationComponent, list[str]] = {}
     for role, (component, count) in components.items():
         if count:
             members.setdefault(component, []).extend(f"{role}-{index}" for index in range(count))
+    spare = options.spare_nodes if len(members) == 1 else 0
     return AllocationRequest(
-        components=tuple(members), elements=(tuple(tuple(each) for each in members.values()),)
+        components=tuple(members),
+        elements=(tuple(tuple(each) for each in members.values()),),
+        spare_nodes=spare,
+        tasks_per_node=options.instances_per_node if spare else 0,
     )
 
 
-def single_requests(wanted: Mapping[str, AllocationComponent]) -> list[AllocationRequest]:
+def single_requests(
+    wanted: Mapping[str, AllocationComponent], *, longest_array: int
+) -> list[AllocationRequest]:
     """Return requests for instances that need no company: arrays for each kind of component.
 
     Slurm takes an array as a whole or not at all, by its `MaxArraySize` and by what a user may submit: many
@@ -124,11 +143,11 @@ def single_requests(wanted: Mapping[str, AllocationComponent]) -> list[Allocatio
     return [
         AllocationRequest(
             components=(component,),
-            elements=tuple(((name,),) for name in names[first : first + _LONGEST_ARRAY]),
-            array=True,
+            elements=tuple(((name,),) for name in names[first : first + longest_array]),
+            array=longest_array > 1,
         )
         for component, names in kinds.items()
-        for first in range(0, len(names), _LONGEST_ARRAY)
+        for first in range(0, len(names), longest_array)
     ]
 
 
@@ -158,11 +177,21 @@ def submit_command(
     for number, component in enumerate(request.components):
         count = 1 if request.array else len(request.elements[0][number])
         words += [] if number == 0 else [":"]
+        if request.spare_nodes:
+            nodes = math.ceil(count / request.tasks_per_node) + request.spare_nodes
+            count = nodes * request.tasks_per_node
+            words += [
+                f"--nodes={nodes}",
+                f"--ntasks-per-node={request.tasks_per_node}",
+                "--no-kill",
+            ]
         words += [f"--ntasks={count}", f"--cpus-per-task={component.cpus}", *_options(options)]
         if component.memory_mb_per_cpu:
             words.append(f"--mem-per-cpu={component.memory_mb_per_cpu}M")
         if component.gpus:
             words.append(f"--gpus-per-task={component.gpus}")
+        if request.excluded:
+            words.append(f"--exclude={','.join(request.excluded)}")
     return [*common, *words]
 
 

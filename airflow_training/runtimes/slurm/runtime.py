@@ -34,14 +34,13 @@ from airflow_training.runtimes.slurm.allocation_program import host_name
 from airflow_training.runtimes.slurm.allocations import AllocationBook
 from airflow_training.runtimes.slurm.attempts import AttemptReader
 from airflow_training.runtimes.slurm.capabilities import CAPABILITIES
+from airflow_training.runtimes.slurm.cluster import CommandCluster, SlurmCluster
 from airflow_training.runtimes.slurm.launch import SlurmLauncher, describe
-from airflow_training.runtimes.slurm.nodes import parse_nodes, parse_topology
 from airflow_training.runtimes.slurm.queue_watch import QueueWatch, shared_queue
 from airflow_training.runtimes.slurm.requests import gang_components
 from airflow_training.runtimes.slurm.scan import SlurmScanner
 from airflow_training.runtimes.slurm.submission import find_refusals
 from airflow_training.runtimes.slurm.sweep import find_living_runs
-from airflow_training.runtimes.slurm.transport import LocalCommands, SlurmCommands
 from airflow_training.settings import Settings
 
 __all__ = ["SlurmRuntime"]
@@ -71,30 +70,30 @@ class SlurmRuntime(FolderRuntime):
         *,
         root: Path,
         inherit: Sequence[str] = (),
-        commands: SlurmCommands | None = None,
+        cluster: SlurmCluster | None = None,
         queue: QueueWatch | None = None,
     ) -> None:
         """`root`: a folder that all nodes see at the same path. `queue`: one that others use too."""
         super().__init__(root)
-        self._commands = commands or LocalCommands()
-        self._queue = queue or QueueWatch(self._commands)
+        self._cluster = cluster or CommandCluster()
+        self._queue = queue or QueueWatch(self._cluster)
         self._launcher = SlurmLauncher(root=self._root, inherit=tuple(inherit))
 
     @classmethod
     def from_settings(cls, settings: Settings) -> SlurmRuntime:
         """Return the runtime that the `[training]` options describe."""
-        commands = LocalCommands()
+        cluster = CommandCluster()
         return cls(
             root=settings.local_dir / "slurm",
             inherit=settings.local_env,
-            commands=commands,
-            queue=shared_queue(commands),
+            cluster=cluster,
+            queue=shared_queue(cluster),
         )
 
     def _reader(self, run: RunRef) -> AttemptReader:
         folder = self._folder(run)
         return AttemptReader(
-            folder, AllocationBook(folder, self._commands, self._queue), self._queue
+            folder, AllocationBook(folder, self._cluster, self._queue), self._queue
         )
 
     def _read(self, run: RunRef, folder: AttemptFolder) -> AttemptState | None:
@@ -194,7 +193,7 @@ class SlurmRuntime(FolderRuntime):
                 )
             )
         try:
-            return [*problems, *find_refusals(self._commands, job, firsts)]
+            return [*problems, *find_refusals(self._cluster, job, firsts)]
         except InputError as error:  # there is no Slurm
             return [*problems, *error.problems]
 
@@ -344,11 +343,5 @@ class SlurmRuntime(FolderRuntime):
             pause = min(pause * 1.5, 5.0)
 
     def _cluster_view(self, job: ResolvedJob | None) -> ClusterSnapshot:
-        done = self._commands.run(["scontrol", "show", "nodes", "--oneliner"])
-        if done.code != 0:
-            raise RuntimeUnavailable(f"scontrol: {' '.join(done.errors.split())[-300:]}")
-        topology = self._commands.run(["scontrol", "show", "topology", "--oneliner"])
-        switches = parse_topology(topology.output) if topology.code == 0 else {}
         options = AllocationOptions.from_document({} if job is None else job.runtime_options)
-        nodes = parse_nodes(done.output, partition=options.partition, switches=switches)
-        return ClusterSnapshot(nodes=nodes)
+        return ClusterSnapshot(nodes=self._cluster.nodes(options.partition))

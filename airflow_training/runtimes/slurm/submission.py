@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import Problem, RuntimeUnavailable
 from airflow_training.runtimes.port import InstanceSpec
 from airflow_training.runtimes.slurm.allocation_options import AllocationOptions
-from airflow_training.runtimes.slurm.queue_view import read_refusal
+from airflow_training.runtimes.slurm.cluster import SlurmCluster, SlurmSubmission
 from airflow_training.runtimes.slurm.requests import (
     AllocationComponent,
     gang_components,
     gang_request,
     single_requests,
-    submit_command,
 )
-from airflow_training.runtimes.slurm.transport import SlurmCommands
 
 __all__ = ["find_refusals"]
 
@@ -25,7 +24,7 @@ _PERHAPS_LATER = "node configuration is not available"
 
 
 def find_refusals(
-    commands: SlurmCommands, job: ResolvedJob, firsts: Sequence[InstanceSpec]
+    cluster: SlurmCluster, job: ResolvedJob, firsts: Sequence[InstanceSpec]
 ) -> Sequence[Problem]:
     """Problems for which Slurm would never take the job; nothing is queued.
 
@@ -33,29 +32,31 @@ def find_refusals(
     RuntimeUnavailable.
     """
     gang = gang_components(job)
+    options = AllocationOptions.from_document(job.runtime_options)
     if gang:
-        requests = [gang_request({role: each}) for role, each in gang.items() if each[1]]
+        requests = [gang_request(gang, options)]
+        if len(requests[0].components) > 1:
+            alone = replace(options, spare_nodes=0)
+            requests = [gang_request({role: each}, alone) for role, each in gang.items() if each[1]]
     else:
         components = {
             f"{each.ref.role}-0": AllocationComponent.of_resources(each.resources)
             for each in firsts
         }
-        requests = single_requests(components)
+        requests = single_requests(components, longest_array=cluster.longest_array)
     found: dict[str, Problem] = {}
     for request in requests:
-        words = submit_command(
-            request,
-            AllocationOptions.from_document(job.runtime_options),
-            name="airflow-training.test",
-            comment="",
-            output="/dev/null",
-            deadline_seconds=job.active_deadline_seconds,
+        answer = cluster.find_refusal(
+            SlurmSubmission(
+                request=request,
+                options=options,
+                name="airflow-training.test",
+                deadline_seconds=job.active_deadline_seconds,
+            )
         )
-        done = commands.run([words[0], "--test-only", *words[1:]], given="#!/bin/sh\n")
         # said of nodes that are down or drained too, for which `sbatch` lets a job wait
-        if done.code == 0 or _PERHAPS_LATER in done.errors:
+        if answer is None or _PERHAPS_LATER in answer.message:
             continue
-        answer = read_refusal(done.errors)
         if answer.kind == "away":
             raise RuntimeUnavailable(f"sbatch: {answer.message}")
         if answer.kind == "impossible":

@@ -12,7 +12,8 @@ from airflow_training.control.observations import Observations
 from airflow_training.control.transitions import ENDED
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.text import counted
-from airflow_training.supervise.absences import Absence, utc_text
+from airflow_training.documents.times import utc_text
+from airflow_training.supervise.absences import Absence
 from airflow_training.supervise.followers.follower import Evidence, FollowedRun, Follower
 
 __all__ = ["AbsenceFollower"]

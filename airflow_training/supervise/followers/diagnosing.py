@@ -30,7 +30,7 @@ from airflow_training.supervise.followers.first_lost import find_first_lost
 from airflow_training.supervise.followers.last_words import last_line
 from airflow_training.supervise.followers.log_ends import LogEnd, read_end
 
-__all__ = ["Diagnoser", "facts_of"]
+__all__ = ["Diagnoser", "facts_of", "facts_with_ranks"]
 
 log = logging.getLogger(__name__)
 
@@ -314,7 +314,8 @@ class Diagnoser:
     async def _explain(
         self, logs: Sequence[EndOfLog], facts: Sequence[InstanceFact]
     ) -> DiagnosedCause | None:
-        return await asyncio.to_thread(explain, logs, facts, self._job.log_patterns)
+        told = facts_with_ranks(facts, self._job)
+        return await asyncio.to_thread(explain, logs, told, self._job.log_patterns)
 
     def _rank(self, ref: InstanceRef) -> int | None:
         return self._job.role(ref.role).rank_of(ref.index)
@@ -348,6 +349,17 @@ def facts_of(ledger: Ledger, reasons: Reasons) -> Sequence[InstanceFact]:
         if each.state in ("pending", "unknown") and proven_cause(each.reason, reasons)
     ]
     return [_fact(each) for each in (*(each for each in ended if each.end.failure_class), *waits)]
+
+
+def facts_with_ranks(facts: Sequence[InstanceFact], job: ResolvedJob) -> list[InstanceFact]:
+    """Return facts with the ranks that the roles of a job give their instances."""
+    roles = {role.name: role for role in job.roles}
+    return [
+        fact
+        if fact.role not in roles
+        else dataclasses.replace(fact, process_rank=roles[fact.role].rank_of(fact.index))
+        for fact in facts
+    ]
 
 
 def _fact_of_job(job: JobEntry) -> InstanceFact:

@@ -70,11 +70,18 @@ class Meter(Follower):
     """
 
     def __init__(
-        self, *, store: Store, uid: str, state: Callable[[], tuple[ResolvedJob, Ledger]]
+        self,
+        *,
+        store: Store,
+        uid: str,
+        state: Callable[[], tuple[ResolvedJob, Ledger]],
+        on_progress: Callable[[Mapping[InstanceKey, ProgressReport]], None],
     ) -> None:
+        """`on_progress` gets what each look finds in the store: what pods tell of themselves comes no other way."""
         self._store = store
         self._uid = uid
         self._state = state
+        self._on_progress = on_progress
         self._plan = ""
         self._paces: dict[InstanceKey, Pace] = {}
         self._memory_bytes: float | None = None
@@ -96,6 +103,7 @@ class Meter(Follower):
         job, ledger = self._state()
         try:
             await asyncio.to_thread(self._poll, job, ledger)
+            self._on_progress(self.progress)
             self._complaint = ""
         except RuntimeUnavailable as error:
             self._store.outage.record_failure(error)

@@ -26,10 +26,10 @@ from airflow_training.control.replanning import replan_hindrance, replan_ledger
 from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.plan import Plan
-from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.runtimes.port import ClusterSnapshot as Machines
-from airflow_training.runtimes.port import Runtime
+from airflow_training.runtimes.port import InstanceRef, ReplacesFiles, Runtime
 from airflow_training.supervise.followers.follower import Follower, FollowerChange
 
 __all__ = ["Replanner", "RunView"]
@@ -104,6 +104,7 @@ class Replanner(Follower):
         self,
         *,
         runtime: Runtime,
+        run: RunRef,
         plan: Plan,
         history: History,
         state: Callable[[], RunView | None],
@@ -112,6 +113,7 @@ class Replanner(Follower):
     ) -> None:
         """`on_answer` is called on the event loop when `change` has something to say."""
         self._runtime = runtime
+        self._run = run
         self._plan = plan
         self._history = history
         self._state = state
@@ -205,7 +207,7 @@ class Replanner(Follower):
                 machines,
                 broken=bool(lost),
                 tight=tight,
-                replaces_files=self._runtime.capabilities.replaces_files,
+                replaces_files=await self._can_replace_files(state.training_instances),
             )
             loop = asyncio.get_running_loop()
             verdict = await loop.run_in_executor(
@@ -214,6 +216,17 @@ class Replanner(Follower):
             self._judged, self._used = seen, state.nodes
             self._verdict = verdict
             self._on_answer()
+
+    async def _can_replace_files(self, entries: Sequence[InstanceEntry]) -> bool:
+        runtime = self._runtime
+        if not (runtime.capabilities.replaces_files and isinstance(runtime, ReplacesFiles)):
+            return False
+        refs = [
+            InstanceRef(run=self._run, key=each.key, attempt_id=each.attempt_id, uid=each.uid)
+            for each in entries
+            if each.uid
+        ]
+        return await runtime.can_replace_files(refs)
 
 
 def _with_moves(job: ResolvedJob, moves: Sequence[Mapping[str, Any]]) -> ResolvedJob:

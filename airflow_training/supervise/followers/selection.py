@@ -7,6 +7,7 @@ from airflow_training.supervise.followers.delayed_logs import DelayedLogFollower
 from airflow_training.supervise.followers.failures import FailureFollower
 from airflow_training.supervise.followers.follower import FollowedRun, Follower
 from airflow_training.supervise.followers.limits import LimitFollower
+from airflow_training.supervise.followers.node_faults import NodeFaultFollower
 from airflow_training.supervise.followers.progress import ProgressFollower
 
 __all__ = ["followers_of"]
@@ -17,6 +18,8 @@ def followers_of(run: FollowedRun, *, read_logs: bool) -> list[Follower]:
     job, _ = run.state()
     others: list[Follower] = [DelayedLogFollower(run)] if read_logs else []
     others.append(FailureFollower(run, read_logs=read_logs))
+    if run.runtime.capabilities.excludes_nodes:
+        others.append(NodeFaultFollower(run))
     if job.plan is not None:
         others += _of_a_plan(run)
     if job.checkpoint is not None:
@@ -50,8 +53,10 @@ def _of_a_plan(run: FollowedRun) -> list[Follower]:
     from airflow_training.supervise.followers.replanning import Replanner, RunView
 
     job, _ = run.state()
-    meter = Meter(store=run.store, uid=run.ref.uid, state=run.state)
     use, regrouping = PlanUseFollower(run), RegroupingFollower(run)
+    meter = Meter(
+        store=run.store, uid=run.ref.uid, state=run.state, on_progress=regrouping.on_progress
+    )
     plan = adaptive_plan(job)
     if plan is None:
         return [meter, use, regrouping]
@@ -70,6 +75,7 @@ def _of_a_plan(run: FollowedRun) -> list[Follower]:
 
     replanner = Replanner(
         runtime=run.runtime,
+        run=run.ref,
         plan=plan,
         history=history_of(run.store),
         state=view,

@@ -9,8 +9,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import Response
 
-from airflow_training.accounts.operations import node_labels_of
 from airflow_training.accounts.prices import PriceList
+from airflow_training.accounts.run_bills import node_labels_of
 from airflow_training.control.rollup import timestamp
 from airflow_training.state.account_records import Price
 from airflow_training.state.records import UsageSpan

@@ -12,7 +12,7 @@ from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.triggers.base import TriggerEvent
 
-from airflow_training.control.decide import new_ledger
+from airflow_training.control.first_ledger import new_ledger
 from airflow_training.control.model import JobEntry, Ledger, RoleEntry
 from airflow_training.control.root_cause import cause_of_reason
 from airflow_training.documents.resolved import ResolvedJob

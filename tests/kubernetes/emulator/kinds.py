@@ -62,6 +62,10 @@ SERVICES = _core(
 CONFIGMAPS = _core("configmaps", "ConfigMap", short_names=("cm",), model="V1ConfigMap")
 SECRETS = _core("secrets", "Secret", model="V1Secret")
 EVENTS = _core("events", "Event", short_names=("ev",), model="CoreV1Event")
+NETWORK_POLICIES = Kind(
+    group="networking.k8s.io", versions=("v1",), plural="networkpolicies", kind="NetworkPolicy",
+    short_names=("netpol",), model="V1NetworkPolicy",
+)  # fmt: skip
 NODES = _core(
     "nodes", "Node", namespaced=False, subresources=("status",), short_names=("no",), model="V1Node"
 )
@@ -119,7 +123,7 @@ LOCAL_QUEUES = _custom(
 
 BUILT_IN: tuple[Kind, ...] = (
     NAMESPACES, PODS, SERVICES, CONFIGMAPS, SECRETS, EVENTS, NODES, QUOTAS, SERVICEACCOUNTS,
-    PRIORITYCLASSES, ACCESS_REVIEWS, JOBS,
+    PRIORITYCLASSES, ACCESS_REVIEWS, JOBS, NETWORK_POLICIES,
 )  # fmt: skip
 
 CUSTOM: dict[str, tuple[Kind, ...]] = {

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from airflow_training.agent.order import ORDER_VARIABLE, VERSION, Order
+from airflow_training.agent.pod_attempts import FILES
 from tests.kubernetes.pod_agent.programs import agent, last_words
 from tests.waiting import PATIENCE, wait_until
 
@@ -155,6 +156,27 @@ def test_a_command_that_was_ordered_to_stop_has_not_succeeded(tmp_path, program,
         orders.write_text(json.dumps(stop))
         assert process.wait(PATIENCE) == 143
     assert ready.exists() == (at == "while-it-runs")
+
+
+def test_a_command_finds_what_is_given_to_it_while_it_runs(tmp_path, program, python):
+    plan, said = tmp_path / "plan" / "plan.json", tmp_path / "said"
+    script = (
+        f"cat {plan} >> {said}; until grep -q new {plan}; do sleep 0.05; done; cat {plan} >> {said}"
+    )
+
+    def give(text: str) -> None:
+        fresh = tmp_path / "orders" / ".files"
+        fresh.write_text(json.dumps({str(plan): text}))
+        fresh.replace(tmp_path / "orders" / FILES)
+
+    (tmp_path / "orders").mkdir()
+    give("old\n")
+    order = Order(orders_file=str(tmp_path / "orders" / "order"))
+    with agent(python, program, order, "run", "--", "sh", "-c", script) as process:
+        wait_until(lambda: said.exists() and said.read_text() == "old\n")
+        give("new\n")
+        assert process.wait(PATIENCE) == 0
+    assert said.read_text() == "old\nnew\n"
 
 
 def test_an_agent_ends_its_command_at_a_deadline_of_its_own_in_a_pod_too(program, python):

@@ -34,7 +34,8 @@ def scan(
         for signature in signatures:
             found = signature.compiled.search(text, head.length)
             if found is not None:
-                hits.add(
+                add = hits.add_end if signature.ends_only else hits.add
+                add(
                     Hit(
                         signature=signature.name,
                         line=lines + 1,

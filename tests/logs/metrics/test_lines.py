@@ -72,6 +72,18 @@ def test_no_anchor_makes_every_line_a_candidate(anchor):
             "300/650 [==>..] - 2s 33ms/step - loss: 1", "step_time_seconds", 0.033, id="ms"
         ),
         pytest.param("{'loss': '2.25', 'epoch': '0.5'}", "loss", 2.25, id="quoted"),
+        *(
+            pytest.param(
+                f"step 10 | loss 2.31 | {used} | 812 tok/s", "memory_bytes", 71.5 * GIB, id=used
+            )
+            for used in (
+                "gpu 71.5/80.0 GB",
+                "GPU0: 71.5 GiB / 80.0 GiB",
+                "cuda: 73216MiB / 81920MiB",
+                "gpu mem 71.5 GiB of 80 GiB",
+                "mem used 71.5GB of 80GB",
+            )
+        ),
         pytest.param("Epoch 1, loss: tensor(0.5, device='cuda:0')", "loss", 0.5, id="tensor"),
         pytest.param("[12]\tvalid_0's l2: 0.5", "valid_0-l2", 0.5, id="booster"),
         pytest.param("[12]\ttrain-rmse:0.5", "train-rmse", 0.5, id="own-name"),

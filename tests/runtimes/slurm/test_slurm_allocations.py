@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.folders.attempt_state import AttemptState
 from airflow_training.runtimes.folders.paths import RunFolder
+from airflow_training.runtimes.slurm.allocation_options import AllocationOptions
 from airflow_training.runtimes.slurm.allocations import Allocation, AllocationBook
 from airflow_training.runtimes.slurm.attempts import AttemptReader, placement_file
+from airflow_training.runtimes.slurm.cluster import CommandCluster
 from airflow_training.runtimes.slurm.queue_watch import QueueWatch
 from airflow_training.runtimes.slurm.requests import AllocationComponent, gang_request
 from airflow_training.runtimes.slurm.sweep import find_living_runs
@@ -49,12 +52,12 @@ class _Book:
 
     def __init__(self, root: Path) -> None:
         self.commands = _Answers()
-        self.queue = QueueWatch(self.commands)
+        self.queue = QueueWatch(CommandCluster(self.commands))
         run = RunFolder(root, "u1")
         run.make()
         write_json(run.about, {"options": {}})
-        self.book = AllocationBook(run, self.commands, self.queue)
-        request = gang_request({"worker": (AllocationComponent(), 1)})
+        self.book = AllocationBook(run, CommandCluster(self.commands), self.queue)
+        request = gang_request({"worker": (AllocationComponent(), 1)}, AllocationOptions())
         self.allocation: Allocation = self.book.add(request, idle_seconds=1)[0]
 
     def submit(self) -> None:
@@ -185,7 +188,7 @@ def test_a_queue_that_hangs_holds_up_nobody_who_looks_at_files(one):
 
     hangs = Hangs()
     hangs.queue = one.line("7")
-    one.queue._commands = hangs
+    one.queue._cluster = CommandCluster(hangs)
     wait_until(lambda: (one.queue.poll(), asked.is_set())[1])
     assert one.queue.of_job("7") == []
     answer.set()
@@ -197,3 +200,32 @@ def test_options_of_the_user_s_own_commands_are_not_passed_on(monkeypatch):
         monkeypatch.setenv(name, "given")
     lines = LocalCommands().run(["env"]).output.splitlines()
     assert [line for line in lines if line.endswith("=given")] == ["SLURM_JWT=given"]
+
+
+def test_an_allocation_with_an_excluded_node_takes_nothing_new(one):
+    write_json(one.allocation.folder / "started.json", {"members": {"worker-0": {"node": "n1"}}})
+    assert one.book.accepting("worker-0", excluded=("n2",)) == one.allocation
+    assert one.book.accepting("worker-0", excluded=("n1",)) is None
+
+
+def test_an_excluded_node_that_the_cluster_does_not_have_any_more_is_left_out(one, monkeypatch):
+    answer = one.commands.run
+
+    def knows_no_n9(words: Sequence[str], **more: object) -> CommandResult:
+        done: CommandResult = answer(words)
+        if "--exclude=n9" in words:
+            return CommandResult(
+                code=1, output="", errors="sbatch: error: Invalid node name specified"
+            )
+        return done
+
+    monkeypatch.setattr(one.commands, "run", knows_no_n9)
+    request = gang_request({"worker": (AllocationComponent(), 1)}, AllocationOptions())
+    request = replace(request, excluded=("n9",))
+    (allocation,) = one.book.add(request, idle_seconds=1)
+    one.book.submit(allocation, ["keep"], job="digits")
+    assert [("--exclude=n9" in words) for words in one.commands.said if words[0] == "sbatch"] == [
+        True,
+        False,
+    ]
+    assert allocation.job == "7"

@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 from airflow_training.agent.files import read_json
+from airflow_training.agent.proc import parent_of
 from airflow_training.documents.resolved import RunRef, Scheduling
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.port import SupportsFinish
+from airflow_training.runtimes.slurm.cluster import CommandCluster
 from airflow_training.runtimes.slurm.runtime import SlurmRuntime
 from airflow_training.runtimes.slurm.transport import CommandResult, LocalCommands
 from tests.contracts.runtime import JOB, Harness, watching
@@ -210,6 +212,99 @@ async def test_a_node_that_is_lost_fails_what_ran_there(lab, tmp_path):
             lab.start_node(node)
 
 
+def spare_job() -> dict[str, Any]:
+    """Two instances, each on a node of its own, and the third node of the cluster as a spare one."""
+    return {
+        "roles": (JOB.roles[0],),
+        "scheduling": GANG,
+        "runtime_options": {"spareNodes": 1},
+    }
+
+
+async def test_what_ran_on_a_lost_node_goes_on_on_a_spare_one_without_the_queue(lab, tmp_path):
+    async with (
+        run_of(lab, tmp_path, **spare_job()) as harness,
+        watching(harness.runtime, harness.run) as seen,
+    ):
+        await harness.runtime.create([harness.spec("sleeper"), harness.spec("sleeper", 1)])
+        first = await seen.state("sleeper", 0, "running")
+        second = await seen.state("sleeper", 1, "running")
+        assert len({first.node, second.node}) == 2
+        lab.kill(second.node)
+        try:
+            failed = await seen.state("sleeper", 1, "failed")
+            assert failed.reason == "SlurmNodeFail"
+            again = harness.spec("sleeper", 1, attempt=1)
+            assert (await harness.runtime.create([again]))[0].result == "created"
+            moved = await seen.state("sleeper", 1, "running", attempt=1)
+            assert moved.node not in (first.node, second.node)
+            now = seen.now["sleeper", 0]
+            assert (now.uid, now.state, now.node) == (first.uid, "running", first.node)
+            assert len(job_ids(tmp_path, harness)) == 1, "nothing was queued"
+        finally:
+            lab.start_node(second.node)
+
+
+async def test_without_another_spare_node_the_allocation_is_given_back(lab, tmp_path):
+    async with (
+        run_of(lab, tmp_path, **spare_job()) as harness,
+        watching(harness.runtime, harness.run) as seen,
+    ):
+        await harness.runtime.create([harness.spec("sleeper"), harness.spec("sleeper", 1)])
+        first = await seen.state("sleeper", 0, "running")
+        second = await seen.state("sleeper", 1, "running")
+        (spare,) = {"n1", "n2", "n3"} - {first.node, second.node}
+        lab.kill(spare)
+        lab.kill(second.node)
+        try:
+            for index in (0, 1):
+                failed = await seen.state("sleeper", index, "failed")
+                assert failed.reason == "SlurmNodeFail"
+            assert "no other node is left for sleeper-1" in seen.now["sleeper", 0].message
+        finally:
+            for node in (spare, second.node):
+                lab.start_node(node)
+        specs = [harness.spec("sleeper", index, attempt=1) for index in (0, 1)]
+        await harness.runtime.create(specs)
+        for index in (0, 1):
+            await seen.state("sleeper", index, "running", attempt=1)
+        assert len(job_ids(tmp_path, harness)) == 2
+
+
+def lose_keepers(root: Path) -> None:
+    """Kill what keeps allocations as the loss of its node does: nobody is left to tell Slurm of it."""
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        pid = int(each.parent.name)
+        with contextlib.suppress(OSError):
+            words = each.read_bytes().split(b"\0")
+            if b"keep" in words and any(word.startswith(bytes(root)) for word in words):
+                parent = parent_of(pid)
+                assert parent is not None
+                os.kill(parent, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("keeper", ["goes on", "dies"])
+async def test_the_node_that_keeps_the_allocation_has_no_spare_one(lab, tmp_path, keeper):
+    async with (
+        run_of(lab, tmp_path, **spare_job()) as harness,
+        watching(harness.runtime, harness.run) as seen,
+    ):
+        await harness.runtime.create([harness.spec("sleeper"), harness.spec("sleeper", 1)])
+        first = await seen.state("sleeper", 0, "running")
+        await seen.state("sleeper", 1, "running")
+        lab.kill(first.node)
+        if keeper == "dies":
+            lose_keepers(tmp_path)
+        try:
+            for index in (0, 1):
+                failed = await seen.state("sleeper", index, "failed")
+                assert failed.reason == "SlurmNodeFail"
+            await until(lambda: not lab.jobs(harness.run.uid))
+        finally:
+            lab.start_node(first.node)
+
+
 async def test_a_drained_node_gets_nothing_new(lab, tmp_path):
     async with (
         run_of(lab, tmp_path) as harness,
@@ -303,7 +398,7 @@ class _DiesAfterSubmitting(LocalCommands):
 
 
 async def test_a_submission_that_nobody_has_noted_is_found_again(lab, tmp_path):
-    dying = SlurmRuntime(root=tmp_path, commands=_DiesAfterSubmitting())
+    dying = SlurmRuntime(root=tmp_path, cluster=CommandCluster(_DiesAfterSubmitting()))
     async with run_of(lab, tmp_path, runtime=dying, **small()) as harness:
         specs = [harness.spec("sleeper"), harness.spec("sleeper", 1)]
         reader = dying._reader(harness.run)
@@ -319,7 +414,7 @@ async def test_a_submission_that_nobody_has_noted_is_found_again(lab, tmp_path):
 
 
 async def test_a_submission_that_nobody_has_noted_is_ended_by_remove(lab, tmp_path):
-    dying = SlurmRuntime(root=tmp_path, commands=_DiesAfterSubmitting())
+    dying = SlurmRuntime(root=tmp_path, cluster=CommandCluster(_DiesAfterSubmitting()))
     async with run_of(lab, tmp_path, runtime=dying, **small()) as harness:
         with pytest.raises(KeyboardInterrupt):
             dying._launcher.create(dying._reader(harness.run), [harness.spec("sleeper")])

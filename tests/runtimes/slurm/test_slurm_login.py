@@ -9,6 +9,7 @@ import re
 import secrets
 import shutil
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -250,6 +251,30 @@ async def test_what_a_login_shell_prints_before_is_passed_over(tmp_path, monkeyp
     login = SshLogin(host="login1", python=sys.executable, folder=str(tmp_path / "shared"))
     async with channel_to(login) as channel:
         assert (await channel.localize(JOB)).base_dir == str(Path.home())
+
+
+async def test_programs_of_other_versions_go_once_nobody_has_used_them_for_a_week(
+    tmp_path, monkeypatch
+):
+    _put_ssh(tmp_path, monkeypatch, 'for each; do :; done; exec sh -c "$each"')
+    cache = tmp_path / "shared" / ".agent"
+    cache.mkdir(parents=True, mode=0o700)
+    for name, days in (("login-old.pyz", 8), ("login-new.pyz", 6), ("agent-old.pyz", 8)):
+        (cache / name).touch()
+        then = time.time() - days * 24 * 3600
+        os.utime(cache / name, (then, then))
+    login = SshLogin(host="login1", python=sys.executable, folder=str(tmp_path / "shared"))
+    async with channel_to(login) as channel:
+        await channel.localize(JOB)
+    ours = {each.name for each in cache.iterdir()} - {"login-new.pyz", "agent-old.pyz"}
+    assert len(ours) == 1
+    assert "login-old.pyz" not in ours
+    (own,) = ours
+    then = time.time() - 8 * 24 * 3600
+    os.utime(cache / own, (then, then))
+    async with channel_to(login) as channel:
+        await channel.localize(JOB)
+    assert (cache / own).stat().st_mtime > then + 24 * 3600, "it is used again"
 
 
 @pytest.mark.parametrize("way", ["here", "login"])

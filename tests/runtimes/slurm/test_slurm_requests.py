@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from airflow_training.runtimes.slurm.cluster import CommandCluster
 from airflow_training.runtimes.slurm.runtime import SlurmRuntime
 from airflow_training.runtimes.slurm.transport import CommandResult, LocalCommands
 from tests.contracts.runtime import watching
@@ -36,7 +37,7 @@ class _Counted(LocalCommands):
 
 async def test_a_minute_without_a_change_takes_two_requests_for_all_runs(lab, tmp_path):
     commands = _Counted()
-    runtime = SlurmRuntime(root=tmp_path, commands=commands)
+    runtime = SlurmRuntime(root=tmp_path, cluster=CommandCluster(commands))
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(RUNS):
             harness = await stack.enter_async_context(run_of(lab, tmp_path, runtime=runtime))

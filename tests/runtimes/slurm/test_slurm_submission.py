@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from airflow_training.errors import RuntimeUnavailable
+from airflow_training.runtimes.slurm.cluster import CommandCluster
 from airflow_training.runtimes.slurm.runtime import SlurmRuntime
 from airflow_training.runtimes.slurm.transport import CommandResult, LocalCommands
 from tests.contracts.runtime import JOB, watching
@@ -52,7 +53,7 @@ class _TimesOut(LocalCommands):
 
 
 async def test_a_job_that_appears_after_its_sbatch_was_repeated_is_used_or_ended(lab, tmp_path):
-    slow = SlurmRuntime(root=tmp_path, commands=_TimesOut())
+    slow = SlurmRuntime(root=tmp_path, cluster=CommandCluster(_TimesOut()))
     async with run_of(lab, tmp_path, runtime=slow, **small()) as harness:
         assert (await slow.create([harness.spec("sleeper")]))[0].reason == "SlurmAway"
         assert (await slow.create([harness.spec("sleeper")]))[0].result == "created"
@@ -65,7 +66,7 @@ async def test_a_job_that_appears_after_its_sbatch_was_repeated_is_used_or_ended
 
 
 async def test_a_sweep_finds_what_was_submitted_and_never_noted(lab, tmp_path):
-    dying = SlurmRuntime(root=tmp_path, commands=_DiesAfterSubmitting())
+    dying = SlurmRuntime(root=tmp_path, cluster=CommandCluster(_DiesAfterSubmitting()))
     async with run_of(lab, tmp_path, runtime=dying, **small()) as harness:
         with pytest.raises(KeyboardInterrupt):
             dying._launcher.create(dying._reader(harness.run), [harness.spec("sleeper")])

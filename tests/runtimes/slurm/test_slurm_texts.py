@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from airflow_training.admission.check import check_text
 from airflow_training.agent.files import read_json, write_json
 from airflow_training.builtin_runtimes import load_adapter
+from airflow_training.documents.problems import problems_of
 from airflow_training.runtimes.slurm.allocation_options import AllocationOptions
 from airflow_training.runtimes.slurm.allocation_program import (
     counts_of,
     host_name,
     hosts_of,
+    move_from_lost,
     named_instances,
     place_order,
 )
@@ -31,6 +34,7 @@ from airflow_training.runtimes.slurm.queue_view import (
 from airflow_training.runtimes.slurm.queue_watch import jobs_of
 from airflow_training.runtimes.slurm.requests import (
     AllocationComponent,
+    AllocationRequest,
     gang_request,
     job_script,
     log_pattern,
@@ -250,7 +254,9 @@ def test_what_roles_ask_for_becomes_components():
     large = AllocationComponent.of_resources({"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "2"})
     assert (small.cpus, small.memory_mb_per_cpu, small.gpus) == (1, 1024, 0)
     assert (large.cpus, large.memory_mb_per_cpu, large.gpus) == (4, 2048, 2)
-    request = gang_request({"master": (small, 1), "worker": (large, 2), "eval": (small, 1)})
+    request = gang_request(
+        {"master": (small, 1), "worker": (large, 2), "eval": (small, 1)}, AllocationOptions()
+    )
     assert request.components == (small, large)
     assert request.elements == ((("master-0", "eval-0"), ("worker-0", "worker-1")),)
     words = submit_command(
@@ -271,9 +277,52 @@ def test_what_roles_ask_for_becomes_components():
     assert "--no-requeue" in first
 
 
+def test_no_component_is_placed_on_an_excluded_node():
+    small, large = AllocationComponent(), AllocationComponent(cpus=2)
+    request = gang_request({"master": (small, 1), "worker": (large, 2)}, AllocationOptions())
+    request = dataclasses.replace(request, excluded=("n1", "n2"))
+    assert AllocationRequest.from_document(request.document()) == request
+    older = {key: value for key, value in request.document().items() if key != "excluded"}
+    assert AllocationRequest.from_document(older).excluded == ()
+    words = submit_command(
+        request, AllocationOptions(), name="x", comment="y", output="z", deadline_seconds=None
+    )
+    assert words.count("--exclude=n1,n2") == 2
+
+
+def test_spare_nodes_are_asked_for_beside_those_that_are_needed():
+    options = AllocationOptions(spare_nodes=2, instances_per_node=4)
+    request = gang_request({"worker": (AllocationComponent(), 9)}, options)
+    assert AllocationRequest.from_document(request.document()) == request
+    words = submit_command(
+        request, options, name="x", comment="y", output="z", deadline_seconds=None
+    )
+    wanted = {"--nodes=5", "--ntasks-per-node=4", "--ntasks=20", "--no-kill"}
+    assert wanted <= set(words)
+    differ = {"a": (AllocationComponent(), 1), "b": (AllocationComponent(cpus=2), 1)}
+    assert gang_request(differ, options).spare_nodes == 0
+
+
+def test_what_ran_on_a_lost_node_moves_to_free_places():
+    def at(**nodes: str) -> dict[str, dict[str, object]]:
+        return {
+            name: {"component": 0, "node": node, "address": f"{node}.x"}
+            for name, node in nodes.items()
+        }
+
+    before = at(a="n1", b="n1", c="n2", d="n2", e="n3")
+    left = {name: f"{name}.x" for name in ("n1", "n3", "n4")}
+    assert move_from_lost(before, left, 2) == (at(a="n1", b="n1", c="n3", d="n4", e="n3"), [])
+    del left["n4"]
+    assert move_from_lost(before, left, 2)[1] == ["d"]
+    assert move_from_lost(before, {**left, "n2": "n2.x"}, 2) == (before, [])
+    moved, homeless = move_from_lost(before, left, 2, {"c"})
+    assert (moved["d"]["node"], homeless) == ("n3", []), "who has completed needs no place"
+
+
 def test_instances_without_company_are_elements_of_an_array():
     small, large = AllocationComponent(), AllocationComponent(cpus=2)
-    found = single_requests({"a-0": small, "b-0": large, "a-1": small})
+    found = single_requests({"a-0": small, "b-0": large, "a-1": small}, longest_array=100)
     assert [each.elements for each in found] == [((("a-0",),), (("a-1",),)), ((("b-0",),),)]
     words = submit_command(
         found[0], AllocationOptions(), name="x", comment="y", output="z", deadline_seconds=100
@@ -285,7 +334,7 @@ def test_instances_without_company_are_elements_of_an_array():
 
 def test_many_instances_are_several_arrays():
     names = [f"a-{index}" for index in range(230)]
-    found = single_requests(dict.fromkeys(names, AllocationComponent()))
+    found = single_requests(dict.fromkeys(names, AllocationComponent()), longest_array=100)
     assert [len(each.elements) for each in found] == [100, 100, 30]
     assert [name for each in found for ((name,),) in each.elements] == names
 
@@ -300,6 +349,30 @@ def test_many_instances_are_several_arrays():
 )
 def test_folders_of_any_name_are_said_as_sbatch_reads_them(folder, pattern):
     assert log_pattern(folder) == pattern
+
+
+@pytest.mark.parametrize(
+    ("gang", "cpus", "told"),
+    [("none", ("1", "1"), "gang"), ("slurm", ("1", "2"), "resources"), ("slurm", ("1", "1"), "")],
+)
+def test_spare_nodes_are_of_one_allocation_of_one_kind(gang, cpus, told):
+    text = f"""
+apiVersion: airflow-training/v1
+kind: TrainingJob
+metadata: {{name: digits}}
+spec:
+  framework: pytorch
+  command: [python, train.py]
+  runtime: {{name: slurm, options: {{spareNodes: 1}}}}
+  schedulingPolicy: {{gang: {gang}}}
+  roles:
+    - {{name: master, resources: {{limits: {{cpu: "{cpus[0]}"}}}}}}
+    - {{name: worker, resources: {{limits: {{cpu: "{cpus[1]}"}}}}}}
+"""
+    (checked,) = check_text(text)
+    problems = [each for each in checked.problems if each.field.endswith("spareNodes")]
+    assert bool(problems) == bool(told)
+    assert all(told in f"{each.message} {each.hint}" for each in problems)
 
 
 def test_options_are_read_as_they_were_checked():
@@ -334,6 +407,9 @@ def test_options_are_read_as_they_were_checked():
         {"exclusive": "no"},
         {"signalSeconds": "60"},
         {"nodes": 3},
+        {"spareNodes": -1},
+        {"instancesPerNode": 2},
+        {"spareNodes": 1, "extra": ["--nodes=3"]},
     ],
 )
 def test_options_that_make_no_sense_are_refused(options):
@@ -344,3 +420,20 @@ def test_options_that_make_no_sense_are_refused(options):
 @pytest.mark.parametrize("time", ["30", "1:30:00", "2-12:00", "7-0", "90:00"])
 def test_times_are_as_sbatch_takes_them(time):
     assert SlurmOptions(time=time).time == time
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("time", "2h", "must be minutes, hours:minutes:seconds or days-hours:minutes"),
+        ("partition", "a b", "must be one or more names, separated by commas"),
+        ("account", "a;b", "must be one name, without blanks and commas"),
+        ("python", "python3", "must be a path from the root"),
+        ("extra", ["nice=5"], "'nice=5' is no option of sbatch: write it as --name=value"),
+    ],
+)
+def test_an_option_that_slurm_does_not_take_is_told_in_our_words(option, value, told):
+    with pytest.raises(ValidationError) as refused:
+        SlurmOptions.model_validate({option: value})
+    (problem,) = problems_of(refused.value, model=SlurmOptions)
+    assert problem.message.startswith(told)

@@ -12,6 +12,7 @@ from airflow_training.admission.plan.history import NO_HISTORY
 from airflow_training.control.model import ActivePhase, InstanceEntry, JobEntry, Ledger, RoleEntry
 from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.instances import InstanceKey
+from airflow_training.documents.resolved import RunRef
 from airflow_training.runtimes.port import NodeView
 from airflow_training.supervise.followers.follower import FollowerChange
 from airflow_training.supervise.followers.replanning import Replanner, RunView
@@ -46,6 +47,7 @@ class Eye:
         self.answered = 0
         self.replanner = Replanner(
             runtime=self.machines,
+            run=RunRef(uid="run", job="job", namespace="default", controller="site"),
             plan=plan,
             history=NO_HISTORY,
             state=lambda: self.state,

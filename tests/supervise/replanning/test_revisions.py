@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from airflow_training.control.reports import ProgressReport, Regrouping
+from airflow_training.documents.instances import InstanceKey
 from airflow_training.runtimes.faults import Script
 from airflow_training.runtimes.memory import MemoryRuntime
-from airflow_training.runtimes.port import InstanceRef
+from airflow_training.runtimes.port import InstanceRef, InstanceSpec
 from airflow_training.supervise.loop import Supervisor
 from airflow_training.supervise.owners import new_owner
 from tests.supervise.conftest import Stage
@@ -55,6 +56,8 @@ async def test_ranks_follow_a_smaller_plan_and_a_larger_one_in_their_processes(s
         await until(lambda: stage.store.ledger(uid).job.state == "Running")
         before = uids(stage, uid)
         assert set(numbers(stage, uid).values()) == {0}
+        [given] = stage.runtime.spec(uid, *FIRST).replaced
+        assert given.endswith("plan.json"), "a pod cannot be given other files later"
         stage.runtime.report(uid, *MASTER, ProgressReport(step=10, total_steps=FAR))
         lab.has(2)
         await until(lambda: numbers(stage, uid) == {MASTER: 1, FIRST: 1})
@@ -82,7 +85,9 @@ async def test_ranks_follow_a_smaller_plan_and_a_larger_one_in_their_processes(s
     assert regained.data["moved_bytes"] > 0, "who comes new gets the state"
 
 
-async def test_what_it_cost_is_told_beside_what_was_expected(stage, lab):
+@pytest.mark.parametrize("told_by", ["runtime", "store"])
+async def test_what_it_cost_is_told_beside_what_was_expected(stage, lab, told_by):
+    """Pods report to the API server, which writes to the store alone."""
     uid = stage.launch(lab.engine_job())
     again = Regrouping(
         at=9.0, ranks=2, step=11, source="rank 0", lost_steps=0, seconds=1.5, revision=1, moved_bytes=0
@@ -92,7 +97,10 @@ async def test_what_it_cost_is_told_beside_what_was_expected(stage, lab):
         lab.has(2)
         await until(lambda: numbers(stage, uid) == {MASTER: 1, FIRST: 1})
         report = ProgressReport(step=12, total_steps=FAR, regrouped=(again,))
-        stage.runtime.report(uid, *MASTER, report)
+        if told_by == "runtime":
+            stage.runtime.report(uid, *MASTER, report)
+        else:
+            stage.store.progress.save(uid, {InstanceKey(*MASTER): report})
         await until(lambda: told(stage, uid, "Regrouped"))
     [event] = told(stage, uid, "Regrouped")
     [expected] = stage.store.job(uid).plan.moves
@@ -124,6 +132,28 @@ async def test_where_ranks_cannot_follow_all_start_anew_and_are_told_why(
     [event] = told(stage, uid, "Replanned")
     assert f"all ranks start anew: {why}" in event.message
     assert why in event.data["anew"]
+
+
+async def test_ranks_that_an_earlier_version_of_us_created_start_anew(stage, lab, monkeypatch):
+    """Nobody there would write another plan into their file."""
+    create = stage.runtime.create
+
+    async def create_as_before(specs: Sequence[InstanceSpec]) -> Any:
+        return await create([replace(each, replaced=frozenset()) for each in specs])
+
+    monkeypatch.setattr(stage.runtime, "create", create_as_before)
+    uid = stage.launch(lab.engine_job())
+    async with stage.driving(uid):
+        await until(lambda: stage.store.ledger(uid).job.state == "Running")
+        monkeypatch.setattr(stage.runtime, "create", create)
+        lab.has(2)
+        await until(lambda: stage.live(uid) == {MASTER, FIRST})
+        assert all(stage.runtime.spec(uid, *key).replaced for key in (MASTER, FIRST))
+    ledger = stage.store.ledger(uid)
+    assert (ledger.job.job_attempt, ledger.job.plan_revision) == (1, 0)
+    assert not ledger.job.restarts, "nobody is charged"
+    [event] = told(stage, uid, "Replanned")
+    assert "cannot give instances another plan" in event.data["anew"]
 
 
 async def test_a_lost_rank_whose_place_is_gone_is_charged_once_and_the_others_go_on(stage, lab):

@@ -13,6 +13,8 @@ __all__ = ["MARK", "bootstrap_command", "program"]
 
 MARK = "airflow-training-login "
 """Before the first lines of the other end: what a login shell prints besides is passed over."""
+_UNUSED_SECONDS = 7 * 24 * 3600.0
+"""After which a program there that nobody has used is deleted: each version of us has another."""
 _PACKAGES = (
     "agent",
     "checkpoints",
@@ -56,7 +58,7 @@ from airflow_training.runtimes.slurm.login.server import main
 sys.exit(main(sys.argv[1], sys.argv[2:]))
 """
 _BOOTSTRAP = """\
-import json, os, sys
+import json, os, sys, time
 mark, name, size, folder, more = {mark!r}, {name!r}, {size}, {folder!r}, {more!r}
 def say(**what):
     os.write(1, (mark + json.dumps(what) + "\\n").encode())
@@ -70,7 +72,9 @@ try:
     if os.stat(os.path.dirname(path)).st_uid != os.getuid():
         say(failed=os.path.dirname(path) + " belongs to another user")
         sys.exit(5)
-    if not os.path.exists(path):
+    try:
+        os.utime(path)  # used now: nobody deletes it
+    except FileNotFoundError:
         say(need=name)
         part = path + "." + os.urandom(6).hex()
         with open(part, "wb") as file:
@@ -82,6 +86,12 @@ try:
                 size -= len(data)
                 file.write(data)
         os.replace(part, path)
+    for each in os.scandir(os.path.dirname(path)):
+        try:
+            if each.name.startswith("login-") and time.time() - each.stat().st_mtime > {unused!r}:
+                os.unlink(each.path)
+        except FileNotFoundError:
+            pass  # by another login
 except OSError as error:
     say(failed=str(error))
     sys.exit(5)
@@ -105,7 +115,12 @@ def bootstrap_command(*, python: str, folder: str, inherit: Sequence[str] = ()) 
     packed = program()
     name = f"login-{hashlib.sha256(packed).hexdigest()[:16]}.pyz"
     text = _BOOTSTRAP.format(
-        mark=MARK, name=name, size=len(packed), folder=folder, more=list(inherit)
+        mark=MARK,
+        name=name,
+        size=len(packed),
+        folder=folder,
+        more=list(inherit),
+        unused=_UNUSED_SECONDS,
     )
     code = base64.b64encode(text.encode()).decode()
     return f"exec {python} -I -c \"import base64;exec(base64.b64decode('{code}'))\""

@@ -7,6 +7,7 @@ as any driver may.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import select
@@ -16,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from airflow_training.runtimes.slurm.cluster import CommandCluster
 from airflow_training.runtimes.slurm.login.messages import (
     WATCH,
     decode,
@@ -30,6 +32,8 @@ __all__ = ["CALLS", "SILENCE_SECONDS", "main"]
 
 SILENCE_SECONDS = 90.0
 """After which a connection counts as gone, though nobody has said so."""
+_USED_SECONDS = 3600.0
+"""Between two marks on our file: later logins delete what nobody has used for a week."""
 CALLS = frozenset({
     "await_peers", "check", "cluster_view", "create", "delete", "delete_quarantined", "dismiss", "due_runs", "end_kept",
     "finish_early", "keep", "living_runs", "look_again", "prepare", "quarantine", "read_log", "release", "remove",
@@ -109,7 +113,7 @@ def main(folder: str, inherit: Sequence[str] = ()) -> int:
         where="the login node",
         hint="a shell that nobody types in (ssh HOST sbatch --version) has to find it: load its module where that starts",
     )
-    runtime = SlurmRuntime(root=Path(folder), inherit=inherit, commands=commands)
+    runtime = SlurmRuntime(root=Path(folder), inherit=inherit, cluster=CommandCluster(commands))
     server = _Server(runtime, output)
     ready = {"ready": sys.version.split()[0], "home": str(Path.home())}
     os.write(output, MARK.encode() + line_of(ready))
@@ -117,7 +121,10 @@ def main(folder: str, inherit: Sequence[str] = ()) -> int:
     async def serve() -> None:
         loop = asyncio.get_running_loop()
         threading.Thread(target=_read_lines, args=(loop, server), daemon=True).start()
-        await asyncio.Event().wait()
+        while True:
+            await asyncio.sleep(_USED_SECONDS)
+            with contextlib.suppress(OSError):  # the shared folder is away
+                os.utime(sys.argv[0])
 
     asyncio.run(serve())
     return 0

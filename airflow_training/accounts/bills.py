@@ -139,7 +139,12 @@ def bill_rows(
     for attempt in {(each.key, each.attempt_id): each for each in attempts}.values():
         role, asked = attempt.key.role, tuple(sorted(attempt.resources.items()))
         end = min(until if attempt.finished_at is None else attempt.finished_at, until)
-        for start, stop in _cut(attempt.started_at, end, prices):
+        spans = [*_cut(attempt.started_at, end, prices)]
+        if attempt.finished_at == attempt.started_at == end:
+            spans.append(
+                (end, end)
+            )  # Kubernetes tells whole seconds: what took less is on the bill, too
+        for start, stop in spans:
             kind = (role, asked, prices.changed_at(start))
             parts = parts_of.get(kind)
             if parts is None:

@@ -45,7 +45,7 @@ def _unchanged(document: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the answer where the environment is there, untouched, for this interpreter: most starts import no more."""
     order = document["environment"]
     cache = os.path.abspath(document["cache"])  # noqa: PTH100 - pathlib is waited for at each start
-    source = order["source"]
+    source = order.get("source")
     minor = "{}.{}".format(*sys.version_info[:2])
     python = source["python"] if source else sys.executable
     if python != sys.executable or document.get("link"):

@@ -41,6 +41,11 @@ def test_an_instance_costs_itself_and_all_that_it_requests():
     assert [part.resource for part in row.parts] == ["cpu", "instance", "memory", GPU]
 
 
+def test_an_instance_that_ended_in_the_second_of_its_start_is_on_the_bill():
+    (row,) = rows([an_attempt(seconds=0.0)], [a_price("1", "instance")])
+    assert (row.role, row.instance_seconds, row.amount) == ("worker", 0, 0)
+
+
 def test_what_was_used_before_a_price_changed_keeps_the_old_one():
     attempt = an_attempt(start=JANUARY + DAY, seconds=2 * HOUR)
     prices = [a_price("1"), a_price("3", since=JANUARY + DAY + HOUR)]

@@ -164,8 +164,8 @@ class Hyperscan:
 
         once = hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_MULTILINE
         expressions = [
-            (pattern.pattern.encode(), once | (hyperscan.HS_FLAG_CASELESS * pattern.ignore_case))
-            for pattern in signatures
+            (text, once | (hyperscan.HS_FLAG_CASELESS * any_case))
+            for text, any_case in map(_expression, signatures)
         ]
         any_case = any("(?i" in anchor for anchor in anchors)
         literals = [
@@ -194,6 +194,16 @@ class Hyperscan:
         if database is not None and len(block):
             database.scan(block, match_event_handler=found)
         return BlockMatches(sorted(signatures), positions)
+
+
+def _expression(pattern: Pattern) -> tuple[bytes, bool]:
+    """Return what Hyperscan looks for, and whether in any case.
+
+    Of a pattern that healthy logs are full of these are its literals: their lines then take half the time.
+    """
+    if pattern.ends_only and pattern.literals:
+        return b"|".join(map(re.escape, pattern.literals)), pattern.any_case
+    return pattern.pattern.encode(), pattern.ignore_case
 
 
 def _database(

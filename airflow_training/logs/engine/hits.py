@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from airflow_training.logs.engine.context_lines import Surroundings
@@ -50,10 +50,10 @@ class HitList:
             self._bare.add((key, -1))
             self._last[key] = hit
 
-    def add_end(self, hit: Hit) -> None:
-        """Take a hit of a signature whose ends alone are wanted; in any order, and those between may be left out."""
-        self._bare_ends.add((hit.signature, hit.offset))
-        self._keep_ends(hit.signature, [*self._ends.get(hit.signature, ()), hit])
+    def add_ends(self, signature: str, hits: Sequence[Hit]) -> None:
+        """Take the next hits of a signature whose ends alone are wanted; those between may be left out."""
+        self._bare_ends.update((signature, hit.offset) for hit in hits)
+        self._keep_ends(signature, [*self._ends.get(signature, ()), *hits])
 
     def has_first(self, signature: str, before: int) -> bool:
         """Return whether the first hits of such a signature were all found before an offset."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -221,23 +221,24 @@ class StretchScan:
     def _hits(self, pattern: Pattern, rest: bytes, places: LineLocator, base: int) -> None:
         if pattern.ends_only:
             begun = self.hits.has_first(pattern.name, base)
-            matches: Iterable[_Match] = _ends_of(pattern, rest, begun=begun)
-            add = self.hits.add_end
-        else:
-            matches, add = _matches(pattern, rest, 0, len(rest)), self.hits.add
-        for start, text, head, at in matches:
-            place = places.of(start)
-            add(
-                Hit(
-                    signature=pattern.name,
-                    line=self._line_at(place),
-                    offset=base + place.offset,
-                    rank=self.origin.rank if head.rank is None else head.rank,
-                    named=head.rank is not None,
-                    time=head.time,
-                    text=text_around(text[head.length :], at - head.length),
-                )
-            )
+            ends = _ends_of(pattern, rest, begun=begun)
+            hits = [self._hit(pattern, match, places, base) for match in ends]
+            self.hits.add_ends(pattern.name, hits)
+            return
+        for match in _matches(pattern, rest, 0, len(rest)):
+            self.hits.add(self._hit(pattern, match, places, base))
+
+    def _hit(self, pattern: Pattern, match: _Match, places: LineLocator, base: int) -> Hit:
+        place, head = places.of(match.start), match.head
+        return Hit(
+            signature=pattern.name,
+            line=self._line_at(place),
+            offset=base + place.offset,
+            rank=self.origin.rank if head.rank is None else head.rank,
+            named=head.rank is not None,
+            time=head.time,
+            text=text_around(match.text[head.length :], match.at - head.length),
+        )
 
     def _metrics(
         self, anchors: Sequence[int], rest: bytes, places: LineLocator, block: bytearray, base: int

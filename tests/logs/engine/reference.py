@@ -34,17 +34,18 @@ def scan(
         for signature in signatures:
             found = signature.compiled.search(text, head.length)
             if found is not None:
-                add = hits.add_end if signature.ends_only else hits.add
-                add(
-                    Hit(
-                        signature=signature.name,
-                        line=lines + 1,
-                        offset=start,
-                        rank=rank,
-                        time=head.time,
-                        text=text_around(text[head.length :], found.start() - head.length),
-                    )
+                hit = Hit(
+                    signature=signature.name,
+                    line=lines + 1,
+                    offset=start,
+                    rank=rank,
+                    time=head.time,
+                    text=text_around(text[head.length :], found.start() - head.length),
                 )
+                if signature.ends_only:
+                    hits.add_ends(signature.name, [hit])
+                else:
+                    hits.add(hit)
         if len(raw) > 8192 or not any(literal in text.lower() for literal in literals):
             continue
         parsed = formats.parse_line(raw)

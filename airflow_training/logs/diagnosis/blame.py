@@ -13,7 +13,7 @@ from typing import NamedTuple
 from airflow_training.logs.diagnosis.collectives import MISMATCH
 from airflow_training.logs.diagnosis.elastic import rank_in_summary
 from airflow_training.logs.diagnosis.evidence import Incident
-from airflow_training.logs.diagnosis.markers import MEMBER, NORMAL_END
+from airflow_training.logs.diagnosis.markers import MEMBER, NORMAL_END, WORLD
 from airflow_training.logs.diagnosis.ordering import named_rank_after
 from airflow_training.logs.diagnosis.ranks import absent_rank_in
 from airflow_training.logs.diagnosis.scanning import NO_RANK
@@ -48,6 +48,7 @@ _MEMBER = re.compile(
     r"|\bpid=(?P<itself>\d+)(?:, ip=(?P<own_address>[\w.:]+))?\) .*\[rank=(?P<own_rank>\d+), world_size="
     r"|\[xgboost\.dask-\d+\]:(?P<dask>\w+://[\w.\[\]-]*:\d+) got (?:new )?rank (?P<dask_rank>\d+)"
 )
+_WORLD = re.compile(r"(?i:world[_ ]size)[\"']?(?:=|: ?)(\d+)|MEMBER: \d+/(\d+)")
 _PROCESS = re.compile(r"\bpid(?:=|: )(\d+)|\b((?:tcp|tls|ucxx?)://[\w.\[\]-]*:\d+)")
 """What launchers call their processes: Ray by number, Dask by address."""
 _ADDRESS = re.compile(r"\b(?:ip|IP)(?:=|: )([\w.:]*\w)")
@@ -227,12 +228,24 @@ def _behind(scans: Sequence[FileScan], cause: str) -> int | None:
 
 
 def _silent_in_its_log(scans: Sequence[FileScan], waited: Collection[int]) -> set[int]:
-    """Return of one log of many ranks the one that has trained and tells of no wait, where all others do."""
-    trained = {series.rank for scan in scans for series in scan.series if series.rank is not None}
-    if len(scans) != 1 or len(trained) < _LEAST_LOGS:
+    """Return of one log of many ranks the one that tells of no wait, where all others do.
+
+    Those that have trained are all ranks, or else those of the world that it tells the size of.
+    """
+    if len(scans) != 1:
         return set()
-    silent = trained.difference(waited)
-    return silent if len(silent) == 1 else set()
+    ranks = {each.rank for each in scans[0].series if each.rank is not None}
+    if len(ranks) < _LEAST_LOGS:
+        ranks = set(_world(scans[0]))
+    silent = ranks.difference(waited)
+    return silent if len(ranks) >= _LEAST_LOGS and len(silent) == 1 else set()
+
+
+def _world(scan: FileScan) -> range:
+    """Return the ranks of the world, if the log always tells the same size."""
+    told = (_WORLD.search(hit.text) for hit in scan.hits if hit.signature == WORLD)
+    sizes = {int(found[1] or found[2]) for found in told if found is not None}
+    return range(sizes.pop()) if len(sizes) == 1 else range(0)
 
 
 def _least(ranks: Mapping[int, Counter[str]], kind: str) -> list[int]:

@@ -301,6 +301,7 @@ def _unknown_exceptions(
             text=root.text,
             frames=root.frames if cause.id == GENERIC_EXCEPTION else (),
             raised=True,
+            at_end=signature is not None and signature.at_end,
             sure=signature.confidence if signature is not None else 0.0,
         )
 

@@ -22,6 +22,7 @@ __all__ = [
     "RESUMED",
     "STARTED",
     "TRACEBACK",
+    "WORLD",
 ]
 
 TRACEBACK = "structure/traceback"
@@ -36,8 +37,9 @@ GAP = "structure/gap"
 CHECKPOINT = "structure/checkpoint"
 PREPARING = "structure/preparing"
 MEMBER = "structure/member"
+WORLD = "structure/world"
 
-ENDS_ONLY = frozenset({CHECKPOINT})
+ENDS_ONLY = frozenset({CHECKPOINT, WORLD})
 """Those that may be in many lines of a log, of which the first and the last tell all that is asked."""
 
 MARKERS: Mapping[str, str] = {
@@ -57,6 +59,8 @@ MARKERS: Mapping[str, str] = {
     r"|Trial [0-9]+ finished with value|(?:finished|completed|stopped) successfully|[Ss]uccessfully (?:finished|completed|stopped|trained))",
     RESUMED: r"(?:[Rr]esum(?:ing|ed) (?:training |run )?from |[Rr]estor(?:ing|ed) (?:from|(?:all )?states? from|parameters from) )",
     MEMBER: r"(?:pid=[0-9]+\) world_rank=[0-9]+|pid=[0-9]+(?:, ip=[^)]{1,60})?\) .{0,80}\[rank=[0-9]+, world_size=|\[xgboost\.dask-[0-9]+\]:\S+ got (?:new )?rank [0-9]+)",
+    # how many ranks there are
+    WORLD: r"(?:\b[Ww]orld[_ ]size[\"']?(?:=|: ?)[0-9]{1,6}\b|MEMBER: [0-9]+/[0-9]{1,6}\b)",
     # launchers that start all processes again: torch elastic, DeepSpeed, Horovod, Ray Train, Lightning
     RESTARTED: r"(?:will restart worker group|[Rr]estarting worker group|Restarting (?:the )?(?:workers|training|process group)|resetting (?:the )?workers|Attempting to restart)",
     # events of Kubernetes; the first container of a pod that had to wait for a node or for its image

@@ -108,6 +108,27 @@ def test_the_rank_that_has_begun_fewer_collectives_is_the_one_that_did_not_come(
     assert rank_of({**logs, "worker-1.log": told}) != 2
 
 
+@pytest.mark.parametrize(
+    ("told", "rank"),
+    [
+        ("Process rank: {}, world size: 4, device: cuda:0\n", 0),
+        ("distributed: GLOBAL_RANK: {0}, MEMBER: {0}/4\n", 0),
+        ("Process rank: {}, world size: 8, device: cuda:0\n", 1),  # of two nodes, and the other's log is not here
+        ("", 1),
+    ],
+)  # fmt: skip
+def test_of_a_log_of_the_whole_world_the_rank_without_a_time_out_is_the_one_that_did_not_come(
+    told, rank
+):
+    heads = [told.format(each) for each in range(4)]
+    waits = [
+        f"[rank{each}]:[E102 03:04:05.{each} ProcessGroupNCCL.cpp:616] [Rank {each}] Watchdog caught collective operation timeout:"
+        " WorkNCCL(SeqNum=1, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800053 milliseconds\n"
+        for each in (1, 2, 3)
+    ]
+    assert rank_of({"train.log": "".join([*heads, *waits])}) == rank
+
+
 def test_what_every_log_says_in_the_same_words_is_of_no_rank():
     assert rank_of({"worker-0.log": TRACEBACK, "worker-1.log": TRACEBACK}) is None
     assert rank_of({"worker-0.log": STEPS, "worker-1.log": TRACEBACK}) == 1

@@ -183,6 +183,9 @@ def test_dask_says_itself_that_memory_was_used_up():
         "BrokenPipeError: [Errno 32] Broken pipe",
         "Sending process 33051 closing signal SIGTERM",
         "Failed to disconnect from coordination service: Shutdown barrier has failed",
+        "Traceback (most recent call last):\n"
+        '  File "/opt/conda/lib/python3.11/site-packages/distributed/batched.py", line 115, in _background_send\n'
+        "distributed.comm.core.CommClosedError: in <TCP (closed) Worker->Scheduler>: Stream is closed",
     ],
 )
 def test_words_of_tearing_down_fail_no_run_that_is_complete(line):

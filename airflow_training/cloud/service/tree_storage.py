@@ -172,9 +172,10 @@ class TreeStorage:
         try:
             yield
         except (OSError, CheckpointError) as error:
-            named = "" if self.uri in str(error) else f"{self.uri} "
+            reason = (isinstance(error, OSError) and error.strerror) or str(error)
+            named = "" if self.uri in reason else f"{self.uri} "
             raise self._refusal(
-                f"{named}cannot be used: {error}", is_denied=isinstance(error, PermissionError)
+                f"{named}cannot be used: {reason}", is_denied=isinstance(error, PermissionError)
             ) from error
 
     def _refusal(self, message: str, *, is_denied: bool = False) -> InputError:

@@ -291,7 +291,7 @@ def _rank_of_process(event: Incident, scan: FileScan) -> int | None:
     return None
 
 
-class _Member(NamedTuple):
+class _LauncherProcess(NamedTuple):
     """A process as its launcher calls it, and the rank that it was given."""
 
     process: str
@@ -299,11 +299,11 @@ class _Member(NamedTuple):
     rank: int
 
 
-def _members(scan: FileScan) -> list[_Member]:
+def _members(scan: FileScan) -> list[_LauncherProcess]:
     """Return what a launcher told of its processes; of one that it told of twice what it said last."""
     told = (_MEMBER.search(hit.text) for hit in scan.hits if hit.signature == MEMBER)
     members = (
-        _Member(
+        _LauncherProcess(
             process=found["told"] or found["itself"] or found["dask"],
             address=found["told_address"] or found["own_address"],
             rank=int(found["told_rank"] or found["own_rank"] or found["dask_rank"]),

@@ -47,9 +47,7 @@ class Simulation:
         """Do something to this very object later, unless it has ended or gone by then."""
 
         def due() -> None:
-            if self._runs[run_uid].instances.get(instance.key) is instance and (
-                instance.state not in ENDED
-            ):
+            if self._is_there(run_uid, instance) and instance.state not in ENDED:
                 act(instance)
 
         if seconds <= 0:
@@ -228,14 +226,18 @@ class Simulation:
         )  # fmt: skip
 
     def _go(self, run_uid: str, instance: SimulatedInstance) -> None:
-        if instance.kept:
+        if instance.kept and self._is_there(run_uid, instance):
             instance.kept = False
             self._emit(run_uid, InstanceUpdate(instance=instance.observe()))
 
     def _stop_waiting(self, run_uid: str, instance: SimulatedInstance) -> None:
-        if instance.in_place:
+        if instance.in_place and self._is_there(run_uid, instance):
             instance.in_place = False
             self._emit(run_uid, InstanceUpdate(instance=instance.observe()))
+
+    def _is_there(self, run_uid: str, instance: SimulatedInstance) -> bool:
+        """Return whether an object is that of its instance still: what is gone is told of no more."""
+        return self._runs[run_uid].instances.get(instance.key) is instance
 
     def _set(self, run_uid: str, instance: SimulatedInstance, *, state: str, reason: str) -> None:
         if instance.state != state:
@@ -245,9 +247,8 @@ class Simulation:
         self._emit(run_uid, InstanceUpdate(instance=instance.observe()))
 
     def _forget(self, run_uid: str, instance: SimulatedInstance) -> None:
-        state = self._runs[run_uid]
-        if state.instances.get(instance.key) is instance:
-            del state.instances[instance.key]
+        if self._is_there(run_uid, instance):
+            del self._runs[run_uid].instances[instance.key]
             self._emit(run_uid, InstanceRemoval(key=instance.key, uid=instance.uid))
 
     def _log(self, run_uid: str, instance: SimulatedInstance, text: str) -> None:

@@ -121,6 +121,17 @@ async def test_a_fault_after_each_start_hits_the_attempt_it_names() -> None:
         assert (await here.at(35, seen))["a", 0].state == "succeeded"
 
 
+async def test_what_waited_for_its_next_process_and_is_gone_does_not_come_back() -> None:
+    here = await world([{"at": 5, "kill": "a", "signal": 9}])
+    async with watching(here.runtime, RUN) as seen:
+        await here.create(in_place_seconds=60)
+        ended = (await here.at(5, seen))["a", 0]
+        assert (ended.state, ended.in_place) == ("failed", True)
+        here.runtime.vanish(RUN.uid, "a", 0)
+        assert await here.at(6, seen) == {}
+        assert await here.at(70, seen) == {}
+
+
 async def test_a_disruption_is_told_as_one() -> None:
     here = await world([{"at": 1, "kill": "a", "reason": "Preempted", "disrupted": True}])
     async with watching(here.runtime, RUN) as seen:

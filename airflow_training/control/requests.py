@@ -24,8 +24,11 @@ def apply_requests(draft: Draft, requests: Sequence[Request]) -> None:
     """
     seen = draft.job.seen_request
     fresh = [each for each in requests if each.id > seen or not each.id]
+    before = None
     for request in sorted(fresh, key=lambda each: each.id):
-        _apply(draft, request)
+        if not (request.kind == before == "reopen"):  # tasks that were cleared together
+            _apply(draft, request)
+        before = request.kind
         draft.job = replace(draft.job, seen_request=request.id or seen)
 
 

@@ -34,15 +34,17 @@ def begin_try(store: Store, state: RunState, ti: Any) -> bool:
         and stored.event.data.get("map_index") == ti.map_index
     }
     ended = state.ledger.job.state in TERMINAL_JOB_STATES
+    waiting = store.requests(uid, after=state.ledger.job.seen_request)
+    reopens = any(request.kind == "reopen" for request in waiting)
     if ti.try_number not in tries:
         # the request first: a crash between the two repeats it, which changes nothing
-        if ended and tries:
+        if ended and tries and not reopens:  # another task may have been cleared with it
             store.add_request(uid, "reopen", reason=f"{ti.task_id} was cleared", by=ti.task_id)
+            reopens = True
         data = {"task": ti.task_id, "map_index": ti.map_index, "try": ti.try_number}
         message = f"{ti.task_id}, try {ti.try_number}"
         store.add_events(uid, [Event(at=store.now(), reason=STARTED, message=message, data=data)])
-    waiting = store.requests(uid, after=state.ledger.job.seen_request)
-    return ended and any(request.kind == "reopen" for request in waiting)
+    return ended and reopens
 
 
 def _events(store: Store, uid: str) -> Iterator[StoredEvent]:

@@ -59,3 +59,12 @@ def test_a_job_whose_document_was_replaced_forgets_what_it_had():
     assert bench.actions(Delete) == [("worker", 0)]
     bench.settle()
     assert (bench.state, bench.of().epoch, bench.of().attempt) == ("Running", 1, 0)
+
+
+def test_tasks_that_were_cleared_together_open_one_epoch():
+    bench = Bench(job(role(backoff_limit=0), max_restarts=0)).settle()
+    bench.end("worker", 0, 1).settle()
+    bench.request("reopen").request("reopen").settle()
+    assert (bench.state, bench.ledger.job.epoch) == ("Running", 1)
+    bench.request("reopen").settle()
+    assert bench.ledger.job.epoch == 2

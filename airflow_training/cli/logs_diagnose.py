@@ -76,7 +76,11 @@ def diagnose(
         origins = with_ranks([each.origin for each in logs])
         sources = [each.source for each in logs]
         wanted = formats(patterns_of_runs(targets))
-        scans = scan_logs(zip(origins, sources, strict=True), catalogue, formats=wanted)
+        read = scan_logs(zip(origins, sources, strict=True), catalogue, formats=wanted)
+        # a log of which nothing could be kept is not one in which nothing was printed
+        scans = [
+            scan for scan, log in zip(read, logs, strict=True) if scan.lines or not log.missing
+        ]
         running = [running_instances(run, scans) for run in runs]
         stopped = _stopped(runs)
     seen = [*ended, *(fact for each in running for fact in each.facts)]

@@ -78,7 +78,7 @@ def test_local_logs_that_somebody_removed(home, typed, gone, why, words):
 def test_an_instance_that_was_never_seen_misses_no_log(home, typed):
     put(home, desired=True, state="pending")
     answer = typed(*SHOW)
-    assert (answer.code, answer.stderr) == (0, "")
+    assert (answer.code, answer.stderr) == (0, "worker-0 was never started\n")
 
 
 ALL_COMMANDS = [
@@ -108,3 +108,4 @@ def test_what_an_archive_lost_is_said_with_the_reason(home, typed, monkeypatch, 
     assert "worker-0 is not complete: its pod was gone before its end was read" in answer.stderr
     if left and "diagnose" not in words:
         assert "step 2" in answer.stdout, "what is left is shown all the same"
+    assert "printed nothing" not in answer.stdout, "what was lost is not known to be empty"

@@ -141,9 +141,8 @@ def bill_rows(
         end = min(until if attempt.finished_at is None else attempt.finished_at, until)
         spans = [*_cut(attempt.started_at, end, prices)]
         if attempt.finished_at == attempt.started_at == end:
-            spans.append(
-                (end, end)
-            )  # Kubernetes tells whole seconds: what took less is on the bill, too
+            # Kubernetes tells whole seconds: what took less is on the bill, too
+            spans.append((end, end))
         for start, stop in spans:
             kind = (role, asked, prices.changed_at(start))
             parts = parts_of.get(kind)

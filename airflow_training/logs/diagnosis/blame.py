@@ -48,7 +48,10 @@ _MEMBER = re.compile(
     r"|\bpid=(?P<itself>\d+)(?:, ip=(?P<own_address>[\w.:]+))?\) .*\[rank=(?P<own_rank>\d+), world_size="
     r"|\[xgboost\.dask-\d+\]:(?P<dask>\w+://[\w.\[\]-]*:\d+) got (?:new )?rank (?P<dask_rank>\d+)"
 )
-_WORLD = re.compile(r"(?i:world[_ ]size)[\"']?(?:=|: ?)(\d+)|MEMBER: \d+/(\d+)")
+_WORLD = re.compile(
+    r"(?<![cdept]p )(?<!parallel )(?i:world[_ ]size)[\"']?(?:=|: ?)(\d+)|MEMBER: \d+/(\d+)"
+)
+"""What a line of `markers.WORLD` counts; "dp world size: 8" counts a part of the ranks."""
 _PROCESS = re.compile(r"\bpid(?:=|: )(\d+)|\b((?:tcp|tls|ucxx?)://[\w.\[\]-]*:\d+)")
 """What launchers call their processes: Ray by number, Dask by address."""
 _ADDRESS = re.compile(r"\b(?:ip|IP)(?:=|: )([\w.:]*\w)")

@@ -80,7 +80,10 @@ class FolderRuntime(ABC):
         """Replace files in the folders of attempts; raises LeaseLost."""
         await asyncio.to_thread(self._replace_files, given)
 
-    async def can_replace_files(self, instances: Sequence[InstanceRef]) -> bool:  # noqa: ARG002
+    async def can_replace_files(
+        self,
+        instances: Sequence[InstanceRef],  # noqa: ARG002  # the port asks for some, all are alike here
+    ) -> bool:
         """Return that they can: whatever lies in the folders of attempts is ours."""
         return True
 

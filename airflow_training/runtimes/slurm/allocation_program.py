@@ -227,7 +227,7 @@ def move_from_lost(
     moved = {name: dict(place) for name, place in members.items()}
     lost = [name for name, place in moved.items() if place["node"] not in left]
     lost.sort(key=lambda name: name in completed)
-    for name, node in zip(lost, slots):  # noqa: B905  # `strict` is not there on Python 3.8
+    for name, node in zip(lost, slots):  # noqa: B905  # of unlike lengths; Python 3.8 has no `strict`
         moved[name].update(node=node, address=left[node])
     return moved, [name for name in lost[len(slots) :] if name not in completed]
 

@@ -114,6 +114,7 @@ def test_the_rank_that_has_begun_fewer_collectives_is_the_one_that_did_not_come(
         ("Process rank: {}, world size: 4, device: cuda:0\n", 0),
         ("distributed: GLOBAL_RANK: {0}, MEMBER: {0}/4\n", 0),
         ("Process rank: {}, world size: 8, device: cuda:0\n", 1),  # of two nodes, and the other's log is not here
+        ("Process rank: {}, dp world size: 4, device: cuda:0\n", 1),
         ("", 1),
     ],
 )  # fmt: skip

@@ -53,8 +53,28 @@ class TargetSettings(Model):
         Field(pattern=r"^(https?://[^/].*)?$", description="a URL: https://cloud.example.com"),
     ] = ""
     """URL of the service as its instances reach it, for data on demand; empty: they leave requests in the storage."""
+    env: list[dict[str, Any]] = Field(default_factory=list)
+    """As these of a job: of all instances, whatever their framework calls their container."""
+    env_from: list[dict[str, Any]] = Field(default_factory=list)
+    volumes: list[dict[str, Any]] = Field(default_factory=list)
+    volume_mounts: list[dict[str, Any]] = Field(default_factory=list)
     template: dict[str, Any] = Field(default_factory=dict)
-    """PodTemplateSpec: volumes, secrets, node selectors ..."""
+    """PodTemplateSpec: node selectors, tolerations, imagePullSecrets ..."""
+
+    def add_to(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the `spec` of a job with what all instances of the target get; a variable of the job goes first."""
+        own = list(spec.get("env") or ())
+        taken = {each["name"] for each in own}
+        added = {
+            "env": [*(each for each in self.env if each.get("name") not in taken), *own],
+            "envFrom": self.env_from,
+            "volumes": self.volumes,
+            "volumeMounts": self.volume_mounts,
+        }
+        found = {**spec, **{key: value for key, value in added.items() if value}}
+        if self.template:
+            found["roles"] = [{**role, "template": self.template} for role in spec["roles"]]
+        return found
 
     def to_json(self) -> Mapping[str, Any]:
         """What `from_json` reads."""

@@ -88,6 +88,37 @@ def test_a_job_names_its_tree_and_its_image(tmp_path, project):
     assert (tmp_path / "code/project/run.sh").stat().st_mode & 0o777 == 0o755
 
 
+@pytest.mark.parametrize("replicas", [1, 2])  # whose containers have other names
+def test_instances_get_the_volumes_and_credentials_of_their_target(tmp_path, project, replicas):
+    claim = {"name": "storage", "persistentVolumeClaim": {"claimName": "training"}}
+    mount = {"name": "storage", "mountPath": "/mnt/training"}
+    service = StorageService(
+        tmp_path / "service",
+        env=[
+            {"name": "AWS_ENDPOINT_URL", "value": "http://store:9000"},
+            {"name": "LR", "value": "1"},
+        ],
+        envFrom=[{"secretRef": {"name": "bucket"}}],
+        volumes=[claim],
+        volumeMounts=[mount],
+        template={"spec": {"nodeSelector": {"pool": "training"}}},
+    )
+    sent = captured(project, replicas=replicas, env=["LR=2"])
+    job = service.runs.begun[submit(service.client(), sent, target="office").run_id]
+    [answer] = check_text(json.dumps(job), run_uid="x" * 20)
+    assert answer.resolved is not None, answer.problems
+    for role in answer.resolved.roles:
+        [container] = [
+            each for each in role.template["spec"]["containers"] if each["name"] == role.container
+        ]
+        assert mount in container["volumeMounts"]
+        assert {"secretRef": {"name": "bucket"}} in container["envFrom"]
+        values = {each["name"]: each.get("value") for each in container["env"]}
+        assert (values["AWS_ENDPOINT_URL"], values["LR"]) == ("http://store:9000", "2")
+        assert claim in role.template["spec"]["volumes"]
+        assert role.template["spec"]["nodeSelector"] == {"pool": "training"}
+
+
 def test_what_the_run_wrote_comes_from_the_storage(tmp_path, project):
     service = StorageService(tmp_path / "service")
     sent = captured(project)

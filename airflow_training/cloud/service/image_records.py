@@ -78,20 +78,20 @@ def _job(settings: TargetSettings) -> dict[str, Any]:
     # a namespace with a quota wants requests; what a script computes on is not needed to ask
     if own := {each: str(settings.resources[each]) for each in _OWN if each in settings.resources}:
         role["resources"] = {"limits": own}
-    if settings.template:
-        role["template"] = settings.template
     return {
         "apiVersion": "airflow-training/v1",
         "kind": "TrainingJob",
         "metadata": {"name": "image-record", "namespace": settings.namespace},
-        "spec": {
-            "framework": "custom",
-            "runtime": runtime,
-            "image": settings.image,
-            "command": [settings.python, "-c", literal(scan_program())],
-            "cleanPodPolicy": "All",
-            "roles": [role],
-        },
+        "spec": settings.add_to(
+            {
+                "framework": "custom",
+                "runtime": runtime,
+                "image": settings.image,
+                "command": [settings.python, "-c", literal(scan_program())],
+                "cleanPodPolicy": "All",
+                "roles": [role],
+            }
+        ),
     }
 
 

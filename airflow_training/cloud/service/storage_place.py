@@ -135,11 +135,9 @@ class StoragePlace:
         if returns_early(request.returns):
             output["continuous"] = True
         spec["output"] = output
-        if settings.template:
-            spec["roles"] = [{**role, "template": settings.template} for role in spec["roles"]]
         # without the annotations: an engine may refuse names of ours, and `spec.code` says the digest
         metadata = {"name": document["metadata"]["name"], "namespace": settings.namespace}
-        return {**document, "metadata": metadata, "spec": spec}
+        return {**document, "metadata": metadata, "spec": settings.add_to(spec)}
 
     def result(self, request: SubmissionRequest, run_id: str) -> Mapping[str, Any]:
         """See `RunPlace`."""

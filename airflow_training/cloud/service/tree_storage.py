@@ -27,7 +27,7 @@ __all__ = ["TreeStorage"]
 _READ_BYTES = 4 << 20
 _LET_IN = (
     "whoever asks needs credentials that may read, write and delete there, of S3 in AWS_ACCESS_KEY_ID and"
-    " AWS_SECRET_ACCESS_KEY or a profile, and the instances in the target's `template`; then the same command again"
+    " AWS_SECRET_ACCESS_KEY or a profile, and the instances in the target's `envFrom`; then the same command again"
 )
 _REACHED = (
     "the service and its instances have to read and write there: see `storage` of the target's settings;"

@@ -116,8 +116,11 @@ class CompiledWalker:
         return WalkResult(
             consumed,
             line,
-            UnparsedLines(memoryview(self.rest)[:size], self.runs[:runs].tolist),
-            UnparsedLines(memoryview(self.aside)[:aside_size], self.aside_runs[:aside_runs].tolist),
+            UnparsedLines(memoryview(self.rest)[:size], self.runs[:runs].reshape(-1).data),
+            UnparsedLines(
+                memoryview(self.aside)[:aside_size],
+                self.aside_runs[:aside_runs].reshape(-1).data,
+            ),
             tuple(self._grouped(self.rows[:rows])),
             full=bool(full),
         )

@@ -212,11 +212,10 @@ class StretchScan:
         if not found.signatures and not found.anchors:
             return
         data = bytes(rest.data)
-        runs = rest.runs()
         for number in found.signatures:
-            self._hits(self.machine.signatures[number], data, LineLocator(data, runs), base)
+            self._hits(self.machine.signatures[number], data, LineLocator(data, rest.runs), base)
         if found.anchors:
-            self._metrics(found.anchors, data, LineLocator(data, runs), block, base)
+            self._metrics(found.anchors, data, LineLocator(data, rest.runs), block, base)
 
     def _hits(self, pattern: Pattern, rest: bytes, places: LineLocator, base: int) -> None:
         if pattern.ends_only:
@@ -318,10 +317,10 @@ class LineLocation:
 class LineLocator:
     """Finds where lines of the rest stand in their block; asked in order, as line ends are counted on the way."""
 
-    def __init__(self, rest: bytes, runs: Sequence[Sequence[int]]) -> None:
+    def __init__(self, rest: bytes, runs: Sequence[int]) -> None:
         self.rest = rest
         self.runs = runs
-        self.starts = [run[0] for run in runs]
+        self.starts = runs[::4]
         self.run = -1
         self.position = 0
         self.line = 0
@@ -329,7 +328,7 @@ class LineLocator:
     def of(self, start: int) -> LineLocation:
         """Return where the line that starts at `start` in the rest stands."""
         number = bisect_right(self.starts, start) - 1
-        begin, offset, line, end = self.runs[number]
+        begin, offset, line, end = self.runs[4 * number : 4 * number + 4]
         if number != self.run:
             self.run, self.position, self.line = number, begin, line
         self.line += self.rest.count(b"\n", self.position, start)

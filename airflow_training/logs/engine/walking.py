@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -17,11 +17,11 @@ class UnparsedLines(NamedTuple):
     """Parts of lines that are still to be looked at, cleaned, each with a line end."""
 
     data: bytearray | memoryview
-    runs: Callable[[], Sequence[Sequence[int]]]
-    """Where stretches of it come from: see `compiled.walk`."""
+    runs: Sequence[int]
+    """Where stretches of it come from, four numbers each: see `compiled.walk`."""
 
 
-_NOTHING = UnparsedLines(bytearray(), list)
+_NOTHING = UnparsedLines(bytearray(), ())
 
 
 @dataclass
@@ -86,15 +86,15 @@ class PlainWalker:
             if data and data[-1] != 10:
                 data.append(10)
             return WalkResult(
-                consumed, line + ends, UnparsedLines(data, lambda: [(0, start, line, -1)]), _NOTHING
+                consumed, line + ends, UnparsedLines(data, (0, start, line, -1)), _NOTHING
             )
         rest = bytearray()
-        runs = []
+        runs: list[int] = []
         for first, last, before in parts(bytes(data)):
-            runs.append((len(rest), start + first, line + before, start + last))
+            runs += (len(rest), start + first, line + before, start + last)
             rest += clean(bytes(data[first:last]))
             rest.append(10)
-        return WalkResult(consumed, line + ends, UnparsedLines(rest, lambda: runs), _NOTHING)
+        return WalkResult(consumed, line + ends, UnparsedLines(rest, runs), _NOTHING)
 
 
 def short(data: bytearray) -> bool:

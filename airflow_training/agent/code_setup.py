@@ -105,7 +105,8 @@ class CodeSetup:
         except Exception as error:
             if isinstance(error, TreeError) or not may_pass(error):
                 raise
-            told = f"the code is not here yet: {error!r}"[:_LONGEST_WORDS]
+            words = str(error) if isinstance(error, _InstallError) else repr(error)
+            told = f"the code is not here yet: {words}"[:_LONGEST_WORDS]
             text = f"airflow-training: {told}; next try in {wait:g} s\n"
             os.write(self._log, text.encode(errors="backslashreplace"))
             return False
@@ -153,12 +154,19 @@ class CodeSetup:
             ) from error
         if done.returncode:
             os.write(self._log, done.stdout)
-            words = done.stdout.decode(errors="replace").strip()[-_LONGEST_WORDS:]
-            raise _InstallError(f"what the image lacks cannot be installed: {words}")
+            words = done.stdout.decode(errors="replace").strip()
+            errors = [line for line in words.splitlines() if line.startswith("ERROR:")]
+            told = "\n".join(errors) or words  # its warnings stand in the log
+            raise _InstallError(
+                f"what the image lacks cannot be installed: {told[-_LONGEST_WORDS:]}", words
+            )
 
 
 class _InstallError(Exception):
-    """An installer has failed; the message has its words."""
+    """An installer has failed: the message, and all its words, by which `may_pass` judges."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def packages_dirs(folder: Path) -> Sequence[Path]:

@@ -52,17 +52,20 @@ class RecordedStep:
                 by_stage[stage] = max(by_stage.get(stage, 0.0), units)
         return sum(by_stage.values())
 
+    def is_partial(self, each: TensorRecord) -> bool:
+        """Tell whether it is what a stage hands on inside a module that ends in a later one."""
+        return each.stage < self._last_stages.get(_module_key(each), 0)
+
     @cached_property
-    def partial(self) -> frozenset[Key]:
-        """Outputs of modules whose parts lie on several stages: what the last stage has is their output, others' is not."""
-        if not self.run.piped:
-            return frozenset()
-        stages: dict[Key, set[int]] = {}
-        for records in self.ranks:
-            for key, each in records.items():
+    def _last_stages(self) -> Mapping[Key, int]:
+        """The last of the stages on which parts of a module lie; how many outputs each of these has is another matter."""
+        found: dict[Key, int] = {}
+        for records in self.ranks if self.run.piped else ():
+            for each in records.values():
                 if each.kind.startswith("output"):
-                    stages.setdefault(key, set()).add(each.stage)
-        return frozenset(key for key, found in stages.items() if len(found) > 1)
+                    key = _module_key(each)
+                    found[key] = max(found.get(key, 0), each.stage)
+        return found
 
     @cached_property
     def overflowed(self) -> bool:
@@ -91,17 +94,12 @@ class StepPair:
         """Tell whether nothing stands on the other side for a record."""
         if not each.kind.startswith("output"):
             return False
-        return not self._same_batches or any(
-            each.key in step.partial and stage != step.run.plan.stages - 1
-            for step, stage in (
-                (side, each.stage),
-                (self.first, self._first_stage(each)),
-            )
+        first = self.first.parts.get(each.key)
+        return (
+            not self._same_batches
+            or side.is_partial(each)
+            or (first is not None and self.first.is_partial(next(iter(first.values()))))
         )
-
-    def _first_stage(self, each: TensorRecord) -> int:
-        found = self.first.parts.get(each.key)
-        return next(iter(found.values())).stage if found else 0
 
     def references(self, each: TensorRecord, side: RecordedStep) -> list[TensorRecord]:
         """What a record of `side` may stand for in the first run: one, or the outputs of a module that a trace has cut down."""
@@ -110,13 +108,8 @@ class StepPair:
             return [next(iter(found.values()))]
         if not (side.run.piped or self.first.run.piped) or not each.kind.startswith("output"):
             return []
-        bare = each.name.partition("[")[0]
-        return [
-            next(iter(parts.values()))
-            for key, parts in self.first.parts.items()
-            if (key[0], key[1].partition("[")[0], *key[2:])
-            == (each.kind, bare, each.micro_batch, each.call)
-        ]
+        found_parts = (next(iter(parts.values())) for parts in self.first.parts.values())
+        return [part for part in found_parts if _module_key(part) == _module_key(each)]
 
     def expected(
         self, each: TensorRecord, reference: TensorRecord, side: RecordedStep, replica: int
@@ -153,6 +146,11 @@ class StepPair:
             ):
                 continue  # traced stages have no operators but those that compute
             yield each
+
+
+def _module_key(each: TensorRecord) -> Key:
+    """The key of the output of a module, whichever of its outputs it is."""
+    return each.kind, each.name.partition("[")[0], each.micro_batch, each.call
 
 
 def _loss_scale(run: RecordedRun) -> int:

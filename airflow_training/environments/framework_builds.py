@@ -6,7 +6,13 @@ import re
 
 from airflow_training.environments.model import InstalledDistribution, PythonEnvironment
 
-__all__ = ["accelerator_of", "find_framework", "framework_of", "is_accelerator_label"]
+__all__ = [
+    "accelerator_of",
+    "find_framework",
+    "framework_of",
+    "has_accelerator_builds",
+    "is_accelerator_label",
+]
 
 _FRAMEWORKS = frozenset(
     {
@@ -16,6 +22,10 @@ _FRAMEWORKS = frozenset(
     }
 )  # fmt: skip
 """What a script and its saved models depend on to the last digit of the version."""
+
+_WITH_BUILDS = frozenset(
+    {"torch", "torchvision", "torchaudio", "tensorflow", "jax", "jaxlib", "paddlepaddle"}
+)
 
 _OTHER_NAMES = {
     "tensorflow-cpu": "tensorflow",
@@ -41,6 +51,11 @@ def framework_of(name: str) -> str | None:
     """Return which framework a distribution is a build of; None for other packages."""
     found = _OTHER_NAMES.get(name, name)
     return found if found in _FRAMEWORKS else None
+
+
+def has_accelerator_builds(name: str) -> bool:
+    """Say whether a distribution is of a framework that is gigabytes, chosen by the accelerator of the node."""
+    return framework_of(name) in _WITH_BUILDS
 
 
 def find_framework(framework: str, record: PythonEnvironment) -> InstalledDistribution | None:

@@ -23,7 +23,11 @@ from airflow_training.environments.differences import (
     compare,
     is_needed,
 )
-from airflow_training.environments.framework_builds import framework_of, is_accelerator_label
+from airflow_training.environments.framework_builds import (
+    framework_of,
+    has_accelerator_builds,
+    is_accelerator_label,
+)
 from airflow_training.environments.model import InstalledDistribution, PythonEnvironment
 from airflow_training.errors import InputError, Problem
 
@@ -87,13 +91,15 @@ def match(
     cached: Collection[str] = (),
     *,
     leave_out: Collection[str] = (),
+    only_adds: bool = False,
 ) -> Match:
     """Choose where a script of this record runs.
 
     `cached` are the digests that the target has built before, `leave_out` names of distributions that the script
-    does without. Raises InputError with a problem for each difference of the image that comes closest.
+    does without, `only_adds` where the target makes no environment without the image's packages. Raises InputError with
+    a problem for each difference of the image that comes closest.
     """
-    found = [_match(record, image, leave_out) for image in catalogue.images]
+    found = [_match(record, image, leave_out, only_adds=only_adds) for image in catalogue.images]
     found = [replace(each, cached=each.digest in cached) for each in found]
     if not catalogue.builds:
         found = [each if each.cached else _refused(each) for each in found]
@@ -108,9 +114,17 @@ def match(
     return best
 
 
-def _match(record: PythonEnvironment, image: CatalogueImage, leave_out: Collection[str]) -> Match:
+def _match(
+    record: PythonEnvironment,
+    image: CatalogueImage,
+    leave_out: Collection[str],
+    *,
+    only_adds: bool,
+) -> Match:
     leave_out = {canonicalize_name(name) for name in leave_out}
     differences = compare(record, image.record, leave_out=leave_out)
+    if only_adds:
+        differences = [_added_or_refused(each) for each in differences]
     outcomes = {each.outcome for each in differences}
     if not outcomes & {"installed", "rebuilt"}:
         return Match(image=image, kind="image", differences=differences)
@@ -152,6 +166,14 @@ def _match(record: PythonEnvironment, image: CatalogueImage, leave_out: Collecti
         requirements=sorted(_requirement(each, exact) for each in rows),
         resolve=other_platform or relabelled,
     )
+
+
+def _added_or_refused(each: EnvironmentMismatch) -> EnvironmentMismatch:
+    """Of what an environment without the image's packages would have: what is added to them replaces none of them."""
+    if each.outcome != "rebuilt":
+        return each
+    adds = each.kind == "missing" and not has_accelerator_builds(each.name)
+    return replace(each, outcome="installed" if adds else "refused")
 
 
 def _requirement(each: InstalledDistribution, exact: Collection[str]) -> str:

@@ -128,3 +128,19 @@ def test_an_index_that_is_away_is_asked_again_and_is_no_mistake_of_the_job(tmp_p
     assert reason == "CodeFailed"
     assert "Connection refused" in message
     assert (tmp_path / "python.calls").read_text() == "called\n" * 3
+
+
+def test_of_an_installers_words_the_errors_are_told_and_the_rest_is_in_the_log(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(code_setup, "_INDEX_WAITS_SECONDS", (0.0,))
+    python = tmp_path / "python"
+    warning, error = "WARNING: Retrying after connection broken", "ERROR: No matching distribution"
+    python.write_text(f"#!/bin/sh\necho '{warning}'\necho '{error}'\nexit 1\n")
+    python.chmod(0o755)
+    setup = Setup(tmp_path)
+    reason, message = setup.ends(packages=["one==1.0"], python=str(python))
+    told = f"what the image lacks cannot be installed: {error}"
+    assert (reason, message) == ("CodeFailed", told)
+    assert f"the code is not here yet: {told}; next try in" in setup.log
+    assert warning in setup.log

@@ -190,6 +190,26 @@ def test_stages_are_compared_in_the_order_of_the_module(tmp_path: Path):
     assert {each.kind: each.diverged for each in found.kinds}["output"] == 2
 
 
+def test_a_module_that_ends_in_a_later_stage_is_compared_there(tmp_path: Path):
+    whole = SAME["output", "0"]
+    states = torch.zeros(2, 3, dtype=torch.float64)
+    rest: Tensors = {key: value for key, value in SAME.items() if key[0] != "output"}
+    outputs: Tensors = {("output", "lstm[0]"): whole, ("output", "lstm[1]"): states + 1}
+    serial = record(tmp_path / "serial", planned(), {**outputs, **rest})
+    # a recurrent layer whose initial states the stage before makes, and hands on
+    begun: Tensors = {("output", "lstm[0]"): states, ("output", "lstm[1]"): states, **rest}
+    ended: Tensors = {("output", "lstm"): whole, **rest}
+    same = record(tmp_path / "same", planned(pp=2), begun, ended)
+    assert compare_runs(serial, same).equal
+    assert compare_runs(same, serial).equal
+    wrong = record(
+        tmp_path / "wrong", planned(pp=2), begun, {**ended, ("output", "lstm"): whole + 1}
+    )
+    first = compare_runs(serial, wrong).first
+    assert first is not None
+    assert (first.operator, first.rank, first.stage) == ("lstm", 1, 1)
+
+
 def test_runs_of_other_batches_or_steps_are_refused(tmp_path: Path):
     one = record(tmp_path / "one", planned(), SAME)
     later = record(tmp_path / "later", planned(), SAME, step=3)

@@ -40,13 +40,13 @@ def shell(script: str) -> dict[str, Any]:
         pytest.param(
             shell("python -c 'import torhc'"),
             ("module-not-found", "configuration", "no"),
-            "worker-0: ModuleNotFoundError: No module named 'torhc'",
+            "worker-0: exit code 1 (module-not-found): ModuleNotFoundError: No module named 'torhc'",
             id="import",
         ),
         pytest.param(
             {"command": ["trainn"]},
             ("container-start-error", "configuration", "no"),
-            "worker-0: trainn: command not found",
+            "worker-0: exit code 127 (StartError, container-start-error): trainn: command not found",
             id="not-found",
         ),
         pytest.param(

@@ -76,7 +76,9 @@ def test_a_storage_that_is_not_there_is_named(command, tmp_path):
     job = a_job(tmp_path, "0" * 64)
     done = command("run", job, "--run-id", "one", "--set", "spec.restart.maxRestarts=0")
     assert done.code == 1
-    assert f"the code cannot be fetched from {tmp_path}/storage" in done.stdout
+    assert "the code cannot be fetched from" in done.stdout
+    [instance] = command("status", "one", "-o", "json").json["instances"]
+    assert f"the code cannot be fetched from {tmp_path}/storage" in instance["message"]
 
 
 def test_a_package_that_is_missing_is_installed_for_the_command(command, tmp_path):

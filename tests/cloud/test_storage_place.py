@@ -261,7 +261,32 @@ def test_another_framework_is_refused_and_not_replaced(tmp_path, project, monkey
     service = StorageService(tmp_path / "service", bare)
     problem = refusal(service.client(), captured(project))
     assert problem.field == "torch"
-    assert "in torch:1" in problem.message
+    assert "torch:1 has none" in problem.message
+
+
+def test_of_a_framework_that_is_another_one_alone_is_told_and_a_small_one_that_lacks_is_added(
+    tmp_path, project, monkeypatch
+):
+    def having(**versions: str) -> PythonEnvironment:
+        kept = [
+            each
+            for each in HERE.distributions
+            if each.name not in ("lightning", "numpy", "lightgbm")
+        ]
+        more = [InstalledDistribution(name=name, version=each) for name, each in versions.items()]
+        return replace(HERE, distributions=sorted([*kept, *more], key=lambda each: each.name))
+
+    mine = having(lightning="2.6.6", numpy="2.4.6", lightgbm="4.7.0")
+    monkeypatch.setattr("airflow_training.cloud.submit.record", lambda root: mine)
+    service = StorageService(tmp_path / "other", having(lightning="2.5.0"))
+    with pytest.raises(InputError) as refused:
+        submit(service.client(), captured(project), target="office")
+    assert [each.field for each in refused.value.problems] == ["lightning"]
+    assert "2.6.6 here, torch:1 has 2.5.0" in refused.value.problems[0].message
+    service = StorageService(tmp_path / "service", having())
+    run = submit(service.client(), captured(project), target="office").run_id
+    packages = service.runs.begun[run]["spec"]["code"]["packages"]
+    assert packages == ["lightgbm==4.7.0", "lightning==2.6.6", "numpy==2.4.6"]
 
 
 def test_an_image_that_cannot_read_the_storage_is_refused(tmp_path, project):

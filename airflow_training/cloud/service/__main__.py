@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 
 __all__ = ["main"]
 
@@ -10,7 +11,10 @@ __all__ = ["main"]
 def main() -> None:
     """Serve. What is imported until then stays: the collector need not look at it, now or later."""
     gc.disable()
-    from airflow_training.cloud.service.serving import main as serve
+    try:
+        from airflow_training.cloud.service.serving import main as serve
+    except ModuleNotFoundError as error:
+        sys.exit(f"airflow-training: {error}")  # who started it says what to install
 
     gc.freeze()
     gc.enable()

@@ -22,7 +22,7 @@ from airflow_training.cloud.service.runs import chosen_files
 from airflow_training.cloud.service.tree_storage import TreeStorage
 from airflow_training.cloud.target_settings import TargetSettings
 from airflow_training.environments import EnvironmentCatalogue, Match, PreparedEnvironment, match
-from airflow_training.errors import InputError, Problem
+from airflow_training.errors import InputError
 from airflow_training.remote_data.manifest import DataManifest
 
 __all__ = ["StoragePlace"]
@@ -53,23 +53,9 @@ class StoragePlace:
 
     def match(self, record: bytes) -> Match:
         """See `RunPlace`."""
-        found = match(read_record(record), self._catalogue, leave_out=[_OWN_PACKAGE])
-        if found.kind == "own":
-            rebuilt = [each for each in found.differences if each.outcome == "rebuilt"]
-            raise InputError(
-                problems=[
-                    Problem(
-                        code="environment_difference",
-                        field=each.name,
-                        message=f"{each.local} here, {each.target or 'none'} in {found.image.name};"
-                        " packages are added to an image, and no framework of it is replaced",
-                        value=each.local,
-                        allowed=(each.target,) if each.target else (),
-                        hint=each.fix or "name an image that has it in the target's settings",
-                    )
-                    for each in rebuilt
-                ]
-            )
+        found = match(
+            read_record(record), self._catalogue, leave_out=[_OWN_PACKAGE], only_adds=True
+        )
         self._check_drivers(found)
         return found
 

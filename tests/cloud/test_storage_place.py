@@ -119,6 +119,13 @@ def test_instances_get_the_volumes_and_credentials_of_their_target(tmp_path, pro
         assert role.template["spec"]["nodeSelector"] == {"pool": "training"}
 
 
+def test_the_newest_run_is_listed_first(tmp_path, project):
+    service = StorageService(tmp_path / "service")
+    client = service.client()
+    sent = [submit(client, captured(project, "--lr", each), target="office") for each in "12345678"]
+    assert service.submissions.run_ids("ada") == [each.run_id for each in reversed(sent)]
+
+
 def test_what_the_run_wrote_comes_from_the_storage(tmp_path, project):
     service = StorageService(tmp_path / "service")
     sent = captured(project)

@@ -280,9 +280,10 @@ class Submissions:
         )
 
     def run_ids(self, account: str) -> Sequence[str]:
-        """The runs of an account that were started here."""
+        """The runs of an account that were started here, newest first."""
+        indices = (self._folder / "runs").glob("*.json")
         found = []
-        for index in sorted((self._folder / "runs").glob("*.json")):
+        for index in sorted(indices, key=lambda each: each.stat().st_mtime_ns, reverse=True):
             known = self._read(json.loads(index.read_text())["submission"])
             if known is not None and known.account == account:
                 found.append(known.run_id)

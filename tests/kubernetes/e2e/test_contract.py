@@ -27,17 +27,20 @@ class PodHarness(contract.Harness):
     """Gives each instance the pod it would have been rendered to."""
 
     image: str = ""
+    python_image: str = ""
 
     def spec(self, kind: contract.Kind, index: int = 0, *, attempt: int = 0, **changes: Any) -> Any:
+        # what is told to finish early has the agent in its container, which needs Python there
+        image = self.python_image if changes.get("finishes") else self.image
         container = {
             "name": "main",
-            "image": self.image,
+            "image": image,
             "imagePullPolicy": "IfNotPresent",
             "command": list(self.commands[kind]),
             "ports": [{"name": "main", "containerPort": 1234}],
         }
         values = {
-            "image": self.image,
+            "image": image,
             "resolved": ResolvedRole(
                 name=kind, replicas=2, template={"spec": {"containers": [container]}}
             ),
@@ -69,7 +72,7 @@ class TestOnTheCluster(contract.RuntimeContract):
         )
         commands = {kind: ("sh", "-c", script) for kind, script in SCRIPTS.items()}
         harness = PodHarness(runtime=runtime, run=run, commands=commands)
-        harness.image = site.busybox_image
+        harness.image, harness.python_image = site.busybox_image, site.training_image
         await runtime.prepare(run, contract.JOB)
         yield harness
         await runtime.remove(harness.later(100))

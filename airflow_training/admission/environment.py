@@ -38,7 +38,7 @@ def with_environment(
         hint = "leave it out: commands run on the Python that is there"
         return resolved, [_problem("not_supported", _FIELD, message, hint=hint)], ()
     problems: list[Problem] = []
-    if resolved.code is not None and resolved.code.packages:
+    if resolved.code is not None and resolved.code.has_packages:
         message = "are installed for the Python of the image, and an environment has another"
         hint = "add an environment that has them: airflow-training environments add"
         problems.append(_problem("conflict", "spec.code.packages", message, hint=hint))

@@ -15,6 +15,7 @@ from airflow_training.agent.code_tree import (
     TreeError,
     add_known_files,
     changed_files,
+    lay_out_archive,
     lay_out_code,
     remove_folder,
 )
@@ -28,7 +29,14 @@ if TYPE_CHECKING:
 
     from airflow_training.agent.loop import Loop
 
-__all__ = ["CHANGES_FILE", "CHANGES_FOLDER", "CodeSetup", "changes_to_upload", "packages_dirs"]
+__all__ = [
+    "CHANGES_FILE",
+    "CHANGES_FOLDER",
+    "CodeSetup",
+    "changes_to_upload",
+    "packages_dirs",
+    "packages_folder",
+]
 
 CHANGES_FOLDER = "code"
 """Folder of the job's output that has what the run wrote below its code."""
@@ -113,7 +121,15 @@ class CodeSetup:
         return True
 
     def _install(self) -> None:
-        """Install what the image lacks beside the tree, each package as the job names it and nothing else."""
+        """Put what the image lacks beside the tree: as it was installed once, or each package as the job names it and nothing else."""
+        archive = self._code.get("archive")
+        if archive:
+            digest = archive["digest"].partition(":")[2]
+            uri, folder = self._code["uri"], packages_folder(self._folder)
+            self._try(
+                lambda: lay_out_archive(uri, archive["path"], digest, folder), waits=_WAITS_SECONDS
+            )
+            return
         packages: Sequence[str] = self._code.get("packages") or ()
         targets = packages_dirs(self._folder)
         for target in targets:
@@ -169,9 +185,14 @@ class _InstallError(Exception):
         return str(self.args[0])
 
 
+def packages_folder(folder: Path) -> Path:
+    """Where packages are that were installed for the code in a folder."""
+    return folder.with_name(f"{folder.name}-packages")
+
+
 def packages_dirs(folder: Path) -> Sequence[Path]:
-    """Where packages are that were installed for the code in a folder: those with a hash, and those without."""
-    return [folder.with_name(f"{folder.name}-packages") / each for each in ("hashed", "unhashed")]
+    """The parts of `packages_folder`: those with a hash, and those without."""
+    return [packages_folder(folder) / each for each in ("hashed", "unhashed")]
 
 
 def changes_to_upload(folder: Path) -> dict[str, Path]:

@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 import stat
+import tarfile
 from pathlib import Path
 
 from airflow_training.agent.upload import local_target, remote_storage
@@ -32,6 +33,7 @@ __all__ = [
     "add_known_files",
     "blob_key",
     "changed_files",
+    "lay_out_archive",
     "lay_out_code",
     "pack_key",
     "packed_contents",
@@ -100,6 +102,33 @@ def lay_out_code(uri: str, digest: str, folder: Path) -> None:
             (draft / path).chmod(mode)
     state = {name: _mark(info) for name, info in _files(draft)}
     _state_of(folder).write_text(json.dumps(state), encoding="utf-8")
+    draft.rename(folder)
+
+
+def lay_out_archive(uri: str, key: str, digest: str, folder: Path) -> None:
+    """Make `folder` from a tar of the storage whose SHA-256 is `digest` (hexadecimal); what was there goes.
+
+    Raises TreeError for other bytes, of which nothing is unpacked, and whatever the storage raises.
+    """
+    draft = folder.with_name(f".{folder.name}.draft")
+    archive = folder.with_name(f".{folder.name}.tar")
+    for each in (draft, folder):
+        remove_folder(each)
+    found = hashlib.sha256()
+    with _open(uri, key) as source, archive.open("wb") as file:
+        while data := source.read(_READ_BYTES):
+            found.update(data)
+            file.write(data)
+    try:
+        if found.hexdigest() != digest:
+            raise TreeError(
+                f"{uri}/{key}: the storage holds other bytes than its digest {digest} says"
+            )
+        with tarfile.open(str(archive)) as tar:
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # type: ignore[assignment]
+            tar.extractall(str(draft))  # noqa: S202  # its bytes are those that were named
+    finally:
+        archive.unlink()
     draft.rename(folder)
 
 

@@ -96,7 +96,8 @@ class Order:
     readiness: Mapping[str, Any] | None = None
     """What has to be there, see `control.hardware`."""
     code: Mapping[str, Any] | None = None
-    """Tree that is laid out in `code_dir`: `uri`, `digest`, the `packages` to install and the `python` that does; see `code_setup`."""
+    """Tree that is laid out in `code_dir`: `uri`, `digest`, the `packages` to install and the `python` that does, or the
+    `archive` that has them; see `code_setup`."""
     code_dir: str = ""
     environment: Mapping[str, Any] | None = None
     """Whose Python runs the command: its `title` and the `folder` where it is, or `program`, `interpreter`, `cache` and

@@ -137,7 +137,8 @@ class Preparation:
     def command_environment(self) -> dict[str, str]:
         """Of the command: packages that were installed for it go before those of its image."""
         found = dict(self._environment)
-        if self._order.code is not None and self._order.code.get("packages"):
+        code = self._order.code or {}
+        if code.get("packages") or code.get("archive"):
             from airflow_training.agent.code_setup import packages_dirs
 
             installed = [str(each) for each in packages_dirs(Path(self._order.code_dir))]

@@ -56,6 +56,7 @@ def check(
         *_restart(spec),
         *_gang(spec),
         *_checkpoint(spec),
+        *_code(spec),
         *_data(spec),
         *_dag(spec),
         *_plan(spec),
@@ -282,6 +283,12 @@ def _checkpoint(spec: TrainingJobSpec) -> Iterator[Problem]:
         elif resume.step is not None and resume.from_run is None:
             message = "step and asset exclude each other: it is a step of a run"
             yield _problem("conflict", ("checkpoint", "resume", "step"), resume.step, message)
+
+
+def _code(spec: TrainingJobSpec) -> Iterator[Problem]:
+    if spec.code is not None and spec.code.archive is not None and spec.code.packages:
+        message = "packages and archive exclude each other"
+        yield _problem("conflict", ("code", "packages"), None, message)
 
 
 def _data(spec: TrainingJobSpec) -> Iterator[Problem]:

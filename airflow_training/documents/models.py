@@ -148,6 +148,18 @@ class RuntimeChoice(Model):
     """Of the runtime, checked against what it declares; those that come with us have none."""
 
 
+class PackagesArchive(Model):
+    """A tar of what was installed once for the Python of an image."""
+
+    path: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$")]
+    """Below `uri`."""
+    digest: Annotated[
+        str,
+        AfterValidator(_digest),
+        WithJsonSchema({"type": "string", "pattern": _DIGEST_PATTERN}),
+    ]
+
+
 class Code(Model):
     """A tree of files that is laid out, and compared with its digest, before the command starts."""
 
@@ -172,6 +184,8 @@ class Code(Model):
     """Lines of a requirements file, each a package with its version: what the image lacks."""
     python: Annotated[str, Field(min_length=1)] = "python3"
     """What installs them: the interpreter of the command."""
+    archive: PackagesArchive | None = None
+    """Instead of `packages`: what they are once they are installed."""
 
 
 class EnvironmentReference(Model):

@@ -43,6 +43,13 @@ class ResolvedCode:
     """Lines of a requirements file."""
     python: str = "python3"
     """What installs them."""
+    archive: Mapping[str, str] | None = None
+    """`path` in the storage and `digest` of a tar of what `packages` would install."""
+
+    @property
+    def has_packages(self) -> bool:
+        """Whether something is put before what the image has."""
+        return bool(self.packages) or self.archive is not None
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ResolvedCode:
@@ -52,6 +59,7 @@ class ResolvedCode:
             digest=document["digest"],
             packages=tuple(document.get("packages") or ()),
             python=document.get("python", "python3"),
+            archive=document.get("archive"),
         )
 
     def to_document(self) -> dict[str, Any]:
@@ -61,6 +69,7 @@ class ResolvedCode:
             "digest": self.digest,
             "packages": list(self.packages),
             "python": self.python,
+            **({} if self.archive is None else {"archive": dict(self.archive)}),
         }
 
     def to_order(self) -> dict[str, Any]:

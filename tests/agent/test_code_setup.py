@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_training.agent import code_setup
-from airflow_training.agent.code_setup import CodeSetup, packages_dirs
+from airflow_training.agent.code_setup import CodeSetup, packages_dirs, packages_folder
 from airflow_training.agent.code_tree import lay_out_code
 from airflow_training.agent.loop import Loop
 from airflow_training.capture import layout
@@ -108,6 +109,27 @@ def test_packages_with_and_without_a_hash_share_a_namespace(tmp_path):
         each.name for folder in packages_dirs(setup.code) for each in folder.glob("shared/*.py")
     ]
     assert sorted(found) == ["first.py", "second.py"]
+
+
+def test_packages_that_were_installed_once_are_unpacked_where_they_would_be_installed(tmp_path):
+    made = tmp_path / "made/unhashed/shared"
+    made.mkdir(parents=True)
+    (made / "first.py").write_text("A = 1\n")
+    archive = tmp_path / "storage/environments/one.tar"
+    archive.parent.mkdir(parents=True)
+    with tarfile.open(archive, "w") as tar:
+        tar.add(tmp_path / "made/unhashed", "unhashed")
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    setup = Setup(tmp_path)
+    given = {"path": "environments/one.tar", "digest": f"sha256:{digest}"}
+    for _ in range(2):  # another attempt finds what one before has left
+        assert setup.ends(archive=given) == ("", "")
+        assert (packages_dirs(setup.code)[1] / "shared/first.py").read_text() == "A = 1\n"
+    archive.write_bytes(archive.read_bytes() + b"more")
+    reason, message = setup.ends(archive=given)
+    assert reason == "CodeDamaged"
+    assert "environments/one.tar" in message
+    assert not packages_folder(setup.code).exists()
 
 
 def test_an_installer_imports_nothing_of_the_code(tmp_path):

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,6 +139,55 @@ def test_two_replicas_run_in_a_namespace_and_the_model_comes_back(laptop, projec
     assert {row["role"] for row in bill["rows"]} == {"master", "worker"}
     code, out, said = laptop.types("events", run)
     assert "EnvironmentReady" in out, said
+
+
+def _wheel(folder: Path, name: str, version: str, text: str) -> None:
+    """A wheel of one module, as an index of the cluster would have it."""
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", text)
+        wheel.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+@pytest.mark.e2e
+def test_what_an_image_lacks_is_installed_by_one_instance_for_all_that_run(
+    laptop, project, tmp_path
+):
+    there, index = Laptop(tmp_path / "laptop", laptop.cluster), tmp_path / "index"
+    index.mkdir()
+    version = record().by_name["idna"].version
+    _wheel(index, "idna", version, "print('mine', flush=True)\n")
+    known = json.loads((there.folder / "record.json").read_text())
+    known["distributions"] = [row for row in known["distributions"] if row["name"] != "idna"]
+    (there.folder / "record.json").write_text(json.dumps(known))
+    env = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index)}
+    given = [{"name": name, "value": value} for name, value in env.items()]
+    settings = str(there.settings(env=given, python=sys.executable))
+    assert there.types("cloud", "login", "n", "kubernetes:/default", "--config", settings)[0] == 0
+    (project / "train.py").write_text("import idna\nprint(idna.__file__)\n")
+    code, out, said = there.types(
+        "cloud", "run", "--replicas", "2", "--all", "train.py", cwd=project
+    )
+    assert code == 0, said
+    assert "with 1 distribution on top" in said
+    assert out.count("mine") == 2
+    for wheel in index.iterdir():
+        wheel.unlink()  # nobody asks the index again
+    code, out, said = there.types(
+        "cloud", "run", "--replicas", "2", "--all", "train.py", cwd=project
+    )
+    assert (code, out.count("mine")) == (0, 2), said
+    [archive] = there.storage.glob("environments/*/packages.tar")
+    archive.unlink()
+    code, out, said = there.types("cloud", "run", "train.py", cwd=project)
+    assert (code, out) == (2, ""), said
+    assert "No matching distribution found for idna" in said
 
 
 @pytest.mark.soak

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.service.places import OutputStream
 from airflow_training.cloud.service.storage_place import StoragePlace
 from airflow_training.cloud.service.submissions import Submissions
+from airflow_training.cloud.service.target_jobs import JobFailed
 from airflow_training.cloud.service.tree_storage import TreeStorage
 from airflow_training.cloud.submit import submit
 from airflow_training.cloud.target_settings import TargetSettings
@@ -53,7 +56,7 @@ class StorageService(LoopbackService):
             self.admission,
             self.runs,
             same_machine=False,
-            place=lambda content: StoragePlace(parsed, catalogue, content),
+            place=lambda content: StoragePlace(parsed, catalogue, folder / "environments", content),
             resources=parsed.resources,
         )
 
@@ -61,6 +64,23 @@ class StorageService(LoopbackService):
 @pytest.fixture(autouse=True)
 def _home(airflow_home: Path) -> None:
     """Keep what clients keep in a home of the test's own."""
+
+
+@pytest.fixture
+def installs(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
+    """The jobs that would install packages in an image; each leaves an archive in its output."""
+    begun: list[Mapping[str, Any]] = []
+
+    def run_job(settings: TargetSettings, name: str, spec: Mapping[str, Any]) -> Any:
+        data = json.dumps(spec["code"]["packages"]).encode()
+        begun.append(spec)
+        output = Path(spec["output"]["uri"])
+        output.mkdir(parents=True)
+        (output / "packages.tar").write_bytes(data)
+        return {"digest": f"sha256:{hashlib.sha256(data).hexdigest()}", "bytes": len(data)}
+
+    monkeypatch.setattr("airflow_training.cloud.service.package_archives.run_job", run_job)
+    return begun
 
 
 def refusal(client: CloudClient, submission: Any) -> Problem:
@@ -242,13 +262,40 @@ def test_a_content_damaged_at_the_service_is_sent_again(tmp_path, project, monke
     assert b"tampered" not in damaged[0].read_bytes()
 
 
-def test_a_library_that_the_image_lacks_is_named_by_the_job(tmp_path, project):
+def test_a_library_that_the_image_lacks_is_installed_once_for_all_runs(tmp_path, project, installs):
     lacking = replace(HERE, distributions=[d for d in HERE.distributions if d.name != "httpx"])
     service = StorageService(tmp_path / "service", lacking)
     run = submit(service.client(), captured(project), target="office")
-    packages = service.runs.begun[run.run_id]["spec"]["code"]["packages"]
-    assert [each.split("==")[0] for each in packages] == ["httpx"]
+    [installing] = installs
+    assert [each.split("==")[0] for each in installing["code"]["packages"]] == ["httpx"]
+    assert installing["command"][0] == "/opt/python"
+    lay_out_code(service.storage, installing["code"]["digest"].partition(":")[2], tmp_path / "code")
+    code = service.runs.begun[run.run_id]["spec"]["code"]
+    assert "packages" not in code
+    path = Path(service.storage, code["archive"]["path"])
+    assert f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}" == code["archive"]["digest"]
     assert "1 distribution on top" in run.answer.environment
+    again = submit(service.client(), captured(project, "--lr", "2"), target="office").run_id
+    assert service.runs.begun[again]["spec"]["code"]["archive"] == code["archive"]
+    assert len(installs) == 1
+    path.unlink()  # somebody has cleared the storage
+    third = submit(service.client(), captured(project, "--lr", "3"), target="office").run_id
+    assert len(installs) == 2
+    archive = service.runs.begun[third]["spec"]["code"]["archive"]
+    assert Path(service.storage, archive["path"]).exists()
+
+
+def test_what_an_installer_says_is_told_and_nothing_runs(tmp_path, project, monkeypatch):
+    def run_job(*_: Any) -> Any:
+        raise JobFailed("ERROR: No matching distribution found for httpx==0.1")
+
+    monkeypatch.setattr("airflow_training.cloud.service.package_archives.run_job", run_job)
+    lacking = replace(HERE, distributions=[d for d in HERE.distributions if d.name != "httpx"])
+    service = StorageService(tmp_path / "service", lacking)
+    problem = refusal(service.client(), captured(project))
+    assert problem.field == "environment"
+    assert "No matching distribution found for httpx" in problem.message
+    assert not service.runs.begun
 
 
 def test_where_nothing_is_installed_a_missing_library_is_refused(tmp_path, project):
@@ -272,7 +319,7 @@ def test_another_framework_is_refused_and_not_replaced(tmp_path, project, monkey
 
 
 def test_of_a_framework_that_is_another_one_alone_is_told_and_a_small_one_that_lacks_is_added(
-    tmp_path, project, monkeypatch
+    tmp_path, project, monkeypatch, installs
 ):
     def having(**versions: str) -> PythonEnvironment:
         kept = [
@@ -291,9 +338,9 @@ def test_of_a_framework_that_is_another_one_alone_is_told_and_a_small_one_that_l
     assert [each.field for each in refused.value.problems] == ["lightning"]
     assert "2.6.6 here, torch:1 has 2.5.0" in refused.value.problems[0].message
     service = StorageService(tmp_path / "service", having())
-    run = submit(service.client(), captured(project), target="office").run_id
-    packages = service.runs.begun[run]["spec"]["code"]["packages"]
-    assert packages == ["lightgbm==4.7.0", "lightning==2.6.6", "numpy==2.4.6"]
+    submit(service.client(), captured(project), target="office")
+    packages = ["lightgbm==4.7.0", "lightning==2.6.6", "numpy==2.4.6"]
+    assert installs[0]["code"]["packages"] == packages
 
 
 def test_an_image_that_cannot_read_the_storage_is_refused(tmp_path, project):

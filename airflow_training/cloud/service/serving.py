@@ -61,7 +61,7 @@ def make_service(
     place = None
     if settings is not None:
         catalogue = catalogue_of(settings, folder / "images")
-        place = partial(StoragePlace, settings, catalogue)
+        place = partial(StoragePlace, settings, catalogue, folder / "environments")
     submissions = Submissions(
         folder,
         admission,

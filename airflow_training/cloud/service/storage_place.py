@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from airflow_training.cloud.protocol import SubmissionRequest, TreeManifest, ret
 from airflow_training.cloud.service.content import ContentFolder, digest_of
 from airflow_training.cloud.service.data_tree import data_contents, tree_with_data
 from airflow_training.cloud.service.jobs import job_document
+from airflow_training.cloud.service.package_archives import PackageArchives
 from airflow_training.cloud.service.places import OutputStream
 from airflow_training.cloud.service.run_data import DataPlace, account_folder
 from airflow_training.cloud.service.runs import chosen_files
@@ -40,12 +42,18 @@ class StoragePlace:
     """See `places.RunPlace`."""
 
     def __init__(
-        self, settings: TargetSettings, catalogue: EnvironmentCatalogue, content: ContentFolder
+        self,
+        settings: TargetSettings,
+        catalogue: EnvironmentCatalogue,
+        archives: Path,
+        content: ContentFolder,
     ) -> None:
+        """`archives`: folder of what is known of `PackageArchives`."""
         self._settings = settings
         self._catalogue = catalogue
         self._content = content
         self._storage = TreeStorage(settings.storage)
+        self._archives = PackageArchives(settings, archives, self._storage)
 
     def check(self, request: SubmissionRequest) -> None:  # noqa: ARG002 - the protocol's
         """See `RunPlace`."""
@@ -87,9 +95,14 @@ class StoragePlace:
         )
 
     def prepare(self, found: Match) -> PreparedEnvironment:
-        """See `RunPlace`: what is missing in the image is installed by each agent."""
+        """See `RunPlace`: what is missing in the image is installed by one instance, for all."""
+        began = time.monotonic()
+        was_there = not found.requirements or self._archives.make(found)
         return PreparedEnvironment(
-            python=Path(found.image.python), installed=found.requirements, seconds=0.0, cached=False
+            python=Path(found.image.python),
+            installed=found.requirements,
+            seconds=time.monotonic() - began,
+            cached=was_there,
         )
 
     def job(
@@ -98,7 +111,7 @@ class StoragePlace:
         run_id: str,
         *,
         found: Match | None = None,
-        ready: PreparedEnvironment | None = None,  # noqa: ARG002 - the protocol's
+        ready: PreparedEnvironment | None = None,
         tree: str = "",
     ) -> Mapping[str, Any]:
         """See `RunPlace`."""
@@ -114,9 +127,10 @@ class StoragePlace:
         spec["code"] = {
             "uri": settings.storage,
             "digest": f"sha256:{tree or request.tree_digest}",
-            "packages": [*found.requirements] if found else [],
             "python": image.python,
         }
+        if found and ready and found.requirements:
+            spec["code"]["archive"] = self._archives.find(found)
         output: dict[str, Any] = {"uri": f"{self._storage.uri}/{_output_key(run_id)}"}
         if returns_early(request.returns):
             output["continuous"] = True

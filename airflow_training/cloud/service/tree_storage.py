@@ -56,7 +56,7 @@ class TreeStorage:
 
     def has(self, tree: Tree) -> bool:
         """Whether all of a tree lies here; instances verify every byte of it."""
-        return not any(self._size(key) != size for key, size in _objects(tree).items())
+        return not any(self.size(key) != size for key, size in _objects(tree).items())
 
     def put(self, tree: Tree, content: Callable[[str], bytes | Path]) -> None:
         """Write what is missing or damaged of a tree, its rows last.
@@ -123,7 +123,7 @@ class TreeStorage:
         """A file of a storage that is a folder, where instances write; raises FileNotFoundError."""
         return open_below(local_target(self.uri) or Path(), key)
 
-    def _size(self, key: str) -> int:
+    def size(self, key: str) -> int:
         """Bytes of an object; -1 for none."""
         with self._told():
             try:

@@ -125,7 +125,7 @@ def lay_out_archive(uri: str, key: str, digest: str, folder: Path) -> None:
                 f"{uri}/{key}: the storage holds other bytes than its digest {digest} says"
             )
         with tarfile.open(str(archive)) as tar:
-            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # type: ignore[assignment]
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)
             tar.extractall(str(draft))  # noqa: S202  # its bytes are those that were named
     finally:
         archive.unlink()

@@ -20,7 +20,7 @@ from airflow_training.cloud.client import CloudClient
 from airflow_training.cloud.service.places import OutputStream
 from airflow_training.cloud.service.storage_place import StoragePlace
 from airflow_training.cloud.service.submissions import Submissions
-from airflow_training.cloud.service.target_jobs import JobFailed
+from airflow_training.cloud.service.target_jobs import TargetJobError
 from airflow_training.cloud.service.tree_storage import TreeStorage
 from airflow_training.cloud.submit import submit
 from airflow_training.cloud.target_settings import TargetSettings
@@ -287,7 +287,7 @@ def test_a_library_that_the_image_lacks_is_installed_once_for_all_runs(tmp_path,
 
 def test_what_an_installer_says_is_told_and_nothing_runs(tmp_path, project, monkeypatch):
     def run_job(*_: Any) -> Any:
-        raise JobFailed("ERROR: No matching distribution found for httpx==0.1")
+        raise TargetJobError("ERROR: No matching distribution found for httpx==0.1")
 
     monkeypatch.setattr("airflow_training.cloud.service.package_archives.run_job", run_job)
     lacking = replace(HERE, distributions=[d for d in HERE.distributions if d.name != "httpx"])

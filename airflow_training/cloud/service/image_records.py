@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_training.cloud.service.jobs import literal
-from airflow_training.cloud.service.target_jobs import JobFailed, run_job
+from airflow_training.cloud.service.target_jobs import TargetJobError, run_job
 from airflow_training.cloud.target_settings import TargetSettings
 from airflow_training.environments import EnvironmentCatalogue, scan_program
 from airflow_training.environments.catalogue import CatalogueImage, read_catalogue
@@ -42,7 +42,7 @@ def _ask(settings: TargetSettings) -> Any:
     command = [settings.python, "-c", literal(scan_program())]
     try:
         return run_job(settings, "image-record", {"image": settings.image, "command": command})
-    except JobFailed as error:
+    except TargetJobError as error:
         raise InputError.of(
             code="bad_reference",
             field="image",

@@ -16,7 +16,7 @@ from typing import Any
 from airflow_training.capture.model import Tree
 from airflow_training.cloud.service import pack_packages
 from airflow_training.cloud.service.jobs import literal
-from airflow_training.cloud.service.target_jobs import JobFailed, run_job
+from airflow_training.cloud.service.target_jobs import TargetJobError, run_job
 from airflow_training.cloud.service.tree_storage import TreeStorage
 from airflow_training.cloud.target_settings import TargetSettings
 from airflow_training.environments import Match
@@ -84,7 +84,7 @@ class PackageArchives:
         try:
             said = run_job(self._settings, "environment", spec)
             return {"digest": said["digest"], "bytes": said["bytes"]}
-        except JobFailed as error:
+        except TargetJobError as error:
             raise InputError.of(
                 code="not_installed",
                 field="environment",

@@ -15,20 +15,20 @@ from airflow_training.cloud.service.launching import ProcessLauncher
 from airflow_training.cloud.service.runs import read_log
 from airflow_training.cloud.target_settings import TargetSettings
 
-__all__ = ["JobFailed", "run_job"]
+__all__ = ["TargetJobError", "run_job"]
 
 _LAST_WORDS = 1500
 _OWN = ("cpu", "memory", "ephemeral-storage")
 
 
-class JobFailed(Exception):
+class TargetJobError(Exception):
     """It did not succeed, or printed no document; the message has its last words."""
 
 
 def run_job(settings: TargetSettings, name: str, spec: Mapping[str, Any]) -> Any:
     """Run a job of one instance to its end, and return the JSON document in the last line that it printed.
 
-    Blocks. `spec`: its image and command, and what else is its own. Raises JobFailed.
+    Blocks. `spec`: its image and command, and what else is its own. Raises TargetJobError.
     """
     run_id = f"{name}-{uuid.uuid4().hex[:12]}"
     with tempfile.TemporaryDirectory() as folder:
@@ -42,13 +42,13 @@ def run_job(settings: TargetSettings, name: str, spec: Mapping[str, Any]) -> Any
             check=False,
         )
     if done.returncode:
-        raise JobFailed(done.stderr.strip()[-_LAST_WORDS:])
+        raise TargetJobError(done.stderr.strip()[-_LAST_WORDS:])
     read = read_log(ProcessLauncher(), run_id, rank=0, attempt=-1, offset=0)
     printed = read.data.decode(errors="replace").strip()
     try:
         return json.loads(printed.splitlines()[-1])
     except (ValueError, IndexError):
-        raise JobFailed(f"it printed {printed[-_LAST_WORDS:]!r}") from None
+        raise TargetJobError(f"it printed {printed[-_LAST_WORDS:]!r}") from None
 
 
 def _document(settings: TargetSettings, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class TargetSettings(Model):
     env: list[dict[str, Any]] = Field(default_factory=list)
     """As these of a job: of all instances, whatever their framework calls their container."""
     env_from: list[dict[str, Any]] = Field(default_factory=list)
+    """As `env`, and so `volumes` and `volume_mounts`."""
     volumes: list[dict[str, Any]] = Field(default_factory=list)
     volume_mounts: list[dict[str, Any]] = Field(default_factory=list)
     template: dict[str, Any] = Field(default_factory=dict)

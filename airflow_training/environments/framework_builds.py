@@ -26,6 +26,7 @@ _FRAMEWORKS = frozenset(
 _WITH_BUILDS = frozenset(
     {"torch", "torchvision", "torchaudio", "tensorflow", "jax", "jaxlib", "paddlepaddle"}
 )
+"""Those that are built apart for each accelerator, so that a version alone does not say which."""
 
 _OTHER_NAMES = {
     "tensorflow-cpu": "tensorflow",

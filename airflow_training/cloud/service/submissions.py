@@ -281,13 +281,14 @@ class Submissions:
 
     def run_ids(self, account: str) -> Sequence[str]:
         """The runs of an account that were started here, newest first."""
-        indices = (self._folder / "runs").glob("*.json")
-        found = []
-        for index in sorted(indices, key=lambda each: each.stat().st_mtime_ns, reverse=True):
-            known = self._read(json.loads(index.read_text())["submission"])
-            if known is not None and known.account == account:
-                found.append(known.run_id)
-        return found
+        found: list[tuple[int, str]] = []
+        for index in (self._folder / "runs").glob("*.json"):
+            with contextlib.suppress(FileNotFoundError):  # `cloud gc` has removed it just now
+                started = index.stat().st_mtime_ns
+                known = self._read(json.loads(index.read_text())["submission"])
+                if known is not None and known.account == account:
+                    found.append((started, known.run_id))
+        return [run_id for _, run_id in sorted(found, reverse=True)]
 
     def _check_unused(self, known: _KnownSubmission) -> None:
         """Raise InputError where the run's id, made of the submission's by ten digits, is that of another one."""

@@ -241,6 +241,7 @@ def _assemble(
             schedule_timeout_seconds=scheduling.schedule_timeout_seconds,
             never_fits=scheduling.never_fits,
             unfit_nodes=_unfit_nodes(job),
+            preempts_lower_priority=scheduling.preemption_policy == "PreemptLowerPriority",
             avoids_excluded=scheduling.excluded_nodes == "Avoid",
             spread=spread.model_dump(by_alias=True) if spread else None,
         ),

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_training.control.model import Event, Ledger
+from airflow_training.control.preemption import is_preempted
+from airflow_training.control.reasons import PREEMPTED
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.documents.text import counted
@@ -108,7 +110,8 @@ def queued_ledger(ledger: Ledger, *, before: str, now: float) -> tuple[Ledger, t
         ledger.job,
         state="Queued",
         condition="Queued",
-        reason="WaitingForTurn",
+        # who was preempted goes on from there, be it with another holder
+        reason=PREEMPTED if is_preempted(ledger.job) else "WaitingForTurn",
         message=message,
         last_transition_at=ledger.job.last_transition_at if waits else now,
     )
@@ -172,6 +175,7 @@ class QueueTurn:
             runtime=self.runtime.name,
             free=free,
             wants=wants or None,
+            preempts=self.job.scheduling.preempts_lower_priority,
         )
 
     async def before(self) -> str:

@@ -45,6 +45,7 @@ from airflow_training.control.outcomes import apply_failures, record_ends
 from airflow_training.control.peers import await_peers
 from airflow_training.control.place_release import release_held_places, wake_to_release_places
 from airflow_training.control.plan_revision import tell_revision
+from airflow_training.control.preemption import queue_preempted
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
 from airflow_training.control.recovery import record_checkpoints, record_rejected
 from airflow_training.control.reports import RejectedCheckpoint
@@ -176,6 +177,7 @@ def decide(
     if _continues(draft) and draft.job.stop is not None:
         order_finish(draft)
     take_back_unbegun(draft)
+    queue_preempted(draft, observations)
     if not _continues(draft):
         draft.actions.clear()
         drain(draft, observations)

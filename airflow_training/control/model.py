@@ -44,7 +44,9 @@ MOVED = "unfitNodes"
 STOPS: frozenset[str] = frozenset({"stop", "kill", "interrupt"})
 """Kinds of requests that end a run."""
 TERMINAL_JOB_STATES: frozenset[str] = frozenset({"Succeeded", "Failed", "Stopped"})
-RequestKind = Literal["activate", "pause", "resume", "scale", "stop", "kill", "interrupt", "reopen"]
+RequestKind = Literal[
+    "activate", "pause", "preempt", "resume", "scale", "stop", "kill", "interrupt", "reopen"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ class Request:
     """What anybody else wants of a run; appended to the store, read by the lease holder.
 
     `activate` and `scale` name a role; `stop` ends all with its grace, `kill` at once, also what is
-    being stopped; `interrupt` is a stop that the process which drives the run was sent as a signal, `by` names it;
+    being stopped; `preempt` is a pause for a run of a higher priority, until it is this one's turn again; `interrupt` is a stop that the process which drives the run was sent as a signal, `by` names it;
     `reopen` starts a new epoch (a task was cleared): finished indexes stay finished.
     """
 

@@ -1,4 +1,4 @@
-"""What others want of the run: activate, pause, resume, scale, stop, reopen. Each is acted on once."""
+"""What others want of the run: activate, pause, preempt, resume, scale, stop, reopen. Each is acted on once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import reset_size
 from airflow_training.control.ending import finish
 from airflow_training.control.model import STOPS, TERMINAL_JOB_STATES, Elapsed, Request
+from airflow_training.control.preemption import is_preempted
 from airflow_training.control.recovery import record_restart_point, restore_requested_step
 from airflow_training.control.scaling import scale
 from airflow_training.control.transitions import next_attempt
@@ -51,9 +52,14 @@ def _apply(draft: Draft, request: Request) -> None:
         reason = reasons.INTERRUPTED if request.kind == "interrupt" else reasons.KILLED
         finish(draft, "Stopped", reason=reason, message=message)
     elif request.kind == "pause":
-        _pause(draft, request)
+        _pause(draft, reason=reasons.PAUSED, message=request.reason or "paused by request")
+    elif request.kind == "preempt":
+        _pause(draft, reason=reasons.PREEMPTED, message=request.reason)
     elif request.kind == "resume":
-        _resume(draft)
+        if is_preempted(draft.job) and request.id:  # only its own holder knows that it is its turn
+            _refuse(draft, request, "it was preempted, and goes on when it is its turn")
+        else:
+            _resume(draft)
     else:
         problem = scale(draft, request.role, request.replicas)
         if problem:
@@ -84,14 +90,14 @@ def _activate(draft: Draft, request: Request) -> None:
             draft.record_event(reasons.ROLE_ACTIVATED, role=name)
 
 
-def _pause(draft: Draft, request: Request) -> None:
+def _pause(draft: Draft, *, reason: str, message: str) -> None:
     if draft.job.paused_at is not None:
         return
     draft.job = replace(
         draft.job,
         state="Paused",
-        reason=reasons.PAUSED,
-        message=request.reason or "paused by request",
+        reason=reason,
+        message=message,
         paused_at=draft.now,
         restart_at=None,
         crowded_since=None,
@@ -101,11 +107,11 @@ def _pause(draft: Draft, request: Request) -> None:
         reset_size(draft, name)
     for entry in list(draft.instances.values()):
         if not entry.final and not entry.retired:
-            next_attempt(draft, replace(entry, last_try=False), reason=reasons.PAUSED)
+            next_attempt(draft, replace(entry, last_try=False), reason=reason)
     for name, role in draft.roles.items():
         if role.state not in TERMINAL_JOB_STATES:
-            draft.set_role(name, state="Waiting", reason=reasons.PAUSED, waits={}, created=0)
-    draft.record_event(reasons.PAUSED, draft.job.message)
+            draft.set_role(name, state="Waiting", reason=reason, waits={}, created=0)
+    draft.record_event(reason, message)
 
 
 def _resume(draft: Draft) -> None:

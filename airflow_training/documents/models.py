@@ -234,6 +234,8 @@ class SchedulingPolicy(Model):
     priority_class_name: str | None = None
     priority: int = 0
     """In our own queue: higher first, then first come."""
+    preemption_policy: Literal["Never", "PreemptLowerPriority"] = "Never"
+    """Whether runs of a lower priority give their place up to it, in that queue."""
     schedule_timeout_seconds: Annotated[Number, Field(gt=0)] = 3600.0
     """How long an instance may be without a place."""
     never_fits: Literal["Wait", "Fail"] = "Wait"

@@ -310,6 +310,8 @@ class Scheduling:
     queue: str = ""
     priority_class_name: str = ""
     priority: int = 0
+    preempts_lower_priority: bool = False
+    """Runs of a lower priority give their place in our queue up to it."""
     schedule_timeout_seconds: float = 3600.0
     never_fits: Literal["Wait", "Fail"] = "Wait"
     """Where no machine could take an instance, even when it is empty."""

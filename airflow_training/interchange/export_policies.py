@@ -58,7 +58,15 @@ def refuse_others(job: OurJob, *known: str) -> None:
         codes.drop("no role is judged by exit codes")
     elif "restart.exitCodes" not in known:
         codes.refuse("exit codes are not judged there")
-    for key in ("priority", "startup", "spread", "unfitNodes", "neverFits", "excludedNodes"):
+    for key in (
+        "priority",
+        "preemptionPolicy",
+        "startup",
+        "spread",
+        "unfitNodes",
+        "neverFits",
+        "excludedNodes",
+    ):
         scheduling[key].refuse("is decided by our loop, or told to the cluster by it")
 
 

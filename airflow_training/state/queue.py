@@ -8,6 +8,9 @@ A run counts as running from its start until the job is over and nothing of it i
 while nobody holds its lease, unless somebody has seen that nothing of it lives (`give_back`): then it
 waits again, under its old number. A run that nobody waits for (its holder died in the queue) keeps its
 number but holds nobody back.
+
+The first in line may preempt: runs of a lower priority are asked to give up their places, as few as are
+enough, and wait again under their old numbers (`give_up`) once nothing of them is alive.
 """
 
 from __future__ import annotations
@@ -20,8 +23,17 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, exists, func, insert, not_, or_, select, update
 
 from airflow_training.control.model import TERMINAL_JOB_STATES
+from airflow_training.control.reasons import PREEMPTED
 from airflow_training.state.database import StorePart
-from airflow_training.state.models import LeaseRow, MetaRow, QueueRow, RunRow, UsageRow
+from airflow_training.state.history import add_request
+from airflow_training.state.models import (
+    LeaseRow,
+    MetaRow,
+    QueueRow,
+    RequestRow,
+    RunRow,
+    UsageRow,
+)
 from airflow_training.state.run_lookup import unknown_run
 
 __all__ = ["PATIENCE_SECONDS", "QueueStanding", "RunQueue", "SlotHolder", "enqueue", "leave"]
@@ -32,6 +44,8 @@ PATIENCE_SECONDS = 10.0
 _TERMINAL = RunRow.state.in_(sorted(TERMINAL_JOB_STATES))
 # The row of a run that is over and drained is gone (`leave`).
 _TAKES_A_PLACE = and_(QueueRow.started_at.is_not(None), not_(and_(_TERMINAL, RunRow.tombstone)))
+_STAYS = frozenset({"Paused", *TERMINAL_JOB_STATES})
+"""States in which a run that takes a place gives it up only by itself."""
 _VISIBLE = frozenset({"Running", *TERMINAL_JOB_STATES})
 """States in which a runtime sees all that a started run has of its machine; before that (and when
 it is paused or restarts) some of its processes do not exist now, but will."""
@@ -100,6 +114,7 @@ class RunQueue(StorePart):
         runtime: str,
         free: Mapping[str, float] | None = None,
         wants: Mapping[str, float] | None = None,
+        preempts: bool = False,
     ) -> bool:
         """Take the run off the queue when it is its turn (priority, then first come).
 
@@ -107,14 +122,22 @@ class RunQueue(StorePart):
         `wants`/`free`: resources of a local machine (cpu, memory) that hold the run back. `free`
         is what the runtime sees unused now; what runs that have just started on the same
         `runtime` are about to take is subtracted here. What it does not name holds nothing back.
-        That the job is larger than the whole machine is checked by the caller. Ask again at least every few seconds: whoever is silent for
+        That the job is larger than the whole machine is checked by the caller.
+        `preempts`: where it has to wait, and nobody waits before it, runs of a lower priority are
+        asked for their places. Ask again at least every few seconds: whoever is silent for
         `PATIENCE_SECONDS` does not hold back the runs behind it.
         """
         with self._db.write() as connection:
             now = self._db.now(connection)
             _one_at_a_time(connection)
             run = connection.execute(
-                select(RunRow.tombstone, QueueRow.priority, QueueRow.ticket, QueueRow.started_at)
+                select(
+                    RunRow.tombstone,
+                    RunRow.run_id,
+                    QueueRow.priority,
+                    QueueRow.ticket,
+                    QueueRow.started_at,
+                )
                 .join(QueueRow, QueueRow.run == RunRow.uid, isouter=True)
                 .where(RunRow.uid == uid)
             ).first()
@@ -134,14 +157,29 @@ class RunQueue(StorePart):
             )
             ahead = _ahead(connection, priority=priority, ticket=ticket, now=now)
             running = _running(connection)
-            if max_running_jobs and len(running) + len(ahead) >= max_running_jobs:
-                return False
-            claims = [*ahead, *(row for row in running if row.state not in _VISIBLE)]
-            claimed = [row.wants for row in claims if row.runtime == runtime]
-            if not _fits(claimed, wants=wants, free=free):
+            need = _Need(
+                slots=max_running_jobs, ahead=ahead, runtime=runtime, wants=wants, free=free
+            )
+            if not need.is_met(running):
+                if preempts and not ahead:
+                    why = f"makes room for run {run.run_id}, whose priority is {priority}"
+                    _preempt(connection, need, running, priority=priority, why=why, now=now)
                 return False
             connection.execute(update(QueueRow).where(QueueRow.run == uid).values(started_at=now))
             return True
+
+    def give_up(self, uid: str, *, generation: int) -> bool:
+        """Have a run of which nothing lives wait again, as who drives it wants; False for another lease than the newest."""
+        with self._db.write() as connection:
+            now = self._db.now(connection)
+            _one_at_a_time(connection)
+            driven = exists().where(LeaseRow.run == uid, LeaseRow.generation == generation)
+            changed = connection.execute(
+                update(QueueRow)
+                .where(QueueRow.run == uid, driven)
+                .values(started_at=None, polled_at=now)
+            )
+            return changed.rowcount == 1
 
     def holders(self) -> Sequence[SlotHolder]:
         """Return the runs that take a place."""
@@ -246,6 +284,106 @@ def _kept(connection: Connection, *, now: float) -> Sequence[Any]:
     ).all()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Need:
+    """What a run needs to start: one of `slots` (0: any number run), and what it wants of what is free."""
+
+    slots: int
+    ahead: Sequence[Any]
+    runtime: str
+    wants: Mapping[str, float] | None
+    free: Mapping[str, float] | None
+
+    def is_met(
+        self, running: Sequence[Any], *, going: Sequence[Any] = (), asked: Sequence[Any] = ()
+    ) -> bool:
+        """Return whether it has that beside those that run, once others have given up their places.
+
+        `going`: who is about to. `asked`: who would be asked to.
+        """
+        gone = [*going, *asked]
+        left = [row for row in running if row not in gone]
+        if self.slots and len(left) + len(self.ahead) >= self.slots:
+            return False
+        free = None if self.free is None else dict(self.free)
+        for row in gone:
+            # what exists of one that starts is free in part: it counts for nothing here
+            if (
+                free is None
+                or row.runtime != self.runtime
+                or (row in asked and row.state not in _VISIBLE)
+            ):
+                continue
+            for name, amount in json.loads(row.wants or "{}").items():
+                if name in free:
+                    free[name] += amount
+        claims = [*self.ahead, *(row for row in left if row.state not in _VISIBLE)]
+        claimed = [row.wants for row in claims if row.runtime == self.runtime]
+        return _fits(claimed, wants=self.wants, free=free)
+
+
+def _preempt(
+    connection: Connection,
+    need: _Need,
+    running: Sequence[Any],
+    *,
+    priority: int,
+    why: str,
+    now: float,
+) -> None:
+    """Ask runs of a lower priority for their places, the lowest and then the latest first, where that is enough.
+
+    Those that were asked before are on their way, and count first.
+    """
+    going = [row for row in running if _is_leaving(connection, row)]
+    if need.is_met(running, going=going):
+        return
+    lower = [
+        row
+        for row in running
+        if row.priority < priority and row.state not in _STAYS and row not in going
+    ]
+    asked: list[Any] = []
+    for row in sorted(lower, key=lambda row: (row.priority, -row.started_at, -row.ticket)):
+        asked.append(row)
+        if need.is_met(running, going=going, asked=asked):
+            break
+    else:
+        return
+    for row in [*asked]:  # a small one that went first may not be needed beside a large one
+        fewer = [each for each in asked if each is not row]
+        if need.is_met(running, going=going, asked=fewer):
+            asked = fewer
+    for row in asked:
+        add_request(
+            connection,
+            row.run,
+            "preempt",
+            role="",
+            replicas=None,
+            reason=why,
+            by="queue",
+            seen=None,
+            key="",
+            event=None,
+            now=now,
+        )
+
+
+def _is_leaving(connection: Connection, row: Any) -> bool:
+    """Return whether a run was asked for its place and has not given it up yet."""
+    entry = json.loads(
+        connection.execute(select(RunRow.entry).where(RunRow.uid == row.run)).scalar_one()
+    )
+    if row.state in ("Paused", "Queued"):
+        return bool(entry.get("reason") == PREEMPTED)
+    seen = entry.get("seen_request", 0)
+    asked = select(RequestRow.id).where(
+        RequestRow.run == row.run, RequestRow.kind == "preempt", RequestRow.id > seen
+    )
+    return connection.execute(asked).first() is not None
+
+
 def _fits(
     claimed: Sequence[str | None],
     *,
@@ -269,6 +407,10 @@ def _running(connection: Connection) -> Sequence[Any]:
     """Return (runtime, wants, state) of every run that started and is not over, and what it is called."""
     return connection.execute(
         select(
+            QueueRow.run,
+            QueueRow.priority,
+            QueueRow.ticket,
+            QueueRow.started_at,
             QueueRow.runtime,
             QueueRow.wants,
             RunRow.state,

@@ -25,6 +25,7 @@ from airflow_training.control.model import (
     Ledger,
     Request,
 )
+from airflow_training.control.preemption import is_preempted
 from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import ResolvedJob, RunRef
@@ -57,6 +58,7 @@ __all__ = ["Drive"]
 log = logging.getLogger(__name__)
 
 _NEVER_BEGUN = "it was ended while it waited in the queue, before it began"
+_ENDED_IN_QUEUE = "it was ended while it waited in the queue again"
 _SNAPSHOT_SECONDS = 1.0
 _PATIENCE_SECONDS = 15.0
 """For the snapshot of who makes one pass only: without it nothing may be created."""
@@ -110,6 +112,8 @@ class Drive:
             is_halted=lambda: self._own_stop is not None,
         )
         self._own_stop: Request | None = None
+        self._own_resume: Request | None = None
+        self._gave_place_up = False
         self._stop_asked = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
         self.left = asyncio.Event()
@@ -142,6 +146,7 @@ class Drive:
         await retrying(self._store, self._load)
         if self._queued:
             await self._wait_in_queue()
+            self._continue_preempted()
         async with self._background() as background:
             while True:
                 self._wake.clear()
@@ -149,6 +154,8 @@ class Drive:
                     decision, wait_seconds = await self._next_pass(background)
                     if decision.done:
                         break
+                    if self._waits_again:
+                        wait_seconds = min(wait_seconds, await self._try_turn_again())
                 except LeaseLost:
                     raise
                 except Exception as error:
@@ -172,6 +179,7 @@ class Drive:
         await asyncio.to_thread(self._load)
         if self._queued and not await take_turn(self._queue_turn()):
             return False
+        self._continue_preempted()
         until = self._now() + _FIRST_SECONDS
         async with self._background() as background:
             while True:
@@ -302,7 +310,36 @@ class Drive:
             await is_set_within(self._wake, turn.poll_seconds())
             await retrying(self._store, self._read_requests)
         # from here on it can only end: nothing may start it, whoever holds the lease next
-        await retrying(self._store, lambda: self._store.tombstone(self._uid, reason=_NEVER_BEGUN))
+        reason = _NEVER_BEGUN if self.ledger.job.started_at is None else _ENDED_IN_QUEUE
+        await retrying(self._store, lambda: self._store.tombstone(self._uid, reason=reason))
+
+    @property
+    def _waits_again(self) -> bool:
+        """Whether the run was preempted, and nothing of it lives."""
+        return is_preempted(self.ledger.job) and self.ledger.job.state == "Queued"
+
+    async def _try_turn_again(self) -> float:
+        """Give the place up, once, and let the run go on when it is its turn; seconds until the next try.
+
+        Passes are made meanwhile: what was ordered before, and comes late, is ended by them.
+        """
+        turn = self._queue_turn()
+        if not self._gave_place_up:
+            generation = self._keeper.lease.generation
+            self._gave_place_up = await asyncio.to_thread(
+                self._store.queue.give_up, self._uid, generation=generation
+            )
+        elif await take_turn(turn):
+            self._continue_preempted()
+        return turn.poll_seconds()
+
+    def _continue_preempted(self) -> None:
+        """Have the next pass let the run go on, where it was preempted."""
+        ends = any(request.kind in STOPS for request in self._pending_requests())
+        if is_preempted(self.ledger.job) and not ends:
+            self._gave_place_up = False
+            self._own_resume = Request(id=0, kind="resume", by="queue", at=self._now())
+            self._wake.set()
 
     # one pass ----------------------------------------------------------------------------------
     async def _pass(self) -> tuple[Decision, float]:
@@ -339,6 +376,7 @@ class Drive:
             decision = await self._explained(decision)
         await self._save_output()
         await self._commit(decision.new_ledger, decision.events)
+        self._own_resume = None
         for follower in self._followers:
             follower.on_persisted(known)
         retry_seconds = await self._runner.act(decision)
@@ -409,7 +447,8 @@ class Drive:
     # a stop that does not wait for the store -----------------------------------------------------
     def _pending_requests(self) -> Sequence[Request]:
         """Return what is asked of the run: by others, and of this holder."""
-        return self._requests if self._own_stop is None else (*self._requests, self._own_stop)
+        own = (self._own_resume, self._own_stop)
+        return (*self._requests, *(each for each in own if each is not None))
 
     @property
     def _end_recorded(self) -> bool:

@@ -15,6 +15,7 @@ from airflow_training.control.model import (
     Ledger,
     Request,
 )
+from airflow_training.control.preemption import is_preempted
 from airflow_training.control.restarts import Budget
 from airflow_training.control.rollup import timestamp
 from airflow_training.documents.instances import InstanceKey
@@ -125,6 +126,8 @@ def actions_of(run: RunOverview) -> list[ActionName]:
         return []
     if stopping or run.stop_requested:
         return [] if entry.killed or run.kill_requested else ["kill"]
+    if is_preempted(entry):  # it goes on when it is its turn
+        return ["stop", "kill", "scale"]
     if entry.state == "Paused":
         return ["resume", "stop", "kill", "scale"]
     return ["pause", "stop", "kill", "scale"]

@@ -97,6 +97,7 @@ spec:
     scheduleTimeoutSeconds: 600
     neverFits: Fail
     excludedNodes: Ignore
+    preemptionPolicy: PreemptLowerPriority
     unfitNodes:
       action: Move
       maxMoves: 3

@@ -226,6 +226,13 @@ FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
     ("spec.schedulingPolicy.scheduleTimeoutSeconds", [1], [TEXT], [0], []),
     ("spec.schedulingPolicy.neverFits", ["Wait", "Fail"], [NUMBER], [], ["Never"]),
     ("spec.schedulingPolicy.excludedNodes", ["Avoid", "Ignore"], [NUMBER], [], ["Never"]),
+    (
+        "spec.schedulingPolicy.preemptionPolicy",
+        ["Never", "PreemptLowerPriority"],
+        [NUMBER],
+        [],
+        ["Always"],
+    ),
     ("spec.schedulingPolicy.unfitNodes", [{}], [TEXT, None], [], []),
     (
         "spec.schedulingPolicy.unfitNodes.action",

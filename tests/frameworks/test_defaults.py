@@ -61,6 +61,7 @@ def defaults_of(framework="pytorch", roles=DIGITS, **spec):
         ("spec.schedulingPolicy.scheduleTimeoutSeconds", 3600, OURS),
         ("spec.schedulingPolicy.neverFits", "Wait", OURS),
         ("spec.schedulingPolicy.excludedNodes", "Avoid", OURS),
+        ("spec.schedulingPolicy.preemptionPolicy", "Never", OURS),
         ("spec.schedulingPolicy.unfitNodes.action", "Warn", OURS),
         ("spec.schedulingPolicy.unfitNodes.maxMoves", 5, OURS),
         ("spec.schedulingPolicy.unfitNodes.conditions", None, OURS),

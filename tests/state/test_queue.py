@@ -11,7 +11,7 @@ from sqlalchemy import select
 from airflow_training.state.models import QueueRow
 from airflow_training.state.queue import PATIENCE_SECONDS
 from airflow_training.state.store import Store
-from tests.state.samples import START, Clock, add_run, end_run
+from tests.state.samples import START, Clock, add_run, end_run, take
 
 
 def ask(
@@ -22,9 +22,10 @@ def ask(
     runtime: str = "local",
     wants: Mapping[str, float] | None = None,
     free: Mapping[str, float] | None = None,
+    preempts: bool = False,
 ) -> bool:
     return store.queue.try_start(
-        uid, max_running_jobs=slots, runtime=runtime, wants=wants, free=free
+        uid, max_running_jobs=slots, runtime=runtime, wants=wants, free=free, preempts=preempts
     )
 
 
@@ -266,3 +267,112 @@ def test_many_who_come_at_once_get_a_number_each(open_another: Callable[[], Stor
     with stores[0]._db.read() as connection:
         tickets = sorted(connection.execute(select(QueueRow.ticket)).scalars())
     assert tickets == [*range(1, 25)]
+
+
+def started(store: Store, **priorities: int) -> Mapping[str, str]:
+    """Runs that run, started in this order; name -> uid."""
+    uids = {}
+    for name, priority in priorities.items():
+        uids[name] = add_run(store, name, priority=priority).uid
+        assert ask(store, uids[name], slots=0)
+        set_state(store, uids[name], "Running")
+    return uids
+
+
+def asked_to_leave(store: Store, uids: Mapping[str, str]) -> Sequence[str]:
+    return [
+        name
+        for name, uid in uids.items()
+        for request in store.requests(uid)
+        if request.kind == "preempt"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("running", "slots", "preempted"),
+    [
+        pytest.param({"a": 0}, 1, "a", id="the-only-one"),
+        pytest.param({"a": 5, "b": 0, "c": 3}, 3, "b", id="the-lowest"),
+        pytest.param({"a": 0, "b": 0}, 2, "b", id="the-latest-of-equals"),
+        pytest.param({"a": 10, "b": 11}, 2, "", id="none-of-its-own-priority"),
+        pytest.param({"a": 0, "b": 11}, 1, "", id="not-where-it-is-not-enough"),
+        pytest.param({"a": 0, "b": 1, "c": 2}, 2, "ab", id="as-many-as-are-needed"),
+        pytest.param({"a": 0}, 2, "", id="not-where-there-is-room"),
+    ],
+)
+def test_the_first_in_line_asks_lower_ones_for_their_places(
+    store: Store, running: Mapping[str, int], slots: int, preempted: str
+):
+    uids = started(store, **running)
+    high = add_run(store, "high", priority=10).uid
+    there_is_room = len(running) < slots
+    for _ in range(3):  # asked once, however often it tries
+        assert ask(store, high, slots=slots, preempts=True) is there_is_room
+    assert asked_to_leave(store, uids) == [*preempted]
+    if preempted:
+        reason = store.requests(uids[preempted[0]])[0].reason
+        assert reason == "makes room for run high, whose priority is 10"
+
+
+def test_without_its_policy_nobody_is_asked(store: Store):
+    uids = started(store, a=0)
+    assert not ask(store, add_run(store, "high", priority=10).uid)
+    assert asked_to_leave(store, uids) == []
+
+
+def test_who_is_not_first_in_line_asks_nobody(store: Store):
+    uids = started(store, a=0)
+    assert not ask(store, add_run(store, "first", priority=20).uid)
+    assert not ask(store, add_run(store, "high", priority=10).uid, preempts=True)
+    assert asked_to_leave(store, uids) == []
+
+
+@pytest.mark.parametrize("state", ["Paused", "Succeeded"])
+def test_a_run_without_instances_of_its_own_keeps_its_place(store: Store, state: str):
+    uids = started(store, a=0)
+    set_state(store, uids["a"], state)
+    assert not ask(store, add_run(store, "high", priority=10).uid, preempts=True)
+    assert asked_to_leave(store, uids) == []
+
+
+@pytest.mark.parametrize(
+    ("has", "wants", "preempted"),
+    [
+        pytest.param({"a": 2, "b": 6}, 6, "b", id="one-that-is-enough"),
+        pytest.param({"a": 2, "b": 6}, 2, "b", id="the-latest"),
+        pytest.param({"a": 2, "b": 2}, 8, "ab", id="all"),
+        pytest.param({"a": 4, "b": 4}, 9, "", id="not-where-it-is-not-enough"),
+    ],
+)
+def test_lower_ones_make_room_on_the_machine(
+    store: Store, has: Mapping[str, float], wants: float, preempted: str
+):
+    uids = {}
+    for name, cpus in has.items():
+        uids[name] = add_run(store, name).uid
+        assert ask(store, uids[name], slots=0, wants={"cpu": cpus}, free=MACHINE)
+        set_state(store, uids[name], "Running")
+    free = {"cpu": 8.0 - sum(has.values())}
+    high = add_run(store, "high", priority=1).uid
+    for _ in range(2):
+        assert not ask(store, high, slots=0, wants={"cpu": wants}, free=free, preempts=True)
+    assert asked_to_leave(store, uids) == [*preempted]
+    for name in preempted:  # it ends, and something of it is still seen
+        end_run(store, uids[name], state="Paused", at=START, drained=False, reason="Preempted")
+    assert not ask(store, high, slots=0, wants={"cpu": wants}, free=free, preempts=True)
+    assert asked_to_leave(store, uids) == [*preempted]
+
+
+def test_who_gives_its_place_up_waits_under_its_old_number(store: Store):
+    uids = started(store, a=0)
+    behind, high = (add_run(store, name, priority=p).uid for name, p in (("b", 0), ("high", 10)))
+    assert not ask(store, high, preempts=True)
+    lease = take(store, uids["a"])
+    assert not store.queue.give_up(uids["a"], generation=lease.generation - 1)
+    assert not ask(store, high, preempts=True)
+    assert store.queue.give_up(uids["a"], generation=lease.generation)
+    assert not ask(store, uids["a"])
+    assert ask(store, high, preempts=True)
+    end_run(store, high, at=START)
+    assert not ask(store, behind)
+    assert ask(store, uids["a"])

@@ -193,10 +193,10 @@ def test_a_training_that_waits_for_room_says_so_and_then_runs(airflow: Airflow, 
     with signed_in(browser, airflow, "admin") as page:
         open_training(page, airflow, "after", after)
         wait_phrase(page, "queued")
-        waits = (
-            "waits until it is its turn and the machine has room: 1 run started (WaitingForTurn)"
-        )
-        page.get_by_text(waits).wait_for()
+        page.get_by_text(
+            "waits until it is its turn and the machine has room: cpu: asks for"
+            f" {this_node().cpus:g}, 0 of it is free; 1 run started (WaitingForTurn)"
+        ).wait_for()
         airflow.end("before")
         wait_phrase(page, "running")
         airflow.end("after")

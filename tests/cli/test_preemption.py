@@ -20,7 +20,7 @@ def low(background, home, monkeypatch) -> Background:
     """The driver of a run that has the only place, until the file `low-go` is there."""
     monkeypatch.setenv("AIRFLOW__TRAINING__MAX_RUNNING_JOBS", "1")
     path = job_file(Path("low.yaml"), command=["sh", "-c", WAITS.format("low")], name="low")
-    driver = background("run", str(path), "--run-id", "low", "-o", "json")
+    driver: Background = background("run", str(path), "--run-id", "low", "-o", "json")
     driver.until(Path("low-up").exists)
     return driver
 
@@ -34,7 +34,7 @@ def high(low, background, command) -> Background:
         name="high",
         schedulingPolicy={"priority": 1, "preemptionPolicy": "PreemptLowerPriority"},
     )
-    driver = background("run", str(path), "--run-id", "high", "-o", "json")
+    driver: Background = background("run", str(path), "--run-id", "high", "-o", "json")
     driver.until(Path("high-up").exists)
     status = command("status", "low", "-o", "json").json
     assert (status["state"], status["reason"]) == ("Queued", "Preempted")

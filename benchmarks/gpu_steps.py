@@ -30,7 +30,7 @@ _KINDS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 Step = Callable[[], torch.Tensor]
 
 
-class Layer(nn.Module):
+class GptLayer(nn.Module):
     """A layer of GPT-2 without dropout."""
 
     def __init__(self) -> None:
@@ -53,14 +53,14 @@ class Layer(nn.Module):
         return deeper
 
 
-class Language(nn.Module):
+class Gpt(nn.Module):
     """GPT-2 with as many layers as are asked for."""
 
     def __init__(self, layers: int) -> None:
         super().__init__()
         self.words = nn.Embedding(_WORDS, _WIDTH)
         self.places = nn.Embedding(_CONTEXT, _WIDTH)
-        self.layers = nn.ModuleList(Layer() for _ in range(layers))
+        self.layers = nn.ModuleList(GptLayer() for _ in range(layers))
         self.norm = nn.LayerNorm(_WIDTH)
         self.head = nn.Linear(_WIDTH, _WORDS, bias=False)
         self.recompute = False
@@ -84,10 +84,10 @@ def make_optimizer(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=1e-4)
 
 
-def make_model(layers: int, device: str) -> Language:
+def make_model(layers: int, device: str) -> Gpt:
     """The same weights each time."""
     torch.manual_seed(0)
-    return Language(layers).to(device)
+    return Gpt(layers).to(device)
 
 
 def by_plan(layers: int, batch: Any, plan: ExecutionPlan) -> Step:

@@ -202,6 +202,7 @@ def _scheduling(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
         ("schedule_timeout_seconds", made.schedule_timeout_seconds),
         ("never_fits", made.never_fits),
         ("excluded_nodes", own.excluded_nodes),
+        ("preemption_policy", own.preemption_policy),
     ):
         yield _ours(f"spec.schedulingPolicy.{_camel(type(own), name)}", own, name, value)
     unfit = own.unfit_nodes

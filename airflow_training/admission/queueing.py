@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from airflow_training.control.model import Event, Ledger
 from airflow_training.control.preemption import is_preempted
-from airflow_training.control.reasons import PREEMPTED
+from airflow_training.control.reasons import QUEUE_PREEMPTED
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.documents.text import counted
@@ -111,7 +111,7 @@ def queued_ledger(ledger: Ledger, *, before: str, now: float) -> tuple[Ledger, t
         state="Queued",
         condition="Queued",
         # who was preempted goes on from there, be it with another holder
-        reason=PREEMPTED if is_preempted(ledger.job) else "WaitingForTurn",
+        reason=QUEUE_PREEMPTED if is_preempted(ledger.job) else "WaitingForTurn",
         message=message,
         last_transition_at=ledger.job.last_transition_at if waits else now,
     )

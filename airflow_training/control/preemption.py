@@ -15,7 +15,7 @@ __all__ = ["is_preempted", "queue_preempted"]
 
 def is_preempted(job: JobEntry) -> bool:
     """Return whether a run has to wait for another turn before it goes on."""
-    return job.paused_at is not None and job.reason == reasons.PREEMPTED
+    return job.paused_at is not None and job.reason == reasons.QUEUE_PREEMPTED
 
 
 def queue_preempted(draft: Draft, observations: Observations | None) -> None:

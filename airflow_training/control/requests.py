@@ -54,7 +54,7 @@ def _apply(draft: Draft, request: Request) -> None:
     elif request.kind == "pause":
         _pause(draft, reason=reasons.PAUSED, message=request.reason or "paused by request")
     elif request.kind == "preempt":
-        _pause(draft, reason=reasons.PREEMPTED, message=request.reason)
+        _pause(draft, reason=reasons.QUEUE_PREEMPTED, message=request.reason)
     elif request.kind == "resume":
         if is_preempted(draft.job) and request.id:  # only its own holder knows that it is its turn
             _refuse(draft, request, "it was preempted, and goes on when it is its turn")

@@ -23,7 +23,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, exists, func, insert, not_, or_, select, update
 
 from airflow_training.control.model import TERMINAL_JOB_STATES
-from airflow_training.control.reasons import PREEMPTED
+from airflow_training.control.reasons import QUEUE_PREEMPTED
 from airflow_training.state.database import StorePart
 from airflow_training.state.history import add_request
 from airflow_training.state.models import (
@@ -376,7 +376,7 @@ def _is_leaving(connection: Connection, row: Any) -> bool:
         connection.execute(select(RunRow.entry).where(RunRow.uid == row.run)).scalar_one()
     )
     if row.state in ("Paused", "Queued"):
-        return bool(entry.get("reason") == PREEMPTED)
+        return bool(entry.get("reason") == QUEUE_PREEMPTED)
     seen = entry.get("seen_request", 0)
     asked = select(RequestRow.id).where(
         RequestRow.run == row.run, RequestRow.kind == "preempt", RequestRow.id > seen

@@ -376,10 +376,10 @@ class Drive:
             decision = await self._explained(decision)
         await self._save_output()
         await self._commit(decision.new_ledger, decision.events)
-        self._own_resume = None
         for follower in self._followers:
             follower.on_persisted(known)
         retry_seconds = await self._runner.act(decision)
+        self._own_resume = None
         self._publish_events(decision.events)
         for follower in self._followers:
             await self._store_change(follower.change(now=self._now()))

@@ -37,7 +37,7 @@ def high(low, background, command) -> Background:
     driver: Background = background("run", str(path), "--run-id", "high", "-o", "json")
     driver.until(Path("high-up").exists)
     status = command("status", "low", "-o", "json").json
-    assert (status["state"], status["reason"]) == ("Queued", "Preempted")
+    assert (status["state"], status["reason"]) == ("Queued", "QueuePreempted")
     assert status["message"] == "makes room for run high, whose priority is 1"
     assert {each["state"] for each in status["instances"]} == {"pending"}
     return driver
@@ -59,7 +59,7 @@ def test_a_lower_one_ends_and_goes_on_when_the_higher_one_is_over(low, high, com
     assert status["roles"]["worker"]["restarts"] == 0
     assert Path("low-ups").read_text().split() == ["up", "up"]
     reasons = [each["reason"] for each in command("events", "low", "-o", "json").json["events"]]
-    wanted = ("Preempted", "Queued", "Resumed", "JobSucceeded")
+    wanted = ("QueuePreempted", "Queued", "Resumed", "JobSucceeded")
     assert [each for each in reasons if each in wanted] == [*wanted]
 
 

@@ -17,7 +17,7 @@ def preempted(**fields) -> Bench:
 
 def test_it_ends_its_instances_and_waits_in_the_queue_once_none_lives():
     bench = preempted()
-    assert (bench.state, bench.ledger.job.reason) == ("Paused", reasons.PREEMPTED)
+    assert (bench.state, bench.ledger.job.reason) == ("Paused", reasons.QUEUE_PREEMPTED)
     assert bench.ledger.job.message == "makes room for run high"
     assert sorted(bench.actions(Delete)) == [("worker", 0), ("worker", 1)]
     bench.objects.popitem()

@@ -358,7 +358,7 @@ def test_lower_ones_make_room_on_the_machine(
         assert not ask(store, high, slots=0, wants={"cpu": wants}, free=free, preempts=True)
     assert asked_to_leave(store, uids) == [*preempted]
     for name in preempted:  # it ends, and something of it is still seen
-        end_run(store, uids[name], state="Paused", at=START, drained=False, reason="Preempted")
+        end_run(store, uids[name], state="Paused", at=START, drained=False, reason="QueuePreempted")
     assert not ask(store, high, slots=0, wants={"cpu": wants}, free=free, preempts=True)
     assert asked_to_leave(store, uids) == [*preempted]
 

@@ -32,6 +32,7 @@ ALL = (
     "alignment",
     "execution",
     "uneven",
+    "prediction",
 )
 
 

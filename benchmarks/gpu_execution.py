@@ -22,67 +22,20 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from airflow_training.errors import InputError
 from airflow_training.execution import ExecutionPlan, distribute
+from benchmarks.language_model import LanguageModel, ModelSize, word_loss
 
-STEPS, BATCH, WIDTH, WORDS = 5, 16, 64, 96
+STEPS, BATCH = 5, 16
+SIZE = ModelSize(vocabulary=96, context=32, width=64, heads=4, layers=4)
 LIMITS = {"fp64": 1e-10, "fp32": 1e-5, "tf32": 2e-3, "bf16": 3e-2, "fp16": 3e-2}
 """Difference relative to each tensor's norm: that of rounding, for models of this depth."""
 
 
-class AttentionBlock(nn.Module):
-    """A layer of a transformer without randomness."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before = nn.LayerNorm(WIDTH)
-        self.taken = nn.Linear(WIDTH, 3 * WIDTH)
-        self.given = nn.Linear(WIDTH, WIDTH)
-        self.between = nn.LayerNorm(WIDTH)
-        self.wide = nn.Linear(WIDTH, 4 * WIDTH)
-        self.narrow = nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (
-            part.unflatten(-1, (4, -1)).transpose(1, 2)
-            for part in self.taken(self.before(x)).chunk(3, -1)
-        )
-        seen = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.given(seen.transpose(1, 2).flatten(2))
-        deep: torch.Tensor = x + self.narrow(nn.functional.gelu(self.wide(self.between(x))))
-        return deep
-
-
-class Language(nn.Module):
-    """A small language model."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words = nn.Embedding(WORDS, WIDTH)
-        self.layers = nn.ModuleList(AttentionBlock() for _ in range(4))
-        self.norm = nn.LayerNorm(WIDTH)
-        self.head = nn.Linear(WIDTH, WORDS, bias=False)
-
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
-        x = self.words(words)
-        for layer in self.layers:
-            x = layer(x)
-        scores: torch.Tensor = self.head(self.norm(x))
-        return scores
-
-
-def loss_of(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The mean over words."""
-    return nn.functional.cross_entropy(output.flatten(0, -2), target.flatten())
-
-
-def batch_of(step: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+def batch_of(step: int, device: str) -> tuple[torch.Tensor, ...]:
     """The batch of a step, the same on every rank."""
-    draw = torch.Generator().manual_seed(100 + step)
-    words = torch.randint(0, WORDS, (BATCH, 33), generator=draw).to(device)
-    return words[:, :-1].contiguous(), words[:, 1:].contiguous()
+    return tuple(part.to(device) for part in SIZE.words(BATCH, seed=100 + step))
 
 
 def make_optimizer(precision: str) -> Callable[..., torch.optim.Optimizer]:
@@ -95,7 +48,9 @@ def make_optimizer(precision: str) -> Callable[..., torch.optim.Optimizer]:
 def by_hand(plan: ExecutionPlan, device: str) -> tuple[torch.Tensor, dict[str, Any]]:
     """Train with nothing of this project."""
     torch.manual_seed(0)
-    model = Language().to(device, torch.float64 if plan.precision == "fp64" else torch.float32)
+    model = LanguageModel(SIZE).to(
+        device, torch.float64 if plan.precision == "fp64" else torch.float32
+    )
     if device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = plan.precision == "tf32"
     optimizer = make_optimizer(plan.precision)(model.parameters())
@@ -110,7 +65,7 @@ def by_hand(plan: ExecutionPlan, device: str) -> tuple[torch.Tensor, dict[str, A
             rows = slice(start, start + size)
             with torch.autocast(device, dtype=kind, enabled=kind is not None):
                 output = model(words[rows])
-            loss = loss_of(output.float() if kind is not None else output, target[rows])
+            loss = word_loss(output.float() if kind is not None else output, target[rows])
             scaler.scale(loss / (BATCH // size)).backward()
             total += loss.detach() / (BATCH // size)
         scaler.step(optimizer)
@@ -123,8 +78,8 @@ def by_plan(plan: ExecutionPlan, device: str) -> tuple[torch.Tensor, dict[str, A
     """Train as the plan says."""
     torch.manual_seed(0)
     training = distribute(
-        Language().to(device),
-        loss=loss_of,
+        LanguageModel(SIZE).to(device),
+        loss=word_loss,
         optimizer=make_optimizer(plan.precision),
         example=batch_of(0, device),
         plan=plan,

@@ -12,71 +12,22 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from airflow_training.execution import ExecutionPlan, distribute
+from benchmarks.language_model import LanguageModel, ModelSize, word_loss
 from benchmarks.report import median
 
-_WORDS, _CONTEXT, _WIDTH, _HEADS = 50257, 1024, 768, 12
+_SIZE = ModelSize(vocabulary=50257, context=1024, width=768, heads=12, layers=12)
 _WARM = 5
 _KINDS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 Step = Callable[[], torch.Tensor]
-
-
-class GptLayer(nn.Module):
-    """A layer of GPT-2 without dropout."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before = nn.LayerNorm(_WIDTH)
-        self.attend = nn.Linear(_WIDTH, 3 * _WIDTH)
-        self.project = nn.Linear(_WIDTH, _WIDTH)
-        self.between = nn.LayerNorm(_WIDTH)
-        self.up = nn.Linear(_WIDTH, 4 * _WIDTH)
-        self.down = nn.Linear(4 * _WIDTH, _WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (
-            part.unflatten(-1, (_HEADS, -1)).transpose(1, 2)
-            for part in self.attend(self.before(x)).chunk(3, -1)
-        )
-        mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.project(mixed.transpose(1, 2).flatten(2))
-        deeper: torch.Tensor = x + self.down(nn.functional.gelu(self.up(self.between(x))))
-        return deeper
-
-
-class Gpt(nn.Module):
-    """GPT-2 with as many layers as are asked for."""
-
-    def __init__(self, layers: int) -> None:
-        super().__init__()
-        self.words = nn.Embedding(_WORDS, _WIDTH)
-        self.places = nn.Embedding(_CONTEXT, _WIDTH)
-        self.layers = nn.ModuleList(GptLayer() for _ in range(layers))
-        self.norm = nn.LayerNorm(_WIDTH)
-        self.head = nn.Linear(_WIDTH, _WORDS, bias=False)
-        self.recompute = False
-
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
-        places = torch.arange(words.shape[1], device=words.device)
-        x = self.words(words) + self.places(places)
-        for layer in self.layers:
-            x = checkpoint(layer, x, use_reentrant=False) if self.recompute else layer(x)
-        scores: torch.Tensor = self.head(self.norm(x))
-        return scores
-
-
-def loss_of(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The mean over words."""
-    return nn.functional.cross_entropy(output.flatten(0, -2), target.flatten())
 
 
 def make_optimizer(parameters: Any) -> torch.optim.Optimizer:
@@ -84,16 +35,16 @@ def make_optimizer(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=1e-4)
 
 
-def make_model(layers: int, device: str) -> Gpt:
+def make_model(layers: int, device: str, *, recompute: bool = False) -> LanguageModel:
     """The same weights each time."""
     torch.manual_seed(0)
-    return Gpt(layers).to(device)
+    return LanguageModel(replace(_SIZE, layers=layers), recompute=recompute).to(device)
 
 
 def by_plan(layers: int, batch: Any, plan: ExecutionPlan) -> Step:
     """A step as the plan says."""
     model = make_model(layers, batch[0].device.type)
-    training = distribute(model, loss=loss_of, optimizer=make_optimizer, example=batch, plan=plan)
+    training = distribute(model, loss=word_loss, optimizer=make_optimizer, example=batch, plan=plan)
     return lambda: training.step(batch)
 
 
@@ -101,8 +52,7 @@ def by_hand(layers: int, batch: Any, plan: ExecutionPlan) -> Step:
     """A step with nothing of this project."""
     words, target = batch
     device = words.device.type
-    model = make_model(layers, device)
-    model.recompute = plan.recompute == "full"
+    model = make_model(layers, device, recompute=plan.recompute == "full")
     optimizer, kind = make_optimizer(model.parameters()), _KINDS.get(plan.precision)
     scaler = torch.amp.GradScaler(device, enabled=plan.precision == "fp16")
 
@@ -113,7 +63,7 @@ def by_hand(layers: int, batch: Any, plan: ExecutionPlan) -> Step:
             rows = slice(start, start + plan.micro_batch)
             with torch.autocast(device, dtype=kind, enabled=kind is not None):
                 output = model(words[rows])
-            loss = loss_of(output.float(), target[rows]) / plan.micro_batches
+            loss = word_loss(output.float(), target[rows]) / plan.micro_batches
             scaler.scale(loss).backward()
             total += loss.detach()
         scaler.step(optimizer)
@@ -127,9 +77,7 @@ def measure(
     layers: int, rows: int, rounds: int, device: str, plan: ExecutionPlan
 ) -> dict[str, Any]:
     """Milliseconds of both, median of `rounds` steps each, and how far their losses are apart."""
-    draw = torch.Generator().manual_seed(1)
-    words = torch.randint(0, _WORDS, (rows, _CONTEXT + 1), generator=draw).to(device)
-    batch = words[:, :-1].contiguous(), words[:, 1:].contiguous()
+    batch = tuple(part.to(device) for part in _SIZE.words(rows))
     steps = {"ours": by_plan(layers, batch, plan), "by hand": by_hand(layers, batch, plan)}
     seconds: dict[str, list[float]] = {each: [] for each in steps}
     losses: dict[str, float] = {}
@@ -159,7 +107,7 @@ def main() -> None:
     """Print a table, and write it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--layers", type=int, default=_SIZE.layers)
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--out", type=Path)

@@ -28,6 +28,7 @@ from benchmarks.planner_rows import (
     h200,
     published,
 )
+from benchmarks.report import rank_correlation
 
 Array = npt.NDArray[np.float64]
 
@@ -58,7 +59,7 @@ def accuracy() -> dict[str, Array]:
     mixed = by_set(rows)["mixed V100 and T4"]
     seconds = np.array([rows[place].measured.step_seconds for place in mixed])
     for name, relative in {"fitted": fitted, **found}.items():
-        alike = _rank_correlation(seconds, seconds * (1.0 + relative[mixed]))
+        alike = rank_correlation(seconds, seconds * (1.0 + relative[mixed]))
         print(f"rank correlation of mixed V100 and T4, {name}: {alike:.2f}")
     print("\nconfigurations that papers published, on which nothing was fitted")
     others = published()
@@ -92,12 +93,6 @@ def write(spread: Mapping[str, Array]) -> None:
 def _summary(error: Array) -> str:
     low, high = np.quantile(error, (0.1, 0.9))
     return f"{np.abs(error).mean():.1%} (p10 {low:+.1%}, p90 {high:+.1%})"
-
-
-def _rank_correlation(one: Array, other: Array) -> float:
-    """Return Spearman's coefficient of numbers without ties."""
-    first, second = (numbers.argsort().argsort() for numbers in (one, other))
-    return float(np.corrcoef(first, second)[0, 1])
 
 
 def _ends(error: Array, rows: Sequence[Row]) -> Array:

@@ -8,6 +8,8 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 
 def machine() -> str:
     """Return one line about this machine."""
@@ -42,3 +44,9 @@ def quantile(values: Sequence[float], share: float) -> float:
 def median(values: Sequence[float]) -> float:
     """Return the middle value."""
     return statistics.median(values)
+
+
+def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return Spearman's coefficient of numbers without ties."""
+    first, second = (np.argsort(np.argsort(numbers)) for numbers in (one, other))
+    return float(np.corrcoef(first, second)[0, 1])

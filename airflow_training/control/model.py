@@ -54,8 +54,9 @@ class Request:
     """What anybody else wants of a run; appended to the store, read by the lease holder.
 
     `activate` and `scale` name a role; `stop` ends all with its grace, `kill` at once, also what is
-    being stopped; `preempt` is a pause for a run of a higher priority, until it is this one's turn again; `interrupt` is a stop that the process which drives the run was sent as a signal, `by` names it;
-    `reopen` starts a new epoch (a task was cleared): finished indexes stay finished.
+    being stopped; `preempt` is a pause for a run of a higher priority, until it is this one's turn
+    again; `interrupt` is a stop that the process which drives the run was sent as a signal, `by`
+    names it; `reopen` starts a new epoch (a task was cleared): finished indexes stay finished.
     """
 
     id: int

@@ -47,14 +47,12 @@ class LossScale:
             for each in parameters
             if each.grad is not None
         ]
-        grads = [
-            each for each in grads if each.numel()
-        ]  # a rank's part of a small one may be empty
+        # a rank's part of a small one may be empty
+        grads = [each for each in grads if each.numel()]
         # a stage that learns nothing has no gradient, and still answers on its device
         overflow = torch.zeros((), device=parameters[0].device)
-        if (
-            grads
-        ):  # a few kernels for all of them: one after another is a quarter of a step on a GPU
+        # a few kernels for all of them: one after another is a quarter of a step on a GPU
+        if grads:
             torch._foreach_div_(grads, self.value)
             largest = torch.stack(torch._foreach_norm(grads, float("inf")))
             overflow += ~largest.isfinite().all()

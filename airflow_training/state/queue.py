@@ -23,6 +23,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, exists, func, insert, not_, or_, select, update
 
 from airflow_training.control.model import TERMINAL_JOB_STATES
+from airflow_training.control.queueing import QueueEntry, StartClaim, choose_preempted
 from airflow_training.control.reasons import QUEUE_PREEMPTED
 from airflow_training.state.database import StorePart
 from airflow_training.state.history import add_request
@@ -44,11 +45,18 @@ PATIENCE_SECONDS = 10.0
 _TERMINAL = RunRow.state.in_(sorted(TERMINAL_JOB_STATES))
 # The row of a run that is over and drained is gone (`leave`).
 _TAKES_A_PLACE = and_(QueueRow.started_at.is_not(None), not_(and_(_TERMINAL, RunRow.tombstone)))
-_STAYS = frozenset({"Paused", *TERMINAL_JOB_STATES})
-"""States in which a run that takes a place gives it up only by itself."""
-_VISIBLE = frozenset({"Running", *TERMINAL_JOB_STATES})
-"""States in which a runtime sees all that a started run has of its machine; before that (and when
-it is paused or restarts) some of its processes do not exist now, but will."""
+_COLUMNS = (
+    QueueRow.run,
+    QueueRow.priority,
+    QueueRow.ticket,
+    QueueRow.started_at,
+    QueueRow.runtime,
+    QueueRow.wants,
+    RunRow.state,
+    RunRow.source,
+    RunRow.dag_id,
+    RunRow.run_id,
+)
 
 
 def enqueue(connection: Connection, uid: str, *, priority: int, runtime: str, now: float) -> None:
@@ -156,14 +164,19 @@ class RunQueue(StorePart):
                 .values(polled_at=now, runtime=runtime, wants=json.dumps(dict(wants or {})))
             )
             ahead = _ahead(connection, priority=priority, ticket=ticket, now=now)
-            running = _running(connection)
-            need = _Need(
-                slots=max_running_jobs, ahead=ahead, runtime=runtime, wants=wants, free=free
+            running = [_entry(row) for row in _running(connection)]
+            claim = StartClaim(
+                priority=priority,
+                slots=max_running_jobs,
+                ahead=[_entry(row) for row in ahead],
+                runtime=runtime,
+                wants=wants or {},
+                free=free,
             )
-            if not need.is_met(running):
+            if not claim.is_met(running):
                 if preempts and not ahead:
                     why = f"makes room for run {run.run_id}, whose priority is {priority}"
-                    _preempt(connection, need, running, priority=priority, why=why, now=now)
+                    _preempt(connection, claim, running, why=why, now=now)
                 return False
             connection.execute(update(QueueRow).where(QueueRow.run == uid).values(started_at=now))
             return True
@@ -258,7 +271,7 @@ class RunQueue(StorePart):
 def _ahead(connection: Connection, *, priority: int, ticket: int, now: float) -> Sequence[Any]:
     """Return the runs that wait before one with these numbers, the first in line first."""
     return connection.execute(
-        select(QueueRow.runtime, QueueRow.wants, RunRow.source, RunRow.dag_id, RunRow.run_id)
+        select(*_COLUMNS)
         .join(RunRow, RunRow.uid == QueueRow.run)
         .where(
             QueueRow.started_at.is_(None),
@@ -284,80 +297,22 @@ def _kept(connection: Connection, *, now: float) -> Sequence[Any]:
     ).all()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Need:
-    """What a run needs to start: one of `slots` (0: any number run), and what it wants of what is free."""
-
-    slots: int
-    ahead: Sequence[Any]
-    runtime: str
-    wants: Mapping[str, float] | None
-    free: Mapping[str, float] | None
-
-    def is_met(
-        self, running: Sequence[Any], *, going: Sequence[Any] = (), asked: Sequence[Any] = ()
-    ) -> bool:
-        """Return whether it has that beside those that run, once others have given up their places.
-
-        `going`: who is about to. `asked`: who would be asked to.
-        """
-        gone = [*going, *asked]
-        left = [row for row in running if row not in gone]
-        if self.slots and len(left) + len(self.ahead) >= self.slots:
-            return False
-        free = None if self.free is None else dict(self.free)
-        for row in gone:
-            # what exists of one that starts is free in part: it counts for nothing here
-            if (
-                free is None
-                or row.runtime != self.runtime
-                or (row in asked and row.state not in _VISIBLE)
-            ):
-                continue
-            for name, amount in json.loads(row.wants or "{}").items():
-                if name in free:
-                    free[name] += amount
-        claims = [*self.ahead, *(row for row in left if row.state not in _VISIBLE)]
-        claimed = [row.wants for row in claims if row.runtime == self.runtime]
-        return _fits(claimed, wants=self.wants, free=free)
-
-
 def _preempt(
     connection: Connection,
-    need: _Need,
-    running: Sequence[Any],
+    claim: StartClaim,
+    running: Sequence[QueueEntry],
     *,
-    priority: int,
     why: str,
     now: float,
 ) -> None:
-    """Ask runs of a lower priority for their places, the lowest and then the latest first, where that is enough.
-
-    Those that were asked before are on their way, and count first.
-    """
-    going = [row for row in running if _is_leaving(connection, row)]
-    if need.is_met(running, going=going):
-        return
-    lower = [
-        row
-        for row in running
-        if row.priority < priority and row.state not in _STAYS and row not in going
-    ]
-    asked: list[Any] = []
-    for row in sorted(lower, key=lambda row: (row.priority, -row.started_at, -row.ticket)):
-        asked.append(row)
-        if need.is_met(running, going=going, asked=asked):
-            break
-    else:
-        return
-    for row in [*asked]:  # a small one that went first may not be needed beside a large one
-        fewer = [each for each in asked if each is not row]
-        if need.is_met(running, going=going, asked=fewer):
-            asked = fewer
-    for row in asked:
+    """Ask runs of a lower priority for their places, where that is enough."""
+    ledgers = _ledgers(connection, running)
+    leaving = {run.uid for run in running if _is_leaving(connection, run, ledgers[run.uid])}
+    finishing = {uid for uid, entry in ledgers.items() if entry.get("stop")}
+    for run in choose_preempted(claim, running, leaving=leaving, finishing=finishing):
         add_request(
             connection,
-            row.run,
+            run.uid,
             "preempt",
             role="",
             replicas=None,
@@ -370,56 +325,44 @@ def _preempt(
         )
 
 
-def _is_leaving(connection: Connection, row: Any) -> bool:
-    """Return whether a run was asked for its place and has not given it up yet."""
-    entry = json.loads(
-        connection.execute(select(RunRow.entry).where(RunRow.uid == row.run)).scalar_one()
+def _ledgers(
+    connection: Connection, running: Sequence[QueueEntry]
+) -> Mapping[str, Mapping[str, Any]]:
+    """Return the job's own line of each run's ledger."""
+    rows = connection.execute(
+        select(RunRow.uid, RunRow.entry).where(RunRow.uid.in_([run.uid for run in running]))
     )
-    if row.state in ("Paused", "Queued"):
+    return {row.uid: json.loads(row.entry) for row in rows}
+
+
+def _is_leaving(connection: Connection, run: QueueEntry, entry: Mapping[str, Any]) -> bool:
+    """Return whether a run was asked for its place and has not given it up yet."""
+    if run.state in ("Paused", "Queued"):
         return bool(entry.get("reason") == QUEUE_PREEMPTED)
-    seen = entry.get("seen_request", 0)
     asked = select(RequestRow.id).where(
-        RequestRow.run == row.run, RequestRow.kind == "preempt", RequestRow.id > seen
+        RequestRow.run == run.uid,
+        RequestRow.kind == "preempt",
+        RequestRow.id > entry.get("seen_request", 0),
     )
     return connection.execute(asked).first() is not None
 
 
-def _fits(
-    claimed: Sequence[str | None],
-    *,
-    wants: Mapping[str, float] | None,
-    free: Mapping[str, float] | None,
-) -> bool:
-    """Return whether what is free holds this run beside what others have claimed of it."""
-    if not wants or free is None:
-        return True
-    if None in claimed:  # enqueued a moment ago; what it wants is known when it first asks
-        return False
-    reserved = [json.loads(each or "{}") for each in claimed]
-    return all(
-        amount + sum(each.get(name, 0.0) for each in reserved) <= free[name]
-        for name, amount in wants.items()
-        if name in free  # what the machine does not count cannot hold anything back
+def _entry(row: Any) -> QueueEntry:
+    return QueueEntry(
+        uid=row.run,
+        priority=row.priority,
+        ticket=row.ticket,
+        runtime=row.runtime,
+        wants=None if row.wants is None else json.loads(row.wants),
+        state=row.state,
+        started_at=row.started_at or 0.0,
     )
 
 
 def _running(connection: Connection) -> Sequence[Any]:
-    """Return (runtime, wants, state) of every run that started and is not over, and what it is called."""
+    """Return every run that started and is not over."""
     return connection.execute(
-        select(
-            QueueRow.run,
-            QueueRow.priority,
-            QueueRow.ticket,
-            QueueRow.started_at,
-            QueueRow.runtime,
-            QueueRow.wants,
-            RunRow.state,
-            RunRow.source,
-            RunRow.dag_id,
-            RunRow.run_id,
-        )
-        .join(RunRow, RunRow.uid == QueueRow.run)
-        .where(_TAKES_A_PLACE)
+        select(*_COLUMNS).join(RunRow, RunRow.uid == QueueRow.run).where(_TAKES_A_PLACE)
     ).all()
 
 

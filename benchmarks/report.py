@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 
 def machine() -> str:
@@ -46,7 +47,7 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values)
 
 
-def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
+def rank_correlation(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
     """Return Spearman's coefficient of numbers without ties."""
     first, second = (np.argsort(np.argsort(numbers)) for numbers in (one, other))
     return float(np.corrcoef(first, second)[0, 1])

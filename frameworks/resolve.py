@@ -121,6 +121,7 @@ def resolve(
             container=framework.container,
             ports=_with_preflight_port(ports, job),
             spot=_spot(role),
+            warm_spares=role.warm_spares,
             template=template,
             env=_environment(role.name, facts, template),
             files=_files(role.name, facts),

@@ -93,7 +93,7 @@ def reserved_roles(
     return tuple(
         ReservedRole(
             role=each.name,
-            replicas=each.replicas,
+            replicas=each.replicas + each.warm_spares,
             resources=dict(resources.get(each.name, {})),
             node_labels=node_labels_of(each),
         )

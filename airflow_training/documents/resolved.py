@@ -177,6 +177,8 @@ class ResolvedRole:
     network_policy: ResolvedNetworkPolicy | None = None
     spot: ResolvedSpot | None = None
     """None: wherever the template says."""
+    warm_spares: int = 0
+    """Places that are held beside those of its instances."""
     template: Mapping[str, Any] = field(default_factory=dict)
     """Merged PodTemplateSpec as JSON; strings still hold the user's template expressions."""
     env: Mapping[str, str] = field(default_factory=dict)

@@ -107,6 +107,8 @@ class Role(Shorthand):
     """None: as the namespace has it."""
     spot: Spot | None = None
     """None: wherever the template says."""
+    warm_spares: Annotated[int, Field(ge=0)] = 0
+    """Places that are held beside those of its instances, for one that finds none."""
     depends_on: Many[Dependency] = Field(default_factory=list)
     """Not set: the framework's."""
     restart_policy: RestartPolicy | None = None

@@ -54,6 +54,8 @@ class Capabilities:
     """What the reasons say that its instances end with; all others say nothing."""
     excludes_nodes: bool = False
     """Instances are placed on nodes by an engine that can be told to leave out some (`InstanceSpec.excluded_nodes`)."""
+    spares: bool = False
+    """Places can be held for instances that may come (`HoldsSpares`)."""
     place: str = ""
     """Only processes of the same place see its instances and make them alike; empty: all do."""
 
@@ -441,6 +443,44 @@ class ReplacesFiles(Protocol):
         """Return whether all of these that are there have such files: what an earlier version of us created may have none."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpareRequest:
+    """How many spares a role should have."""
+
+    spec: InstanceSpec
+    """An instance of the role as it would be made now: its spares ask for the same place."""
+    number: int
+    yields: int = 0
+    """How many of those that have a place give it up first."""
+    may_wait: bool = True
+    """False: those that wait for a place go, and none is made that might take the one of an instance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldSpare:
+    """A spare that has a place."""
+
+    role: str
+    name: str
+    """Of its object."""
+    node: str
+    since: float
+    """Epoch seconds."""
+
+
+@runtime_checkable
+class HoldsSpares(Protocol):
+    """A runtime that can hold places for instances, with their image, until one needs a place."""
+
+    async def hold_spares(
+        self, run: RunRef, requests: Sequence[SpareRequest]
+    ) -> Sequence[HeldSpare]:
+        """Make, and end, as many spares as are asked for; return those that have a place now.
+
+        They are no instances: nothing watches them, and `remove` ends what is left. Raises LeaseLost.
+        """
+
+
 @runtime_checkable
 class KeepsFailed(Protocol):
     """A runtime whose instances can stay for a look inside after their process has failed."""
@@ -506,6 +546,8 @@ __all__ = [
     "ClusterSnapshot",
     "Cursor",
     "ExcusesWaits",
+    "HeldSpare",
+    "HoldsSpares",
     "InstanceRef",
     "InstanceRemoval",
     "InstanceSpec",
@@ -521,6 +563,7 @@ __all__ = [
     "RoomMade",
     "Runtime",
     "Snapshot",
+    "SpareRequest",
     "Streams",
     "SupportsExpiry",
     "SupportsStartWarnings",

@@ -120,6 +120,52 @@ def record_kept(
     )
 
 
+def _record_spares(
+    connection: Connection,
+    uid: str,
+    since: Mapping[str, Sequence[float]],
+    resources: Mapping[str, Mapping[str, str]],
+    *,
+    now: float,
+) -> None:
+    """Open a row for each spare that is new, with an index below 0, and close those of which nothing is left."""
+    rows = connection.execute(
+        select(UsageRow.role, UsageRow.index, UsageRow.started_at, UsageRow.finished_at).where(
+            UsageRow.run == uid, UsageRow.index < 0
+        )
+    ).all()
+    for role, held in since.items():
+        own = [row._asdict() for row in rows if row.role == role]
+        known = {row["started_at"] for row in own if row["finished_at"] is None}
+        lowest = min((row["index"] for row in own), default=0)
+        connection.execute(
+            update(UsageRow)
+            .where(
+                UsageRow.run == uid,
+                UsageRow.role == role,
+                UsageRow.index < 0,
+                UsageRow.finished_at.is_(None),
+                UsageRow.started_at.not_in(list(held)),
+            )
+            .values(finished_at=now)
+        )
+        new = [
+            {
+                "run": uid,
+                "role": role,
+                "index": lowest - number,
+                "epoch": 0,
+                "job_attempt": 0,
+                "attempt": 0,
+                "started_at": at,
+                "finished_at": None,
+                "resources": json.dumps(dict(resources.get(role, {}))),
+            }
+            for number, at in enumerate((at for at in held if at not in known), 1)
+        ]
+        upsert(connection, table_of(UsageRow), new, update=("started_at", "finished_at"))
+
+
 def of_runs(
     connection: Connection, uids: Collection[str], *, now: float
 ) -> Mapping[str, Sequence[AttemptUsage]]:
@@ -167,6 +213,17 @@ class UsageRecords(StorePart):
         """Usage of each attempt of the run, oldest first; of a living one until now."""
         with self._db.read() as connection:
             return of_runs(connection, [uid], now=self._db.now(connection)).get(uid, [])
+
+    def record_spares(
+        self,
+        uid: str,
+        since: Mapping[str, Sequence[float]],
+        resources: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        """Count spares as instances of their role; `since`: role -> when each that has a place got it."""
+        with self._db.write() as connection:
+            now = self._db.now(connection)
+            _record_spares(connection, uid, since, resources, now=now)
 
     def between(
         self,

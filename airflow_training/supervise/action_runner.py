@@ -16,9 +16,9 @@ from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import InputError, RefusedForNow, RuntimeUnavailable, StillAlive
 from airflow_training.runtimes.port import Addresses, Runtime
 from airflow_training.runtimes.rendering import expected_addresses
-from airflow_training.state.nodes import Cluster
 from airflow_training.state.store import Store
 from airflow_training.supervise.effects import Effects, never_created
+from airflow_training.supervise.followers.node_faults import excluded_nodes
 from airflow_training.supervise.lease_keeper import LeaseKeeper
 from airflow_training.supervise.refusals import Refusals
 from airflow_training.supervise.retrying import retry_delay
@@ -149,7 +149,9 @@ class ActionRunner:
         if not actions:
             return self._refusals.seconds_left(now=now)
         if any(isinstance(each, Create) for each in actions):
-            self._effects.excluded_nodes = await self._excluded_nodes(self._effects.job)
+            self._effects.excluded_nodes = await excluded_nodes(
+                self._store, self._runtime, self._effects.job
+            )
         addresses = self._effects.addresses
         try:
             performed = await self._effects.perform(
@@ -170,13 +172,6 @@ class ActionRunner:
         if news or self._unprepared:
             return 0.0  # the next decision tells of it
         return self._refusals.seconds_left(now=now)
-
-    async def _excluded_nodes(self, job: ResolvedJob) -> tuple[str, ...]:
-        """Return the nodes that nothing new of a job may be placed on, by name."""
-        if not (self._runtime.capabilities.excludes_nodes and job.scheduling.avoids_excluded):
-            return ()
-        found = await asyncio.to_thread(self._store.nodes.excluded, Cluster.of_job(job))
-        return tuple(each.node for each in found)
 
     async def end(self, decision: Decision) -> bool:
         """End what a decision ends, without asking for the lease; return whether nothing is left to end."""

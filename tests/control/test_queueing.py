@@ -51,7 +51,9 @@ def chosen(
         pytest.param([A, B, C], {"finishing": {"a", "c"}}, "", id="enough-end-by-themselves"),
         pytest.param([A, ELSEWHERE], {}, "", id="another-machine-makes-no-room"),
         pytest.param([A, entry("x", wants={"cpu": 4.0})], {}, "x", id="one-that-is-enough-alone"),
-        pytest.param([A, B, entry("p", state="Paused")], {}, "ba", id="who-is-paused-stays"),
+        pytest.param(
+            [A, B, entry("p", state="Paused", wants={})], {}, "ba", id="who-is-paused-stays"
+        ),
         pytest.param([A, entry("s", state="Starting")], {}, "", id="what-starts-frees-nothing"),
     ],
 )

@@ -53,6 +53,7 @@ spec:
           tolerations: [{key: gpu, operator: Exists}]
           containers: [{name: pytorch, livenessProbe: {httpGet: {path: /, port: 8080}}}]
       spot: {replicas: 2, label: cloud.google.com/gke-spot, value: "true"}
+      warmSpares: 1
       networkPolicy:
         ingress: [{roles: [master, worker], ports: [peers, 8080]}]
         egress: [{roles: [master, worker]}, {peers: [{ipBlock: {cidr: 10.0.0.0/8}}], ports: [443]}]

@@ -151,6 +151,7 @@ class Stage:
         return {
             "{airflow-training/role}-{airflow-training/index}".format_map(_Labels(pod)): pod
             for pod in found
+            if "airflow-training/role" in pod["metadata"]["labels"]  # a spare is no instance
         }
 
     def name(self, instance: str) -> str:

@@ -90,7 +90,7 @@ def _with_measured(
     kinds = {device.name for device in devices if isinstance(device, Device)}
     groups = tuple(
         with_links(group, measured.links)
-        if on and (group.device.name in kinds or group.device.name.startswith("CPU"))
+        if on and (group.device.name in kinds or group.device.is_host)
         else group
         for group in found.view.groups
     )

@@ -13,6 +13,9 @@ from airflow_training.planning.view.computation import Phase
 _HOST_SECONDS: Mapping[str, float] = {"pytorch": 40e-6}
 """Seconds between launches of runtimes that no row was fitted on. PyTorch without a compiler: a linear layer of a few
 numbers takes 0.3 ms forward and backward, for seven of what a view counts as kernels (one H200, `data/h200.json`)."""
+_DTENSOR_DISPATCH: Mapping[str, float] = {"pytorch": 5.0}
+"""How much longer the host of a runtime takes for each kernel where tensors are DTensors, as under tensor parallelism: a
+small linear layer 0.62 ms forward and backward against 0.13 (PyTorch 2.13, one EPYC)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,10 @@ class TimeConstants:
         """Return the seconds between launches of a runtime."""
         known = _HOST_SECONDS.get(runtime, self.host_seconds)
         return self.runtime_host_seconds.get(runtime, known)
+
+    def dispatch_factor_of(self, runtime: str) -> float:
+        """Return how much longer the host takes for each kernel under tensor parallelism."""
+        return _DTENSOR_DISPATCH.get(runtime, 1.0)
 
     def handover_seconds_of(self, runtime: str) -> float:
         """Seconds of a hand-over between nodes beside sending; 0 where it was never measured."""

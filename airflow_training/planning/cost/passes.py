@@ -71,7 +71,10 @@ def passes(
     """Return the times of `rows` shardings of a program in each mode, one mode after the other."""
     shape = (len(PARTS), len(program.pieces), len(modes), rows)
     forward, backward = np.zeros(shape), np.zeros(shape)
-    host_seconds = constants.host_seconds_of(runtime)
+    host_seconds = constants.host_seconds_of(runtime) * np.where(
+        np.asarray(program.sharding.tp) > 1, constants.dispatch_factor_of(runtime), 1.0
+    )
+    order = 1.0 if nodes.device.is_host else constants.overlap_order
     for index, piece in enumerate(program.pieces):
         priced = _priced(
             piece,
@@ -85,8 +88,8 @@ def passes(
         for place, mode in enumerate(modes):
             here = np.s_[:, index, place]
             launched = _add(priced, mode, forward[here], backward[here])
-            _add_launch(forward[here], launched[0] * host_seconds, constants)
-            _add_launch(backward[here], launched[1] * host_seconds, constants)
+            _add_launch(forward[here], launched[0] * host_seconds, order)
+            _add_launch(backward[here], launched[1] * host_seconds, order)
     flat = (*shape[:2], len(modes) * rows)
     return Passes(forward.reshape(flat), backward.reshape(flat))
 
@@ -152,13 +155,12 @@ def _add(
     return launched["forward"], launched["backward"]
 
 
-def _add_launch(parts: Array, host: float, constants: TimeConstants) -> None:
+def _add_launch(parts: Array, host: Array, order: float) -> None:
     """Add what the device waits for the host, which launches kernels ahead of it but not without end.
 
-    The p-norm of the two is near the longer one, and above it where they are alike: kernels take
-    turns being shorter and longer than their launch.
+    The norm of that order of the two is near the longer one where it is high, and above it where they are alike: kernels
+    take turns being shorter and longer than their launch. 1: the host is the device, and does one after the other.
     """
     device = parts.sum(axis=0)
-    order = constants.overlap_order
     together = (device**order + host**order) ** (1.0 / order)
     parts[PARTS.index("launch")] += together - device

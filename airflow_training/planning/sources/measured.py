@@ -58,6 +58,13 @@ class MeasuredLink(Document):
     """Of one way of a small message."""
     bandwidth: _Positive
     """Bytes per second of one pair."""
+    allreduce_bandwidth: _Positive | None = None
+    """Bytes per second that one pair sends in an all-reduce; None: it was not measured."""
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second of one pair in a collective, which is most of what a step moves."""
+        return self.allreduce_bandwidth or self.bandwidth
 
 
 class _Measurement(Document):
@@ -96,7 +103,11 @@ def links_of_metrics(metrics: Mapping[str, float]) -> tuple[MeasuredLink, ...]:
         pairs, latency, bandwidth = (metrics.get(f"{kind}_{name}", 0.0) for name in _REPORTED)
         if pairs >= 1 and latency > 0 and bandwidth > 0:
             link = MeasuredLink(
-                kind=kind, pairs=int(pairs), latency_seconds=latency, bandwidth=bandwidth
+                kind=kind,
+                pairs=int(pairs),
+                latency_seconds=latency,
+                bandwidth=bandwidth,
+                allreduce_bandwidth=metrics.get(f"{kind}_allreduce_bandwidth") or None,
             )
             found.append(link)
     return tuple(found)
@@ -171,7 +182,7 @@ def _device(ranks: Sequence[_Rank]) -> Device:
     except InputError:
         known = None
     # what the catalogue says of a CPU is a guess
-    if known is None or known.name.startswith("CPU"):
+    if known is None or known.is_host:
         return Device(
             name=ranks[0].device,
             memory_bytes=memory,
@@ -199,7 +210,7 @@ def _intra_node(device: Device, measured: MeasuredLink | None) -> Link:
     if usual is None or usual.name == "shared-memory":
         return Link(
             name="measured-intra-node",
-            bandwidth=measured.bandwidth,
+            bandwidth=measured.rate,
             latency_seconds=latency,
             efficiency=1.0,
             source="measured",
@@ -209,7 +220,7 @@ def _intra_node(device: Device, measured: MeasuredLink | None) -> Link:
         usual,
         name=f"{usual.name}-measured",
         latency_seconds=latency,
-        efficiency=min(1.0, measured.bandwidth / pair),
+        efficiency=min(1.0, measured.rate / pair),
         source=f"{usual.source}; latency and efficiency measured",
     )
 
@@ -225,7 +236,7 @@ def _network(measured: MeasuredLink) -> Link:
     """Return all NICs of a node as one: how many there are cannot be seen from inside."""
     return Link(
         name="measured-network",
-        bandwidth=measured.bandwidth * measured.pairs,
+        bandwidth=measured.rate * measured.pairs,
         latency_seconds=_latency(measured),
         efficiency=1.0,
         source=f"measured with {measured.pairs} pairs of ranks at once",

@@ -29,6 +29,11 @@ class Device:
     """Memory that a process takes before its first tensor; None: what it takes on a GPU."""
     source: str = ""
 
+    @property
+    def is_host(self) -> bool:
+        """Whether it is the host itself: what that does besides takes the device's time."""
+        return self.name.startswith("CPU")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:

@@ -20,5 +20,6 @@ CAPABILITIES = Capabilities(
     environments=True,
     leaves_objects=True,
     excludes_nodes=True,
+    spares=True,
     reasons=REASONS,
 )

@@ -16,12 +16,14 @@ from airflow_training.runtimes.kubernetes.api import Api
 from airflow_training.runtimes.kubernetes.api_errors import ApiError
 from airflow_training.runtimes.kubernetes.environment_volume import makes_environment
 from airflow_training.runtimes.kubernetes.facts import RunFacts
+from airflow_training.runtimes.kubernetes.gangs import marks_of
 from airflow_training.runtimes.kubernetes.instances import Instances, gather_all
 from airflow_training.runtimes.kubernetes.pod_view import PodView
 from airflow_training.runtimes.kubernetes.quotas import shortage
 from airflow_training.runtimes.kubernetes.record import stale_reason
 from airflow_training.runtimes.kubernetes.refusals import field_of, outcome_of
 from airflow_training.runtimes.kubernetes.run_objects import RunObjects
+from airflow_training.runtimes.kubernetes.spares import spare_document
 from airflow_training.runtimes.port import InstanceSpec, Outcome
 
 __all__ = ["PodCreation"]
@@ -57,6 +59,22 @@ class PodCreation:
             spec.ref.role: pods.pod_of(self._limited(spec), facts, run.uid, options=options)
             for spec in specs
         }
+
+    def spare_document(
+        self, spec: InstanceSpec, facts: RunFacts, record_uid: str
+    ) -> dict[str, Any]:
+        """Return a pod that holds the place that an instance would take."""
+        options = dataclasses.replace(
+            self._options, agent_config_map=names.record_name(spec.ref.run)
+        )
+        pod = pods.pod_of(spec, facts, record_uid, options=options)
+        written = spec.resolved.template.get("spec") or {}
+        return spare_document(
+            pod,
+            spec.ref,
+            marks_of(facts.gang, spec.ref.role),
+            scheduler_name=written.get("schedulerName") or "",
+        )
 
     async def next_document(
         self, spec: InstanceSpec, facts: RunFacts, *, record_uid: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,6 +49,7 @@ __all__ = [
     "RELEASE",
     "ROLE",
     "RUN",
+    "SPARE",
     "SSH_KEYS",
     "TURN",
     "UNFIT_NODES",
@@ -71,6 +73,8 @@ __all__ = [
     "run_labels",
     "run_selector",
     "service_name",
+    "spare_name",
+    "spare_selector",
     "ssh_secret_name",
 ]
 
@@ -89,6 +93,8 @@ KEPT = "airflow-training/kept"
 """On a pod that ended and stays for people to look at: no instance any more."""
 KEPT_UNTIL = "airflow-training/kept-until"
 """Annotation of a pod that stays for a look inside: epoch seconds."""
+SPARE = "airflow-training/spare"
+"""On a pod that holds a place for an instance of this role: no instance itself."""
 GENERATION = "airflow-training/generation"
 """Annotation: the lease generation that created the object."""
 CONTAINER = "airflow-training/container"
@@ -162,6 +168,11 @@ def pod_name(ref: InstanceRef, *, numbered: bool) -> str:
     """
     name = instance_name(ref.run.prefix, ref.role, ref.index)
     return f"{name}-{ref.epoch}-{ref.job_attempt}-{ref.attempt}" if numbered else name
+
+
+def spare_name(run: RunRef, role: str) -> str:
+    """Return a new name for a spare of a role."""
+    return fit_label(f"{run.prefix}-{role}", f"-spare-{secrets.token_hex(3)}")
 
 
 def group_name(run: RunRef, wave: int | None = None) -> str:
@@ -241,6 +252,11 @@ def run_selector(run: RunRef) -> str:
 def instance_selector(run: RunRef) -> str:
     """Return the selector of one run's instances."""
     return f"{run_selector(run)},{ROLE},!{KEPT}"
+
+
+def spare_selector(run: RunRef) -> str:
+    """Return the selector of one run's spares."""
+    return f"{run_selector(run)},{SPARE}"
 
 
 def role_selector(run: RunRef, role: str) -> dict[str, str]:

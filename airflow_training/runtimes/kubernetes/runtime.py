@@ -51,6 +51,7 @@ from airflow_training.runtimes.kubernetes.rights import (
 from airflow_training.runtimes.kubernetes.run_objects import RunObjects
 from airflow_training.runtimes.kubernetes.shared_watches import SharedWatches
 from airflow_training.runtimes.kubernetes.shell import open_shell
+from airflow_training.runtimes.kubernetes.spares import Spares
 from airflow_training.runtimes.kubernetes.sweep import OrphanObjects, find_orphans
 from airflow_training.runtimes.port import (
     Address,
@@ -58,11 +59,13 @@ from airflow_training.runtimes.port import (
     Change,
     ClusterSnapshot,
     Cursor,
+    HeldSpare,
     InstanceRef,
     InstanceSpec,
     LogChunk,
     Outcome,
     ReleaseAnswer,
+    SpareRequest,
     Streams,
 )
 from airflow_training.settings import Settings
@@ -117,6 +120,7 @@ class KubernetesRuntime:
         self._records = Records(self.api)
         self._objects = RunObjects(self.api)
         self._instances = Instances(self.api, archive, self._logs.whole)
+        self._spares = Spares(self.api)
         self._creation = PodCreation(
             self.api, self._instances, self._objects, options, max_run_seconds=max_run_seconds
         )
@@ -352,6 +356,28 @@ class KubernetesRuntime:
                 if pod is not None
             )
 
+    @in_words_of_port
+    async def hold_spares(
+        self, run: RunRef, requests: Sequence[SpareRequest]
+    ) -> Sequence[HeldSpare]:
+        """Make, and end, pods that do nothing but hold a place with the image of their role."""
+        record = await self._records.claim(run)
+        if record is None:
+            return []
+        facts = RunFacts.from_document(record)
+        held: list[HeldSpare] = []
+        for each in requests:
+            document = self._creation.spare_document(each.spec, facts, record["metadata"]["uid"])
+            held += await self._spares.hold(
+                run,
+                each.spec.ref.role,
+                document,
+                number=each.number,
+                yields=each.yields,
+                may_wait=each.may_wait,
+            )
+        return held
+
     def watch(self, run: RunRef) -> AsyncGenerator[Change, None]:
         """Yield a snapshot, then changes; raises RuntimeUnavailable."""
         return self._watches.follow(run)
@@ -391,6 +417,7 @@ class KubernetesRuntime:
 
     async def _remove(self, run: RunRef, *, keeps: Callable[[RunFacts, PodView], bool]) -> None:
         facts = await self._records.bury(run)
+        await self._spares.end_all(run)
         kept = await self._instances.end_all(
             run, keeps=functools.partial(keeps, facts) if facts else _keeps_none
         )
@@ -402,6 +429,7 @@ class KubernetesRuntime:
     async def purge(self, run: RunRef) -> None:
         """As `remove`, but nothing is kept: for runs that no store knows; raises StillAlive."""
         await self._records.bury(run)
+        await self._spares.end_all(run)
         await self._instances.end_all(run, keeps=_keeps_none)
         await self._objects.remove(run, with_record=True)
         await self._logs.forget(run)

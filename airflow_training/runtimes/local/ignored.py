@@ -53,6 +53,14 @@ def ignored(job: ResolvedJob) -> Iterator[Problem]:
                 message="has no effect on the local runtime: all instances are on this machine",
                 hint=_ON_KUBERNETES,
             )
+        if role.get("warmSpares"):
+            yield Problem(
+                code="not_supported",
+                field=f"spec.roles[{i}].warmSpares",
+                value=role["warmSpares"],
+                message="has no effect on the local runtime: all places are on this machine",
+                hint=_ON_KUBERNETES,
+            )
         if role.get("networkPolicy"):
             yield Problem(
                 code="not_supported",

@@ -135,6 +135,11 @@ class _Slurm(Adapter):
             for key, given, why in (
                 ("networkPolicy", role.network_policy, "nodes have one network for all"),
                 ("spot", role.spot, "runtime.options says where allocations are"),
+                (
+                    "warmSpares",
+                    role.warm_spares or None,
+                    "spec.runtime.options.spareNodes gives an allocation spare nodes",
+                ),
             ):
                 if given is not None:
                     found.append(

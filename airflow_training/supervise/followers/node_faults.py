@@ -16,12 +16,15 @@ from airflow_training.control.node_faults import (
     node_faults,
 )
 from airflow_training.control.observations import Observations
+from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import RuntimeUnavailable
+from airflow_training.runtimes.port import Runtime
 from airflow_training.settings import Settings, load_settings
 from airflow_training.state.nodes import Cluster
+from airflow_training.state.store import Store
 from airflow_training.supervise.followers.follower import Evidence, FollowedRun, Follower
 
-__all__ = ["NodeFaultFollower", "exclusion_rules"]
+__all__ = ["NodeFaultFollower", "excluded_nodes", "exclusion_rules"]
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +38,14 @@ def exclusion_rules(settings: Settings) -> ExclusionRules:
         window_seconds=settings.node_failure_hours * _HOUR,
         seconds=settings.node_exclusion_hours * _HOUR,
     )
+
+
+async def excluded_nodes(store: Store, runtime: Runtime, job: ResolvedJob) -> tuple[str, ...]:
+    """Return the nodes that nothing new of a job may be placed on, by name."""
+    if not (runtime.capabilities.excludes_nodes and job.scheduling.avoids_excluded):
+        return ()
+    found = await asyncio.to_thread(store.nodes.excluded, Cluster.of_job(job))
+    return tuple(each.node for each in found)
 
 
 class NodeFaultFollower(Follower):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow_training.runtimes.port import HoldsSpares
 from airflow_training.supervise.followers.absence import AbsenceFollower
 from airflow_training.supervise.followers.delayed_logs import DelayedLogFollower
 from airflow_training.supervise.followers.failures import FailureFollower
@@ -9,6 +10,7 @@ from airflow_training.supervise.followers.follower import FollowedRun, Follower
 from airflow_training.supervise.followers.limits import LimitFollower
 from airflow_training.supervise.followers.node_faults import NodeFaultFollower
 from airflow_training.supervise.followers.progress import ProgressFollower
+from airflow_training.supervise.followers.spares import SpareFollower
 
 __all__ = ["followers_of"]
 
@@ -20,6 +22,8 @@ def followers_of(run: FollowedRun, *, read_logs: bool) -> list[Follower]:
     others.append(FailureFollower(run, read_logs=read_logs))
     if run.runtime.capabilities.excludes_nodes:
         others.append(NodeFaultFollower(run))
+    if isinstance(run.runtime, HoldsSpares) and any(role.warm_spares for role in job.roles):
+        others.append(SpareFollower(run, run.runtime))
     if job.plan is not None:
         others += _of_a_plan(run)
     if job.checkpoint is not None:

@@ -146,9 +146,29 @@ def pairings(hosts: list[str]) -> list[tuple[str, list[tuple[int, int]]]]:
 def exchange(
     device: torch.device, pairs: list[tuple[int, int]], size: int, seconds: float
 ) -> dict[str, float]:
-    """Return the latency of a message of 8 bytes and the bytes per second of one pair."""
+    """Return the latency of a message of 8 bytes and the bytes per second of one pair, alone and in an all-reduce."""
     small, large = (shuttle(device, pairs, each, seconds) for each in (8, size))
-    return {"latency_seconds": small, "bandwidth": size / large}
+    summed = all_reduce(device, pairs, size, seconds)
+    return {
+        "latency_seconds": small,
+        "bandwidth": size / large,
+        "allreduce_bandwidth": size / summed,
+    }
+
+
+def all_reduce(
+    device: torch.device, pairs: list[tuple[int, int]], size: int, seconds: float
+) -> float:
+    """Return the time in which all pairs sum a message each; every rank of two sends and gets as much as it has."""
+    rank = dist.get_rank()
+    groups = {pair: dist.new_group(list(pair)) for pair in pairs}  # by all ranks, in one order
+    group = next((made for pair, made in groups.items() if rank in pair), None)
+    message = torch.zeros(size // 4, device=device)
+
+    def once() -> None:
+        dist.all_reduce(message, group=group)
+
+    return timed(once if group is not None else lambda: None, device, seconds)
 
 
 def shuttle(device: torch.device, pairs: list[tuple[int, int]], size: int, seconds: float) -> float:
@@ -163,20 +183,25 @@ def shuttle(device: torch.device, pairs: list[tuple[int, int]], size: int, secon
         for step in steps:
             step(message, peers[rank])
 
+    return timed(once if rank in peers else lambda: None, device, seconds) / 2
+
+
+def timed(once: Callable[[], object], device: torch.device, seconds: float) -> float:
+    """Return the time that the slowest rank takes for something they do together, tried for so long."""
+
     def rounds(number: int) -> float:
         dist.barrier()
         start = time.perf_counter()
-        if rank in peers:
-            for _ in range(number):
-                once()
+        for _ in range(number):
+            once()
         wait(device)
         taken = torch.tensor([time.perf_counter() - start], device=device)
         dist.all_reduce(taken, dist.ReduceOp.MAX)
-        return float(taken) / number / 2
+        return float(taken) / number
 
     # all ranks must agree on how many rounds there are: they all see the same slowest time
     first_try = rounds(3)
-    return rounds(max(3, min(1000, int(seconds / max(first_try, 1e-6) / 2))))
+    return rounds(max(3, min(1000, int(seconds / max(first_try, 1e-6)))))
 
 
 if __name__ == "__main__":

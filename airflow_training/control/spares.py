@@ -1,0 +1,52 @@
+"""Warm spares: what holds a place for a role until one of its instances needs it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+from airflow_training.control import reasons
+from airflow_training.control.attempts import AttemptKey
+from airflow_training.control.clocks import standing_of
+from airflow_training.control.model import Ledger
+from airflow_training.control.observations import Observations
+from airflow_training.documents.resolved import ResolvedJob
+
+__all__ = ["SpareDemand", "spare_demand"]
+
+_BEGUN = frozenset({"Starting", "Running", "Restarting"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpareDemand:
+    """How many spares a role should have, and for whom some are to give up their places."""
+
+    number: int = 0
+    unplaced: Set[AttemptKey] = frozenset()
+    """Attempts of its instances that find no place. While there are any, no spare is made that would compete with them."""
+
+
+def spare_demand(
+    job: ResolvedJob, ledger: Ledger, observations: Observations
+) -> Mapping[str, SpareDemand]:
+    """Return what each role with `warmSpares` needs now: nothing while it waits, is paused or over."""
+    current = {each.uid: each for each in observations.instances}
+    found = {}
+    for role in job.roles:
+        if not role.warm_spares:
+            continue
+        entry = ledger.roles[role.name]
+        if ledger.job.paused_at is not None or entry.state not in _BEGUN:
+            found[role.name] = SpareDemand()
+            continue
+        unplaced = set()
+        for instance in ledger.instances.values():
+            seen = current.get(instance.uid) if instance.uid else None
+            standing = standing_of(instance, seen, job_state=ledger.job.state)
+            if instance.role != role.name or standing != "noPlace" or seen is None:
+                continue
+            # before a scheduler has looked it may still find one
+            if seen.reason == reasons.UNSCHEDULABLE:
+                unplaced.add(instance.attempt_key)
+        found[role.name] = SpareDemand(number=role.warm_spares, unplaced=frozenset(unplaced))
+    return found

@@ -1,0 +1,140 @@
+"""Has the runtime hold places for instances that may need one, and gives them up to those that find none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+from airflow_training.admission.queueing import role_resources
+from airflow_training.control import reasons
+from airflow_training.control.attempts import AttemptKey
+from airflow_training.control.model import Event
+from airflow_training.control.observations import Observations
+from airflow_training.control.spares import SpareDemand, spare_demand
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.errors import InputError, RefusedForNow, RuntimeUnavailable
+from airflow_training.runtimes.port import HeldSpare, HoldsSpares, InstanceSpec, SpareRequest
+from airflow_training.runtimes.rendering import expected_addresses, render_instance
+from airflow_training.supervise.followers.follower import Evidence, FollowedRun, Follower
+from airflow_training.supervise.followers.node_faults import excluded_nodes
+from airflow_training.supervise.retrying import retrying
+from airflow_training.supervise.waiting import is_set_within
+
+__all__ = ["SpareFollower"]
+
+_LOOK_SECONDS = (2.0, 30.0)
+"""Between two looks: at first, while some have no place yet, and at most."""
+
+
+class SpareFollower(Follower):
+    """Of a job with `warmSpares`, on a runtime that holds places."""
+
+    def __init__(self, run: FollowedRun, runtime: HoldsSpares) -> None:
+        self._run = run
+        self._runtime = runtime
+        self._demand: Mapping[str, SpareDemand] = {}
+        self._changed = asyncio.Event()
+        self._served: set[AttemptKey] = set()
+        """For whom a place was given up."""
+        self._held: Sequence[HeldSpare] | None = None
+        """None: it is not known what a driver before has left."""
+        self._problem = ""
+
+    async def evidence(self, seen: Observations | None) -> Evidence:
+        if seen is not None and seen.reachable:
+            job, ledger = self._run.state()
+            demand = spare_demand(job, ledger, seen)
+            if demand != self._demand:
+                self._demand = demand
+                self._changed.set()
+        return Evidence()
+
+    async def run(self) -> None:
+        pause, longest = _LOOK_SECONDS
+        while True:
+            if self._demand and self._run.may_create():
+                await self._hold()
+            complete = len(self._held or ()) == sum(each.number for each in self._demand.values())
+            pause = longest if complete else min(longest, pause * 2)
+            if await is_set_within(self._changed, pause):
+                pause = _LOOK_SECONDS[0]
+                self._changed.clear()
+
+    async def _hold(self) -> None:
+        demand, job = self._demand, self._run.state()[0]
+        unserved = {name: each.unplaced - self._served for name, each in demand.items()}
+        try:
+            nodes = await excluded_nodes(self._run.store, self._run.runtime, job)
+            requests = [
+                SpareRequest(
+                    spec=self._spec(job, name, nodes),
+                    number=each.number,
+                    yields=len(unserved[name]),
+                    may_wait=not each.unplaced,
+                )
+                for name, each in demand.items()
+            ]
+            held = await self._runtime.hold_spares(self._run.ref, requests)
+        except (InputError, RefusedForNow, RuntimeUnavailable) as error:
+            # training goes on without: it is tried again
+            if str(error) != self._problem:
+                self._problem = str(error)
+                await self._tell(reasons.SPARES_REFUSED, "", str(error), (), level="warning")
+            return
+        self._problem = ""
+        waiting = frozenset[AttemptKey]().union(*(each.unplaced for each in demand.values()))
+        self._served = (self._served | waiting) & waiting
+        await self._record(job, held, unserved)
+
+    def _spec(self, job: ResolvedJob, role: str, excluded_nodes: tuple[str, ...]) -> InstanceSpec:
+        run = self._run.ref
+        spec = render_instance(job, run, expected_addresses(job, run.prefix), role=role, index=0)
+        return replace(spec, excluded_nodes=excluded_nodes)
+
+    async def _record(
+        self,
+        job: ResolvedJob,
+        held: Sequence[HeldSpare],
+        unserved: Mapping[str, Set[AttemptKey]],
+    ) -> None:
+        """Write down what they use, and tell who has come and gone."""
+        before = self._held or ()
+        for role, attempts in unserved.items():
+            gone = [each for each in before if each.role == role and each not in held]
+            for spare, attempt in zip(gone, sorted(attempts), strict=False):
+                message = f"gives its place on {spare.node} up to {attempt.key}"
+                await self._tell(reasons.SPARE_YIELDED, role, message, [spare])
+            there = [each for each in held if each.role == role]
+            if there and there != [each for each in before if each.role == role]:
+                nodes = ", ".join(each.node for each in there)
+                message = f"{len(there)} of {job.role(role).warm_spares} hold a place: {nodes}"
+                await self._tell(reasons.SPARES_HELD, role, message, there)
+        if held != self._held:
+            since = {role: [each.since for each in held if each.role == role] for role in unserved}
+            store, resources = self._run.store, role_resources(job)
+            record = partial(store.usage.record_spares, self._run.ref.uid, since, resources)
+            await retrying(store, record)
+        self._held = held
+
+    async def _tell(
+        self,
+        reason: str,
+        role: str,
+        message: str,
+        spares: Sequence[HeldSpare],
+        *,
+        level: Literal["info", "warning"] = "info",
+    ) -> None:
+        event = Event(
+            at=self._run.now(),
+            reason=reason,
+            role=role,
+            message=message,
+            level=level,
+            data={"spares": [each.name for each in spares]},
+        )
+        store, uid = self._run.store, self._run.ref.uid
+        await retrying(store, partial(store.add_event_once, uid, event))

@@ -48,6 +48,7 @@ from airflow_training.execution.tensor_parallel import (
 )
 from airflow_training.execution.training import DistributedTraining, StageModule
 from airflow_training.execution.trial_run import try_passes
+from airflow_training.planning.view.control_flow import NODES
 
 if TYPE_CHECKING:
     import torch
@@ -134,6 +135,8 @@ def distribute(
     screen_module(model, seen, chosen, random_allowed=randomness == "independent", streams=streams)
     screen_loss(model, seen, expected, loss, chosen)
     view = _view(model, small) if chosen.tp > 1 or chosen.pp > 1 else None
+    if view is not None:
+        _check_control_flow(view, chosen)
     splits = _splits(model, view, chosen)
     loss_scale = LossScale() if chosen.precision == "fp16" else None
     pipeline: PipelineRun | None = None
@@ -304,7 +307,7 @@ def _stage(
     if streams is not None:
         streams.attach(model)
     for block in list(blocks(model)) or [model]:
-        recompute_activations(block, plan.recompute, streams)
+        recompute_activations(block, plan, streams)
     run: Any = _dressed(model, plan, mesh, splits)
     return StageModule(index=0, run=run, bare=model, names=names)
 
@@ -365,7 +368,7 @@ def _pipelined(
         read_given(module)
         if streams is not None:
             streams.attach(module, stage=index)
-        recompute_activations(module, plan.recompute, streams)
+        recompute_activations(module, plan, streams)
         own = {name: splits.get(first) for name, first in here.items()}
         dressed = _dressed(module, plan, mesh, own)
         feed.attach(module, index)
@@ -434,6 +437,21 @@ def _pass_once(module: Any, inputs: tuple[Any, ...]) -> None:
     )
     if isinstance(total, torch.Tensor):
         total.backward()
+
+
+def _check_control_flow(view: ComputationView, plan: ExecutionPlan) -> None:
+    """Raise InputError where a loop or a branch would have to be split, for which torch has no rule."""
+    axis = "tp" if plan.tp > 1 else "pp"
+    found = [each for each in view.operators if each.kind in NODES]
+    if found:
+        raise InputError.of(
+            code="OperatorNotSplit",
+            field=f"strategy.{axis}",
+            value=getattr(plan, axis),
+            message=f"{', '.join(each.name for each in found)}: torch splits no model that has"
+            " loops or branches of its own, it runs them as a whole on each replica",
+            hint=f"take a plan with {axis} 1",
+        )
 
 
 def _splits(

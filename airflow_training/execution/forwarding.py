@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["cuda_devices", "wrap_forward"]
+__all__ = ["cuda_devices", "run_eagerly", "wrap_forward"]
 
 
 def wrap_forward(module: torch.nn.Module, wrap: Callable[[Callable[..., Any]], Any]) -> None:
@@ -31,3 +31,10 @@ def cuda_devices(modules: Iterable[torch.nn.Module]) -> list[torch.device]:
     """List the CUDA devices that hold parameters: whose generators modules draw from; others stay untouched."""
     found = (each.device for module in modules for each in module.parameters())
     return list(dict.fromkeys(device for device in found if device.type == "cuda"))
+
+
+def run_eagerly() -> Any:
+    """Return a context in which nothing is compiled: hooks of modules can be called inside of loops and branches, too."""
+    import torch
+
+    return torch.compiler.set_stance("force_eager")

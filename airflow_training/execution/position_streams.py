@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_training.execution.forwarding import cuda_devices, wrap_forward
+from airflow_training.execution.forwarding import cuda_devices, run_eagerly, wrap_forward
 
 if TYPE_CHECKING:
     import torch
@@ -161,7 +161,8 @@ def drawing_modules(module: torch.nn.Module, inputs: tuple[Any, ...]) -> set[str
         ]
     kept = [(buffer, buffer.clone()) for buffer in module.buffers()]
     try:
-        with torch.no_grad(), torch.random.fork_rng(cuda_devices([module])), _mode(note):
+        generators = torch.random.fork_rng(cuda_devices([module]))
+        with torch.no_grad(), generators, run_eagerly(), _mode(note):
             module(*inputs)
     finally:
         for handle in handles:
@@ -191,15 +192,31 @@ def draws(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool
 
 
 def _mode(draw: Callable[..., Any]) -> Any:
-    """Return a mode that hands operators that draw to a function."""
+    """Return a mode that hands operators that draw to a function, those in loops and branches too."""
+    from torch._ops import HigherOrderOperator
     from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_map
 
     class DrawMode(TorchDispatchMode):
+        supports_higher_order_operators = True
+
         def __torch_dispatch__(
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
         ) -> Any:
-            if draws(func, args, kwargs or {}):
-                return draw(func, args, kwargs or {})
-            return func(*args, **(kwargs or {}))
+            kwargs = kwargs or {}
+            if isinstance(func, HigherOrderOperator):
+                return func(*tree_map(self._seen_inside, args), **kwargs)
+            return draw(func, args, kwargs) if draws(func, args, kwargs) else func(*args, **kwargs)
+
+        def _seen_inside(self, value: Any) -> Any:
+            """Return a body of `cond` or `scan` that runs in this mode, and other values as they are."""
+            if not callable(value):
+                return value
+
+            def body(*args: Any) -> Any:
+                with self:
+                    return value(*args)
+
+            return body
 
     return DrawMode()  # type: ignore[no-untyped-call]  # torch's own constructor

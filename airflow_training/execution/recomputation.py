@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from airflow_training.execution.execution_plan import ExecutionPlan
 from airflow_training.execution.forwarding import wrap_forward
 from airflow_training.execution.position_streams import PositionStreams
+from airflow_training.execution.tensor_parallel import function_rules
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +20,7 @@ _KEPT = ("mm", "addmm", "convolution", "linear", "embedding")
 
 
 def recompute_activations(
-    module: torch.nn.Module, mode: str, streams: PositionStreams | None = None
+    module: torch.nn.Module, plan: ExecutionPlan, streams: PositionStreams | None = None
 ) -> None:
     """Let a module keep its inputs only (`full`), or what products return (`selective`); names stay.
 
@@ -31,7 +33,7 @@ def recompute_activations(
         create_selective_checkpoint_contexts,
     )
 
-    if mode == "none":
+    if plan.recompute == "none":
         return
     aten = torch.ops.aten
     kept = {getattr(aten, name).default for name in _KEPT}
@@ -42,12 +44,14 @@ def recompute_activations(
         return CheckpointPolicy.PREFER_RECOMPUTE
 
     given: dict[str, Any] = {}
-    if mode == "selective":
+    if plan.recompute == "selective":
         given["context_fn"] = lambda: create_selective_checkpoint_contexts(policy)
 
     def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
             again = forward if streams is None else streams.replayed(forward)
+            if plan.tp > 1:  # a backward pass that begins inside of a mode runs outside of it
+                again = function_rules()(again)
             return checkpoint(again, *args, use_reentrant=False, **given, **kwargs)
 
         return run

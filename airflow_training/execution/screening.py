@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.execution.execution_plan import ExecutionPlan
-from airflow_training.execution.forwarding import cuda_devices
+from airflow_training.execution.forwarding import cuda_devices, run_eagerly
 from airflow_training.execution.microbatches import take_rows
 from airflow_training.execution.position_streams import PositionStreams
 from airflow_training.execution.precision import whole_products
@@ -85,7 +85,7 @@ def screen_loss(
         whole = isinstance(value, torch.Tensor) and value.dim() and len(value) == size
         return value[begin:end] if whole else value
 
-    with torch.random.fork_rng(cuda_devices([module])), torch.no_grad():
+    with torch.random.fork_rng(cuda_devices([module])), torch.no_grad(), run_eagerly():
         output = copy.deepcopy(module)(*inputs)
         losses = []
         for part in ((0, 2 * half), (0, half), (half, 2 * half)):
@@ -152,7 +152,7 @@ def _changed_modules(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Iterat
 
     trial = copy.deepcopy(module)
     before = {name: buffer.clone() for name, buffer in trial.named_buffers()}
-    with torch.random.fork_rng(cuda_devices([module])), torch.no_grad():
+    with torch.random.fork_rng(cuda_devices([module])), torch.no_grad(), run_eagerly():
         trial(*inputs)
     changed = dict.fromkeys(
         name.rpartition(".")[0]
@@ -190,7 +190,7 @@ def _random_modules(
     for inner in names:
         inner.register_forward_pre_hook(enter)
         inner.register_forward_hook(leave)
-    with torch.random.fork_rng(cuda_devices([module])), torch.no_grad():
+    with torch.random.fork_rng(cuda_devices([module])), torch.no_grad(), run_eagerly():
         trial(*inputs)
     yield from found.items()
 
@@ -239,7 +239,7 @@ def _batch_modules(
     for inner in names:
         inner.register_forward_hook(leave)
     start = copy.deepcopy(dict(trial.named_buffers()))
-    with torch.random.fork_rng(cuda_devices([module])), torch.no_grad():
+    with torch.random.fork_rng(cuda_devices([module])), torch.no_grad(), run_eagerly():
         for rows in (slice(0, 2 * half), slice(0, half), slice(half, 2 * half)):
             for name, buffer in trial.named_buffers():
                 buffer.copy_(start[name])

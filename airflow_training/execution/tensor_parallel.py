@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed.device_mesh import DeviceMesh
 
-__all__ = ["distribute_parameters", "tensor_rules", "whole_at_the_edges"]
+__all__ = ["distribute_parameters", "function_rules", "tensor_rules", "whole_at_the_edges"]
 
 WHOLE = frozenset(
     {
@@ -95,14 +95,15 @@ def tensor_rules() -> Iterator[None]:
     from torch.distributed.tensor.experimental import implicit_replication
 
     _register_attention()
-    with implicit_replication(), _function_rules():
+    with implicit_replication(), function_rules():
         yield
 
 
-def _function_rules() -> AbstractContextManager[Any]:
-    """Run functions of `WHOLE` on whole tensors, and sum some at once.
+@contextmanager
+def function_rules() -> Iterator[None]:
+    """Run functions of `WHOLE` on whole tensors, sum some at once, and part fused projections.
 
-    Those are what a part of a table has looked up, what is dropped of, and what is added to a residual.
+    Summed are what a part of a table has looked up, what is dropped of, and what is added to a residual.
     """
     import torch
     from torch.distributed.tensor import DTensor, Replicate
@@ -119,7 +120,15 @@ def _function_rules() -> AbstractContextManager[Any]:
         torch.Tensor.__radd__,
         aten.add.Tensor,
     }
-    special = tables | drops | sums
+    parts = {
+        torch.chunk,
+        torch.split,
+        torch.Tensor.chunk,
+        torch.Tensor.split,
+        aten.chunk.default,
+        aten.split.Tensor,
+    }
+    special = tables | drops | sums | parts
 
     class FunctionRules(TorchFunctionMode):
         def __torch_function__(
@@ -160,10 +169,13 @@ def _function_rules() -> AbstractContextManager[Any]:
                 return function(*tree_map(summed, args), **kwargs)
             if function in tables:
                 return _look_up(function, mesh, args, kwargs)
+            if function in parts:
+                return _part(function, mesh, args, kwargs)
             args, kwargs = tree_map(local, (args, kwargs))
             return tree_map(spread, function(*args, **kwargs))
 
-    return FunctionRules()
+    with FunctionRules():
+        yield
 
 
 def _joins_residual(leaves: Sequence[Any]) -> bool:
@@ -205,6 +217,39 @@ def _look_up(function: Any, mesh: DeviceMesh, args: tuple[Any, ...], kwargs: Any
         found = rows.new_zeros((*indices.shape, rows.shape[1])) + rows.sum()
     found = found * inside.unsqueeze(-1)
     return DTensor.from_local(found, mesh, [Partial()], run_check=False).redistribute(mesh, whole)
+
+
+def _part(function: Any, mesh: DeviceMesh, args: tuple[Any, ...], kwargs: Any) -> Any:
+    """Part a tensor along the dimension that is split over ranks, so that every part is split there again.
+
+    As queries, keys and values of one projection are: where torch would gather all of it, each rank gets its share of
+    each part. Other cuts are torch's.
+    """
+    import torch
+    from torch.distributed._functional_collectives import all_to_all_single_autograd
+    from torch.distributed.tensor import DTensor, Shard
+
+    tensor, given = args[0], (*args[1:], *kwargs.values())
+    dim = kwargs.get("dim", args[2] if len(args) > 2 else 0) % tensor.dim()
+    ranks, length = mesh.size(), tensor.shape[dim]
+    number = given[0] if isinstance(given[0], int) else 0
+    if getattr(function, "__name__", "").partition(".")[0] == "split":
+        number = length // number if number and length % number == 0 else 0
+    even = number > 0 and length % (number * ranks) == 0
+    if tuple(tensor.placements) != (Shard(dim),) or not even:
+        return function(*args, **kwargs)
+    # the tensor is number x ranks blocks in a row, each of the part and for the rank that its place says
+    mine = mesh.get_local_rank()
+    owners = [[(rank * number + block) % ranks for block in range(number)] for rank in range(ranks)]
+    blocks = tensor.to_local().unflatten(dim, (number, -1)).movedim(dim, 0)
+    sent = torch.tensor(sorted(range(number), key=owners[mine].__getitem__), device=blocks.device)
+    got = all_to_all_single_autograd(
+        blocks.index_select(0, sent).contiguous(),
+        [owners[rank].count(mine) for rank in range(ranks)],
+        [owners[mine].count(rank) for rank in range(ranks)],
+        mesh.get_group(),
+    )
+    return tuple(DTensor.from_local(each, mesh, [Shard(dim)], run_check=False) for each in got)
 
 
 @cache

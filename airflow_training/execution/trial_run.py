@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError
@@ -33,7 +33,7 @@ def try_passes(
 
     kept = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
     failure: InputError | dict[str, Any] | None = None
-    with torch.random.fork_rng(cuda_devices(modules)), _visited(modules) as visited:
+    with torch.random.fork_rng(cuda_devices(modules)):
         try:
             passes()
         except InputError as error:
@@ -41,7 +41,7 @@ def try_passes(
         except Exception as error:
             if plan.devices == 1:
                 raise  # no split is the cause: the traceback says where the module's own code is wrong
-            failure = _told(error, visited, plan)
+            failure = _told(error, _innermost(error, modules), plan)
     with torch.no_grad():
         for buffer, value in kept:
             buffer.copy_(value)
@@ -58,32 +58,26 @@ def try_passes(
         raise InputError.of(**told)
 
 
-@contextmanager
-def _visited(modules: Sequence[torch.nn.Module]) -> Iterator[list[str]]:
-    """Note which modules are running, innermost last."""
-    running: list[str] = []
-    handles = []
-    for module in modules:
-        for name, inner in module.named_modules():
-            handles.append(
-                inner.register_forward_pre_hook(lambda _, __, name=name: running.append(name))
-            )
-            handles.append(inner.register_forward_hook(lambda _, __, ___: running.__delitem__(-1)))
-    try:
-        yield running
-    finally:
-        for handle in handles:
-            handle.remove()
+def _innermost(error: Exception, modules: Sequence[torch.nn.Module]) -> str:
+    """Return the name of the module in whose forward pass an error came up; "" for none that has a name.
+
+    By its traceback: hooks of modules cannot be compiled with loops and branches that call them.
+    """
+    import torch
+
+    names = {inner: name for module in modules for name, inner in module.named_modules()}
+    frames = (frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__))
+    running = [each for each in frames if isinstance(each, torch.nn.Module)]
+    return next((found for each in reversed(running) if (found := names.get(each, ""))), "")
 
 
-def _told(error: Exception, running: Sequence[str], plan: ExecutionPlan) -> dict[str, Any]:
+def _told(error: Exception, where: str, plan: ExecutionPlan) -> dict[str, Any]:
     said = next(iter(str(error).strip().splitlines()), "")
     operator = _OPERATOR.search(str(error))
-    where = next((name for name in reversed(running) if name), "module")
     axis = "tp" if plan.tp > 1 else "pp" if plan.pp > 1 else "dp"
     return {
         "code": "OperatorNotSplit",
-        "field": where,
+        "field": where or "module",
         "message": (
             f"{operator.group() if operator else 'an operator'} cannot be carried out under"
             f" {axis} {getattr(plan, axis)}: {type(error).__name__}: {said}"

@@ -8,6 +8,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from airflow_training.execution import ExecutionPlan, distribute
 from tests.execution.ranks import call_ranks
+from tests.execution.zoo import LENGTH, WIDTH, FusedAttention
 
 pytestmark = pytest.mark.e2e
 
@@ -42,6 +43,29 @@ def count_sums() -> int:
     with profile(activities=[ProfilerActivity.CPU]) as seen:
         training.step(batch)
     return sum(event.name == "_c10d_functional::all_reduce" for event in seen.events() or ())
+
+
+def count_exchanges() -> dict[str, int]:
+    """Return what one step of attention whose three projections are one exchanges beside its sums."""
+    torch.manual_seed(0)
+    batch = torch.randn(2, LENGTH, WIDTH), torch.randn(2, LENGTH, WIDTH)
+    training = distribute(
+        torch.nn.Sequential(*(FusedAttention() for _ in range(BLOCKS))),
+        loss=torch.nn.functional.mse_loss,
+        optimizer=lambda own: torch.optim.SGD(own, lr=0.1),
+        example=batch,
+        plan=ExecutionPlan(global_batch=2, micro_batch=2, tp=2),
+    )
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        training.step(batch)
+    names = [event.name.partition("::")[2] for event in seen.events() or ()]
+    return {name: names.count(name) for name in ("all_to_all_single", "all_gather_into_tensor")}
+
+
+def test_a_fused_projection_is_parted_and_never_gathered():
+    """One exchange in each direction for queries, keys and values, and one for the halves of the layer after."""
+    expected = {"all_to_all_single": 4 * BLOCKS, "all_gather_into_tensor": 0}
+    assert call_ranks(2, count_exchanges) == [expected] * 2
 
 
 def test_a_residual_is_summed_once_in_each_direction():

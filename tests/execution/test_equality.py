@@ -48,6 +48,9 @@ def test_two_ranks_train_as_one():
             ("padded", plan(tp=2)),
             ("frozen-norm", plan(pp=2)),
             ("spare", plan(dp=2, zero=1)),
+            ("fused", plan(tp=2)),
+            ("fused", plan(tp=2, recompute="selective")),
+            ("cond", plan(dp=2)),
         ],
     )
 
@@ -70,6 +73,8 @@ def test_what_two_ranks_cannot_train_as_one_is_refused_by_name():
         ("resnet-batch", plan(dp=2, recompute="full")),
         ("resnet-batch", plan(pp=2, recompute="full")),
         ("mixed", plan(dp=2, micro_batch=1)),
+        ("cond", plan(tp=2)),
+        ("cond", plan(pp=2)),
     ]
     for outcomes in call_ranks(2, compare_all, cases):
         fields = [outcome.refused.partition(":")[0] for outcome in outcomes]
@@ -78,6 +83,8 @@ def test_what_two_ranks_cannot_train_as_one_is_refused_by_name():
             "recomputation would change them twice" in each.refused for each in outcomes[2:4]
         )
         assert outcomes[4].refused.startswith("module: Mixed gives other results")
+        for outcome, axis in zip(outcomes[5:], ("tp", "pp"), strict=True):
+            assert outcome.refused.startswith(f"strategy.{axis}: cond: torch splits no model")
 
 
 def step_on_unlike_batches():

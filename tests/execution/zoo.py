@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops import scan
 from torch.nn import functional
 
 BATCH, CLASSES, WORDS, LENGTH, WIDTH = 16, 8, 16, 8, 16
@@ -198,6 +199,75 @@ def torch_encoder() -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(WIDTH, CLASSES))
 
 
+class FusedAttention(nn.Module):
+    """Queries, keys and values are one projection, as in GPT-2, and the two halves of what follows are, as in Llama."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = nn.LayerNorm(WIDTH)
+        self.attend = nn.Linear(WIDTH, 3 * WIDTH)
+        self.out = nn.Linear(WIDTH, WIDTH)
+        self.after = nn.LayerNorm(WIDTH)
+        self.up = nn.Linear(WIDTH, 4 * WIDTH)
+        self.down = nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (
+            part.unflatten(-1, (4, -1)).transpose(1, 2)
+            for part in self.attend(self.before(x)).split(WIDTH, dim=2)
+        )
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        gate, value = self.up(self.after(x)).chunk(2, -1)
+        return x + self.down(functional.silu(gate) * value)  # type: ignore[no-any-return]
+
+
+def fused() -> nn.Module:
+    return nn.Sequential(*(FusedAttention() for _ in range(3)), nn.Linear(WIDTH, CLASSES))
+
+
+class Scanned(nn.Module):
+    """A recurrent layer whose steps are one `scan`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, WIDTH)
+        self.inner = nn.Linear(WIDTH, WIDTH)
+        self.recurrent = nn.Linear(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, words: Tensor) -> Tensor:
+        steps = self.inner(self.embedding(words)).movedim(1, 0)
+
+        def step(state: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
+            state = torch.tanh(self.recurrent(state) + given)
+            return state, state.clone()
+
+        last, _ = scan(step, torch.zeros_like(steps[0]), steps)
+        return self.head(last)  # type: ignore[no-any-return]
+
+
+class Branching(nn.Module):
+    """Its weights decide which of two layers it takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.second = nn.Linear(WIDTH, WIDTH)
+        self.third = nn.Linear(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.first(x))
+        x = torch.cond(
+            self.first.weight.sum() > 0,
+            lambda x: torch.tanh(self.second(x)),
+            lambda x: functional.silu(self.third(x)),
+            (x,),
+        )
+        return self.head(x)  # type: ignore[no-any-return]
+
+
 class GPT(nn.Module):
     """The head is the table of words itself."""
 
@@ -355,6 +425,9 @@ ZOO: dict[str, Specimen] = {
     "lstm": Specimen(make=Recurrent, inputs=_words),
     "encoder": Specimen(make=Encoder, inputs=_sequences, positions=LENGTH),
     "torch-encoder": Specimen(make=torch_encoder, inputs=_sequences, positions=LENGTH),
+    "fused": Specimen(make=fused, inputs=_sequences, positions=LENGTH),
+    "scan": Specimen(make=Scanned, inputs=_words),
+    "cond": Specimen(make=Branching, inputs=_vectors),
     "gpt": Specimen(make=GPT, inputs=_words, positions=LENGTH),
     "moe": Specimen(make=MixtureOfExperts, inputs=_sequences, positions=LENGTH),
     "encoder-decoder": Specimen(make=EncoderDecoder, inputs=_two_texts, positions=LENGTH),

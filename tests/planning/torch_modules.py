@@ -123,6 +123,20 @@ class Scan(TwoLayers):
         return last.sum() + all_of_them.sum()
 
 
+class ScanOfOne(TwoLayers):
+    """Its state is what it gives for each turn, too; the last is read."""
+
+    def forward(self, x):
+        from torch._higher_order_ops import scan
+
+        def turn(c, y):
+            c = self.one(c) + y
+            return c, c.clone()
+
+        last, _ = scan(turn, x[0] * 2, x)
+        return last.sum()
+
+
 class Branching(TwoLayers):
     """Python decides by the data which way to go."""
 

@@ -68,8 +68,13 @@ class GraphWriter:
         self.operators: list[Operator] = []
         self.names: dict[fx.Node, str | tuple[str, ...]] = {}
 
-    def view(self, name: str, given: Sequence[tuple[str, TensorKind]]) -> ComputationView:
-        """Return the view of the graph, whose placeholders have these names and kinds."""
+    def view(
+        self, name: str, given: Sequence[tuple[str, TensorKind]], *, is_body: bool = False
+    ) -> ComputationView:
+        """Return the view of the graph, whose placeholders have these names and kinds.
+
+        `is_body`: of a loop or a branch, whose outputs are known by their places.
+        """
         nodes = list(self.module.graph.nodes)
         results = _nodes_in(nodes[-1].args)
         needed = _needed(results)
@@ -80,10 +85,10 @@ class GraphWriter:
         for node in nodes:
             if node in needed and node.op == "call_function":
                 self._call(node)
-        for node in results:
-            for own in self.of(node):
-                if self.tensors[own].kind == "activation":
-                    self.tensors[own] = replace(self.tensors[own], kind="output")
+        outputs = [own for node in results for own in self.of(node)]
+        for own in self._in_order(outputs) if is_body else outputs:
+            if self.tensors[own].kind == "activation":
+                self.tensors[own] = replace(self.tensors[own], kind="output")
         operators = self._used()
         touched = {own for each in operators for own in (*each.inputs, *each.outputs)}
         touched.update(own for own, tensor in self.tensors.items() if tensor.kind == "input")
@@ -94,6 +99,19 @@ class GraphWriter:
             units=(),
             batch=batch,
         )
+
+    def _in_order(self, outputs: Sequence[str]) -> Sequence[str]:
+        """Return tensors of their own for outputs that come in another order than they were made, or twice, or from outside."""
+        made = [own for own in self.tensors if own in outputs]
+        if list(outputs) == made and all(self.tensors[own].kind == "activation" for own in made):
+            return outputs
+        copies = [f"{own}.out{place}" for place, own in enumerate(outputs)]
+        for own, copy in zip(outputs, copies, strict=True):
+            self.tensors[copy] = replace(self.tensors[own], name=copy, kind="activation")
+            self.operators.append(
+                Operator(name=copy, kind="hand_over", inputs=(own,), outputs=(copy,))
+            )
+        return copies
 
     def of(self, node: fx.Node) -> tuple[str, ...]:
         """Return the names of a node's tensors."""
@@ -179,7 +197,7 @@ class GraphWriter:
         given: list[tuple[str, TensorKind]] = [
             (own.name, "input") for own in graph.graph.nodes if own.op == "placeholder"
         ]
-        view = inside.view(f"{node.name}.{part.target}", given)
+        view = inside.view(f"{node.name}.{part.target}", given, is_body=True)
         return replace(
             view,
             batch=1,

@@ -228,6 +228,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
             "replicas",
             "saved_state",
             "stage_inputs",
+            "tensor_parallel",
         ),
         (
             "pipeline_stages",
@@ -235,7 +236,6 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
             "recomputation",
             "screening",
             "step_recording",
-            "tensor_parallel",
             "trial_run",
         ),
         ("training",),

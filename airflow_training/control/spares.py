@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from airflow_training.control import reasons
 from airflow_training.control.attempts import AttemptKey
-from airflow_training.control.clocks import standing_of
+from airflow_training.control.clocks import SCHEDULE, standing_of
 from airflow_training.control.model import Ledger
 from airflow_training.control.observations import Observations
 from airflow_training.documents.resolved import ResolvedJob
@@ -23,13 +23,15 @@ class SpareDemand:
 
     number: int = 0
     unplaced: Set[AttemptKey] = frozenset()
-    """Attempts of its instances that find no place. While there are any, no spare is made that would compete with them."""
+    """Attempts of its instances that find no place: a spare gives up its own for each."""
+    may_wait: bool = True
+    """False: an instance has no place yet, with which a spare that waits for one would compete."""
 
 
 def spare_demand(
     job: ResolvedJob, ledger: Ledger, observations: Observations
 ) -> Mapping[str, SpareDemand]:
-    """Return what each role with `warmSpares` needs now: nothing while it waits, is paused or over."""
+    """Say what each role with `warmSpares` needs now: nothing while it waits, is paused or over."""
     current = {each.uid: each for each in observations.instances}
     found = {}
     for role in job.roles:
@@ -39,14 +41,17 @@ def spare_demand(
         if ledger.job.paused_at is not None or entry.state not in _BEGUN:
             found[role.name] = SpareDemand()
             continue
-        unplaced = set()
+        unplaced, may_wait = set(), True
         for instance in ledger.instances.values():
             seen = current.get(instance.uid) if instance.uid else None
             standing = standing_of(instance, seen, job_state=ledger.job.state)
-            if instance.role != role.name or standing != "noPlace" or seen is None:
+            if instance.role != role.name or standing not in SCHEDULE.counts:
                 continue
+            may_wait = False
             # before a scheduler has looked it may still find one
-            if seen.reason == reasons.UNSCHEDULABLE:
+            if seen is not None and seen.reason == reasons.UNSCHEDULABLE:
                 unplaced.add(instance.attempt_key)
-        found[role.name] = SpareDemand(number=role.warm_spares, unplaced=frozenset(unplaced))
+        found[role.name] = SpareDemand(
+            number=role.warm_spares, unplaced=frozenset(unplaced), may_wait=may_wait
+        )
     return found

@@ -33,14 +33,14 @@ def test_a_role_that_runs_has_its_spares():
 def test_who_finds_no_place_is_named():
     bench = started(reason="Unschedulable")
     unplaced = frozenset({bench.of("worker", 1).attempt_key})
-    assert demand(bench) == SpareDemand(number=1, unplaced=unplaced)
+    assert demand(bench) == SpareDemand(number=1, unplaced=unplaced, may_wait=False)
     bench.set("worker", 1, scheduled=True, reason="")
     assert demand(bench.settle()) == SpareDemand(number=1)
 
 
 @pytest.mark.parametrize("reason", ["Scheduling", "SchedulingGated"])
 def test_who_may_still_find_a_place_needs_none(reason: str):
-    assert demand(started(reason=reason)) == SpareDemand(number=1)
+    assert demand(started(reason=reason)) == SpareDemand(number=1, may_wait=False)
 
 
 def test_a_run_that_is_paused_holds_no_place():

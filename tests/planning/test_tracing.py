@@ -177,6 +177,15 @@ def test_a_scan_runs_as_often_as_its_sequence_is_long():
     assert [work.count for work in forward_matmuls(view)] == [6.0]
 
 
+def test_what_a_scan_gives_twice_is_told_apart():
+    """As its state and as what it gives for a turn."""
+    view = trace(modules.ScanOfOne(), (torch.ones(6, 4),))
+    (node,) = (operator for operator in view.operators if operator.kind == "scan")
+    outputs = [each for each in node.bodies[0].tensors.values() if each.kind == "output"]
+    assert len(outputs) == len(node.outputs) == 2
+    assert [work.count for work in forward_matmuls(view)] == [6.0]
+
+
 def forward_matmuls(view):
     program = lower(view, Sharding(micro_batch=float(view.batch)))
     return [

@@ -42,6 +42,7 @@ class SpareFollower(Follower):
         self._held: Sequence[HeldSpare] | None = None
         """None: it is not known what a driver before has left."""
         self._problem = ""
+        self._untold: tuple[Event, ...] = ()
 
     async def evidence(self, seen: Observations | None) -> Evidence:
         if seen is not None and seen.reachable:
@@ -50,7 +51,10 @@ class SpareFollower(Follower):
             if demand != self._demand:
                 self._demand = demand
                 self._changed.set()
-        return Evidence()
+        return Evidence(events=self._untold)
+
+    def on_persisted(self, evidence: Evidence) -> None:
+        self._untold = tuple(each for each in self._untold if each not in evidence.events)
 
     async def run(self) -> None:
         pause, longest = _LOOK_SECONDS
@@ -73,7 +77,7 @@ class SpareFollower(Follower):
                     spec=self._spec(job, name, nodes),
                     number=each.number,
                     yields=len(unserved[name]),
-                    may_wait=not each.unplaced,
+                    may_wait=each.may_wait,
                 )
                 for name, each in demand.items()
             ]
@@ -82,7 +86,7 @@ class SpareFollower(Follower):
             # training goes on without: it is tried again
             if str(error) != self._problem:
                 self._problem = str(error)
-                await self._tell(reasons.SPARES_REFUSED, "", str(error), (), level="warning")
+                self._tell(reasons.SPARES_REFUSED, "", str(error), level="warning")
             return
         self._problem = ""
         waiting = frozenset[AttemptKey]().union(*(each.unplaced for each in demand.values()))
@@ -106,12 +110,12 @@ class SpareFollower(Follower):
             gone = [each for each in before if each.role == role and each not in held]
             for spare, attempt in zip(gone, sorted(attempts), strict=False):
                 message = f"gives its place on {spare.node} up to {attempt.key}"
-                await self._tell(reasons.SPARE_YIELDED, role, message, [spare])
+                self._tell(reasons.SPARE_YIELDED, role, message)
             there = [each for each in held if each.role == role]
             if there and there != [each for each in before if each.role == role]:
                 nodes = ", ".join(each.node for each in there)
                 message = f"{len(there)} of {job.role(role).warm_spares} hold a place: {nodes}"
-                await self._tell(reasons.SPARES_HELD, role, message, there)
+                self._tell(reasons.SPARES_HELD, role, message)
         if held != self._held:
             since = {role: [each.since for each in held if each.role == role] for role in unserved}
             store, resources = self._run.store, role_resources(job)
@@ -119,22 +123,9 @@ class SpareFollower(Follower):
             await retrying(store, record)
         self._held = held
 
-    async def _tell(
-        self,
-        reason: str,
-        role: str,
-        message: str,
-        spares: Sequence[HeldSpare],
-        *,
-        level: Literal["info", "warning"] = "info",
+    def _tell(
+        self, reason: str, role: str, message: str, *, level: Literal["info", "warning"] = "info"
     ) -> None:
-        event = Event(
-            at=self._run.now(),
-            reason=reason,
-            role=role,
-            message=message,
-            level=level,
-            data={"spares": [each.name for each in spares]},
-        )
-        store, uid = self._run.store, self._run.ref.uid
-        await retrying(store, partial(store.add_event_once, uid, event))
+        event = Event(at=self._run.now(), reason=reason, role=role, message=message, level=level)
+        self._untold = (*self._untold, event)
+        self._run.wake()

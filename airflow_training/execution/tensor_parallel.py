@@ -24,6 +24,16 @@ WHOLE = frozenset(
     }
 )
 """Functions that DTensor has no rule for, or none that splits channels: each rank runs all of it."""
+_EMBEDDING_ARGUMENTS = (
+    "input", "weight", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse",
+)  # fmt: skip
+_ROW_ARGUMENTS = ("weight", "indices", "padding_idx", "scale_grad_by_freq", "sparse")
+"""What `torch.nn.functional.embedding` calls its arguments, in their order, and what torch's operator does."""
+_PART_ARGUMENTS = {
+    **dict.fromkeys(("input", "self"), "tensor"),
+    **dict.fromkeys(("chunks", "split_size", "split_size_or_sections"), "size"),
+}
+"""What `chunk` and `split` call their arguments, in torch's functions, methods and operators -> what `_part` does."""
 
 
 def distribute_parameters(
@@ -197,15 +207,18 @@ def _look_up(function: Any, mesh: DeviceMesh, args: tuple[Any, ...], kwargs: Any
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
     whole = (Replicate(),)
-    named = function is torch.nn.functional.embedding
-    indices, weight = (args[0], args[1]) if named else (args[1], args[0])
-    special = kwargs or any(value and value not in (-1, 2.0) for value in args[2:])
+    module_call = function is torch.nn.functional.embedding
+    names = _EMBEDDING_ARGUMENTS if module_call else _ROW_ARGUMENTS
+    given = dict(zip(names, args, strict=False)) | kwargs
+    indices, weight = given["input" if module_call else "indices"], given["weight"]
     if not isinstance(weight, DTensor) or weight.placements != (Shard(0),):
-        return function(*args, **kwargs).redistribute(mesh, whole)
-    if special or 0 in args[2:3]:  # padding and norms go by the place in the whole table
-        weight = weight.redistribute(mesh, whole)
-        pair = (indices, weight) if named else (weight, indices)
-        return function(*pair, *args[2:], **kwargs).redistribute(mesh, whole)
+        return function(**given).redistribute(mesh, whole)
+    padding = given.get("padding_idx")
+    special = padding is not None and (module_call or padding >= 0)  # torch.embedding's -1: none
+    if special or any(given.get(name) for name in ("max_norm", "scale_grad_by_freq", "sparse")):
+        # these go by the place in the whole table
+        given["weight"] = weight.redistribute(mesh, whole)
+        return function(**given).redistribute(mesh, whole)
     if isinstance(indices, DTensor):
         indices = indices.redistribute(mesh, whole).to_local()
     rows = weight.to_local()
@@ -229,10 +242,12 @@ def _part(function: Any, mesh: DeviceMesh, args: tuple[Any, ...], kwargs: Any) -
     from torch.distributed._functional_collectives import all_to_all_single_autograd
     from torch.distributed.tensor import DTensor, Shard
 
-    tensor, given = args[0], (*args[1:], *kwargs.values())
-    dim = kwargs.get("dim", args[2] if len(args) > 2 else 0) % tensor.dim()
+    given = {"dim": 0, **dict(zip(("tensor", "size", "dim"), args, strict=False))}
+    given |= {_PART_ARGUMENTS.get(name, name): value for name, value in kwargs.items()}
+    tensor, size = given["tensor"], given["size"]
+    dim = given["dim"] % tensor.dim()
     ranks, length = mesh.size(), tensor.shape[dim]
-    number = given[0] if isinstance(given[0], int) else 0
+    number = size if isinstance(size, int) else 0
     if getattr(function, "__name__", "").partition(".")[0] == "split":
         number = length // number if number and length % number == 0 else 0
     even = number > 0 and length % (number * ranks) == 0

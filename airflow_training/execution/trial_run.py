@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError
 from airflow_training.execution.execution_plan import ExecutionPlan
 from airflow_training.execution.forwarding import cuda_devices
+from airflow_training.planning.view.control_flow import NODES
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["try_passes"]
 
+_HIGHER_ORDER = "_higher_order_ops"
+"""The folder of torch in which loops and branches are run, each in a file of its name."""
 _OPERATOR = re.compile(r"aten\.\w+(?:\.\w+)?")
 
 
@@ -39,9 +43,10 @@ def try_passes(
         except InputError as error:
             failure = error
         except Exception as error:
-            if plan.devices == 1:
+            failure = _not_recomputed(error, plan)
+            if failure is None and plan.devices == 1:
                 raise  # no split is the cause: the traceback says where the module's own code is wrong
-            failure = _told(error, _innermost(error, modules), plan)
+            failure = failure or _told(error, _innermost(error, modules), plan)
     with torch.no_grad():
         for buffer, value in kept:
             buffer.copy_(value)
@@ -69,6 +74,24 @@ def _innermost(error: Exception, modules: Sequence[torch.nn.Module]) -> str:
     frames = (frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__))
     running = [each for each in frames if isinstance(each, torch.nn.Module)]
     return next((found for each in reversed(running) if (found := names.get(each, ""))), "")
+
+
+def _not_recomputed(error: Exception, plan: ExecutionPlan) -> dict[str, Any] | None:
+    """Return the problem of a loop or branch that torch was running when an error came up; None where there is none."""
+    if plan.recompute == "none":
+        return None
+    files = (Path(frame.f_code.co_filename) for frame, _ in walk_tb(error.__traceback__))
+    ours = (each.stem for each in files if each.parent.name == _HIGHER_ORDER)
+    flow = next((each for each in ours if each in NODES), None)
+    if flow is None:
+        return None
+    return {
+        "code": "OperatorNotSplit",
+        "field": "strategy.recompute",
+        "value": plan.recompute,
+        "message": f"{flow}: torch does not compute it again in the backward pass ({type(error).__name__})",
+        "hint": "take a plan with recompute none",
+    }
 
 
 def _told(error: Exception, where: str, plan: ExecutionPlan) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -62,6 +64,43 @@ def count_exchanges() -> dict[str, int]:
     return {name: names.count(name) for name in ("all_to_all_single", "all_gather_into_tensor")}
 
 
+class WordModel(torch.nn.Module):
+    """A table of words, whose rows are more than the tokens of a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(64, WIDTH)
+        self.out = torch.nn.Linear(WIDTH, 4)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.out(self.words(words))  # type: ignore[no-any-return]
+
+
+def find_gathers() -> list[list[int]]:
+    """Return the shapes that one step with a split table gathers."""
+    torch.manual_seed(0)
+    batch = torch.randint(64, (2, LENGTH)), torch.zeros(2, LENGTH, 4)
+    training = distribute(
+        WordModel(),
+        loss=torch.nn.functional.mse_loss,
+        optimizer=lambda own: torch.optim.SGD(own, lr=0.1),
+        example=batch,
+        plan=ExecutionPlan(global_batch=2, micro_batch=2, tp=2),
+    )
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+        training.step(batch)
+    return [
+        list(event.input_shapes[0])
+        for event in seen.events() or ()
+        if event.name == "_c10d_functional::all_gather_into_tensor"
+    ]
+
+
+def test_a_table_that_ranks_hold_rows_of_is_never_gathered():
+    """Each looks up what it holds, and the sum is the row: as Megatron does with its vocabulary."""
+    assert [32, WIDTH] not in call_ranks(2, find_gathers)[0]
+
+
 def test_a_fused_projection_is_parted_and_never_gathered():
     """One exchange in each direction for queries, keys and values, and one for the halves of the layer after."""
     expected = {"all_to_all_single": 4 * BLOCKS, "all_gather_into_tensor": 0}
@@ -71,3 +110,51 @@ def test_a_fused_projection_is_parted_and_never_gathered():
 def test_a_residual_is_summed_once_in_each_direction():
     """As Megatron's layers do (Shoeybi et al. 2019, arXiv:1909.08053): one sum forward, one backward."""
     assert call_ranks(2, count_sums) == [2 * BLOCKS] * 2
+
+
+SPELLINGS: Sequence[Callable[[torch.Tensor], Sequence[torch.Tensor]]] = (
+    lambda x: x.chunk(dim=2, chunks=3),
+    lambda x: torch.chunk(dim=-1, chunks=3, input=x),
+    lambda x: torch.split(dim=2, split_size_or_sections=WIDTH, tensor=x),
+    lambda x: x.split(dim=2, split_size=WIDTH),
+    lambda x: torch.ops.aten.chunk.default(x, dim=2, chunks=3),
+    lambda x: x.split([WIDTH, 2 * WIDTH], dim=2),
+)
+
+
+class Parted(torch.nn.Module):
+    """Its result depends on how many parts a projection has, and on their order."""
+
+    def __init__(self, spelling: int) -> None:
+        super().__init__()
+        self.spelling = spelling
+        self.projection = torch.nn.Linear(WIDTH, 3 * WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = SPELLINGS[self.spelling](self.projection(x))
+        return torch.stack([number * part.sum(-1) for number, part in enumerate(parts, 1)], -1)
+
+
+def train_parted(tp: int) -> list[torch.Tensor]:
+    """Return the weights after a step, for each way to write the cut."""
+    found = []
+    for spelling in range(len(SPELLINGS)):
+        torch.manual_seed(0)
+        inputs = torch.randn(2, LENGTH, WIDTH)
+        training = distribute(
+            Parted(spelling),
+            loss=lambda output, target: (output - target).square().mean(),
+            optimizer=lambda own: torch.optim.SGD(own, lr=0.01),
+            example=(inputs, torch.zeros(2, LENGTH, 1)),
+            plan=ExecutionPlan(global_batch=2, micro_batch=2, tp=tp),
+        )
+        training.step((inputs, torch.zeros(2, LENGTH, 1)))
+        found.append(training.gather()["projection.weight"])
+    return found
+
+
+def test_a_projection_is_parted_alike_however_the_cut_is_written():
+    expected = train_parted(1)
+    for found in call_ranks(2, train_parted, 2):
+        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+            torch.testing.assert_close(one, other, msg=lambda said, way=number: f"{way}: {said}")

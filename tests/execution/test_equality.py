@@ -7,7 +7,7 @@ import torch
 
 from airflow_training.errors import InputError
 from airflow_training.execution import ExecutionPlan, distribute
-from tests.execution.ranks import call_ranks, compare_all, make, make_optimizer
+from tests.execution.ranks import call_ranks, compare_all, make, make_optimizer, train
 from tests.execution.zoo import BATCH, ZOO, cross_entropy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -75,6 +75,9 @@ def test_what_two_ranks_cannot_train_as_one_is_refused_by_name():
         ("mixed", plan(dp=2, micro_batch=1)),
         ("cond", plan(tp=2)),
         ("cond", plan(pp=2)),
+        ("cond", plan(dp=2, recompute="selective")),
+        ("scan", plan(dp=2, recompute="selective")),
+        ("scan", plan(dp=2, recompute="full")),
     ]
     for outcomes in call_ranks(2, compare_all, cases):
         fields = [outcome.refused.partition(":")[0] for outcome in outcomes]
@@ -83,8 +86,16 @@ def test_what_two_ranks_cannot_train_as_one_is_refused_by_name():
             "recomputation would change them twice" in each.refused for each in outcomes[2:4]
         )
         assert outcomes[4].refused.startswith("module: Mixed gives other results")
-        for outcome, axis in zip(outcomes[5:], ("tp", "pp"), strict=True):
+        for outcome, axis in zip(outcomes[5:7], ("tp", "pp"), strict=True):
             assert outcome.refused.startswith(f"strategy.{axis}: cond: torch splits no model")
+        for outcome, kind in zip(outcomes[7:], ("cond", "scan", "scan"), strict=True):
+            told = f"strategy.recompute: {kind}: torch does not compute it again"
+            assert outcome.refused.startswith(told)
+
+
+def test_one_device_refuses_a_loop_that_it_would_compute_again():
+    with pytest.raises(InputError, match="recompute: scan: torch does not compute it again"):
+        train("scan", plan(recompute="full"))
 
 
 def step_on_unlike_batches():

@@ -12,8 +12,9 @@ from torch import nn
 
 from airflow_training.execution import ExecutionPlan, distribute
 from airflow_training.execution.timeline import Timeline
+from tests.execution.delaying import delay_sends
 from tests.execution.ranks import call_ranks, make, make_optimizer
-from tests.execution.sleeping import make_model
+from tests.execution.sleeping import FORWARD_SECONDS, make_model
 from tests.execution.zoo import BATCH, ZOO, cross_entropy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -129,3 +130,31 @@ def test_the_bubble_of_equal_stages_is_within_a_tenth_of_its_formula(
         f"{stages} stages, {micro_batches} micro-batches, {more}: {measured:.3f} of {expected:.3f}"
     )
     assert measured == pytest.approx(expected, rel=0.1)
+
+
+def visible_communication(plan: ExecutionPlan, path: str, layers: int, blocking: bool) -> float:
+    """Return what of a step nothing hides of slow transfers, as a multiple of the time computed."""
+    with delay_sends(FORWARD_SECONDS / 2, blocking=blocking):
+        found = record(plan, path, layers).fractions
+    return float(found.communicating / found.computing)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("stages", "more"),
+    [(2, {"schedule": "gpipe"}), (2, {"schedule": "interleaved", "virtual_stages": 2})],
+)
+def test_transfers_on_a_slow_link_are_hidden_behind_passes(stages, more, tmp_path):
+    """By the schedules that send while they compute; torch's 1F1B waits for each transfer."""
+    plan = ExecutionPlan(global_batch=8, micro_batch=1, pp=stages, **more)
+    layers = stages * plan.virtual_stages
+    hidden, waited = (
+        call_ranks(
+            stages, visible_communication, plan, str(tmp_path / "trace.json"), layers, blocking
+        )[0]
+        for blocking in (False, True)
+    )
+    print(
+        f"{more}: {hidden:.3f} visible, {waited:.3f} where the sender waits: {hidden / waited:.0%}"
+    )
+    assert hidden <= 0.3 * waited

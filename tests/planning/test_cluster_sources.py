@@ -13,6 +13,8 @@ import pytest
 from airflow_training.admission.plan.request import cluster_of_request
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.errors import InputError
+from airflow_training.planning.cost.collectives import seconds
+from airflow_training.planning.cost.group import group_of
 from airflow_training.planning.sources.clusters import parse_cluster, write_cluster
 from airflow_training.planning.sources.files import read_cluster, read_file
 from airflow_training.planning.sources.kubernetes_nodes import cluster_of_nodes
@@ -252,6 +254,23 @@ def test_a_known_device_takes_the_share_of_its_peak_that_was_measured():
     assert group.nic.bandwidth == 160e9
     assert 1e-6 <= group.nic.latency_seconds < 40e-6
     assert parse_cluster(write_cluster(view)) == view
+
+
+def test_what_zero_exchanges_has_its_own_rate():
+    slow = {**INSIDE, "allreduce_bandwidth": 100e9, "allgather_bandwidth": 80e9}
+    ranks = [measured_rank("a", device="CPU-1"), measured_rank("a", device="CPU-1")]
+    half = {"reduce_scatter_bandwidth": 40e9}
+    view = cluster_of_measurement({"ranks": ranks, "links": [{**slow, **half}]})
+    link = view.groups[0].intra_node
+    assert (link.gather_efficiency, link.scatter_efficiency) == (0.8, 0.4)
+    pair = group_of(view.groups[0], size=2.0)
+    summed, gathered, scattered = (
+        seconds(each, 1e12, pair) for each in ("all_reduce", "all_gather", "reduce_scatter")
+    )
+    assert gathered == pytest.approx(summed / 2 / 0.8, rel=1e-3)
+    assert scattered == pytest.approx(summed / 2 / 0.4, rel=1e-3)
+    known = cluster_of_measurement({"ranks": ranks, "links": [slow]}).groups[0].intra_node
+    assert (known.gather_efficiency, known.scatter_efficiency) == (0.8, 1.0)
 
 
 def test_a_slow_node_becomes_a_group_of_its_own():

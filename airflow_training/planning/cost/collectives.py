@@ -88,6 +88,11 @@ def fastest(collective: Collective, payload_bytes: float, group: RankGroup) -> A
     return min(times, key=lambda name: float(times[name]))
 
 
+def bytes_gathered_meanwhile(group: RankGroup) -> Number:
+    """Return how many bytes an all-gather moves while a reduce-scatter of the same group moves one."""
+    return _share("all_gather", group) / _share("reduce_scatter", group)
+
+
 def environment(collective: Collective, payload_bytes: float, group: RankGroup) -> dict[str, str]:
     """Return NCCL variables that ask for the fastest algorithm and are safe wherever they are set.
 
@@ -125,12 +130,22 @@ def _algorithms(
     if collective == "all_reduce":
         return _all_reduce(payload, way)
     if collective in ("all_gather", "reduce_scatter"):
-        return {"ring": way.ring(payload, rounds=1)}
+        return {"ring": way.ring(payload / _share(collective, way.group), rounds=1)}
     if collective == "broadcast":
         return {"ring": way.chain(payload), "tree": way.broadcast_tree(payload)}
     if collective == "all_to_all":
         return {"pairwise": way.pairwise(payload)}
     return {"pairwise": way.message(payload)}
+
+
+def _share(collective: Collective, group: RankGroup) -> Number:
+    """Return the share of an all-reduce's rate that an all-gather or a reduce-scatter reaches."""
+    name = "gather_efficiency" if collective == "all_gather" else "scatter_efficiency"
+    inside: float = getattr(group.intra_node, name)
+    outside: float = inside if group.nic is None else getattr(group.nic, name)
+    if inside == outside:
+        return inside
+    return np.where(np.asarray(group.nodes) > 1, outside, inside)
 
 
 def _all_reduce(payload: Number, way: _LinkPath) -> Mapping[Algorithm, Number]:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from airflow_training.planning.cost.collectives import bytes_gathered_meanwhile
 from airflow_training.planning.cost.communication import collective_seconds, exposed
 from airflow_training.planning.cost.constants import TimeConstants
 from airflow_training.planning.cost.group import RankGroup
 from airflow_training.planning.cost.tables import OVERLAP
-from airflow_training.planning.view.cluster import NodeGroup
+from airflow_training.planning.view.cluster import Device, NodeGroup
 from airflow_training.planning.view.program import Collective
 from airflow_training.planning.view.strategy import Precision
 
@@ -47,6 +48,9 @@ _UPDATE_BYTES: Mapping[str, float] = {"pytorch": 80.0}
 """Memory traffic of AdamW for one parameter, where a runtime's is not that of one kernel. PyTorch's default
 goes through memory for each of its steps (`torch.optim.adamw`, `foreach`, from decay to update): 8 + 12 + 8 + 12 +
 8 + 8 + 8 + 16 bytes. One H200 took 106 to 144 bytes at its data sheet's bandwidth."""
+
+_UPDATE_KERNELS: Mapping[str, float] = {"pytorch": 9.0}
+"""Kernels of an update of one parameter on a CPU (`torch.optim.adamw`, from the count of steps to `addcdiv_`)."""
 
 _REDUCED_WHOLE = {("megatron-deepspeed", "bf16"), ("deepspeed-pipeline", "bf16")}
 """DeepSpeed's pipeline reduces bfloat16 gradients on all ranks, though ZeRO 1 needs a share on each
@@ -140,8 +144,8 @@ def exchange_seconds(
                 reduce: Collective = "all_reduce" if whole else "reduce_scatter"
                 found = gather + cost(reduce, gradient, backward) * (n if zero == 2 else 1.0)
             else:
-                # An all-gather and a reduce-scatter of as many bytes take the same time.
-                found = n * (gather + cost("all_gather", parameter + gradient, backward))
+                both = parameter + gradient * bytes_gathered_meanwhile(held.group)
+                found = n * (gather + cost("all_gather", both, backward))
         seconds = np.where(held.zero == zero, found, seconds)
     return seconds
 
@@ -167,6 +171,22 @@ def optimizer_seconds(held: Replicas, nodes: NodeGroup, constants: TimeConstants
     each = _UPDATE_BYTES.get(held.runtime)
     traffic = held.update_bytes if each is None else held.elements * each
     return traffic / shards * constants.optimizer_passes / _memory_rate(nodes, constants)
+
+
+def dispatch_seconds(
+    updates: Array,
+    dtensors: npt.NDArray[np.bool_],
+    device: Device,
+    runtime: str,
+    constants: TimeConstants,
+) -> Array:
+    """Return the seconds in which a host that is the device calls the optimizer's kernels, one after the other.
+
+    `updates` are the parameters, `dtensors` where they are DTensors. A GPU gets them in a few kernels for all.
+    """
+    calls = updates * _UPDATE_KERNELS.get(runtime, 0.0) * device.is_host
+    factor = np.where(dtensors, constants.dispatch_factor_of(runtime), 1.0)
+    return calls * constants.host_seconds_of(runtime) * factor
 
 
 def _memory_rate(nodes: NodeGroup, constants: TimeConstants) -> float:

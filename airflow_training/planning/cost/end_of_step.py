@@ -12,6 +12,7 @@ from airflow_training.planning.cost.constants import TimeConstants
 from airflow_training.planning.cost.data_parallel import (
     Replicas,
     accumulation_seconds,
+    dispatch_seconds,
     exchange_group,
     exchange_seconds,
     gradient_bytes,
@@ -33,6 +34,7 @@ class _ReplicatedParameters:
     over: tuple[MeshAxis, ...]
     elements: Array
     update_bytes: Array
+    updates: Array
 
 
 def end_of_step(
@@ -86,6 +88,13 @@ def end_of_step(
         )
         parts["accumulation"] += passes * accumulation_seconds(replicas, nodes, constants)
         parts["optimizer"] += optimizer_seconds(replicas, nodes, constants)
+        parts["optimizer"] += dispatch_seconds(
+            held.updates[every, most][layout],
+            (table.zero > 0) | (table.tp > 1),
+            nodes.device,
+            workload.runtime,
+            constants,
+        )
     parts["tied"] = _tied_seconds(pipeline, workload, table, layout, constants)
     return parts
 
@@ -106,24 +115,25 @@ def _replicated(pipeline: Pipeline) -> list[_ReplicatedParameters]:
     """
     pieces = pipeline.layouts.program.pieces
     place = {piece.name: index for index, piece in enumerate(pieces)}
-    sums: dict[tuple[MeshAxis, ...], tuple[Array, Array]] = {}
+    sums: dict[tuple[MeshAxis, ...], tuple[Array, ...]] = {}
     for index, piece in enumerate(pieces):
         updated = sum((k.read_bytes + k.written_bytes for k in piece.update), 0.0)
+        updates = sum(k.count for k in piece.update)
         whole = sum((np.asarray(held.elements) for held in piece.parameters), np.asarray(0.0))
         for held in piece.parameters:
             here = pipeline.held[index]
             if held.shared_with:
                 here = np.where(pipeline.held[place[held.shared_with]] > 0, 0.0, here)
             over = tuple(axis for axis in held.replicated_over if axis != "tp")
-            share = updated * np.asarray(held.elements) / whole
-            elements, update = sums.get(over, (0.0, 0.0))
-            sums[over] = (
-                elements + pipeline.layouts.of_sharding(held.elements)[:, None] * here,
-                update + pipeline.layouts.of_sharding(share)[:, None] * here,
+            share = np.asarray(held.elements) / whole
+            found = sums.get(over, (np.zeros(1),) * 3)
+            sums[over] = tuple(
+                before + pipeline.layouts.of_sharding(each)[:, None] * here
+                for before, each in zip(
+                    found, (held.elements, updated * share, updates * share), strict=True
+                )
             )
-    return [
-        _ReplicatedParameters(over, elements, update) for over, (elements, update) in sums.items()
-    ]
+    return [_ReplicatedParameters(over, *found) for over, found in sums.items()]
 
 
 def _tied_seconds(

@@ -56,6 +56,10 @@ class LinkDocument(Document):
     latency_seconds: NotNegative
     efficiency: Share = 0.8
     """Share of the bandwidth that large messages reach."""
+    gather_efficiency: Share = 1.0
+    """Share of the rate of an all-reduce that an all-gather reaches."""
+    scatter_efficiency: Share = 1.0
+    """Share of the rate of an all-reduce that a reduce-scatter reaches."""
     in_network: bool = False
     """Its switches reduce in the network (NVLink SHARP, InfiniBand SHARP)."""
     wired: list[Annotated[tuple[Count, Share], Field(strict=False)]] = Field(default_factory=list)

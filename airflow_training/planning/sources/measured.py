@@ -33,6 +33,8 @@ _Kind = Literal["intra_node", "inter_node"]
 _KINDS: tuple[_Kind, ...] = get_args(_Kind)
 _REPORTED = ("pairs", "latency_seconds", "bandwidth")
 """Fields of a link that a measurement reports as metrics."""
+_COLLECTIVES = ("allreduce_bandwidth", "allgather_bandwidth", "reduce_scatter_bandwidth")
+"""Those that it may report besides."""
 
 
 class _Rank(Document):
@@ -60,11 +62,25 @@ class MeasuredLink(Document):
     """Bytes per second of one pair."""
     allreduce_bandwidth: _Positive | None = None
     """Bytes per second that one pair sends in an all-reduce; None: it was not measured."""
+    allgather_bandwidth: _Positive | None = None
+    """The same in an all-gather."""
+    reduce_scatter_bandwidth: _Positive | None = None
+    """The same in a reduce-scatter."""
 
     @property
     def rate(self) -> float:
         """Bytes per second of one pair in a collective, which is most of what a step moves."""
         return self.allreduce_bandwidth or self.bandwidth
+
+    @property
+    def gather_share(self) -> float:
+        """Share of `rate` that an all-gather reaches."""
+        return min(1.0, (self.allgather_bandwidth or self.rate) / self.rate)
+
+    @property
+    def scatter_share(self) -> float:
+        """Share of `rate` that a reduce-scatter reaches."""
+        return min(1.0, (self.reduce_scatter_bandwidth or self.rate) / self.rate)
 
 
 class _Measurement(Document):
@@ -107,7 +123,7 @@ def links_of_metrics(metrics: Mapping[str, float]) -> tuple[MeasuredLink, ...]:
                 pairs=int(pairs),
                 latency_seconds=latency,
                 bandwidth=bandwidth,
-                allreduce_bandwidth=metrics.get(f"{kind}_allreduce_bandwidth") or None,
+                **{name: metrics.get(f"{kind}_{name}") or None for name in _COLLECTIVES},
             )
             found.append(link)
     return tuple(found)
@@ -214,6 +230,8 @@ def _intra_node(device: Device, measured: MeasuredLink | None) -> Link:
             latency_seconds=latency,
             efficiency=1.0,
             source="measured",
+            gather_efficiency=measured.gather_share,
+            scatter_efficiency=measured.scatter_share,
         )
     pair = usual.bandwidth * _pair_share(usual)
     return replace(
@@ -222,6 +240,8 @@ def _intra_node(device: Device, measured: MeasuredLink | None) -> Link:
         latency_seconds=latency,
         efficiency=min(1.0, measured.rate / pair),
         source=f"{usual.source}; latency and efficiency measured",
+        gather_efficiency=measured.gather_share,
+        scatter_efficiency=measured.scatter_share,
     )
 
 
@@ -240,6 +260,8 @@ def _network(measured: MeasuredLink) -> Link:
         latency_seconds=_latency(measured),
         efficiency=1.0,
         source=f"measured with {measured.pairs} pairs of ranks at once",
+        gather_efficiency=measured.gather_share,
+        scatter_efficiency=measured.scatter_share,
     )
 
 

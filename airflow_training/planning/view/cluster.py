@@ -45,6 +45,10 @@ class Link:
     latency_seconds: float
     efficiency: float = 0.8
     """Share of the bandwidth that large messages reach."""
+    gather_efficiency: float = 1.0
+    """Share of the rate of an all-reduce that an all-gather reaches, byte by byte that it sends."""
+    scatter_efficiency: float = 1.0
+    """The same of a reduce-scatter: where it is made of an all-reduce (gloo), half at most."""
     in_network: bool = False
     """Switches can reduce in the network (NVLink SHARP, InfiniBand SHARP)."""
     wired: tuple[tuple[int, float], ...] = ()

@@ -146,29 +146,36 @@ def pairings(hosts: list[str]) -> list[tuple[str, list[tuple[int, int]]]]:
 def exchange(
     device: torch.device, pairs: list[tuple[int, int]], size: int, seconds: float
 ) -> dict[str, float]:
-    """Return the latency of a message of 8 bytes and the bytes per second of one pair, alone and in an all-reduce."""
+    """Return the latency of a message of 8 bytes and the bytes per second of one pair, alone and in collectives."""
     small, large = (shuttle(device, pairs, each, seconds) for each in (8, size))
-    summed = all_reduce(device, pairs, size, seconds)
     return {
         "latency_seconds": small,
         "bandwidth": size / large,
-        "allreduce_bandwidth": size / summed,
+        **collectives(device, pairs, size, seconds),
     }
 
 
-def all_reduce(
+def collectives(
     device: torch.device, pairs: list[tuple[int, int]], size: int, seconds: float
-) -> float:
-    """Return the time in which all pairs sum a message each; every rank of two sends and gets as much as it has."""
+) -> dict[str, float]:
+    """Return the bytes per second that a rank sends while all pairs sum a message each, gather it or scatter its sum."""
     rank = dist.get_rank()
     groups = {pair: dist.new_group(list(pair)) for pair in pairs}  # by all ranks, in one order
     group = next((made for pair, made in groups.items() if rank in pair), None)
-    message = torch.zeros(size // 4, device=device)
-
-    def once() -> None:
-        dist.all_reduce(message, group=group)
-
-    return timed(once if group is not None else lambda: None, device, seconds)
+    whole = torch.zeros(size // 8 * 2, device=device)
+    half = whole[: size // 8].clone()
+    # as torch 2.13 calls them, and as it did before
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    works = {  # of two ranks each sends all in an all-reduce, and half in the others
+        "allreduce_bandwidth": (size, lambda: dist.all_reduce(whole, group=group)),
+        "allgather_bandwidth": (size / 2, lambda: gather(whole, half, group=group)),
+        "reduce_scatter_bandwidth": (size / 2, lambda: scatter(half, whole, group=group)),
+    }
+    return {
+        name: sent / timed(once if group is not None else lambda: None, device, seconds)
+        for name, (sent, once) in works.items()
+    }
 
 
 def shuttle(device: torch.device, pairs: list[tuple[int, int]], size: int, seconds: float) -> float:

@@ -87,13 +87,16 @@ def authenticate(store: Store, key: str, *, scope: KeyScope = "submit") -> Accou
 
 # before a run ----------------------------------------------------------------------------------------
 def reserved_roles(
-    job: ResolvedJob, resources: Mapping[str, Mapping[str, str]]
+    job: ResolvedJob, resources: Mapping[str, Mapping[str, str]], *, spares: bool = False
 ) -> tuple[ReservedRole, ...]:
-    """Return the instances of a job; `resources`: role -> what one of it requests."""
+    """Return the instances of a job, and its warm spares where `spares` says that its runtime holds places for them.
+
+    `resources`: role -> what one of it requests.
+    """
     return tuple(
         ReservedRole(
             role=each.name,
-            replicas=each.replicas + each.warm_spares,
+            replicas=each.replicas + (each.warm_spares if spares else 0),
             resources=dict(resources.get(each.name, {})),
             node_labels=node_labels_of(each),
         )

@@ -17,7 +17,7 @@ def bill(store: Store, run: str) -> Bill:
     """Bill of a run until now; `run`: its run id, or the beginning of its uid."""
     record = store.find_run(run)
     reservation = store.reservations.of_run(record.uid)
-    attempts = store.usage.of_run(record.uid)
+    attempts = store.usage.of_run(record.uid, spares=True)
     if reservation is not None:
         labels = {each.role: each.node_labels for each in reservation.roles}
     else:

@@ -8,6 +8,7 @@ from airflow_training.accounts import operations
 from airflow_training.accounts.reservation import DEFAULT_HOURS, WAIT_HOURS
 from airflow_training.admission.queueing import role_resources
 from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.runtimes.registry import adapter_of_job
 from airflow_training.state.store import Store
 
 __all__ = ["give_up_run", "reserve_run"]
@@ -36,7 +37,9 @@ def reserve_run(store: Store, job: ResolvedJob, *, uid: str, account: str) -> bo
     held = operations.reserve(
         store,
         account=account if held is None else held.account,
-        roles=operations.reserved_roles(job, role_resources(job)),
+        roles=operations.reserved_roles(
+            job, role_resources(job), spares=adapter_of_job(job).capabilities.spares
+        ),
         hours=DEFAULT_HOURS if seconds is None else Decimal(str(seconds)) / 3600,
         key=f"run-{uid}" if held is None else held.key,  # that takes the place of what was given up
         team=(held and held.team) or job.annotations.get(_TEAM),

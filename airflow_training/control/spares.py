@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from airflow_training.control import reasons
 from airflow_training.control.attempts import AttemptKey
-from airflow_training.control.clocks import SCHEDULE, standing_of
-from airflow_training.control.model import Ledger
-from airflow_training.control.observations import Observations
-from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.control.model import InstanceEntry, Ledger
+from airflow_training.control.observations import Observation, Observations
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 
 __all__ = ["SpareDemand", "spare_demand"]
 
@@ -23,35 +23,59 @@ class SpareDemand:
 
     number: int = 0
     unplaced: Set[AttemptKey] = frozenset()
-    """Attempts of its instances that find no place: a spare gives up its own for each."""
+    """Attempts that find no place: a spare gives up its own for each. Of its own instances, and of roles without spares."""
     may_wait: bool = True
-    """False: an instance has no place yet, with which a spare that waits for one would compete."""
+    """False: an instance of the job has no place, with which a spare that waits for one would compete."""
 
 
 def spare_demand(
     job: ResolvedJob, ledger: Ledger, observations: Observations
 ) -> Mapping[str, SpareDemand]:
     """Say what each role with `warmSpares` needs now: nothing while it waits, is paused or over."""
+    paused = ledger.job.paused_at is not None
+    begun = [
+        role
+        for role in job.roles
+        if not paused and role.replicas and ledger.roles[role.name].state in _BEGUN
+    ]
+    holders = [role.name for role in begun if role.warm_spares]
     current = {each.uid: each for each in observations.instances}
-    found = {}
-    for role in job.roles:
-        if not role.warm_spares:
-            continue
-        entry = ledger.roles[role.name]
-        if ledger.job.paused_at is not None or entry.state not in _BEGUN:
-            found[role.name] = SpareDemand()
-            continue
-        unplaced, may_wait = set(), True
+    unplaced: defaultdict[str, set[AttemptKey]] = defaultdict(set)
+    may_wait = True
+    for role in begun if holders else ():
+        giver = role.name if role.warm_spares else holders[0]
         for instance in ledger.instances.values():
             seen = current.get(instance.uid) if instance.uid else None
-            standing = standing_of(instance, seen, job_state=ledger.job.state)
-            if instance.role != role.name or standing not in SCHEDULE.counts:
+            if instance.role != role.name or instance.final or _has_place(instance, seen):
                 continue
             may_wait = False
-            # before a scheduler has looked it may still find one
-            if seen is not None and seen.reason == reasons.UNSCHEDULABLE:
-                unplaced.add(instance.attempt_key)
-        found[role.name] = SpareDemand(
-            number=role.warm_spares, unplaced=frozenset(unplaced), may_wait=may_wait
+            if _finds_none(instance, seen) and _may_use(role, instance.index):
+                unplaced[giver].add(instance.attempt_key)
+    return {
+        role.name: SpareDemand(
+            number=role.warm_spares, unplaced=frozenset(unplaced[role.name]), may_wait=may_wait
         )
-    return found
+        if role.name in holders
+        else SpareDemand()
+        for role in job.roles
+        if role.warm_spares
+    }
+
+
+def _has_place(instance: InstanceEntry, seen: Observation | None) -> bool:
+    """Return whether the attempt that should exist is on a node; what ends gives its place back."""
+    return (
+        instance.desired and instance.state != "terminating" and seen is not None and seen.scheduled
+    )
+
+
+def _finds_none(instance: InstanceEntry, seen: Observation | None) -> bool:
+    """Return whether a scheduler has looked in vain, or a quota is used up: a spare's place, or its share, would do."""
+    if seen is None:
+        return instance.phase.refused_since is not None
+    return not seen.scheduled and seen.reason == reasons.UNSCHEDULABLE
+
+
+def _may_use(role: ResolvedRole, index: int) -> bool:
+    """Return whether an instance may go where a spare of its role is: those of a role that is partly on spot are there."""
+    return not role.warm_spares or role.spot is None or role.is_on_spot(index)

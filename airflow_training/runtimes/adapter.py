@@ -103,6 +103,8 @@ class Adapter(ABC):
     """Folder of files that are written for an instance which has a file system of its own, as it sees it;
     "": they are in its own folder."""
 
+    spares_hint = ""
+    """What a job may say in place of `warmSpares` where no places are held (`Capabilities.spares`)."""
     connection_type = ""
     """Of the Airflow connections by which it reaches its engine; "": it takes none."""
     shows_objects = False
@@ -161,12 +163,25 @@ class Adapter(ABC):
 
     def warnings(self, job: ResolvedJob) -> Sequence[Problem]:
         """Fields of a job without effect here, and losses to expect."""
+        found = []
         gang = job.scheduling.gang
-        if gang in self.capabilities.gangs:
-            return ()
-        message = f"has no effect: the runtime {self.name} has no such gangs"
-        field = "spec.schedulingPolicy.gang"
-        return [Problem(code="not_supported", field=field, value=gang, message=message)]
+        if gang not in self.capabilities.gangs:
+            message = f"has no effect: the runtime {self.name} has no such gangs"
+            field = "spec.schedulingPolicy.gang"
+            found.append(Problem(code="not_supported", field=field, value=gang, message=message))
+        if not self.capabilities.spares:
+            found += [
+                Problem(
+                    code="not_supported",
+                    field=f"spec.roles[{number}].warmSpares",
+                    value=role.warm_spares,
+                    message=f"has no effect: the runtime {self.name} holds no places",
+                    hint=self.spares_hint,
+                )
+                for number, role in enumerate(job.roles)
+                if role.warm_spares
+            ]
+        return found
 
     def deployment_warnings(self, job: ResolvedJob, settings: Settings) -> Sequence[Problem]:
         """Fields of a job that have no effect here as this deployment is set up."""

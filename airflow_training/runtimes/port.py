@@ -447,9 +447,10 @@ class ReplacesFiles(Protocol):
 class SpareRequest:
     """How many spares a role should have."""
 
-    spec: InstanceSpec
-    """An instance of the role as it would be made now: its spares ask for the same place."""
+    role: str
     number: int
+    spec: InstanceSpec | None = None
+    """An instance of the role as it would be made now: its spares ask for the same place. None where `number` is 0."""
     yields: int = 0
     """How many of those that have a place give it up first."""
     may_wait: bool = True
@@ -461,21 +462,30 @@ class HeldSpare:
     """A spare that has a place."""
 
     role: str
-    name: str
-    """Of its object."""
+    number: int
+    """Above 0, of this spare alone in its run."""
     node: str
     since: float
     """Epoch seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparesAnswer:
+    """What became of the spares that were asked for."""
+
+    held: Sequence[HeldSpare] = ()
+    yielded: Sequence[HeldSpare] = ()
+    """Those that have given up their places."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Role -> why no more can be had, in words that stay the same."""
 
 
 @runtime_checkable
 class HoldsSpares(Protocol):
     """A runtime that can hold places for instances, with their image, until one needs a place."""
 
-    async def hold_spares(
-        self, run: RunRef, requests: Sequence[SpareRequest]
-    ) -> Sequence[HeldSpare]:
-        """Make, and end, as many spares as are asked for; return those that have a place now.
+    async def hold_spares(self, run: RunRef, requests: Sequence[SpareRequest]) -> SparesAnswer:
+        """Make, and end, as many spares as are asked for.
 
         They are no instances: nothing watches them, and `remove` ends what is left. Raises LeaseLost.
         """

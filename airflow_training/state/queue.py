@@ -41,6 +41,9 @@ __all__ = ["PATIENCE_SECONDS", "QueueStanding", "RunQueue", "SlotHolder", "enque
 
 PATIENCE_SECONDS = 10.0
 """Who has not asked to start for this long is not waiting any more."""
+_ENDING_SECONDS = 60.0
+"""How long the instances of a run that is over may take to end, before another run is asked for its place instead: twice
+the usual grace."""
 
 _TERMINAL = RunRow.state.in_(sorted(TERMINAL_JOB_STATES))
 # The row of a run that is over and drained is gone (`leave`).
@@ -308,7 +311,7 @@ def _preempt(
     """Ask runs of a lower priority for their places, where that is enough."""
     ledgers = _ledgers(connection, running)
     leaving = {run.uid for run in running if _is_leaving(connection, run, ledgers[run.uid])}
-    finishing = {uid for uid, entry in ledgers.items() if entry.get("stop")}
+    finishing = {run.uid for run in running if _is_finishing(run.state, ledgers[run.uid], now=now)}
     for run in choose_preempted(claim, running, leaving=leaving, finishing=finishing):
         add_request(
             connection,
@@ -333,6 +336,17 @@ def _ledgers(
         select(RunRow.uid, RunRow.entry).where(RunRow.uid.in_([run.uid for run in running]))
     )
     return {row.uid: json.loads(row.entry) for row in rows}
+
+
+def _is_finishing(state: str, entry: Mapping[str, Any], *, now: float) -> bool:
+    """Return whether a run ends by itself: it has what it trains for, or is over and its instances are about to end.
+
+    One whose instances do not end (on a node that is lost) counts as staying after a while.
+    """
+    if state not in TERMINAL_JOB_STATES:
+        return bool(entry.get("stop"))
+    ended = entry.get("finished_at") or 0.0
+    return bool(now - ended < _ENDING_SECONDS)
 
 
 def _is_leaving(connection: Connection, run: QueueEntry, entry: Mapping[str, Any]) -> bool:

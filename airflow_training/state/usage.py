@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from sqlalchemy import Connection, bindparam, case, func, select, update
+from sqlalchemy import Connection, and_, bindparam, case, func, select, update
 
 from airflow_training.control.attempts import AttemptId
-from airflow_training.control.model import InstanceEntry, KeptInstance
+from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry, KeptInstance
 from airflow_training.control.usage import AttemptUsage, ResourceUsage, is_gpu
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.quantities import bytes_text, parse_quantity
@@ -123,37 +123,28 @@ def record_kept(
 def _record_spares(
     connection: Connection,
     uid: str,
-    since: Mapping[str, Sequence[float]],
+    held: Mapping[str, Mapping[int, float]],
     resources: Mapping[str, Mapping[str, str]],
     *,
     now: float,
 ) -> None:
-    """Open a row for each spare that is new, with an index below 0, and close those of which nothing is left."""
-    rows = connection.execute(
-        select(UsageRow.role, UsageRow.index, UsageRow.started_at, UsageRow.finished_at).where(
-            UsageRow.run == uid, UsageRow.index < 0
-        )
-    ).all()
-    for role, held in since.items():
-        own = [row._asdict() for row in rows if row.role == role]
-        known = {row["started_at"] for row in own if row["finished_at"] is None}
-        lowest = min((row["index"] for row in own), default=0)
+    """Open a row for each spare that is new, with its number below 0 as index, and close those of which nothing is left."""
+    run = connection.execute(select(RunRow.state).where(RunRow.uid == uid)).first()
+    over = run is None or run.state in TERMINAL_JOB_STATES  # nothing would close what is opened now
+    for role, since in held.items():
+        left = {} if over else since
+        own = and_(UsageRow.run == uid, UsageRow.role == role, UsageRow.index < 0)
+        gone = UsageRow.index.not_in([-number for number in left])
         connection.execute(
             update(UsageRow)
-            .where(
-                UsageRow.run == uid,
-                UsageRow.role == role,
-                UsageRow.index < 0,
-                UsageRow.finished_at.is_(None),
-                UsageRow.started_at.not_in(list(held)),
-            )
+            .where(own, gone, UsageRow.finished_at.is_(None))
             .values(finished_at=now)
         )
-        new = [
+        rows = [
             {
                 "run": uid,
                 "role": role,
-                "index": lowest - number,
+                "index": -number,
                 "epoch": 0,
                 "job_attempt": 0,
                 "attempt": 0,
@@ -161,9 +152,9 @@ def _record_spares(
                 "finished_at": None,
                 "resources": json.dumps(dict(resources.get(role, {}))),
             }
-            for number, at in enumerate((at for at in held if at not in known), 1)
+            for number, at in left.items()
         ]
-        upsert(connection, table_of(UsageRow), new, update=("started_at", "finished_at"))
+        upsert(connection, table_of(UsageRow), rows, update=("finished_at",))
 
 
 def of_runs(
@@ -209,21 +200,25 @@ def of_runs(
 class UsageRecords(StorePart):
     """What attempts of instances used."""
 
-    def of_run(self, uid: str) -> Sequence[AttemptUsage]:
-        """Usage of each attempt of the run, oldest first; of a living one until now."""
+    def of_run(self, uid: str, *, spares: bool = False) -> Sequence[AttemptUsage]:
+        """Usage of each attempt of the run, oldest first; of a living one until now.
+
+        `spares`: those of its warm spares too, whose indexes are below 0.
+        """
         with self._db.read() as connection:
-            return of_runs(connection, [uid], now=self._db.now(connection)).get(uid, [])
+            found = of_runs(connection, [uid], now=self._db.now(connection)).get(uid, [])
+        return [each for each in found if spares or each.key.index >= 0]
 
     def record_spares(
         self,
         uid: str,
-        since: Mapping[str, Sequence[float]],
+        held: Mapping[str, Mapping[int, float]],
         resources: Mapping[str, Mapping[str, str]],
     ) -> None:
-        """Count spares as instances of their role; `since`: role -> when each that has a place got it."""
+        """Count spares as instances of their role; `held`: role -> the numbers of those that have a place -> since when."""
         with self._db.write() as connection:
             now = self._db.now(connection)
-            _record_spares(connection, uid, since, resources, now=now)
+            _record_spares(connection, uid, held, resources, now=now)
 
     def between(
         self,

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from airflow_training.control.observations import RefusedAttempt
 from airflow_training.control.spares import SpareDemand, spare_demand
+from airflow_training.documents.resolved import ResolvedSpot
 from tests.builders import Bench, job, role, snapshot
 
 
@@ -58,4 +60,50 @@ def test_a_role_that_is_over_holds_no_place():
     bench = started()
     over = replace(bench.ledger.roles["worker"], state="Succeeded")
     bench.ledger = replace(bench.ledger, roles={**bench.ledger.roles, "worker": over})
+    assert demand(bench) == SpareDemand()
+
+
+def test_who_backs_off_will_want_its_place_again():
+    bench = started()
+    bench.end("worker", 1, exit_code=1)
+    bench.step()
+    assert bench.of("worker", 1).reason == "RestartBackOff"
+    assert demand(bench) == SpareDemand(number=1, may_wait=False)
+
+
+def test_who_is_refused_for_a_quota_gets_what_a_spare_has_of_it():
+    bench = started()
+    bench.lose("worker", 1)
+    for _ in range(3):
+        bench.decide(seconds=60)  # the next attempt is ordered, and is not made
+    bench.refused = [
+        RefusedAttempt(
+            key=bench.of("worker", 1).key,
+            attempt_id=bench.of("worker", 1).attempt_id,
+            reason="QuotaExceeded",
+            message="quota few is used up",
+        )
+    ]
+    bench.decide()
+    attempt = bench.of("worker", 1).attempt_key
+    assert demand(bench) == SpareDemand(number=1, unplaced=frozenset({attempt}), may_wait=False)
+
+
+def test_a_role_without_spares_gets_the_place_of_another_roles():
+    bench = started()
+    bench.set("ps", 0, scheduled=False, reason="Unschedulable")
+    attempt = bench.of("ps").attempt_key
+    assert demand(bench) == SpareDemand(number=1, unplaced=frozenset({attempt}), may_wait=False)
+
+
+@pytest.mark.parametrize(("index", "served"), [(0, False), (1, True)])
+def test_of_a_role_partly_on_spot_those_on_spot_have_spares(index: int, served: bool):
+    spot = ResolvedSpot(from_index=1, label="capacity", value="spot")
+    bench = Bench(job(role(replicas=2, warm_spares=1, spot=spot))).settle()
+    bench.set("worker", index, scheduled=False, reason="Unschedulable")
+    assert bool(demand(bench).unplaced) == served
+
+
+def test_a_role_of_no_instances_has_no_spares():
+    bench = Bench(job(role(replicas=0, warm_spares=1), role("ps"))).settle()
     assert demand(bench) == SpareDemand()

@@ -10,7 +10,8 @@ import pytest
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import LeaseLost
 from airflow_training.runtimes.adapter import SweepQuery
-from airflow_training.runtimes.port import InstanceSpec
+from airflow_training.runtimes.kubernetes.names import SPARE
+from airflow_training.runtimes.port import InstanceSpec, SpareRequest
 from tests.kubernetes.conftest import Stage, resolved
 from tests.kubernetes.samples import an_instance
 from tests.waiting import until
@@ -49,6 +50,55 @@ async def test_a_new_holder_that_stalls_while_the_run_is_removed_makes_nothing(s
     (outcome,) = await creating
     assert outcome.result == "refused"
     assert objects(stage) == []
+
+
+def spare_of(run: RunRef) -> SpareRequest:
+    return SpareRequest(role="worker", number=1, spec=instance_of(run))
+
+
+async def test_a_spare_that_comes_after_the_removal_is_ended(stage: Stage):
+    holder, other, control = stage.runtime(), stage.runtime(), stage.cluster.control
+    await other.prepare(FIRST, JOB)
+    control.hold_requests(verb="create", path="/pods$")
+    holding = asyncio.create_task(holder.hold_spares(FIRST, [spare_of(FIRST)]))
+    await until(control.held_requests)
+    await other.remove(FIRST)
+    control.let_requests_go()
+    assert (await holding).held == []
+    await until(lambda: not control.list("pods", namespace="default"))
+
+
+async def test_a_spare_that_was_left_is_swept(stage: Stage):
+    runtime = stage.runtime()
+    await runtime.prepare(FIRST, JOB)
+    await runtime.create([instance_of(FIRST)])
+    await until(lambda: stage.pods()["worker-0"]["status"]["phase"] == "Running")
+    await runtime.hold_spares(FIRST, [spare_of(FIRST)])
+    (left,) = (
+        each
+        for each in stage.cluster.control.list("pods", namespace="default")
+        if SPARE in each["metadata"]["labels"]
+    )
+    stage.cluster.control.finish(stage.name("worker-0"))
+    await runtime.remove(held_by(2))
+    kept = stage.pods()
+    for name in ("resourceVersion", "uid", "creationTimestamp"):
+        left["metadata"].pop(name, None)
+    stage.cluster.control.create({"apiVersion": "v1", "kind": "Pod", **left})
+    (orphan,) = await runtime.find_orphans(
+        SweepQuery(
+            namespace="default",
+            controller="tests",
+            living=(),
+            known=[FIRST.uid],
+            older_than=float("inf"),
+        )
+    )
+    await runtime.remove(orphan.run)
+    pods = stage.cluster.control.list("pods", namespace="default")
+    assert [each["metadata"]["name"] for each in pods] == [
+        each["metadata"]["name"] for each in kept.values()
+    ]
 
 
 async def test_a_record_that_comes_after_the_removal_lets_nobody_create_and_is_swept(stage: Stage):

@@ -12,6 +12,7 @@ from airflow_training.documents.resolved import ResolvedSpot
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.gangs import marks_of
 from airflow_training.runtimes.kubernetes.spares import spare_document
+from airflow_training.supervise.instance_logs import RunLogs
 from tests.kubernetes.conftest import Stage, resolved
 from tests.kubernetes.emulator import Cluster
 from tests.kubernetes.emulator.nodes import Node
@@ -77,9 +78,9 @@ def scripted() -> Iterator[Cluster]:
         yield cluster
 
 
-def team(**spec: Any) -> Any:
+def team(**fields: Any) -> Any:
     role = {"name": "worker", "replicas": 2, "warmSpares": 1, "resources": {"limits": {"cpu": "3"}}}
-    return resolved(role, **spec)
+    return resolved({**role, **fields})
 
 
 def spares(stage: Stage) -> list[Any]:
@@ -120,9 +121,13 @@ async def test_an_instance_whose_node_is_gone_gets_the_place_of_a_spare(stage: S
             stage.cluster.control.finish(stage.name(f"worker-{index}"))
         assert await asyncio.wait_for(task, PATIENCE) == "Succeeded"
     assert spares(stage) == []
-    used = [each for each in stage.store.usage.of_run(uid) if each.key.index < 0]
+    used = [each for each in stage.store.usage.of_run(uid, spares=True) if each.key.index < 0]
     assert [(each.key.role, each.resources["cpu"]) for each in used] == [("worker", "3")] * 2
     assert all(each.finished_at is not None for each in used)
+    record = stage.store.find_run("one")
+    logs = RunLogs(store=stage.store, record=record, runtime=stage.runtime())
+    assert [str(each.key) for each in logs.instances()] == ["worker-0", "worker-1"]
+    assert [str(each.ref.key) for each in logs.newest()] == ["worker-0", "worker-1"]
 
 
 async def test_a_run_that_is_paused_gives_its_spares_back(stage: Stage):
@@ -148,6 +153,42 @@ async def test_a_spare_that_is_lost_is_made_again(stage: Stage, monkeypatch: pyt
         await until(
             lambda: places(stage) and spares(stage)[0]["metadata"]["uid"] != lost["metadata"]["uid"]
         )
+
+
+async def test_each_spare_is_counted_once_however_many_come_and_go(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("airflow_training.supervise.followers.spares._LOOK_SECONDS", (0.05, 0.1))
+    stage.cluster.control.add_node("n9", cpu="4")
+    uid = stage.launch(team(warmSpares=2))
+    async with stage.driving(uid):
+        await stage.until_running(uid)
+        await until(lambda: len(places(stage)) == 2)
+
+        def used() -> list[bool]:
+            rows = stage.store.usage.of_run(uid, spares=True)
+            return sorted(each.finished_at is None for each in rows if each.key.index < 0)
+
+        await until(lambda: used() == [True, True])
+        stage.cluster.control.evict_by_node(spares(stage)[0]["metadata"]["name"])
+        await until(lambda: used() == [False, True, True])
+
+
+async def test_a_spare_takes_nothing_that_a_restarting_instance_has_of_the_quota(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("airflow_training.supervise.followers.spares._LOOK_SECONDS", (0.05, 0.1))
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}  # fmt: skip
+    stage.cluster.control.create(quota)
+    uid = stage.launch(team())
+    async with stage.driving(uid):
+        await stage.until_running(uid)
+        await until(lambda: told(stage, uid, "SparesRefused"))
+        stage.cluster.control.finish(stage.name("worker-1"), exit_code=1)
+        await until(lambda: stage.entry(uid, index=1).attempt == 1)
+        await stage.until_running(uid)
+        assert spares(stage) == []
+        assert len(told(stage, uid, "SparesRefused")) == 1, "in the same words: once"
 
 
 async def test_a_quota_that_is_used_up_is_told_and_the_run_goes_on(stage: Stage):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 
 from airflow_training.admission.check import check_file, check_text
+from airflow_training.admission.run_accounts import reserve_run
 from airflow_training.runtimes.registry import adapter_of
-from tests.frameworks.samples import a_document, a_job, resolve_job
+from airflow_training.state.account_records import Account
+from airflow_training.state.store import open_store
+from tests.frameworks.samples import a_document, a_job, a_resolved_job, resolve_job
 
 MOUNTS = [{"name": "data", "mountPath": "/data"}]
 VOLUMES = [{"name": "data", "emptyDir": {}}]
@@ -160,6 +164,31 @@ def test_a_malformed_pod_is_an_error_and_no_traceback(key: str, broken: Any) -> 
 def test_a_gang_needs_a_scheduler(runtime, fields):
     found = warned([], runtime=runtime, schedulingPolicy={"gang": "volcano"})
     assert {(each.code, each.field) for each in found} == {("not_supported", f) for f in fields}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "hint"),
+    [("local", "a cluster holds places"), ("slurm", "spareNodes"), ("kubernetes", None)],
+)
+def test_spares_need_a_runtime_that_holds_places(runtime, hint):
+    found = warned([{"name": "b", "replicas": 1, "warmSpares": 2}], runtime=runtime)
+    about = [each for each in found if each.field == "spec.roles[1].warmSpares"]
+    assert len(about) == (hint is not None)
+    for each in about:
+        assert (each.code, each.value) == ("not_supported", 2)
+        assert hint in each.hint
+
+
+@pytest.mark.parametrize(("runtime", "held"), [("local", 1), ("slurm", 1), ("kubernetes", 3)])
+def test_an_account_pays_for_spares_that_are_held(runtime, held):
+    role = {"replicas": 1, "warmSpares": 2}
+    made = a_resolved_job("custom", {"b": role}, runtime=runtime)
+    made = replace(made, runtime=runtime)
+    store = open_store()
+    store.accounts.save(Account(name="ann"))
+    assert reserve_run(store, made, uid=runtime, account="ann")
+    held_roles = store.reservations.of_run(runtime).roles
+    assert [each.replicas for each in held_roles] == [held]
 
 
 @pytest.mark.parametrize(

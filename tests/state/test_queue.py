@@ -314,6 +314,18 @@ def test_the_first_in_line_asks_lower_ones_for_their_places(
         assert reason == "makes room for run high, whose priority is 10"
 
 
+@pytest.mark.parametrize(
+    ("ago", "preempted"),
+    [pytest.param(5, [], id="it-ends"), pytest.param(90, ["b"], id="it-does-not-end")],
+)
+def test_nobody_is_asked_while_another_run_ends(store: Store, ago: float, preempted: list[str]):
+    uids = started(store, a=0, b=0)
+    end_run(store, uids["a"], at=store.now() - ago, drained=False)
+    high = add_run(store, "high", priority=10).uid
+    assert not ask(store, high, slots=2, preempts=True)
+    assert asked_to_leave(store, uids) == preempted
+
+
 def test_without_its_policy_nobody_is_asked(store: Store):
     uids = started(store, a=0)
     assert not ask(store, add_run(store, "high", priority=10).uid)

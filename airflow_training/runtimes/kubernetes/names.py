@@ -175,6 +175,11 @@ def spare_name(run: RunRef, role: str) -> str:
     return fit_label(f"{run.prefix}-{role}", f"-spare-{secrets.token_hex(3)}")
 
 
+def spare_number(name: str) -> int:
+    """Return the number of a spare, above 0, that is in its name."""
+    return 1 + int(name.rpartition("-")[2], 16)
+
+
 def group_name(run: RunRef, wave: int | None = None) -> str:
     """Return the name of the gang of the whole run, or of one wave; it fits into a label."""
     return run.prefix if wave is None else fit_label(run.prefix, f"-w{wave}")

@@ -59,13 +59,13 @@ from airflow_training.runtimes.port import (
     Change,
     ClusterSnapshot,
     Cursor,
-    HeldSpare,
     InstanceRef,
     InstanceSpec,
     LogChunk,
     Outcome,
     ReleaseAnswer,
     SpareRequest,
+    SparesAnswer,
     Streams,
 )
 from airflow_training.settings import Settings
@@ -357,26 +357,26 @@ class KubernetesRuntime:
             )
 
     @in_words_of_port
-    async def hold_spares(
-        self, run: RunRef, requests: Sequence[SpareRequest]
-    ) -> Sequence[HeldSpare]:
+    async def hold_spares(self, run: RunRef, requests: Sequence[SpareRequest]) -> SparesAnswer:
         """Make, and end, pods that do nothing but hold a place with the image of their role."""
         record = await self._records.claim(run)
         if record is None:
-            return []
-        facts = RunFacts.from_document(record)
-        held: list[HeldSpare] = []
+            return SparesAnswer()
+        facts, uid = RunFacts.from_document(record), record["metadata"]["uid"]
+        answers = []
         for each in requests:
-            document = self._creation.spare_document(each.spec, facts, record["metadata"]["uid"])
-            held += await self._spares.hold(
-                run,
-                each.spec.ref.role,
-                document,
-                number=each.number,
-                yields=each.yields,
-                may_wait=each.may_wait,
-            )
-        return held
+            document = None
+            if each.spec is not None:
+                document = self._creation.spare_document(each.spec, facts, uid)
+            answers.append(await self._spares.hold(run, each, document))
+        why, removed = await self._reason_to_leave(run, uid)
+        if removed:  # somebody did so meanwhile, and saw nothing of those that were being made
+            await self._spares.end_all(run)
+        return SparesAnswer(
+            held=[] if why else [spare for each in answers for spare in each.held],
+            yielded=[spare for each in answers for spare in each.yielded],
+            refused={role: words for each in answers for role, words in each.refused.items()},
+        )
 
     def watch(self, run: RunRef) -> AsyncGenerator[Change, None]:
         """Yield a snapshot, then changes; raises RuntimeUnavailable."""
@@ -486,13 +486,10 @@ class KubernetesRuntime:
         self, run: RunRef, record_uid: str, outcomes: Sequence[Outcome]
     ) -> Sequence[Outcome]:
         """Take back what was created while somebody removed the run; refuse where it has a new holder."""
-        record = await self._records.read(run)
-        gone = record is None or record["metadata"]["uid"] != record_uid
-        facts = None if record is None or gone else RunFacts.from_document(record)
-        why = "was removed" if facts is None else stale_reason(facts, run.generation)
+        why, removed = await self._reason_to_leave(run, record_uid)
         if not why:
             return outcomes
-        if facts is None or facts.removed >= run.generation:
+        if removed:
             made = [each.ref for each in outcomes if each.result == "created"]
             await self.delete(made, grace_seconds=0)
         # else the new holder, who may have adopted it by now, decides about it
@@ -500,6 +497,14 @@ class KubernetesRuntime:
             Outcome(ref=each.ref, result="refused", message=f"run {run.uid}: {why}")
             for each in outcomes
         ]
+
+    async def _reason_to_leave(self, run: RunRef, record_uid: str) -> tuple[str, bool]:
+        """Return why a run is not ours any more ("": it is), and whether somebody has removed it."""
+        record = await self._records.read(run)
+        gone = record is None or record["metadata"]["uid"] != record_uid
+        facts = None if record is None or gone else RunFacts.from_document(record)
+        why = "was removed" if facts is None else stale_reason(facts, run.generation)
+        return why, facts is None or facts.removed >= run.generation
 
 
 def _keeps(facts: RunFacts, pod: PodView) -> bool:

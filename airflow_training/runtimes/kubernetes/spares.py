@@ -8,11 +8,13 @@ from typing import Any
 from airflow_training.documents.resolved import RunRef
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.api import Api
+from airflow_training.runtimes.kubernetes.api_errors import ApiError
 from airflow_training.runtimes.kubernetes.gangs import GangMarks
 from airflow_training.runtimes.kubernetes.instances import gather_all
 from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.runtimes.kubernetes.pod_view import PodView
-from airflow_training.runtimes.port import HeldSpare, InstanceRef
+from airflow_training.runtimes.kubernetes.refusals import words_of
+from airflow_training.runtimes.port import HeldSpare, InstanceRef, SpareRequest, SparesAnswer
 
 __all__ = ["Spares", "spare_document"]
 
@@ -65,7 +67,8 @@ def spare_document(
             "annotations": {
                 key: value
                 for key, value in metadata["annotations"].items()
-                if not key.startswith(names.MARKS) and key not in gang.annotations
+                if (not key.startswith(names.MARKS) and key not in gang.annotations)
+                or key == names.GENERATION
             },
             "ownerReferences": metadata["ownerReferences"],
         },
@@ -91,40 +94,43 @@ class Spares:
         self._api = api
 
     async def hold(
-        self,
-        run: RunRef,
-        role: str,
-        document: Mapping[str, Any],
-        *,
-        number: int,
-        yields: int,
-        may_wait: bool,
-    ) -> Sequence[HeldSpare]:
+        self, run: RunRef, request: SpareRequest, document: Mapping[str, Any] | None
+    ) -> SparesAnswer:
         """Make, and end, as many as there should be of a role; `document` is copied under names of their own."""
+        role, number = request.role, request.number
+        excluded = () if request.spec is None else request.spec.excluded_nodes
         found = await self._of(run, role)
-        over = [pod for pod in found if pod.is_over]
-        placed = sorted((p for p in found if p.node and not p.is_over), key=_since)
+        placed = [pod for pod in found if pod.node and not pod.is_over]
+        useful = sorted((pod for pod in placed if pod.node not in excluded), key=_standing)
         waiting = [pod for pod in found if not pod.node and not pod.is_over]
-        kept = placed[: max(0, len(placed) - yields)][:number]
-        room = number - len(kept) if may_wait else 0
-        ended = [*over, *placed[len(kept) :], *waiting[room:]]
-        await gather_all(
-            self._api.delete(PODS, run.namespace, pod.name, uid=pod.uid, grace_seconds=1)
-            for pod in ended
+        kept = useful[: max(0, len(useful) - request.yields)]
+        yielded, kept = useful[len(kept) :], kept[:number]
+        room = number - len(kept) if request.may_wait else 0
+        stay = {pod.uid for pod in (*kept, *waiting[:room])}
+        await self._end(run, [pod for pod in found if pod.uid not in stay])
+        refused = ""
+        for _ in range(room - len(waiting) if document is not None else 0):
+            name = names.spare_name(run, role)
+            made = {**(document or {}), "metadata": {**(document or {})["metadata"], "name": name}}
+            try:
+                await self._api.create(PODS, run.namespace, made)
+            except ApiError as error:  # the others are held all the same
+                refused = words_of(error).replace(name, "of a spare")
+                break
+        return SparesAnswer(
+            held=[_held(role, pod) for pod in kept],
+            yielded=[_held(role, pod) for pod in yielded],
+            refused={role: refused} if refused else {},
         )
-        for _ in range(room - len(waiting)):
-            metadata = {**document["metadata"], "name": names.spare_name(run, role)}
-            await self._api.create(PODS, run.namespace, {**document, "metadata": metadata})
-        return [
-            HeldSpare(role=role, name=pod.name, node=pod.node, since=_since(pod)) for pod in kept
-        ]
 
     async def end_all(self, run: RunRef) -> None:
         """End every spare of a run."""
-        found = await self._of(run)
+        await self._end(run, await self._of(run))
+
+    async def _end(self, run: RunRef, pods: Sequence[PodView]) -> None:
         await gather_all(
             self._api.delete(PODS, run.namespace, pod.name, uid=pod.uid, grace_seconds=1)
-            for pod in found
+            for pod in pods
         )
 
     async def _of(self, run: RunRef, role: str = "") -> Sequence[PodView]:
@@ -134,5 +140,16 @@ class Spares:
         return [pod for pod in map(PodView.of, found) if pod.deletion is None]
 
 
+def _standing(pod: PodView) -> tuple[bool, float]:
+    """Sort so that the last gives its place up first: the newest, and none on a node that is not heard from while there is another."""
+    return pod.condition("Ready").status == "True", _since(pod)
+
+
+def _held(role: str, pod: PodView) -> HeldSpare:
+    return HeldSpare(
+        role=role, number=names.spare_number(pod.name), node=pod.node, since=_since(pod)
+    )
+
+
 def _since(pod: PodView) -> float:
-    return pod.started_at or pod.created_at or 0.0
+    return pod.condition("PodScheduled").since or pod.created_at or 0.0

@@ -42,13 +42,14 @@ async def find_orphans(api: Api, sought: SweepQuery) -> list[OrphanObjects]:
     with_pods = {_run_of(pod).uid for pod in pods}
     runs: dict[str, RunRef] = {}
     of_run: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for found in (*records, *pods):
+    spares, _ = await api.list(PODS, namespace, selector=f"{selector},{names.SPARE}")
+    for found in (*records, *pods, *spares):
         run = _run_of(found)
         if run.uid in sought.living or _created_at(found) > sought.older_than:
             continue
         if run.uid in sought.known and run.uid in with_pods and _is_settled(found, now=now):
             continue
-        if names.ROLE in found["metadata"]["labels"]:
+        if found["metadata"]["labels"].keys() & {names.ROLE, names.SPARE}:
             of_run[run.uid].append(found)
         if run.uid not in runs or run.generation > runs[run.uid].generation:
             runs[run.uid] = run

@@ -32,6 +32,7 @@ class _Local(Adapter):
     name = "local"
     module = "airflow_training.runtimes.local.runtime"
     capabilities = CAPABILITIES
+    spares_hint = "it may stay: a cluster holds places"
 
     def open(self, settings: Settings, given: RuntimeContext) -> Runtime:  # noqa: ARG002 - there is nothing to reach
         from airflow_training.runtimes.local.runtime import LocalRuntime
@@ -74,7 +75,7 @@ class _Local(Adapter):
         return [*command, *blocked_folders(job)]
 
     def warnings(self, job: ResolvedJob) -> Sequence[Problem]:
-        return [*ignored(job), *absent_programs(job), *absent_scripts(job)]
+        return [*super().warnings(job), *ignored(job), *absent_programs(job), *absent_scripts(job)]
 
     def places(
         self,

@@ -37,28 +37,12 @@ _Found = tuple[str, Loc, Any, str, str]
 
 def ignored(job: ResolvedJob) -> Iterator[Problem]:
     """Yield a warning for each kind of thing that has no effect, where it stands first."""
-    if job.scheduling.gang != "none":
-        yield Problem(
-            code="not_supported",
-            field="spec.schedulingPolicy.gang",
-            value=job.scheduling.gang,
-            message="the local runtime has no gang scheduler: the queue starts the whole job"
-            " or nothing of it",
-        )
     for i, role in enumerate(mappings(mapping(job.document.get("spec")).get("roles"))):
         if role.get("spot"):
             yield Problem(
                 code="not_supported",
                 field=f"spec.roles[{i}].spot",
                 message="has no effect on the local runtime: all instances are on this machine",
-                hint=_ON_KUBERNETES,
-            )
-        if role.get("warmSpares"):
-            yield Problem(
-                code="not_supported",
-                field=f"spec.roles[{i}].warmSpares",
-                value=role["warmSpares"],
-                message="has no effect on the local runtime: all places are on this machine",
                 hint=_ON_KUBERNETES,
             )
         if role.get("networkPolicy"):
@@ -72,7 +56,6 @@ def ignored(job: ResolvedJob) -> Iterator[Problem]:
     yield from _in_pods(job.document, container=job.roles[0].container)
     wanted = job.scheduling
     given = {
-        "gang": "" if wanted.gang == "none" else wanted.gang,
         "queue": wanted.queue,
         "priorityClassName": wanted.priority_class_name,
         "spread": str((wanted.spread or {}).get("topologyKey", "")),

@@ -39,6 +39,7 @@ class _Slurm(Adapter):
     module = "airflow_training.runtimes.slurm.runtime"
     capabilities = CAPABILITIES
     options = SlurmOptions
+    spares_hint = "spec.runtime.options.spareNodes gives an allocation spare nodes"
     connection_type = "ssh"
 
     def at(self, connection: str) -> Adapter:
@@ -135,11 +136,6 @@ class _Slurm(Adapter):
             for key, given, why in (
                 ("networkPolicy", role.network_policy, "nodes have one network for all"),
                 ("spot", role.spot, "runtime.options says where allocations are"),
-                (
-                    "warmSpares",
-                    role.warm_spares or None,
-                    "spec.runtime.options.spareNodes gives an allocation spare nodes",
-                ),
             ):
                 if given is not None:
                     found.append(

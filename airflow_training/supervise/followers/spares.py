@@ -16,7 +16,7 @@ from airflow_training.control.model import Event
 from airflow_training.control.observations import Observations
 from airflow_training.control.spares import SpareDemand, spare_demand
 from airflow_training.documents.resolved import ResolvedJob
-from airflow_training.errors import InputError, RefusedForNow, RuntimeUnavailable
+from airflow_training.errors import InputError, LeaseLost, RefusedForNow, RuntimeUnavailable
 from airflow_training.runtimes.port import (
     HeldSpare,
     HoldsSpares,
@@ -72,6 +72,8 @@ class SpareFollower(Follower):
             if self._demand and self._run.may_create():
                 try:
                     await self._hold()
+                except LeaseLost:
+                    return  # whoever holds the run now holds its spares
                 except Exception:
                     log.exception("run %s: spares; trying again", self._run.ref.uid)
             complete = len(self._held or ()) == sum(each.number for each in self._demand.values())

@@ -41,12 +41,14 @@ def spare_demand(
     holders = [role.name for role in begun if role.warm_spares]
     current = {each.uid: each for each in observations.instances}
     unplaced: defaultdict[str, set[AttemptKey]] = defaultdict(set)
-    may_wait = True
+    may_wait = not any(_begins_soon(role, ledger) for role in job.roles)
     for role in begun if holders else ():
         giver = role.name if role.warm_spares else holders[0]
         for instance in ledger.instances.values():
             seen = current.get(instance.uid) if instance.uid else None
-            if instance.role != role.name or instance.final or _has_place(instance, seen):
+            if instance.role != role.name or instance.final or instance.retired:
+                continue
+            if _has_place(instance, seen):
                 continue
             may_wait = False
             if _finds_none(instance, seen) and _may_use(role, instance.index):
@@ -62,6 +64,16 @@ def spare_demand(
     }
 
 
+def _begins_soon(role: ResolvedRole, ledger: Ledger) -> bool:
+    """Return whether a role waits for others that then go on beside it: its instances will want places."""
+    return (
+        role.replicas > 0
+        and ledger.roles[role.name].state == "Waiting"
+        # what begins once another one is over takes that one's places
+        and not any(each.status == "Complete" for each in role.depends_on)
+    )
+
+
 def _has_place(instance: InstanceEntry, seen: Observation | None) -> bool:
     """Return whether the attempt that should exist is on a node; what ends gives its place back."""
     return (
@@ -72,7 +84,8 @@ def _has_place(instance: InstanceEntry, seen: Observation | None) -> bool:
 def _finds_none(instance: InstanceEntry, seen: Observation | None) -> bool:
     """Return whether a scheduler has looked in vain, or a quota is used up: a spare's place, or its share, would do."""
     if seen is None:
-        return instance.phase.refused_since is not None
+        refused = instance.phase.refused_since is not None
+        return refused and instance.reason == reasons.QUOTA_EXCEEDED
     return not seen.scheduled and seen.reason == reasons.UNSCHEDULABLE
 
 

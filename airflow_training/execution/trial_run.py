@@ -20,6 +20,8 @@ __all__ = ["try_passes"]
 
 _HIGHER_ORDER = "_higher_order_ops"
 """The folder of torch in which loops and branches are run, each in a file of its name."""
+_HIGHER_ORDER_ERROR = re.compile(r"[Hh]igher.?[Oo]rder|FakeTensor")
+"""What torch says where it cannot run one; a module's own mistake inside of it has other words."""
 _OPERATOR = re.compile(r"aten\.\w+(?:\.\w+)?")
 
 
@@ -78,7 +80,9 @@ def _innermost(error: Exception, modules: Sequence[torch.nn.Module]) -> str:
 
 def _not_recomputed(error: Exception, plan: ExecutionPlan) -> dict[str, Any] | None:
     """Return the problem of a loop or branch that torch was running when an error came up; None where there is none."""
-    if plan.recompute == "none":
+    if plan.recompute == "none" or not _HIGHER_ORDER_ERROR.search(
+        f"{type(error).__name__}: {error}"
+    ):
         return None
     files = (Path(frame.f_code.co_filename) for frame, _ in walk_tb(error.__traceback__))
     ours = (each.stem for each in files if each.parent.name == _HIGHER_ORDER)

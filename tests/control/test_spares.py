@@ -89,6 +89,32 @@ def test_who_is_refused_for_a_quota_gets_what_a_spare_has_of_it():
     assert demand(bench) == SpareDemand(number=1, unplaced=frozenset({attempt}), may_wait=False)
 
 
+def test_who_is_refused_for_another_reason_gets_none():
+    bench = started()
+    bench.lose("worker", 1)
+    for _ in range(3):
+        bench.decide(seconds=60)
+    entry = bench.of("worker", 1)
+    words = {"reason": "WebhookUnavailable", "message": "connection refused"}
+    bench.refused = [RefusedAttempt(key=entry.key, attempt_id=entry.attempt_id, **words)]
+    bench.decide()
+    assert demand(bench) == SpareDemand(number=1, may_wait=False)
+
+
+def test_a_role_that_begins_soon_finds_its_places_free():
+    bench = Bench(job(role("worker", 2, "ps"), role("ps", warm_spares=1)))
+    bench.step()
+    assert bench.states()["worker"] == "Waiting"
+    found = spare_demand(bench.job, bench.ledger, snapshot(*bench.objects.values()))
+    assert not found["ps"].may_wait
+
+
+def test_a_run_that_was_made_smaller_has_its_spares_as_before():
+    bench = Bench(job(role(replicas=3, warm_spares=1))).settle()
+    bench.request("scale", "worker", replicas=2).settle()
+    assert demand(bench) == SpareDemand(number=1)
+
+
 def test_a_role_without_spares_gets_the_place_of_another_roles():
     bench = started()
     bench.set("ps", 0, scheduled=False, reason="Unschedulable")

@@ -101,6 +101,25 @@ def test_a_table_that_ranks_hold_rows_of_is_never_gathered():
     assert [32, WIDTH] not in call_ranks(2, find_gathers)[0]
 
 
+def look_up_outside() -> str:
+    """Return what a word that the table does not have is answered with."""
+    batch = torch.zeros(2, LENGTH, dtype=torch.int64), torch.zeros(2, LENGTH, 4)
+    training = distribute(
+        WordModel(),
+        loss=torch.nn.functional.mse_loss,
+        optimizer=lambda own: torch.optim.SGD(own, lr=0.1),
+        example=batch,
+        plan=ExecutionPlan(global_batch=2, micro_batch=2, tp=2),
+    )
+    with pytest.raises(IndexError) as told:
+        training.step((batch[0] + 64, batch[1]))
+    return str(told.value)
+
+
+def test_a_word_that_no_rank_holds_is_a_mistake_as_on_one_device():
+    assert call_ranks(2, look_up_outside) == ["index out of range: a table of 64 rows"] * 2
+
+
 def test_a_fused_projection_is_parted_and_never_gathered():
     """One exchange in each direction for queries, keys and values, and one for the halves of the layer after."""
     expected = {"all_to_all_single": 4 * BLOCKS, "all_gather_into_tensor": 0}

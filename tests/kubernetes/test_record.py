@@ -64,7 +64,8 @@ async def test_a_spare_that_comes_after_the_removal_is_ended(stage: Stage):
     await until(control.held_requests)
     await other.remove(FIRST)
     control.let_requests_go()
-    assert (await holding).held == []
+    with pytest.raises(LeaseLost, match="removed"):
+        await holding
     await until(lambda: not control.list("pods", namespace="default"))
 
 

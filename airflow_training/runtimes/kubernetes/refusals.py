@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, Literal, ParamSpec, TypeVar
 
+from airflow_training.control import reasons
 from airflow_training.documents.paths import format_path
 from airflow_training.documents.resolved import ResolvedRole, RunRef
 from airflow_training.errors import InputError, Problem, RefusedForNow, RuntimeUnavailable
@@ -31,7 +32,7 @@ __all__ = [
     "words_of",
 ]
 
-QUOTA_EXCEEDED = "QuotaExceeded"
+QUOTA_EXCEEDED = reasons.QUOTA_EXCEEDED
 _REFUSED_SECONDS = 60.0
 """Between two tries of what the server refuses for now."""
 

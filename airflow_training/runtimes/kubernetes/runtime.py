@@ -372,8 +372,10 @@ class KubernetesRuntime:
         why, removed = await self._reason_to_leave(run, uid)
         if removed:  # somebody did so meanwhile, and saw nothing of those that were being made
             await self._spares.end_all(run)
+        if why:
+            raise LeaseLost(f"run {run.uid}: {why}")
         return SparesAnswer(
-            held=[] if why else [spare for each in answers for spare in each.held],
+            held=[spare for each in answers for spare in each.held],
             yielded=[spare for each in answers for spare in each.yielded],
             refused={role: words for each in answers for role, words in each.refused.items()},
         )

@@ -8,7 +8,7 @@ from typing import Any
 from airflow_training.documents.resolved import RunRef
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.api import Api
-from airflow_training.runtimes.kubernetes.api_errors import ApiError
+from airflow_training.runtimes.kubernetes.api_errors import AlreadyExists, ApiError
 from airflow_training.runtimes.kubernetes.gangs import GangMarks
 from airflow_training.runtimes.kubernetes.instances import gather_all
 from airflow_training.runtimes.kubernetes.kinds import PODS
@@ -114,11 +114,13 @@ class Spares:
             made = {**(document or {}), "metadata": {**(document or {})["metadata"], "name": name}}
             try:
                 await self._api.create(PODS, run.namespace, made)
+            except AlreadyExists:  # an answer was lost
+                continue
             except ApiError as error:  # the others are held all the same
                 refused = words_of(error).replace(name, "of a spare")
                 break
         return SparesAnswer(
-            held=[_held(role, pod) for pod in kept],
+            held=[_held(role, pod) for pod in sorted(kept, key=_since)],
             yielded=[_held(role, pod) for pod in yielded],
             refused={role: refused} if refused else {},
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = (2.0, 30.0)
 """Between two looks: at first, while some have no place yet, and at most."""
+_NUMBER = re.compile(r"\d+")
 
 
 class SpareFollower(Follower):
@@ -50,8 +52,8 @@ class SpareFollower(Follower):
         """For whom a place was given up."""
         self._held: Sequence[HeldSpare] | None = None
         """None: it is not known what a driver before has left."""
-        self._refused: Mapping[str, str] = {}
-        """Role ("": all) -> why no more could be had when it was tried last."""
+        self._refused: dict[str, str] = {}
+        """Role ("": all) -> why no more could be had, as it was told last, without its numbers."""
         self._untold: tuple[Event, ...] = ()
 
     async def evidence(self, seen: Observations | None) -> Evidence:
@@ -141,10 +143,12 @@ class SpareFollower(Follower):
         self._held = held
 
     def _tell_refusals(self, refused: Mapping[str, str]) -> None:
+        """Tell why no more can be had, once in the same words: what others use of a quota changes all the time."""
         for role, words in refused.items():
-            if self._refused.get(role) != words:
+            shape = _NUMBER.sub("0", words)
+            if self._refused.get(role) != shape:
+                self._refused[role] = shape
                 self._tell(reasons.SPARES_REFUSED, role, words, level="warning")
-        self._refused = refused
 
     def _tell(
         self, reason: str, role: str, message: str, *, level: Literal["info", "warning"] = "info"

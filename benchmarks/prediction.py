@@ -147,6 +147,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         expected = estimate_splits(measure_machine(Path(folder)))
         measured = measure_splits(Path(folder))
+        afterwards = estimate_splits(measure_machine(Path(folder)))
     for name, before, seconds in zip(SPLITS, expected, measured, strict=True):
         figure(f"step, {name}", 1000 * seconds, "ms", note=f"expected {1000 * before:.0f} ms")
     figure("rank correlation", rank_correlation(expected, measured), "", target=">= 0.8")
+    shares = sorted(taken / before for before, taken in zip(expected, measured, strict=True))
+    figure("measured step, of the expected: least", shares[0], "x")
+    figure("measured step, of the expected: most", shares[-1], "x")
+    # other tenants of a machine take part of it, now more, now less
+    figure(
+        "the same machine after the training: expected steps", sum(afterwards) / sum(expected), "x"
+    )
+    figure("rank correlation, by that", rank_correlation(afterwards, measured), "")

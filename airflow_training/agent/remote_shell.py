@@ -4,6 +4,9 @@ HOST is an instance's name. The caller's streams are handed to that instance's a
 `/bin/sh -c COMMAND` below itself with the instance's environment and folder. Exit codes are ssh's:
 the command's, or 255 when the instance cannot be reached.
 
+An agent is reached on its own machine only. Where the runtime has several, `.agent/machine.json` of an
+attempt says which one it is on (`name`), and before which words a command is run there (`enter`).
+
 For Open MPI on one machine (tried with 4.1) the launcher needs `OMPI_MCA_plm_rsh_agent` set to
 this program, `OMPI_MCA_btl_tcp_if_include` and `OMPI_MCA_oob_tcp_if_include` set to `lo`. Host
 names need not resolve: what is not the local name is reached by the remote shell. Each worker
@@ -22,6 +25,12 @@ import time
 from pathlib import Path
 
 from airflow_training.agent.control import connect
+from airflow_training.agent.files import read_json
+
+TYPE_CHECKING = False  # `typing` costs 4 ms at every start
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 __all__ = ["parse", "remote_shell"]
 
@@ -56,14 +65,33 @@ def _folder(run: Path, host: str) -> Path | None:
     return None
 
 
-def _call(run: Path, host: str, command: str) -> socket.socket | None:
-    """Return the connection over which the command was started, waiting for an agent to come."""
+def _machine(attempt: Path) -> Mapping[str, Any]:
+    """Return where an attempt runs; nothing where all run on one machine."""
+    return read_json(attempt / ".agent" / "machine.json") or {}
+
+
+def _enter(machine: Mapping[str, Any], attempt: Path, host: str, command: str) -> None:
+    """Become the same program on the machine of an attempt."""
+    words = [*machine["enter"], sys.executable, "-I", "-S", sys.argv[0], "remote-shell"]
+    there = {**os.environ, "TRAINING_INSTANCE_DIR": str(attempt)}
+    os.execvpe(words[0], [*words, host, command], there)  # noqa: S606  # ends as that one ends
+
+
+def _call(own: Path, host: str, command: str) -> socket.socket | None:
+    """Return the connection over which the command was started, waiting for an agent to come.
+
+    `own`: the attempt that asks. Does not return where the other one is on another machine.
+    """
     until = time.monotonic() + _WAIT_SECONDS
     while True:
-        instance = _folder(run, host)
+        instance = _folder(own.parent.parent, host)
         if instance is not None:
+            attempt = instance / "current"
+            machine = _machine(attempt)
+            if machine and machine["name"] != _machine(own).get("name"):
+                _enter(machine, attempt, host, command)
             try:
-                connection = connect(instance / "current" / ".agent" / "control.sock")
+                connection = connect(attempt / ".agent" / "control.sock")
             except OSError:
                 pass
             else:
@@ -79,15 +107,16 @@ def remote_shell(arguments: list[str]) -> int:
     """Run the command there and return its exit code."""
     try:
         host, command = parse(arguments)
-        run = Path(os.environ["TRAINING_INSTANCE_DIR"]).parent.parent
+        own = Path(os.environ["TRAINING_INSTANCE_DIR"])
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     except KeyError:
         sys.stderr.write("remote-shell: works only inside an instance of a training job\n")
         return _UNREACHABLE
-    connection = _call(run, host, command)
+    connection = _call(own, host, command)
     if connection is None:
+        run = own.parent.parent
         known = sorted(p.name for p in (run / "names").iterdir()) if run.is_dir() else []
         sys.stderr.write(f"remote-shell: cannot reach {host!r}; instances: {', '.join(known)}\n")
         return _UNREACHABLE

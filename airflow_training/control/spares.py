@@ -53,15 +53,14 @@ def spare_demand(
             may_wait = False
             if _finds_none(instance, seen) and _may_use(role, instance.index):
                 unplaced[giver].add(instance.attempt_key)
-    return {
-        role.name: SpareDemand(
-            number=role.warm_spares, unplaced=frozenset(unplaced[role.name]), may_wait=may_wait
-        )
-        if role.name in holders
-        else SpareDemand()
-        for role in job.roles
-        if role.warm_spares
-    }
+    demand = {role.name: SpareDemand() for role in job.roles if role.warm_spares}
+    for role in begun:
+        if role.warm_spares:
+            found = frozenset(unplaced[role.name])
+            demand[role.name] = SpareDemand(
+                number=role.warm_spares, unplaced=found, may_wait=may_wait
+            )
+    return demand
 
 
 def _begins_soon(role: ResolvedRole, ledger: Ledger) -> bool:

@@ -225,9 +225,8 @@ def _look_up(function: Any, mesh: DeviceMesh, args: tuple[Any, ...], kwargs: Any
     start = weight.__create_chunk_list__()[0].offsets[0] if len(rows) else 0
     inside = (indices >= start) & (indices < start + len(rows))
     outside = (indices < 0) | (indices >= weight.shape[0])
-    if indices.device.type == "cpu" and bool(
-        outside.any()
-    ):  # on a GPU to look would be to wait for it
+    looks = indices.device.type == "cpu"  # on a GPU to look would be to wait for it
+    if looks and bool(outside.any()):
         raise IndexError(f"index out of range: a table of {weight.shape[0]} rows")
     if len(rows):
         found = torch.nn.functional.embedding((indices - start).masked_fill(~inside, 0), rows)

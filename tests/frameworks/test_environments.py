@@ -110,6 +110,10 @@ OPEN_MPI_LOCAL_LAUNCHER = {
     "OMPI_MCA_mca_base_env_list": "TRAINING_OUTPUT_DIR;TRAINING_PROGRESS_FILE",
     "OMPI_MCA_plm_rsh_agent": "$(TRAINING_REMOTE_SHELL)",
     "PRTE_MCA_plm_ssh_agent": "$(TRAINING_REMOTE_SHELL)",
+    "OMPI_MCA_plm": "rsh",
+    "PRTE_MCA_plm": "ssh",
+    "OMPI_MCA_ras": "^slurm",
+    "PRTE_MCA_ras": "^slurm",
 }
 
 

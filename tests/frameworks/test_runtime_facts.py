@@ -56,7 +56,7 @@ def test_a_runtime_that_is_like_one_of_ours_gets_the_same(ours, framework, spec)
     assert strangers == rendered(framework, facts, like=ours, **spec)
 
 
-def test_processes_of_other_machines_have_files_in_their_own_folders_and_keep_their_memory():
+def test_processes_of_other_machines_have_files_in_their_own_folders_and_shared_memory_of_their_node():
     slurm = RuntimeFacts(name="slurm")
     made = rendered("mpi", slurm, like="local")
     env, files, _, _, annotations = made["launcher"]
@@ -64,7 +64,9 @@ def test_processes_of_other_machines_have_files_in_their_own_folders_and_keep_th
     assert env["OMPI_MCA_plm_rsh_agent"] == "$(TRAINING_REMOTE_SHELL)"
     assert list(files.files) == ["mpi/hostfile"]
     assert not annotations  # no keys: nothing runs sshd
-    assert not [name for name in made["worker"][0] if "backing_directory" in name]
+    env = made["worker"][0]
+    assert env["MPI_SHARED_MEMORY_DIR"].startswith("/dev/shm/")
+    assert env["OMPI_MCA_btl_vader_backing_directory"] == "$(MPI_SHARED_MEMORY_DIR)"
 
 
 LAYERED = """\

@@ -108,22 +108,27 @@ class Spares:
         room = number - len(kept) if request.may_wait else 0
         stay = {pod.uid for pod in (*kept, *waiting[:room])}
         await self._end(run, [pod for pod in found if pod.uid not in stay])
-        refused = ""
-        for _ in range(room - len(waiting) if document is not None else 0):
-            name = names.spare_name(run, role)
-            made = {**(document or {}), "metadata": {**(document or {})["metadata"], "name": name}}
-            try:
-                await self._api.create(PODS, run.namespace, made)
-            except AlreadyExists:  # an answer was lost
-                continue
-            except ApiError as error:  # the others are held all the same
-                refused = words_of(error).replace(name, "of a spare")
-                break
+        refused = (
+            "" if document is None else await self._make(run, role, document, room - len(waiting))
+        )
         return SparesAnswer(
             held=[_held(role, pod) for pod in sorted(kept, key=_since)],
             yielded=[_held(role, pod) for pod in yielded],
             refused={role: refused} if refused else {},
         )
+
+    async def _make(self, run: RunRef, role: str, document: Mapping[str, Any], number: int) -> str:
+        """Make so many pods; return why no more could be had, or nothing."""
+        for _ in range(number):
+            name = names.spare_name(run, role)
+            made = {**document, "metadata": {**document["metadata"], "name": name}}
+            try:
+                await self._api.create(PODS, run.namespace, made)
+            except AlreadyExists:  # an answer was lost
+                continue
+            except ApiError as error:  # the others are held all the same
+                return words_of(error).replace(name, "of a spare")
+        return ""
 
     async def end_all(self, run: RunRef) -> None:
         """End every spare of a run."""

@@ -1,7 +1,8 @@
-"""What runs inside an allocation: `keep` starts steps as files ask for them, `step` is one of them.
+"""What runs inside an allocation: `keep` starts steps as files ask for them, `step` is one, `enter` runs something beside one.
 
     python allocation_program.py AGENT.pyz keep ALLOCATION
     python allocation_program.py AGENT.pyz step ALLOCATION ATTEMPT
+    python allocation_program.py AGENT.pyz enter JOB COMPONENT NODE COMMAND...
 
 Copied beside the packed agent. Standard library only, on Python 3.8 too. In the folder of an allocation:
 
@@ -437,7 +438,7 @@ class _Keeper:
 
 
 # a step ---------------------------------------------------------------------------------------------
-def step(allocation: Path, attempt: Path) -> None:
+def step(agent: str, allocation: Path, attempt: Path) -> None:
     """Be the agent of an attempt, on its node; never returns."""
     from airflow_training.agent.files import AttemptFolder, read_json, write_json
     from airflow_training.agent.main import main
@@ -449,12 +450,47 @@ def step(allocation: Path, attempt: Path) -> None:
         raise SystemExit("the folder of the attempt was deleted")
     run = folder.run.name
     hosts = _wait_for_hosts(folder, named_instances(order, run))
+    machine = _machine(agent, allocation, str(order["role"]), int(order["index"]))
+    write_json(folder.control / "machine.json", machine)
     write_json(folder.control / "step.json", {"env": env, "allocation": str(allocation)})
     write_json(folder.spec, place_order(order, run=run, hosts=hosts, env=env))
     _wait_for_lock(folder.lock)
     if order.get("ports"):
         _watch_port(folder.instance)
     raise SystemExit(main(["live", str(attempt)]))
+
+
+def _machine(agent: str, allocation: Path, role: str, index: int) -> dict[str, Any]:
+    """Where this step is, and the words before a command that is run there: for `agent.remote_shell`."""
+    from airflow_training.agent.files import read_json
+
+    request = read_json(allocation.parent / "request.json") or {}
+    members = (read_json(allocation / "started.json") or {}).get("members", {})
+    component = members.get(f"{role}-{index}", {}).get("component", 0)
+    group = str(component) if len(request.get("components", ())) > 1 else ""
+    node = os.environ["SLURMD_NODENAME"]
+    program = [sys.executable, "-I", "-S", str(Path(__file__).resolve()), agent]
+    return {"name": node, "enter": [*program, "enter", os.environ["SLURM_JOB_ID"], group, node]}
+
+
+def enter(job: str, group: str, node: str, command: Sequence[str]) -> None:
+    """Become a command on a node of a job, beside the steps there and with none of their resources.
+
+    `group`: number of the component of a heterogeneous job, else nothing.
+    """
+    # what describes the step that asks are options of another one to srun
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("SLURM_") or name == "SLURM_CONF"
+    }
+    words = [
+        "srun", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}",
+        "--mpi=none", "--unbuffered", "--quiet", "--kill-on-bad-exit=0",
+    ]  # fmt: skip
+    if group:
+        words.append(f"--het-group={group}")
+    os.execvpe(words[0], [*words, *command], environment)  # noqa: S606  # ends as that one ends
 
 
 def _wait_for_lock(lock: Path) -> None:
@@ -569,11 +605,14 @@ def hosts_of(
 
 
 def _main(words: list[str]) -> int:
-    agent, what, folder = words[0], words[1], Path(words[2])
+    agent, what = words[:2]
+    if what == "enter":
+        enter(words[2], words[3], words[4], words[5:])
+    folder = Path(words[2])
     sys.path.insert(0, agent)
     if what == "keep":
         return keep(folder, str(Path(__file__).resolve()), agent)
-    step(folder, Path(words[3]))
+    step(agent, folder, Path(words[3]))
     return 1
 
 

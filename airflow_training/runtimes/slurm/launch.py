@@ -267,10 +267,12 @@ class SlurmLauncher:
         try:
             document = self._order(run, folder, spec, uid=uid)
             step = read_json(after.control / "step.json") or {}
+            machine = read_json(after.control / "machine.json") or {}
             hosts = hosts_of(run.path, read_json, named_instances(document, run.path.name))
             placement = {"uid": uid, "allocation": placed[0].key, "step": placed[1]}
             write_json(placement_file(folder), placement)
             write_json(folder.control / "step.json", step)
+            write_json(folder.control / "machine.json", machine)
             env = step.get("env", {})
             order = place_order(document, run=run.path.name, hosts=hosts, env=env)
             write_order(run, folder, spec.name, order)

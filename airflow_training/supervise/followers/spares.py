@@ -77,6 +77,7 @@ class SpareFollower(Follower):
                 except LeaseLost:
                     return  # whoever holds the run now holds its spares
                 except Exception:
+                    # spares are extra: no fault of theirs may end what follows the training, nor this task unseen
                     log.exception("run %s: spares; trying again", self._run.ref.uid)
             complete = len(self._held or ()) == sum(each.number for each in self._demand.values())
             pause = longest if complete else min(longest, pause * 2)

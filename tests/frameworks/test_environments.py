@@ -112,8 +112,6 @@ OPEN_MPI_LOCAL_LAUNCHER = {
     "PRTE_MCA_plm_ssh_agent": "$(TRAINING_REMOTE_SHELL)",
     "OMPI_MCA_plm": "rsh",
     "PRTE_MCA_plm": "ssh",
-    "OMPI_MCA_ras": "^slurm",
-    "PRTE_MCA_ras": "^slurm",
 }
 
 

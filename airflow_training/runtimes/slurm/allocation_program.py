@@ -54,6 +54,8 @@ _OF_STEP = re.compile(
     r"SLURM_|SLURMD_NODENAME$|CUDA_VISIBLE_DEVICES$|ROCR_VISIBLE_DEVICES$|GPU_DEVICE_ORDINAL$|ZE_AFFINITY_MASK$"
 )
 """Variables that only Slurm knows, on the node."""
+_MPI_WITHOUT_SLURM = {"OMPI_MCA_ras": "^slurm", "PRTE_MCA_ras": "^slurm"}
+"""Open MPI 4 and 5: `mpirun` would take the one task of its step for all that it may use."""
 _DOMAIN = "slurm"
 
 
@@ -91,7 +93,7 @@ def place_order(
         return value
 
     placed: dict[str, Any] = put(dict(order))
-    placed["env"] = {**env, **placed["env"]}
+    placed["env"] = {**_MPI_WITHOUT_SLURM, **env, **placed["env"]}
     for name, value in env.items():  # what Slurm gives goes before what its creator has
         if not name.startswith("SLURM_"):
             placed["env"][name] = value

@@ -9,6 +9,7 @@ from __future__ import annotations
 import configparser
 import os
 import pwd
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -119,6 +120,19 @@ OPTIONS: Mapping[str, Option] = {
         default="",
         description="Airflow connection of Kubernetes jobs that name none. Empty: kubernetes_default;"
         " outside Airflow the current context of kubeconfig.",
+    ),
+    "slurm_rest_url": Option(
+        default="",
+        description="slurmrestd that Slurm jobs are asked of, in the place of Slurm's commands: http://host:6820, https://...,"
+        " or unix:///path of its socket. Empty: the commands.",
+    ),
+    "slurm_rest_user": Option(
+        default="",
+        description="Whose jobs those are. Empty: the user of this process.",
+    ),
+    "slurm_rest_token_file": Option(
+        default="",
+        description="File with the token for slurmrestd, read at each request. Empty: the variable SLURM_JWT.",
     ),
     "agent_image": Option(
         default="python:3.12-alpine",
@@ -240,6 +254,9 @@ class Settings:
     allowed_connections: tuple[str, ...]
     allowed_service_accounts: tuple[str, ...]
     kubernetes_connection: str
+    slurm_rest_url: str
+    slurm_rest_user: str
+    slurm_rest_token_file: str
     agent_image: str
     agent_user: int
     callback_url: str
@@ -307,6 +324,11 @@ def load_settings() -> Settings:
             values[each.name] = text
     if values["act_on"] not in ("any", "own"):  # a slip must not give rights away
         raise ValueError(f"[training] act_on: {values['act_on']!r} is neither any nor own")
+    rest = values["slurm_rest_url"]
+    if rest and not re.fullmatch(r"https?://[^/?#]+/?|unix:///[^?#]+", rest):
+        raise ValueError(
+            f"[training] slurm_rest_url: {rest!r} is neither http://host:port, https://... nor unix:///path"
+        )
     if not values["sql_alchemy_conn"]:
         values["sql_alchemy_conn"] = f"sqlite:///{home / 'airflow_training.db'}"
     return Settings(**values)

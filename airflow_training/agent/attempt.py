@@ -37,6 +37,8 @@ __all__ = ["FORWARDED", "Attempt"]
 FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Besides SIGTERM: what the command is passed on, as it would get it without us."""
 _HANG_GRACE_SECONDS = 2.0
+_SERVE_FILES = ("squashfuse", "fuse")
+"""Programs through which a container sees its image."""
 """What hangs saves nothing."""
 _LEAVES_A_HEALTHY_PLACE = frozenset({"Error", "Hang", "Stopped"})
 """Reasons after which nothing but the process has to be made anew."""
@@ -397,7 +399,7 @@ class Attempt(abc.ABC):
         self._preparation.give_up()
         self._record("stopping")
         tree = self._tree.processes()
-        for pid, start in tree.items():
+        for pid, start in self._without_container(tree).items():
             proc.kill_exactly(pid, start, signal.SIGTERM)
             proc.kill_exactly(pid, start, signal.SIGCONT)
         companion = self._preparation.companion
@@ -405,6 +407,17 @@ class Attempt(abc.ABC):
             companion.kill()
         if not tree:  # nothing was started yet: no event would come
             self._loop.after(0, "kill", self._tree.kill)
+
+    def _without_container(self, tree: Mapping[int, int]) -> Mapping[int, int]:
+        """Return the processes to ask to end: not what runs the container, which tells them again, nor serves its files."""
+        if not self._order.container:
+            return tree
+        inside = {
+            pid: start
+            for pid, start in tree.items()
+            if pid != self._child and not proc.command_of(pid).startswith(_SERVE_FILES)
+        }
+        return inside or tree
 
     # output --------------------------------------------------------------------------------------
     def _begin_upload(self, uri: str) -> None:

@@ -52,7 +52,7 @@ def _become_command(
     failures: int,
 ) -> None:
     """Turn the forked child into the command; never returns. `failures`: where to write what went wrong."""
-    command = list(order.command)
+    command = [*order.container, *order.command]
     code, what = _NOT_SET_UP, "cannot set up the process"
     try:
         leave()

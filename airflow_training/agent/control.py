@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from airflow_training.agent import proc
@@ -53,12 +53,14 @@ class ControlSocket:
         look: Callable[[], None],
         environment: Mapping[str, str],
         working_dir: str,
+        container: Sequence[str] = (),
     ) -> None:
-        """Bind `path`, relative to the current folder as its length is limited."""
+        """Bind `path`, relative to the current folder as its length is limited. `container`: words before a command."""
         self._loop = loop
         self._poll = look
         self._environment = environment
         self._working_dir = working_dir
+        self._container = container
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
@@ -116,8 +118,8 @@ class ControlSocket:
 
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # job control, and keys that interrupt
             environment = {**self._environment, **request.get("env", {})}
-            shell = ["/bin/sh", "-c", str(request.get("command", ""))]
-            os.execve(shell[0], shell, environment)  # noqa: S606  # what we are for
+            shell = [*self._container, "/bin/sh", "-c", str(request.get("command", ""))]
+            os.execvpe(shell[0], shell, environment)  # noqa: S606  # what we are for
         except OSError as error:
             os.write(2, f"cannot run a command here: {error}\n".encode())
         finally:

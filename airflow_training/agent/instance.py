@@ -68,7 +68,8 @@ class LocalAttempt(Attempt):
             loop=self._loop,
             look=self._poll,
             environment=self._environment,
-            working_dir=order.working_dir,
+            working_dir=str(folder.path) if order.container else order.working_dir,
+            container=order.container,
         )
 
     def _kept_output(self) -> str:
@@ -174,7 +175,8 @@ class LocalAttempt(Attempt):
         super()._prepare()
 
     def _steps_before_command(self) -> Sequence[tuple[str, Callable[[], object]]]:
-        folder = self._order.working_dir
+        # that of a container need not be on the machine, and is entered there
+        folder = str(self._folder.path) if self._order.container else self._order.working_dir
         return (
             ("cannot set up the process", self._take_streams),
             ("cannot limit its memory", self._limit.join),
@@ -205,7 +207,12 @@ class LocalAttempt(Attempt):
     def _begin_probe(self, probe: Probe) -> None:
         if self._phase == "running":
             self._loop.fork(
-                lambda: run_probe(probe, environment=self._environment, log=self._log),
+                lambda: run_probe(
+                    probe,
+                    environment=self._environment,
+                    log=self._log,
+                    container=self._order.container,
+                ),
                 ended=lambda status: self._probed(probe, status),
             )
 

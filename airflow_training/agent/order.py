@@ -111,6 +111,9 @@ class Order:
     # the command
     command: Sequence[str] = ()
     """In a pod it stands on the agent's command line, where the kubelet replaces variables."""
+    container: Sequence[str] = ()
+    """Words before it, and before every other command of the instance, that bring it into a container. Agents that do
+    not know it refuse an order that has some."""
     env: Mapping[str, str] = _NONE
     working_dir: str = ""
 
@@ -139,8 +142,11 @@ class Order:
     """How long to wait for another attempt in its place."""
 
     def document(self) -> dict[str, Any]:
-        """The order as JSON has it, with every field."""
-        return dict(vars(self))
+        """The order as JSON has it, with every field; without `container` where there is none."""
+        found = dict(vars(self))
+        if not self.container:  # agents that are there from before an upgrade do not know it
+            del found["container"]
+        return found
 
     def text(self) -> str:
         """The order as short JSON: defaults are left out, but never the version."""

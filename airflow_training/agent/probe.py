@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
@@ -32,15 +32,18 @@ class Probe:
         return int(text) if text.isdigit() else self.ports[text]
 
 
-def run_probe(probe: Probe, *, environment: Mapping[str, str], log: int) -> None:
-    """Do the probe and leave this (forked) process: 0 is ready, 1 is not."""
+def run_probe(
+    probe: Probe, *, environment: Mapping[str, str], log: int, container: Sequence[str] = ()
+) -> None:
+    """Do the probe and leave this (forked) process: 0 is ready, 1 is not. `container`: words before a command."""
     signal.alarm(max(1, round(probe.timeout_seconds)))
     try:
         command = (probe.document.get("exec") or {}).get("command")
         if command:
             os.dup2(log, 1)
             os.dup2(log, 2)
-            os.execvpe(command[0], command, dict(environment))  # noqa: S606  # the user's probe
+            words = [*container, *command]
+            os.execvpe(words[0], words, dict(environment))  # noqa: S606  # the user's probe
         good = _http(probe) if probe.document.get("httpGet") else _tcp(probe)
     except (OSError, ValueError, KeyError):
         good = False

@@ -21,6 +21,13 @@ def test_an_order_survives_both_its_ways(order):
     assert Order.of_text(order.text()).document() == order.document()
 
 
+def test_agents_that_know_no_containers_understand_an_order_without_one():
+    """In an allocation that began before an upgrade, the agent of then is started."""
+    assert "container" not in Order(uid="u").document()
+    contained = Order(uid="u", container=["apptainer", "exec"]).document()
+    assert Order.of_document(contained).container == ["apptainer", "exec"]
+
+
 def test_a_short_order_says_its_version_and_what_it_wants():
     assert json.loads(Order(watch="out").text()) == {"version": VERSION, "watch": "out"}
 

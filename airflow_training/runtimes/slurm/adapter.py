@@ -105,10 +105,14 @@ class _Slurm(Adapter):
                     else f"write schedulingPolicy.gang: {GANG}",
                 )
             )
-        return found
+        return [*found, *_container_problems(job)]
 
     def missing(self, job: ResolvedJob) -> Sequence[Problem]:
-        return missing_key_problems(job, "command", "a node of Slurm starts a command")
+        found = missing_key_problems(job, "command", "a node of Slurm starts a command")
+        program = job.runtime_options.get("containerRuntime")
+        if program:
+            found = [*found, *missing_key_problems(job, "image", f"{program} runs one")]
+        return found
 
     def warnings(self, job: ResolvedJob) -> Sequence[Problem]:
         from airflow_training.runtimes.folders.deletion import deleted_with_run
@@ -130,7 +134,7 @@ class _Slurm(Adapter):
                 message=f"{key} has no effect on Slurm: instances are processes of its nodes",
             )
             for key in written
-            if key != "image"
+            if key != "image"  # a job for several runtimes has one
         ]
         for role in job.roles:
             for key, given, why in (
@@ -188,6 +192,23 @@ class _Slurm(Adapter):
             for run, jobs in found
             if run.uid not in sought.living
         ]
+
+
+def _container_problems(job: ResolvedJob) -> list[Problem]:
+    """Return what a job cannot do in containers."""
+    program = job.runtime_options.get("containerRuntime")
+    values = [each for role in job.roles for each in role.env.values()]
+    if not program or not any("$(TRAINING_REMOTE_SHELL)" in each for each in values):
+        return []
+    return [
+        Problem(
+            code="not_supported",
+            field="spec.runtime.options.containerRuntime",
+            value=program,
+            message=f"a launcher of {job.framework} in a container cannot start ranks on other nodes",
+            hint=f"leave it out, and start each rank in its container: mpirun {program} exec IMAGE COMMAND",
+        )
+    ]
 
 
 class _SlurmByLogin(_Slurm):

@@ -26,6 +26,8 @@ class AllocationOptions:
     spare_nodes: int = field(default=0, metadata={"name": "spareNodes"})
     instances_per_node: int = field(default=1, metadata={"name": "instancesPerNode"})
     python: str = ""
+    container_runtime: str = field(default="", metadata={"name": "containerRuntime"})
+    binds: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
 
     @classmethod
@@ -36,4 +38,5 @@ class AllocationOptions:
             for name, each in cls.__dataclass_fields__.items()
             if (spelled := each.metadata.get("name", name)) in document
         }
-        return cls(**{**found, "extra": tuple(found.get("extra", ()))})
+        lists = {name: tuple(found.get(name, ())) for name in ("extra", "binds")}
+        return cls(**{**found, **lists})

@@ -41,6 +41,7 @@ _PEER_SECONDS = 600.0
 _LOCK_SECONDS = 150.0
 """How long it waits for an agent of an earlier attempt; file systems forget a lost node's locks after some 90 s."""
 _PORT_LOOK_SECONDS = 0.5
+_LEFTOVERS_SECONDS = 60.0
 _TROUBLE_SECONDS = 5.0
 """Until it is tried again where the shared folder cannot be written."""
 _DEAF_SECONDS = 60.0
@@ -115,6 +116,10 @@ def keep(folder: Path, program: str, agent: str) -> int:
     """Start steps until nobody needs the allocation any more."""
     from airflow_training.agent.files import read_json, write_json
 
+    # a site's default, which slurmrestd overrules in newer versions only
+    if os.environ.get("SLURM_RESTART_COUNT", "0") != "0":
+        sys.stderr.write("Slurm has queued this job again: its run has gone on without it\n")
+        return 3
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ["SLURM_JOB_ID"]
     if not _claim(folder / "job", job):
         sys.stderr.write("another job has this allocation: sbatch was repeated\n")
@@ -457,8 +462,8 @@ def step(agent: str, allocation: Path, attempt: Path) -> None:
     write_json(folder.control / "step.json", {"env": env, "allocation": str(allocation)})
     write_json(folder.spec, place_order(order, run=run, hosts=hosts, env=env))
     _wait_for_lock(folder.lock)
-    if order.get("ports"):
-        _watch_port(folder.instance)
+    if order.get("ports") or order.get("container"):
+        _watch_agent(folder.instance)
     raise SystemExit(main(["live", str(attempt)]))
 
 
@@ -510,10 +515,11 @@ def _wait_for_lock(lock: Path) -> None:
                 return
 
 
-def _watch_port(instance: Path) -> None:
+def _watch_agent(instance: Path) -> None:
     """Leave a process that notes when somebody listens on the first port of the attempt that lives.
 
-    Who asks for it may be on another machine, and is not to connect.
+    Who asks for it may be on another machine, and is not to connect. Once the agent is gone, it ends what is left of
+    its attempts: the kernel does not end what has entered a container with other rights.
     """
     from airflow_training.agent import proc
     from airflow_training.agent.files import AttemptFolder, read_json, write_json
@@ -530,15 +536,27 @@ def _watch_port(instance: Path) -> None:
         os.setsid()
         for stream in (0, 1, 2):
             os.dup2(os.open(os.devnull, os.O_RDWR), stream)
-        noted = ""
+        noted, marks = "", set()
         while proc.start_time(agent) == began:
             folder = AttemptFolder(instance / "current")
             order = read_json(folder.spec) or {}
+            state = read_json(folder.state) or {}
+            if (state.get("agent") or {}).get(
+                "pid"
+            ) == agent:  # else one of another node, or the next
+                marks.add(f"TRAINING_INSTANCE_UID={state['uid']}")
             port = next(iter((order.get("ports") or {}).values()), None)
             if order.get("uid") != noted and port in _listening():
-                noted = str(order["uid"])
-                write_json(folder.control / "port-open.json", {"uid": noted})
+                with contextlib.suppress(OSError):  # a full disk: it is asked for again
+                    write_json(folder.control / "port-open.json", {"uid": str(order["uid"])})
+                    noted = str(order["uid"])
             time.sleep(_PORT_LOOK_SECONDS)
+        until = time.monotonic() + _LEFTOVERS_SECONDS
+        while time.monotonic() < until and (left := proc.marked_processes(marks)):
+            for pid, start in left.items():
+                with contextlib.suppress(OSError):
+                    proc.kill_exactly(pid, start, signal.SIGKILL)
+            time.sleep(_PEER_LOOK_SECONDS)
     finally:
         os._exit(0)
 

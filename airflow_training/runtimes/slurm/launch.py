@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.resources
+import os
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,7 @@ from airflow_training.runtimes.slurm.allocation_program import (
 from airflow_training.runtimes.slurm.allocations import Allocation
 from airflow_training.runtimes.slurm.attempts import AttemptReader, placement_file
 from airflow_training.runtimes.slurm.cluster import SubmitRefused
+from airflow_training.runtimes.slurm.containers import order_in_container
 from airflow_training.runtimes.slurm.queue_view import SLURM_AWAY
 from airflow_training.runtimes.slurm.requests import (
     AllocationComponent,
@@ -229,7 +231,8 @@ class SlurmLauncher:
     ) -> dict[str, Any]:
         """Make the folders of an attempt; return its order, with names in the place of nodes."""
         about = read_json(run.about) or {}
-        python = AllocationOptions.from_document(about["options"]).python or sys.executable
+        options = AllocationOptions.from_document(about["options"])
+        python = options.python or sys.executable
         host = host_name(spec.ref.role, spec.ref.index, spec.ref.run.uid)
         order = make_order(
             run,
@@ -241,6 +244,9 @@ class SlurmLauncher:
             python=python,
             inherit=self.inherit,
         )
+        if options.container_runtime:
+            folders = (str(run.path), str(self.cache), str(about.get("base_dir") or ""))
+            order = order_in_container(order, spec, options, folders=folders, host=os.environ)
         return order.document()
 
     def restart(self, reader: AttemptReader, instance: InstanceRef, spec: InstanceSpec) -> Outcome:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from airflow_training.runtimes.port import NodeView
 
-__all__ = ["expand_nodes", "parse_nodes", "parse_topology"]
+__all__ = ["expand_nodes", "node_view", "parse_nodes", "parse_topology"]
 
 _USELESS = re.compile(r"DOWN|DRAIN|FAIL|MAINT|POWER|REBOOT|INVAL|NOT_RESPONDING|\*")
 _GPUS = re.compile(r"gpu(?::(?P<type>[A-Za-z][\w.-]*))?:(?P<count>\d+)")
@@ -17,38 +17,43 @@ def parse_nodes(
     text: str, *, partition: str = "", switches: Mapping[str, str] | None = None
 ) -> list[NodeView]:
     """Nodes that take jobs, in the partition where one is named; `switches`: node -> its switch."""
-    found = []
-    for line in text.splitlines():
-        said = _fields(line)
-        name = said.get("NodeName", "")
-        if not name or _USELESS.search(said.get("State", "")):
-            continue
-        partitions = said.get("Partitions", "").split(",")
-        if partition and not set(partition.split(",")) & set(partitions):
-            continue
-        cpus = float(said.get("CPUEfctv") or said.get("CPUTot") or 0)
-        memory = int(said.get("RealMemory") or 0) << 20
-        kind, gpus = _gpus(said.get("Gres", ""))
-        _, used = _gpus(said.get("GresUsed", ""))
-        labels = {
-            "slurm/features": said.get("ActiveFeatures", ""),
-            "slurm/partitions": said.get("Partitions", ""),
-            "slurm/switch": (switches or {}).get(name, ""),
-            "nvidia.com/gpu.product": kind,
-        }
-        found.append(
-            NodeView(
-                name=name,
-                cpus=cpus,
-                memory_bytes=memory,
-                gpus=gpus,
-                labels={key: value for key, value in labels.items() if value not in ("", "(null)")},
-                free_cpus=max(0.0, cpus - float(said.get("CPUAlloc") or 0)),
-                free_memory_bytes=max(0, memory - (int(said.get("AllocMem") or 0) << 20)),
-                free_gpus=max(0, gpus - used) if "GresUsed" in said else None,
-            )
-        )
-    return found
+    told = (
+        node_view(_fields(line), partition=partition, switches=switches)
+        for line in text.splitlines()
+    )
+    return [each for each in told if each is not None]
+
+
+def node_view(
+    said: Mapping[str, str], *, partition: str = "", switches: Mapping[str, str] | None = None
+) -> NodeView | None:
+    """Return a node from what `scontrol show node` says of it; None for one that takes no jobs there."""
+    name = said.get("NodeName", "")
+    if not name or _USELESS.search(said.get("State", "")):
+        return None
+    partitions = said.get("Partitions", "").split(",")
+    if partition and not set(partition.split(",")) & set(partitions):
+        return None
+    cpus = float(said.get("CPUEfctv") or said.get("CPUTot") or 0)
+    memory = int(said.get("RealMemory") or 0) << 20
+    kind, gpus = _gpus(said.get("Gres", ""))
+    _, used = _gpus(said.get("GresUsed", ""))
+    labels = {
+        "slurm/features": said.get("ActiveFeatures", ""),
+        "slurm/partitions": said.get("Partitions", ""),
+        "slurm/switch": (switches or {}).get(name, ""),
+        "nvidia.com/gpu.product": kind,
+    }
+    return NodeView(
+        name=name,
+        cpus=cpus,
+        memory_bytes=memory,
+        gpus=gpus,
+        labels={key: value for key, value in labels.items() if value not in ("", "(null)")},
+        free_cpus=max(0.0, cpus - float(said.get("CPUAlloc") or 0)),
+        free_memory_bytes=max(0, memory - (int(said.get("AllocMem") or 0) << 20)),
+        free_gpus=max(0, gpus - used) if "GresUsed" in said else None,
+    )
 
 
 def _fields(line: str) -> dict[str, str]:

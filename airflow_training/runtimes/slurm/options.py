@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -63,8 +64,23 @@ class SlurmOptions(BaseModel):
         default="", pattern=r"^$|^/", description="a path from the root: /opt/venv/bin/python"
     )
     """Interpreter of our agent on the nodes; empty: the one that starts the job."""
+    container_runtime: Literal["", "apptainer", "singularity"] = Field(
+        default="", alias="containerRuntime"
+    )
+    """What runs the image of a role on the nodes; empty: nothing, its command runs on the node itself."""
+    binds: list[Annotated[str, Field(pattern=r"^/[^,\n]*$")]] = Field(
+        default_factory=list,
+        description="paths from the root, as --bind takes them: /data:/data:ro",
+    )
+    """Folders of the node that containers see, besides home, /tmp and the run's own."""
     extra: list[str] = Field(default_factory=list)
     """Further options of `sbatch`, each as one word: `--nice=100`."""
+
+    @model_validator(mode="after")
+    def _has_containers_for_binds(self) -> SlurmOptions:
+        if self.binds and not self.container_runtime:
+            raise ValueError("binds count only with containerRuntime")
+        return self
 
     @model_validator(mode="after")
     def _has_layout_of_nodes(self) -> SlurmOptions:

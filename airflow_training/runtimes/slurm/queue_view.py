@@ -177,7 +177,7 @@ _SUBMIT: tuple[tuple[re.Pattern[str], Literal["refused", "impossible", "away"], 
             r"(?i)unable to contact|socket timed out|connection refused|zero bytes were transmitted"
             r"|slurm_persist_conn|could not establish|unexpected message received|controller .*(?:down|standby)"
             r"|protocol authentication|invalid authentication|munge \w+ failed|cannot be contacted|is disabled in configuration"
-            r"|communication connection|message (?:send|receive) failure|connection timed out|transport endpoint"
+            r"|rate limit exceeded|incompatible versions|communication connection|message (?:send|receive) failure|connection timed out|transport endpoint"
         ),
         "away",
         SLURM_AWAY,

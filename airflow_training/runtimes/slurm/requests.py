@@ -17,10 +17,12 @@ from airflow_training.runtimes.slurm.capabilities import GANG
 __all__ = [
     "AllocationComponent",
     "AllocationRequest",
+    "component_tasks",
     "gang_components",
     "gang_request",
     "job_script",
     "log_pattern",
+    "minutes_of_deadline",
     "single_requests",
     "submit_command",
 ]
@@ -170,18 +172,16 @@ def submit_command(
         common.append(f"--array=0-{len(request.elements) - 1}")
     if options.signal_seconds:
         common.append(f"--signal=TERM@{options.signal_seconds}")
-    if not options.time and deadline_seconds is not None:
-        minutes = math.ceil((deadline_seconds + options.signal_seconds) / 60) + 1
+    minutes = minutes_of_deadline(options, deadline_seconds)
+    if minutes is not None:
         common.append(f"--time={minutes}")
     words: list[str] = []
     for number, component in enumerate(request.components):
-        count = 1 if request.array else len(request.elements[0][number])
+        count = component_tasks(request, number)
         words += [] if number == 0 else [":"]
         if request.spare_nodes:
-            nodes = math.ceil(count / request.tasks_per_node) + request.spare_nodes
-            count = nodes * request.tasks_per_node
             words += [
-                f"--nodes={nodes}",
+                f"--nodes={count // request.tasks_per_node}",
                 f"--ntasks-per-node={request.tasks_per_node}",
                 "--no-kill",
             ]
@@ -193,6 +193,22 @@ def submit_command(
         if request.excluded:
             words.append(f"--exclude={','.join(request.excluded)}")
     return [*common, *words]
+
+
+def component_tasks(request: AllocationRequest, number: int) -> int:
+    """Return how many tasks a component has, those of spare nodes too."""
+    count = 1 if request.array else len(request.elements[0][number])
+    if not request.spare_nodes:
+        return count
+    nodes = math.ceil(count / request.tasks_per_node) + request.spare_nodes
+    return nodes * request.tasks_per_node
+
+
+def minutes_of_deadline(options: AllocationOptions, deadline_seconds: float | None) -> int | None:
+    """Return the limit of an allocation whose options name none; None: that of the partition."""
+    if options.time or deadline_seconds is None:
+        return None
+    return math.ceil((deadline_seconds + options.signal_seconds) / 60) + 1
 
 
 def _options(options: AllocationOptions) -> list[str]:

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.control.attempts import FIRST_ATTEMPT, AttemptId
@@ -41,7 +41,10 @@ from airflow_training.runtimes.slurm.requests import gang_components
 from airflow_training.runtimes.slurm.scan import SlurmScanner
 from airflow_training.runtimes.slurm.submission import find_refusals
 from airflow_training.runtimes.slurm.sweep import find_living_runs
-from airflow_training.settings import Settings
+from airflow_training.settings import Settings, user_name
+
+if TYPE_CHECKING:
+    from airflow_training.runtimes.slurm.rest import RestCluster
 
 __all__ = ["SlurmRuntime"]
 
@@ -82,7 +85,7 @@ class SlurmRuntime(FolderRuntime):
     @classmethod
     def from_settings(cls, settings: Settings) -> SlurmRuntime:
         """Return the runtime that the `[training]` options describe."""
-        cluster = CommandCluster()
+        cluster = _cluster_of(settings)
         return cls(
             root=settings.local_dir / "slurm",
             inherit=settings.local_env,
@@ -345,3 +348,16 @@ class SlurmRuntime(FolderRuntime):
     def _cluster_view(self, job: ResolvedJob | None) -> ClusterSnapshot:
         options = AllocationOptions.from_document({} if job is None else job.runtime_options)
         return ClusterSnapshot(nodes=self._cluster.nodes(options.partition))
+
+
+def _cluster_of(settings: Settings) -> CommandCluster | RestCluster:
+    """Return what is asked of Slurm: its commands, or the slurmrestd that the settings name."""
+    if not settings.slurm_rest_url:
+        return CommandCluster()
+    from airflow_training.runtimes.slurm.rest import RestCluster
+
+    return RestCluster(
+        url=settings.slurm_rest_url,
+        user=settings.slurm_rest_user or user_name(),
+        token_file=settings.slurm_rest_token_file,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,16 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         pytest.skip(why)
     with running_lab(tmp_path_factory.mktemp("slurm")) as lab:
         yield lab
+
+
+@pytest.fixture(scope="session")
+def rest_url(lab: Lab) -> str:
+    """Return where slurmrestd answers."""
+    if shutil.which("slurmrestd", path=SEARCH) is None:
+        pytest.skip("slurmrestd is not installed")
+    path = lab.folder / "rest.sock"
+    lab.start_rest(f"unix:{path}")
+    return f"unix://{path}"
 
 
 @pytest.fixture

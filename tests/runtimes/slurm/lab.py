@@ -15,8 +15,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from airflow_training.agent.proc import die_with_parent
@@ -35,7 +37,7 @@ AuthType=auth/munge
 AuthInfo=socket={folder}/munge.sock
 CredType=cred/munge
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
+SlurmdSpoolDir={spool}/%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
@@ -58,6 +60,11 @@ PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
 """
 
+
+_TOKENS = """\
+AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key={folder}/jwt.key
+"""
 
 _GUARD = """
 import os, signal, sys
@@ -86,12 +93,19 @@ class Lab:
     folder: Path
     nodes: int = 3
     cpus: int = 8
+    spool: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="slurm-spool-")))
+    """Scripts of jobs lie here, which their users read."""
     _daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _guard: subprocess.Popen[bytes] | None = None
 
     @property
     def conf(self) -> Path:
         return self.folder / "slurm.conf"
+
+    @property
+    def tokens(self) -> bool:
+        """Return whether users can be known by tokens: a package of its own."""
+        return any(Path("/usr/lib").glob("*/slurm-wlm/auth_jwt.so"))
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -101,6 +115,7 @@ class Lab:
     def start(self) -> None:
         """Return once all nodes are idle."""
         (self.folder / "state").mkdir(parents=True)
+        self.spool.chmod(0o755)
         # steps outlive the daemons, and would outlive tests that are killed
         self._guard = subprocess.Popen(
             [sys.executable, "-c", _GUARD, str(self.conf)], stdin=subprocess.PIPE
@@ -111,7 +126,11 @@ class Lab:
         ports = [free_port() for _ in range(self.nodes + 1)]
         host = socket.gethostname().partition(".")[0]
         text = _CONF.format(
-            host=host, controller_port=ports[0], user=getpass.getuser(), folder=self.folder
+            host=host,
+            controller_port=ports[0],
+            user=getpass.getuser(),
+            folder=self.folder,
+            spool=self.spool,
         )
         for number, port in enumerate(ports[1:], start=1):
             text += (
@@ -125,6 +144,11 @@ class Lab:
         text += (
             f"PartitionName=urgent Nodes=n{self.nodes} MaxTime=INFINITE State=UP PriorityTier=100\n"
         )
+        if self.tokens:
+            key = self.folder / "jwt.key"
+            key.write_bytes(secrets.token_bytes(32))
+            key.chmod(0o600)
+            text += _TOKENS.format(folder=self.folder)
         text += "PartitionName=short Nodes=n1 MaxTime=1 State=UP PriorityTier=10\n"
         self.conf.write_text(text)
         files = {
@@ -146,6 +170,23 @@ class Lab:
         self._start("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
         wait_until(lambda: "UP" in self.run(["scontrol", "ping"], check=False))
 
+    def start_rest(self, address: str) -> None:
+        """Serve the API at `unix:PATH` or `HOST:PORT`; returns once it is there."""
+        # all others want slurmdbd
+        version = self.run(["slurmrestd", "-V"]).split()[-1]
+        plugin = "openapi/v0.0.38" if version < "23" else "openapi/slurmctld"
+        words = ["slurmrestd", "-f", str(self.conf), "-s", plugin, address]
+        # it serves no user who runs clusters, unless it is told to
+        env = {"SLURMRESTD_SECURITY": "disable_user_check"}
+        kind, _, place = address.rpartition(":")
+        there: Callable[[], bool] = Path(place).exists
+        if kind != "unix":
+            there = partial(_listens, int(place))
+            env["SLURM_JWT"] = "daemon"  # it hands on the tokens that it is sent
+        name = f"slurmrestd-{kind}"
+        self._start(name, words, **env)
+        wait_until(there, alive=lambda: self._lives(name))
+
     def start_node(self, name: str) -> None:
         self._start(name, ["slurmd", "-D", "-f", str(self.conf), "-N", name])
 
@@ -164,6 +205,7 @@ class Lab:
             self.kill(name)
         if self._guard is not None:
             self._guard.communicate()
+        shutil.rmtree(self.spool, ignore_errors=True)
 
     def run(self, words: Sequence[str], *, check: bool = True) -> str:
         """Return what a command of Slurm prints."""
@@ -185,7 +227,7 @@ class Lab:
         counts = re.findall(r"^\s*REQUEST_\w+\s*\(\s*\d+\)\s*count:(\d+)", stats, re.M)
         return sum(map(int, counts))
 
-    def _start(self, name: str, words: Sequence[str]) -> None:
+    def _start(self, name: str, words: Sequence[str], **more: str) -> None:
         program = shutil.which(words[0], path=SEARCH)
         assert program is not None
         with (self.folder / f"{name}.out").open("ab") as out:
@@ -194,7 +236,7 @@ class Lab:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env={**self.env, "SLURM_NODENAME": name},
+                env={**self.env, "SLURM_NODENAME": name, **more},
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - no other thread of the tests starts one
             )
 
@@ -207,6 +249,11 @@ class Lab:
     def _all_idle(self) -> bool:
         states = [line.split()[-1] for line in self._sinfo().splitlines()]
         return len(states) >= self.nodes and set(states) == {"idle"}
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextlib.contextmanager

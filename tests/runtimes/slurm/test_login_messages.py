@@ -223,6 +223,7 @@ def test_a_connection_of_airflow_is_read_as_its_ssh_provider_reads_it():
         ({"options": "gpu"}, "options"),
         ({"folder": "training"}, "no folder"),
         ({"folder": "/a\nb"}, "no folder"),
+        ({"options": {"containerRuntime": "apptainer"}}, "only a job can say it"),
     ],
 )
 def test_a_connection_that_would_be_less_safe_is_refused(extra, said):

@@ -376,17 +376,29 @@ spec:
 
 
 def test_options_are_read_as_they_were_checked():
-    written = {"signalSeconds": 5, "idleSeconds": 7, "extra": ["--nice=5"], "partition": "gpu"}
+    written = {
+        "signalSeconds": 5,
+        "idleSeconds": 7,
+        "extra": ["--nice=5"],
+        "partition": "gpu",
+        "containerRuntime": "apptainer",
+        "binds": ["/data"],
+    }
     SlurmOptions.model_validate(written)
     read = AllocationOptions.from_document(written)
     assert read == AllocationOptions(
-        signal_seconds=5, idle_seconds=7, extra=("--nice=5",), partition="gpu"
+        signal_seconds=5,
+        idle_seconds=7,
+        extra=("--nice=5",),
+        partition="gpu",
+        container_runtime="apptainer",
+        binds=("/data",),
     )
     names = {each.metadata.get("name", each.name) for each in dataclasses.fields(read)}
     assert names == {each.alias or name for name, each in SlurmOptions.model_fields.items()}
     defaults = SlurmOptions()
     for name in SlurmOptions.model_fields:
-        if name != "extra":
+        if name not in ("extra", "binds"):
             assert getattr(AllocationOptions(), name) == getattr(defaults, name)
 
 
@@ -398,6 +410,9 @@ def test_options_are_read_as_they_were_checked():
         {"time": "1:2:3:4"},
         {"signalSeconds": -1},
         {"extra": ["-n4"]},
+        {"containerRuntime": "podman"},
+        {"containerRuntime": "apptainer", "binds": ["data"]},
+        {"binds": ["/data"]},
         {"extra": ["--wrap=rm"]},
         {"extra": ["--job-name=x"]},
         {"extra": ["--requ"]},

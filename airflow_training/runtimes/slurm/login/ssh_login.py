@@ -155,6 +155,9 @@ def _options(name: str, options: Any) -> Mapping[str, Any]:
         wrong = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, ("options", *wrong["loc"])))
         raise _problem(name, f"its extra {where}: {wrong['msg']}") from None
+    for word in ("containerRuntime", "binds"):  # an image is checked with its job
+        if word in options:
+            raise _problem(name, f"its extra options.{word}: only a job can say it")
     return dict(options)
 
 

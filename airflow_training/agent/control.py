@@ -61,6 +61,8 @@ class ControlSocket:
         self._environment = environment
         self._working_dir = working_dir
         self._container = container
+        self._in_terminals: set[int] = set()
+        """Pids of commands that have a terminal."""
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
@@ -72,6 +74,11 @@ class ControlSocket:
         with contextlib.suppress(OSError):
             connection, _ = self._listener.accept()
             self._loop.when_readable(connection.fileno(), lambda: self._request(connection))
+
+    def hang_up(self) -> None:
+        """Close the terminals of commands: a shell that somebody types in ends by that, and ignores SIGTERM."""
+        for pid in self._in_terminals:
+            _hang_up(pid)
 
     def close(self, path: Path) -> None:
         """Stop serving."""
@@ -130,8 +137,11 @@ class ControlSocket:
     ) -> None:
         """Run a command for a caller; whoever of the two ends first ends the other."""
         pid = self._spawn(request, streams)
+        if request.get("terminal"):
+            self._in_terminals.add(pid)
 
         def ended(wait_status: int) -> None:
+            self._in_terminals.discard(pid)
             if caller.fileno() < 0:  # it has left
                 return
             self._loop.forget(caller.fileno())
@@ -143,9 +153,14 @@ class ControlSocket:
         def left() -> None:
             self._loop.forget(caller.fileno())
             caller.close()
-            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCONT):  # as a closed terminal
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(pid, number)
+            _hang_up(pid)
 
         self._loop.when_ended(pid, ended)
         self._loop.when_readable(caller.fileno(), left)
+
+
+def _hang_up(session: int) -> None:
+    """Tell all that a command has started what a terminal tells that is closed."""
+    for pid, start in proc.session_members(session).items():
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCONT):
+            proc.kill_exactly(pid, start, number)

@@ -169,6 +169,10 @@ class LocalAttempt(Attempt):
         grace = self._order.grace_seconds
         self._stop("Terminated", "the agent was asked to end (SIGTERM)", grace_seconds=grace)
 
+    def _stop(self, reason: str, message: str, *, grace_seconds: float) -> None:
+        super()._stop(reason, message, grace_seconds=grace_seconds)
+        self._control.hang_up()
+
     # the command ---------------------------------------------------------------------------------
     def _prepare(self) -> None:
         write_files(self._order.live_files, below=self._folder.path)

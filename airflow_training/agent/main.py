@@ -4,7 +4,7 @@ Prints one JSON line per folder, `{"folder", "result": started | busy | refused 
 once that agent holds its lock and can be found, and returns. The agents live on by themselves.
 `live FOLDER` is the agent of one folder in this very process, for who starts a process per instance: it
 prints the same line, and returns when the instance is over.
-`hold` and `run` are for pods: see `pod`.
+`shell FOLDER COMMAND` runs a command beside that of an attempt. `hold` and `run` are for pods: see `pod`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,17 @@ def main(arguments: list[str] | None = None) -> int:
         from airflow_training.agent.remote_shell import remote_shell
 
         return remote_shell(given[1:])
+    if given[:1] == ["shell"] and len(given) == 3:
+        from airflow_training.agent.remote_shell import shell
+
+        return shell(Path(given[1]), given[2])
     if given[:1] in (["hold"], ["run"]):
         from airflow_training.agent import pod
 
         return pod.main(given)
     sys.stderr.write(
         "usage: agent start FOLDER... | agent live FOLDER | agent remote-shell [OPTIONS] HOST COMMAND..."
+        " | agent shell FOLDER COMMAND"
         " | agent hold ... | agent run ... (both inside a pod)\n"
     )
     return 2

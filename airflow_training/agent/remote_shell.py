@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["parse", "remote_shell"]
+__all__ = ["parse", "remote_shell", "shell"]
 
 _WITH_VALUE = frozenset("bcDEeFIiJLlmOopQRSWwB")
 _UNREACHABLE = 255
@@ -78,7 +78,7 @@ def _enter(machine: Mapping[str, Any], attempt: Path, host: str, command: str) -
 
 
 def _call(own: Path, host: str, command: str) -> socket.socket | None:
-    """Return the connection over which the command was started, waiting for an agent to come.
+    """Return a connection to the agent of an instance, waiting for one to come.
 
     `own`: the attempt that asks. Does not return where the other one is on another machine.
     """
@@ -95,8 +95,6 @@ def _call(own: Path, host: str, command: str) -> socket.socket | None:
             except OSError:
                 pass
             else:
-                request = json.dumps({"op": "exec", "command": command}).encode()
-                socket.send_fds(connection, [request], [0, 1, 2])
                 return connection
         if time.monotonic() > until:
             return None
@@ -120,8 +118,37 @@ def remote_shell(arguments: list[str]) -> int:
         known = sorted(p.name for p in (run / "names").iterdir()) if run.is_dir() else []
         sys.stderr.write(f"remote-shell: cannot reach {host!r}; instances: {', '.join(known)}\n")
         return _UNREACHABLE
+    return _execute(connection, command=command)
+
+
+def shell(attempt: Path, command: str) -> int:
+    """Run a command beside that of an attempt on this machine and return its exit code.
+
+    On a terminal it becomes the one that the terminal's keys interrupt.
+    """
+    try:
+        connection = connect(attempt / ".agent" / "control.sock")
+    except OSError as error:
+        sys.stderr.write(f"its agent does not answer: {error.strerror}\n")
+        return _UNREACHABLE
+    if not os.isatty(0):
+        return _execute(connection, command=command)
+    import fcntl
+    import signal
+    import termios
+
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # that of the terminal we let go
+    with contextlib.suppress(OSError):  # it was none of ours
+        fcntl.ioctl(0, termios.TIOCNOTTY)
+    env = {"TERM": os.environ.get("TERM", "xterm")}
+    return _execute(connection, command=command, terminal=True, env=env)
+
+
+def _execute(connection: socket.socket, **request: Any) -> int:
+    """Have the agent run a command with our streams, and return its exit code."""
     with connection:
         try:
+            socket.send_fds(connection, [json.dumps({"op": "exec", **request}).encode()], [0, 1, 2])
             answer = connection.recv(1 << 16)
         except OSError:
             answer = b""

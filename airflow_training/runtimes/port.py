@@ -515,6 +515,11 @@ class Streams:
     terminal: bool = False
     """All of them are one terminal: the shell gets one of its own, as large, and keys as they are typed."""
 
+    @property
+    def descriptors(self) -> tuple[int, int, int]:
+        """Return all three."""
+        return self.stdin, self.stdout, self.stderr
+
 
 @runtime_checkable
 class OpensShells(Protocol):

@@ -11,11 +11,11 @@ import struct
 import termios
 import threading
 import tty
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
-__all__ = ["SHELL", "raw_terminal", "read_stream", "write_all"]
+__all__ = ["SHELL", "kept_terminal", "raw_terminal", "read_stream", "run_in_terminal", "write_all"]
 
 SHELL: Sequence[str] = (
     "/bin/sh",
@@ -24,15 +24,36 @@ SHELL: Sequence[str] = (
 )
 """A shell of an instance's own, whichever it has."""
 _CHUNK = 1 << 16
+_END_SECONDS = 5.0
+"""Until what SIGTERM did not end is killed."""
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def kept_terminal(descriptor: int) -> Iterator[None]:
+    """See to it that a terminal is afterwards as it was, whatever happens.
+
+    What ends the process by a signal cancels the current task. Needs a running event loop.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    before = termios.tcgetattr(descriptor)
+    if task is not None:
+        for number in _ENDS:
+            loop.add_signal_handler(number, task.cancel)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
+        for number in _ENDS:
+            loop.remove_signal_handler(number)
 
 
 @contextlib.contextmanager
 def raw_terminal(descriptor: int, *, resized: Callable[[int, int], None]) -> Iterator[None]:
     """Pass keys on as they are typed; `resized` is called with rows and columns, first of all with those of now.
 
-    Whatever happens, the terminal is as it was afterwards: what ends the process by a signal cancels
-    the current task. Needs a running event loop.
+    Else as `kept_terminal`.
     """
 
     def tell_size() -> None:
@@ -41,21 +62,44 @@ def raw_terminal(descriptor: int, *, resized: Callable[[int, int], None]) -> Ite
             rows, columns, _, _ = struct.unpack("HHHH", size)
             resized(rows, columns)
 
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    before = termios.tcgetattr(descriptor)
-    loop.add_signal_handler(signal.SIGWINCH, tell_size)
-    if task is not None:
-        for number in _ENDS:
-            loop.add_signal_handler(number, task.cancel)
-    try:
-        tty.setraw(descriptor, termios.TCSADRAIN)  # what was typed by now is meant for the shell
-        tell_size()
-        yield
-    finally:
-        with contextlib.suppress(termios.error):  # the terminal is gone
-            termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
-        for number in (signal.SIGWINCH, *_ENDS):
-            loop.remove_signal_handler(number)
+    loop = asyncio.get_running_loop()
+    with kept_terminal(descriptor):
+        loop.add_signal_handler(signal.SIGWINCH, tell_size)
+        try:
+            # what was typed by now is meant for the shell
+            tty.setraw(descriptor, termios.TCSADRAIN)
+            tell_size()
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGWINCH)
+
+
+async def run_in_terminal(
+    words: Sequence[str],
+    *,
+    descriptors: tuple[int, int, int],
+    terminal: bool,
+    env: Mapping[str, str] | None = None,
+) -> int:
+    """Run what passes a terminal on by itself, as `srun` and `ssh` do; return its exit code.
+
+    `descriptors`: its standard input, output and error; `terminal`: they are one.
+    """
+    stdin, stdout, stderr = descriptors
+    with kept_terminal(stdin) if terminal else contextlib.nullcontext():
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=stdin, stdout=stdout, stderr=stderr, env=env
+        )
+        try:
+            return await process.wait()
+        except asyncio.CancelledError:
+            process.terminate()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(process.wait(), _END_SECONDS)
+            raise
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
 
 
 def read_stream(descriptor: int, received: Callable[[bytes], Coroutine[Any, Any, None]]) -> None:

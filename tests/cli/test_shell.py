@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import pty
-import select
 import signal
-import struct
 import subprocess
 import sys
 import termios
@@ -20,6 +17,7 @@ import pytest
 
 from airflow_training.agent import proc
 from tests.cli.conftest import COMMAND, job_file
+from tests.terminals import terminal, use_as_a_person
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -140,36 +138,24 @@ def test_where_its_agent_is_gone_nothing_stays_and_that_is_said(background, comm
 
 def test_a_terminal_is_a_terminal_there(command, home, ended):
     assert command("run", str(failing()), "--run-id", "r").code == 1
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 41, 97, 0, 0))
-    before = termios.tcgetattr(theirs)
-    shell = subprocess.Popen(
-        [*COMMAND, "shell", "r"], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    with terminal([*COMMAND, "shell", "r"]) as shell:
+        shell.type(b"cp left-by-1 left\n")
+        use_as_a_person(shell, text=b"state of 1")
+
+
+def test_an_open_shell_holds_up_no_stop(background, command, home):
+    Path("train.py").write_text("import time; print('up', flush=True); time.sleep(600)\n")
+    path = job_file(Path("job.yaml"), command=[sys.executable, "train.py"])
+    run = background("run", str(path), "--run-id", "r")
+    run.until(
+        lambda: any("up" in each.read_text() for each in home.rglob("log*") if each.is_file())
     )
-    said = bytearray()
-
-    def hear(*texts: bytes) -> bool:
-        while select.select([ours], [], [], 0)[0]:
-            said.extend(os.read(ours, 1 << 16))
-        return all(text in said for text in texts)
-
-    try:
-        os.write(ours, b"stty size; cat left-by-1\n")
-        wait_until(lambda: hear(b"41 97", b"state of 1"), seen=lambda: bytes(said))
-        fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 60, 0, 0))
-        os.kill(shell.pid, 28)  # as a terminal that is made smaller tells it
-        os.write(ours, b"sh -c 'echo go''ing; sleep 600; true'\n")
-        wait_until(lambda: hear(b"going"), seen=lambda: bytes(said))
-        os.write(ours, b"\x03")  # which interrupts what runs there, and nothing here
-        os.write(ours, b"stty size; exit 5\n")
-        wait_until(lambda: hear(b"20 60"), seen=lambda: bytes(said))
-        assert shell.wait(PATIENCE) == 5
-    finally:
-        shell.kill()
-        shell.wait()
-    assert termios.tcgetattr(theirs) == before
-    os.close(theirs)
-    os.close(ours)
+    with terminal([*COMMAND, "shell", "r"]) as shell:
+        shell.type(b"echo he''re; sleep 600\n")
+        shell.read(b"here")
+        assert command("kill", "r").code == 0
+        assert shell.end() != 0
+    assert "had to be killed" not in command("status", "r").stdout
 
 
 RAW = """

@@ -40,9 +40,7 @@ async def open_shell(
     folder = await asyncio.to_thread(_living, run, ref)
     request = {"op": "exec", "command": shlex.join(command or SHELL)}
     if not streams.terminal:
-        return await _call(
-            folder, request, (streams.stdin, streams.stdout, streams.stderr), close=()
-        )
+        return await _call(folder, request, streams.descriptors, close=())
     ours, theirs = pty.openpty()
     try:
         return await _in_terminal(folder, request, streams, ours=ours, theirs=theirs)

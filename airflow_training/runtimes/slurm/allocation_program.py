@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Any, BinaryIO
 
-__all__ = ["counts_of", "host_name", "named_instances", "place_order"]
+__all__ = ["counts_of", "enter_words", "host_name", "named_instances", "place_order"]
 
 _LOOK_SECONDS = 0.2
 _PEER_LOOK_SECONDS = 0.5
@@ -462,8 +462,13 @@ def step(agent: str, allocation: Path, attempt: Path) -> None:
     write_json(folder.control / "step.json", {"env": env, "allocation": str(allocation)})
     write_json(folder.spec, place_order(order, run=run, hosts=hosts, env=env))
     _wait_for_lock(folder.lock)
+    if order.get("container"):
+        earlier = (
+            read_json(AttemptFolder(each).spec) for each in folder.instance.glob("attempt-*")
+        )
+        _end_marked({_mark(each) for each in earlier if each} - {_mark(order)})
     if order.get("ports") or order.get("container"):
-        _watch_agent(folder.instance)
+        _watch_agent(folder.instance, {_mark(order)})
     raise SystemExit(main(["live", str(attempt)]))
 
 
@@ -475,29 +480,40 @@ def _machine(agent: str, allocation: Path, role: str, index: int) -> dict[str, A
     members = (read_json(allocation / "started.json") or {}).get("members", {})
     component = members.get(f"{role}-{index}", {}).get("component", 0)
     group = str(component) if len(request.get("components", ())) > 1 else ""
-    node = os.environ["SLURMD_NODENAME"]
-    program = [sys.executable, "-I", "-S", str(Path(__file__).resolve()), agent]
-    return {"name": node, "enter": [*program, "enter", os.environ["SLURM_JOB_ID"], group, node]}
+    node, job = os.environ["SLURMD_NODENAME"], os.environ["SLURM_JOB_ID"]
+    python = [sys.executable, "-I", "-S"]
+    program = [*python, str(Path(__file__).resolve()), agent]
+    return {
+        "name": node,
+        "enter": [*program, "enter", job, group, node],
+        "job": job,
+        "group": group,
+        "agent": [*python, agent],
+    }
+
+
+def enter_words(job: str, group: str, node: str, *, terminal: bool = False) -> list[str]:
+    """The words before a command that is run on a node of a job, beside the steps there and with none of their resources.
+
+    `group`: number of the component of a heterogeneous job, else nothing. `terminal`: it gets one of its own.
+    """
+    words = [
+        "srun", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}",
+        "--mpi=none", "--quiet", "--kill-on-bad-exit=0", "--pty" if terminal else "--unbuffered",
+    ]  # fmt: skip
+    return [*words, f"--het-group={group}"] if group else words
 
 
 def enter(job: str, group: str, node: str, command: Sequence[str]) -> None:
-    """Become a command on a node of a job, beside the steps there and with none of their resources.
-
-    `group`: number of the component of a heterogeneous job, else nothing.
-    """
+    """Become a command on a node of a job."""
     # what describes the step that asks are options of another one to srun
     environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith("SLURM_") or name == "SLURM_CONF"
     }
-    words = [
-        "srun", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}",
-        "--mpi=none", "--unbuffered", "--quiet", "--kill-on-bad-exit=0",
-    ]  # fmt: skip
-    if group:
-        words.append(f"--het-group={group}")
-    os.execvpe(words[0], [*words, *command], environment)  # noqa: S606  # ends as that one ends
+    words = [*enter_words(job, group, node), *command]
+    os.execvpe(words[0], words, environment)  # noqa: S606  # ends as that one ends
 
 
 def _wait_for_lock(lock: Path) -> None:
@@ -515,11 +531,28 @@ def _wait_for_lock(lock: Path) -> None:
                 return
 
 
-def _watch_agent(instance: Path) -> None:
+def _mark(order: Mapping[str, Any]) -> str:
+    """What each process of an attempt has in its environment."""
+    return f"TRAINING_INSTANCE_UID={order['uid']}"
+
+
+def _end_marked(marks: set[str]) -> None:
+    """End what is left of attempts on this node: the kernel does not end what has entered a container with other rights."""
+    from airflow_training.agent import proc
+
+    until = time.monotonic() + _LEFTOVERS_SECONDS
+    while time.monotonic() < until and (left := proc.marked_processes(marks)):
+        for pid, start in left.items():
+            with contextlib.suppress(OSError):
+                proc.kill_exactly(pid, start, signal.SIGKILL)
+        time.sleep(_PEER_LOOK_SECONDS)
+
+
+def _watch_agent(instance: Path, marks: set[str]) -> None:
     """Leave a process that notes when somebody listens on the first port of the attempt that lives.
 
     Who asks for it may be on another machine, and is not to connect. Once the agent is gone, it ends what is left of
-    its attempts: the kernel does not end what has entered a container with other rights.
+    its attempts; `marks`: of the first.
     """
     from airflow_training.agent import proc
     from airflow_training.agent.files import AttemptFolder, read_json, write_json
@@ -536,27 +569,21 @@ def _watch_agent(instance: Path) -> None:
         os.setsid()
         for stream in (0, 1, 2):
             os.dup2(os.open(os.devnull, os.O_RDWR), stream)
-        noted, marks = "", set()
+        noted = ""
         while proc.start_time(agent) == began:
             folder = AttemptFolder(instance / "current")
             order = read_json(folder.spec) or {}
             state = read_json(folder.state) or {}
-            if (state.get("agent") or {}).get(
-                "pid"
-            ) == agent:  # else one of another node, or the next
-                marks.add(f"TRAINING_INSTANCE_UID={state['uid']}")
+            living = state.get("agent") or {}
+            if living.get("pid") == agent:  # else one of another node, or the next
+                marks.add(_mark(state))
             port = next(iter((order.get("ports") or {}).values()), None)
             if order.get("uid") != noted and port in _listening():
                 with contextlib.suppress(OSError):  # a full disk: it is asked for again
                     write_json(folder.control / "port-open.json", {"uid": str(order["uid"])})
                     noted = str(order["uid"])
             time.sleep(_PORT_LOOK_SECONDS)
-        until = time.monotonic() + _LEFTOVERS_SECONDS
-        while time.monotonic() < until and (left := proc.marked_processes(marks)):
-            for pid, start in left.items():
-                with contextlib.suppress(OSError):
-                    proc.kill_exactly(pid, start, signal.SIGKILL)
-            time.sleep(_PEER_LOOK_SECONDS)
+        _end_marked(marks)
     finally:
         os._exit(0)
 

@@ -28,6 +28,7 @@ from airflow_training.runtimes.port import (
     InstanceUpdate,
     Outcome,
     Snapshot,
+    Streams,
 )
 from airflow_training.runtimes.slurm.allocation_options import AllocationOptions
 from airflow_training.runtimes.slurm.allocation_program import host_name
@@ -39,8 +40,11 @@ from airflow_training.runtimes.slurm.launch import SlurmLauncher, describe
 from airflow_training.runtimes.slurm.queue_watch import QueueWatch, shared_queue
 from airflow_training.runtimes.slurm.requests import gang_components
 from airflow_training.runtimes.slurm.scan import SlurmScanner
+from airflow_training.runtimes.slurm.shell import shell_words
 from airflow_training.runtimes.slurm.submission import find_refusals
 from airflow_training.runtimes.slurm.sweep import find_living_runs
+from airflow_training.runtimes.slurm.transport import environment_without_job
+from airflow_training.runtimes.terminal import run_in_terminal
 from airflow_training.settings import Settings, user_name
 
 if TYPE_CHECKING:
@@ -140,6 +144,25 @@ class SlurmRuntime(FolderRuntime):
     async def end_kept(self, run: RunRef) -> None:
         """Order agents that stay to go, and end the run's allocations."""
         await asyncio.to_thread(self._end, self._reader(run), run, spared=())
+
+    async def shell(self, instance: InstanceRef, command: Sequence[str], streams: Streams) -> int:
+        """Run a command below an instance's agent, by `srun`, in its folder and environment."""
+        words = await self.shell_words(instance, command, terminal=streams.terminal)
+        return await run_in_terminal(
+            words,
+            descriptors=streams.descriptors,
+            terminal=streams.terminal,
+            env=environment_without_job(),
+        )
+
+    async def shell_words(
+        self, instance: InstanceRef, command: Sequence[str], *, terminal: bool
+    ) -> Sequence[str]:
+        """Return the words of a command that runs another below an instance's agent, from a login node; raises InputError."""
+        reader = self._reader(instance.run)
+        return await asyncio.to_thread(
+            shell_words, reader.find(instance), str(instance.key), command, terminal=terminal
+        )
 
     async def watch(
         self, run: RunRef

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from airflow_training.errors import InputError, RuntimeUnavailable
 
-__all__ = ["CommandResult", "LocalCommands", "SlurmCommands"]
+__all__ = ["CommandResult", "LocalCommands", "SlurmCommands", "environment_without_job"]
 
 _SECONDS = 60.0
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
@@ -67,7 +67,7 @@ class LocalCommands:
                 errors="replace",
                 timeout=_SECONDS,
                 pass_fds=tuple(keep),
-                env={**_without_job(), "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"},
+                env={**environment_without_job(), "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"},
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
@@ -77,8 +77,8 @@ class LocalCommands:
         return CommandResult(code=done.returncode, output=done.stdout, errors=done.stderr)
 
 
-def _without_job() -> dict[str, str]:
-    """Our environment without that of a job we may run in ourselves, whose options `sbatch` would take over."""
+def environment_without_job() -> dict[str, str]:
+    """Return our environment without that of a job we may run in ourselves, whose options `sbatch` would take over."""
     return {
         name: value
         for name, value in os.environ.items()

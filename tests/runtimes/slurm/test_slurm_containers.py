@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_training.agent.proc import marked_processes
+from airflow_training.agent.proc import arguments_of, living_processes, marked_processes
 from tests.runtimes.slurm.command_runs import home, logs, start
 from tests.runtimes.slurm.lab import SEARCH
 from tests.waiting import wait_until
@@ -132,12 +132,15 @@ def test_what_trains_in_a_container_is_seen_and_stopped(home, lab, job):
             each.count("the image") > 1 for name, each in logs(home).items() if "worker" in name
         )
     )
+    shell = start("shell", "one", "--role", "worker", "--index", "1", "--", "cat", "/which")
+    assert (shell.communicate()[0], shell.returncode) == ("the image\n", 0)
     kill()
     run.communicate()
     wait_until(lambda: not lab.jobs())
 
 
-def test_nothing_of_a_container_outlives_its_agent(home, lab, job):
+@pytest.mark.parametrize("together", ["its agent", "all of its step"])
+def test_nothing_of_a_container_outlives_its_agent(home, lab, job, together):
     job(f"{TELLS} echo waits; sleep 600")
     run = start("run", "job.yaml", "--run-id", "one")
     wait_until(
@@ -147,7 +150,14 @@ def test_nothing_of_a_container_outlives_its_agent(home, lab, job):
     state = json.loads(file.read_text())
     mark = [f"TRAINING_INSTANCE_UID={state['uid']}"]
     assert marked_processes(mark)
-    os.kill(state["agent"]["pid"], signal.SIGKILL)
+    agent = state["agent"]["pid"]
+    step = [agent]
+    if together == "all of its step":
+        words = arguments_of(agent, "cmdline")
+        step = [pid for pid in living_processes() if arguments_of(pid, "cmdline") == words]
+        assert len(step) > 1  # what watches the agent
+    for pid in step:
+        os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not marked_processes(mark))
     wait_until(
         lambda: "waits" in logs(home).get("master-0 attempt-0.0.1", ""),

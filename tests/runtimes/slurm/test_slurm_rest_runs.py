@@ -116,7 +116,10 @@ ASKED = (
 def shown(lab: Lab, cluster: SlurmCluster, job: SlurmSubmission) -> list[dict[str, str]]:
     """Return each component of a job, once it runs, as Slurm shows what was asked for."""
     id_ = read_job_id(cluster.submit(job))
-    lines = lambda: lab.run(["scontrol", "show", "job", id_, "--oneliner"]).splitlines()  # noqa: E731
+
+    def lines() -> list[str]:
+        return lab.run(["scontrol", "show", "job", id_, "--oneliner"]).splitlines()
+
     wait_until(lambda: all("JobState=RUNNING" in each for each in lines()), seen=lines)
     found = [dict(re.findall(r"(\S+?)=(\S*)", line)) for line in lines()]
     cluster.cancel([id_])

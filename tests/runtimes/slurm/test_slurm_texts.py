@@ -9,9 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from airflow_training.admission.check import check_text
-from airflow_training.agent.files import read_json, write_json
+from airflow_training.agent.files import AttemptFolder, read_json, write_json
+from airflow_training.agent.order import Order
 from airflow_training.builtin_runtimes import load_adapter
 from airflow_training.documents.problems import problems_of
+from airflow_training.errors import InputError
+from airflow_training.runtimes.folders.attempt_state import AgentLiveness, AttemptState
 from airflow_training.runtimes.slurm.allocation_options import AllocationOptions
 from airflow_training.runtimes.slurm.allocation_program import (
     counts_of,
@@ -41,6 +44,7 @@ from airflow_training.runtimes.slurm.requests import (
     single_requests,
     submit_command,
 )
+from airflow_training.runtimes.slurm.shell import shell_words
 
 QUEUE = """\
 5|CANCELLED|1795718798|1795718798||wrap|PartitionConfig
@@ -452,3 +456,39 @@ def test_an_option_that_slurm_does_not_take_is_told_in_our_words(option, value, 
         SlurmOptions.model_validate({option: value})
     (problem,) = problems_of(refused.value, model=SlurmOptions)
     assert problem.message.startswith(told)
+
+
+def living(folder: AttemptFolder, life: AgentLiveness) -> AttemptState:
+    order = Order.seen({"uid": "u", "role": "worker", "index": 0})
+    return AttemptState(life=life, order=order, state={}, end={}, deletion={})
+
+
+def test_a_shell_is_a_step_beside_that_of_the_instance(tmp_path, monkeypatch):
+    folder = AttemptFolder(tmp_path)
+    machine = {"name": "n2", "job": "7", "group": "1", "agent": ["python3", "agent.pyz"]}
+    write_json(folder.control / "machine.json", machine)
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/srun")
+    found = folder, living(folder, AgentLiveness.STAYING)
+    words = shell_words(found, "worker-0", ["ls", "a b"], terminal=True)
+    assert words[0] == "srun"
+    assert {"--jobid=7", "--overlap", "--nodelist=n2", "--het-group=1", "--pty"} <= set(words)
+    assert words[-5:] == ["python3", "agent.pyz", "shell", str(tmp_path), "ls 'a b'"]
+    assert "--pty" not in shell_words(found, "worker-0", [], terminal=False)
+
+
+def test_a_shell_is_refused_where_nobody_could_open_it(tmp_path, monkeypatch):
+    folder = AttemptFolder(tmp_path)
+    monkeypatch.setattr("shutil.which", lambda _: None)
+
+    def refusal(life: AgentLiveness | None) -> str:
+        found = (folder, living(folder, life)) if life else None
+        with pytest.raises(InputError) as caught:
+            shell_words(found, "worker-0", [], terminal=False)
+        return str(caught.value)
+
+    assert "there is no instance worker-0" in refusal(None)
+    assert f"its files are in {tmp_path}" in refusal(AgentLiveness.LOST)
+    assert "started by a version" in refusal(AgentLiveness.ALIVE)
+    machine = {"name": "n2", "job": "7", "group": "", "agent": ["python3", "agent.pyz"]}
+    write_json(folder.control / "machine.json", machine)
+    assert "no command srun" in refusal(AgentLiveness.ALIVE)

@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import queue
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -24,9 +25,11 @@ from typing import IO, Any, cast
 
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import InputError, RuntimeUnavailable
+from airflow_training.runtimes.port import Streams
 from airflow_training.runtimes.slurm.login.messages import decode, decode_error, encode, line_of
 from airflow_training.runtimes.slurm.login.program import MARK, bootstrap_command, program
 from airflow_training.runtimes.slurm.login.ssh_login import SshLogin
+from airflow_training.runtimes.terminal import run_in_terminal
 
 __all__ = ["LoginChannel"]
 
@@ -40,7 +43,6 @@ _OPTIONS = (
     "ClearAllForwardings=yes",
     "ForwardAgent=no",
     "ForwardX11=no",
-    "RequestTTY=no",
     "RemoteCommand=none",
     "PermitLocalCommand=no",
     "LogLevel=ERROR",
@@ -209,9 +211,9 @@ def _command(login: SshLogin, inherit: Sequence[str]) -> str:
     return bootstrap_command(python=login.python, folder=login.folder, inherit=inherit)
 
 
-def _words(login: SshLogin, stack: contextlib.ExitStack) -> list[str]:
+def _words(login: SshLogin, stack: contextlib.ExitStack, *, terminal: bool = False) -> list[str]:
     """Return the words of ssh without its command. Secrets are in no word, and in no file that has a name."""
-    words = ["ssh", "-T"]
+    words = ["ssh", *(("-tt", "-e", "none") if terminal else ("-T",))]
     options = list(_OPTIONS)
     if login.private_key:
         key = _in_memory(login.private_key.strip() + "\n", stack)
@@ -306,6 +308,16 @@ class LoginChannel:
                 yield _read_answer(connection, await came.get())
         finally:
             connection.forget(number)
+
+    async def run_in_terminal(self, words: Sequence[str], streams: Streams) -> int:
+        """Run a command on the login node, by a connection of its own; return its exit code."""
+        with contextlib.ExitStack() as stack:
+            there = _words(await self._find(), stack, terminal=streams.terminal)
+            return await run_in_terminal(
+                [*there, shlex.join(words)],
+                descriptors=streams.descriptors,
+                terminal=streams.terminal,
+            )
 
     async def _connected(self) -> _Connection:
         known = self._known()

@@ -49,6 +49,7 @@ _SINGLE_FILES = (
     "runtimes/environment_orders.py",
     "runtimes/port.py",
     "runtimes/progress.py",
+    "runtimes/terminal.py",
     "settings.py",
 )
 _ENTRY = b"""import sys

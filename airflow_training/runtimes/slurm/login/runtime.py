@@ -21,6 +21,7 @@ from airflow_training.runtimes.port import (
     Outcome,
     ReleaseAnswer,
     Snapshot,
+    Streams,
 )
 from airflow_training.runtimes.slurm.capabilities import LOGIN_CAPABILITIES
 from airflow_training.runtimes.slurm.login.channel import LoginChannel
@@ -104,6 +105,13 @@ class LoginRuntime:
     async def end_kept(self, run: RunRef) -> None:
         """Order agents that stay to go, and end the run's allocations."""
         await self._channel.call("end_kept", run)
+
+    async def shell(self, instance: InstanceRef, command: Sequence[str], streams: Streams) -> int:
+        """Run a command below an instance's agent, by `srun` of the login node, in its folder and environment."""
+        words: Sequence[str] = await self._channel.call(
+            "shell_words", instance, command, terminal=streams.terminal
+        )
+        return await self._channel.run_in_terminal(words, streams)
 
     async def delete(
         self,

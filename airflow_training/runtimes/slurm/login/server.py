@@ -37,7 +37,7 @@ _USED_SECONDS = 3600.0
 CALLS = frozenset({
     "await_peers", "check", "cluster_view", "create", "delete", "delete_quarantined", "dismiss", "due_runs", "end_kept",
     "finish_early", "keep", "living_runs", "look_again", "prepare", "quarantine", "read_log", "release", "remove",
-    "restart_process", "stop_process", "tail_log",
+    "restart_process", "shell_words", "stop_process", "tail_log",
 })  # fmt: skip
 """Methods of the runtime that are asked for and answered once."""
 

@@ -1,4 +1,4 @@
-"""The agent's Unix socket: `look` at new orders, and `exec` a command inside the process tree.
+"""The agent's Unix socket (Python 3.8 and newer): `look` at new orders, and `exec` a command inside the process tree.
 
 One packet is one request; `exec` comes with the caller's standard input, output and error (where it says
 `terminal`, they are a terminal of its own), and is answered with `{"exit": code}`. A caller that goes away takes its command with it.
@@ -6,6 +6,7 @@ One packet is one request; `exec` comes with the caller's standard input, output
 
 from __future__ import annotations
 
+import array
 import contextlib
 import json
 import os
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
 
     from airflow_training.agent.loop import Loop
 
-__all__ = ["ControlSocket", "connect"]
+__all__ = ["ControlSocket", "connect", "send_request"]
 
 _PACKET = 1 << 17
+_STREAMS = 3
+_MOST_LOOKS = 50
+"""For processes that are started while others are told to end."""
 
 
 def connect(path: Path) -> socket.socket:
@@ -40,6 +44,24 @@ def connect(path: Path) -> socket.socket:
     finally:
         os.close(folder)
     return connection
+
+
+def send_request(
+    connection: socket.socket, request: Mapping[str, Any], streams: Sequence[int]
+) -> None:
+    """Hand over a request, with the descriptors that its command shall have as its streams."""
+    given = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))]
+    connection.sendmsg([json.dumps(request).encode()], given)
+
+
+def _receive_request(connection: socket.socket) -> tuple[bytes, list[int]]:
+    descriptors = array.array("i")
+    room = socket.CMSG_LEN(_STREAMS * descriptors.itemsize)
+    packet, ancillary, _, _ = connection.recvmsg(_PACKET, room)
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    return packet, list(descriptors)
 
 
 class ControlSocket:
@@ -89,12 +111,12 @@ class ControlSocket:
     def _request(self, connection: socket.socket) -> None:
         self._loop.forget(connection.fileno())
         try:
-            packet, descriptors, _, _ = socket.recv_fds(connection, _PACKET, 3)
+            packet, descriptors = _receive_request(connection)
             request: dict[str, Any] = json.loads(packet or b"{}")
         except (OSError, ValueError):
             connection.close()
             return
-        if request.get("op") == "exec" and len(descriptors) == 3:
+        if request.get("op") == "exec" and len(descriptors) == _STREAMS:
             self._execute(request, descriptors, connection)
         else:
             if request.get("op") == "look":
@@ -161,6 +183,16 @@ class ControlSocket:
 
 def _hang_up(session: int) -> None:
     """Tell all that a command has started what a terminal tells that is closed."""
-    for pid, start in proc.session_members(session).items():
-        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCONT):
-            proc.kill_exactly(pid, start, number)
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCONT):
+        with contextlib.suppress(OSError):
+            os.killpg(session, number)  # at once: those of the group have no time to fork
+    known: Mapping[int, int] = {}
+    for _ in range(_MOST_LOOKS):
+        members = proc.session_members(session)
+        if members.items() <= known.items():
+            return
+        for pid, start in members.items() - known.items():
+            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCONT):
+                with contextlib.suppress(OSError):  # another user's, as below sudo
+                    proc.kill_exactly(pid, start, number)
+        known = members

@@ -153,6 +153,8 @@ class LocalAttempt(Attempt):
     def _restart(self, order: Mapping[str, Any]) -> None:
         self._next = waiting_agent.next_attempt(self._folder, order)
         self._finished = self._next is not None
+        if self._finished:
+            self._tree.kill()  # what a shell has started ends with the attempt
 
     def _stay(self, *, seconds: float) -> None:
         super()._stay(seconds=seconds)

@@ -291,6 +291,6 @@ def become_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent() -> None:
-    """Let the kernel kill this process when its parent dies."""
-    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Let the kernel signal this process when its parent dies."""
+    _prctl(_PR_SET_PDEATHSIG, int(number))

@@ -24,7 +24,7 @@ import sys
 import time
 from pathlib import Path
 
-from airflow_training.agent.control import connect
+from airflow_training.agent.control import connect, send_request
 from airflow_training.agent.files import read_json
 
 TYPE_CHECKING = False  # `typing` costs 4 ms at every start
@@ -148,7 +148,7 @@ def _execute(connection: socket.socket, **request: Any) -> int:
     """Have the agent run a command with our streams, and return its exit code."""
     with connection:
         try:
-            socket.send_fds(connection, [json.dumps({"op": "exec", **request}).encode()], [0, 1, 2])
+            send_request(connection, {"op": "exec", **request}, [0, 1, 2])
             answer = connection.recv(1 << 16)
         except OSError:
             answer = b""

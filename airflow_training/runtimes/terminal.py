@@ -13,7 +13,10 @@ import threading
 import tty
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import Any
+
+from airflow_training.agent.proc import die_with_parent
 
 __all__ = ["SHELL", "kept_terminal", "raw_terminal", "read_stream", "run_in_terminal", "write_all"]
 
@@ -30,23 +33,29 @@ _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def kept_terminal(descriptor: int) -> Iterator[None]:
-    """See to it that a terminal is afterwards as it was, whatever happens.
-
-    What ends the process by a signal cancels the current task. Needs a running event loop.
-    """
+def cancelled_by_signals() -> Iterator[None]:
+    """Cancel the current task by what else would end the process: SIGTERM, SIGHUP. Needs a running event loop."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    before = termios.tcgetattr(descriptor)
     if task is not None:
         for number in _ENDS:
             loop.add_signal_handler(number, task.cancel)
     try:
         yield
     finally:
-        with contextlib.suppress(termios.error):  # the terminal is gone
-            termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
         for number in _ENDS:
             loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def kept_terminal(descriptor: int) -> Iterator[None]:
+    """See to it that a terminal is afterwards as it was; signals as `cancelled_by_signals` has them."""
+    before = termios.tcgetattr(descriptor)
+    with cancelled_by_signals():
+        try:
+            yield
+        finally:
+            with contextlib.suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
 
 
 @contextlib.contextmanager
@@ -81,14 +90,19 @@ async def run_in_terminal(
     terminal: bool,
     env: Mapping[str, str] | None = None,
 ) -> int:
-    """Run what passes a terminal on by itself, as `srun` and `ssh` do; return its exit code.
+    """Run what passes a terminal on by itself, as `srun` and `ssh` do; return its exit code. It ends with us.
 
     `descriptors`: its standard input, output and error; `terminal`: they are one.
     """
     stdin, stdout, stderr = descriptors
-    with kept_terminal(stdin) if terminal else contextlib.nullcontext():
+    with kept_terminal(stdin) if terminal else cancelled_by_signals():
         process = await asyncio.create_subprocess_exec(
-            *words, stdin=stdin, stdout=stdout, stderr=stderr, env=env
+            *words,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=env,
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),
         )
         try:
             return await process.wait()

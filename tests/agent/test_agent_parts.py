@@ -15,7 +15,7 @@ from typing import cast
 
 import pytest
 
-from airflow_training.agent import limits, proc
+from airflow_training.agent import control, limits, proc
 from airflow_training.agent.attempt import Attempt
 from airflow_training.agent.files import read_json, write_json
 from airflow_training.agent.limits import MemoryLimit, read_counter
@@ -387,3 +387,13 @@ def test_the_remote_shell_is_executable(tmp_path: Path) -> None:
     done = subprocess.run([str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "HOST COMMAND" in done.stderr
+
+
+def test_another_users_process_in_the_session_of_a_command_disturbs_nobody(monkeypatch) -> None:
+    def refuse(*_: object) -> bool:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "killpg", refuse)
+    monkeypatch.setattr(proc, "kill_exactly", refuse)
+    monkeypatch.setattr(proc, "session_members", lambda _: {7: 70})
+    control._hang_up(7)

@@ -9,13 +9,12 @@ import json
 import os
 import pty
 import shlex
-import socket
 import struct
 import termios
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_training.agent.control import connect
+from airflow_training.agent.control import connect, send_request
 from airflow_training.agent.files import AttemptFolder
 from airflow_training.errors import InputError
 from airflow_training.runtimes.folders.attempt_state import AgentLiveness
@@ -111,7 +110,7 @@ async def _call(
     except OSError as error:
         raise _refused(f"its agent does not answer: {error.strerror}") from error
     with connection:
-        socket.send_fds(connection, [json.dumps(request).encode()], list(descriptors))
+        send_request(connection, request, descriptors)
         for each in close:
             os.close(each)
         connection.settimeout(0.0)

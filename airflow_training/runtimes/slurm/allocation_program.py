@@ -58,6 +58,7 @@ _OF_STEP = re.compile(
 _MPI_WITHOUT_SLURM = {"OMPI_MCA_ras": "^slurm", "PRTE_MCA_ras": "^slurm"}
 """Open MPI 4 and 5: `mpirun` would take the one task of its step for all that it may use."""
 _DOMAIN = "slurm"
+_JOB = "SLURM_JOB_ID"
 
 
 # names of instances, which become nodes -------------------------------------------------------------
@@ -461,14 +462,11 @@ def step(agent: str, allocation: Path, attempt: Path) -> None:
     write_json(folder.control / "machine.json", machine)
     write_json(folder.control / "step.json", {"env": env, "allocation": str(allocation)})
     write_json(folder.spec, place_order(order, run=run, hosts=hosts, env=env))
-    _wait_for_lock(folder.lock)
-    if order.get("container"):
-        earlier = (
-            read_json(AttemptFolder(each).spec) for each in folder.instance.glob("attempt-*")
-        )
-        _end_marked({_mark(each) for each in earlier if each} - {_mark(order)})
-    if order.get("ports") or order.get("container"):
-        _watch_agent(folder.instance, {_mark(order)})
+    if _wait_for_lock(folder.lock):
+        if order.get("container"):
+            _end_earlier(folder)
+        if order.get("ports") or order.get("container"):
+            _watch_agent(folder.instance, {_mark(order)})
     raise SystemExit(main(["live", str(attempt)]))
 
 
@@ -516,8 +514,11 @@ def enter(job: str, group: str, node: str, command: Sequence[str]) -> None:
     os.execvpe(words[0], words, environment)  # noqa: S606  # ends as that one ends
 
 
-def _wait_for_lock(lock: Path) -> None:
-    """Return once no agent of an earlier attempt lives: on a node that failed it ends itself, but not at once."""
+def _wait_for_lock(lock: Path) -> bool:
+    """Wait until no agent of an earlier attempt lives: on a node that failed it ends itself, but not at once.
+
+    False where one lives on.
+    """
     import fcntl
 
     until = time.monotonic() + _LOCK_SECONDS
@@ -528,7 +529,8 @@ def _wait_for_lock(lock: Path) -> None:
             except OSError:
                 time.sleep(_PEER_LOOK_SECONDS)
             else:
-                return
+                return True
+    return False
 
 
 def _mark(order: Mapping[str, Any]) -> str:
@@ -536,12 +538,35 @@ def _mark(order: Mapping[str, Any]) -> str:
     return f"TRAINING_INSTANCE_UID={order['uid']}"
 
 
-def _end_marked(marks: set[str]) -> None:
-    """End what is left of attempts on this node: the kernel does not end what has entered a container with other rights."""
+def _end_earlier(folder: Any) -> None:
+    """End on this node what is left of earlier attempts in the place of one."""
+    from airflow_training.agent.files import AttemptFolder, read_json
+
+    marks, jobs = set(), set()
+    for each in map(AttemptFolder, folder.instance.glob("attempt-*")):
+        order = read_json(each.spec)
+        if order and each.path != folder.path:
+            marks.add(_mark(order))
+            jobs.add((read_json(each.control / "step.json") or {}).get("env", {}).get(_JOB, ""))
+    _end_marked(marks, jobs - {""})
+
+
+def _end_marked(marks: set[str], jobs: set[str]) -> None:
+    """End what is left of attempts on this node: the kernel does not end what has entered a container with other rights.
+
+    `jobs`: theirs; a job that one of them has queued inherits its marks.
+    """
     from airflow_training.agent import proc
 
+    def of_jobs(pid: int) -> bool:
+        environment = proc.arguments_of(pid, "environ")
+        return any(f"{_JOB}={job}".encode() in environment for job in jobs)
+
     until = time.monotonic() + _LEFTOVERS_SECONDS
-    while time.monotonic() < until and (left := proc.marked_processes(marks)):
+    while time.monotonic() < until:
+        left = {pid: at for pid, at in proc.marked_processes(marks).items() if of_jobs(pid)}
+        if not left:
+            return
         for pid, start in left.items():
             with contextlib.suppress(OSError):
                 proc.kill_exactly(pid, start, signal.SIGKILL)
@@ -583,7 +608,7 @@ def _watch_agent(instance: Path, marks: set[str]) -> None:
                     write_json(folder.control / "port-open.json", {"uid": str(order["uid"])})
                     noted = str(order["uid"])
             time.sleep(_PORT_LOOK_SECONDS)
-        _end_marked(marks)
+        _end_marked(marks, {os.environ[_JOB]})
     finally:
         os._exit(0)
 

@@ -41,6 +41,7 @@ def shell_words(
         message = "there is no command srun here, which takes one to the node"
         raise _refused(message, hint="open the shell where Slurm's commands are")
     there = enter_words(machine["job"], machine["group"], machine["name"], terminal=terminal)
+    there.append("--chdir=/")  # where we are is no folder of the node; the agent enters its own
     line = shlex.join(command or SHELL)
     return [*there, *machine["agent"], "shell", str(folder.path), line]
 

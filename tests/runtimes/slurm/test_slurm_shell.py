@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_training.agent.proc import arguments_of, living_processes
+from airflow_training.runtimes.slurm.login.program import connected_command
 from tests.runtimes.slurm.command_runs import home, logs, start
 from tests.runtimes.slurm.lab import Lab
 from tests.runtimes.slurm.ssh_server import SshServer
@@ -146,3 +149,37 @@ def test_the_cluster_may_be_one_that_is_logged_in_to(home, lab, login_node: SshS
             shell.type(b'cd "$TRAINING_OUTPUT_DIR"\n')
             use_as_a_person(shell, text=b"state of 1")
     wait_until(lambda: login_node.sessions == 0)
+
+
+def test_a_command_ends_with_the_connection_through_which_it_was_started(
+    home, lab, login_node: SshServer
+):
+    there = home / "on the cluster"
+    write_job(home, WAITS, connection=f'connection: "{login_node.address(there)}", ')
+
+    def printed() -> Iterator[str]:
+        return (each.read_text() for each in there.glob("*/*/attempt-*/log"))
+
+    with running(printed, lab):
+        says = 'touch "$TRAINING_OUTPUT_DIR/begun"; exec sleep 543'
+        with subprocess.Popen([*SHELL, "--", "sh", "-c", says], stdin=subprocess.PIPE) as shell:
+            wait_until(lambda: list(home.rglob("begun")), alive=lambda: shell.poll() is None)
+            assert sleeping("543")
+            shell.kill()
+        wait_until(lambda: not sleeping("543"))
+
+
+def sleeping(seconds: str) -> list[int]:
+    """Return the pids of processes that sleep so long."""
+    words = [b"sleep", seconds.encode(), b""]
+    return [pid for pid in living_processes() if arguments_of(pid, "cmdline") == words]
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "csh", "tcsh", "zsh", "fish"])
+def test_any_shell_of_a_login_takes_words_as_they_are(shell):
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    words = ["sh", "-c", 'printf "%s\\n" "$@"; exit 7', "-", "a!b $HOME `id` 'c' \\", "two\nlines"]
+    line = connected_command(words, python=sys.executable)
+    done = subprocess.run([shell, "-c", line], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("a!b $HOME `id` 'c' \\\ntwo\nlines\n", 7)

@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 import queue
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -27,7 +26,12 @@ from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.runtimes.port import Streams
 from airflow_training.runtimes.slurm.login.messages import decode, decode_error, encode, line_of
-from airflow_training.runtimes.slurm.login.program import MARK, bootstrap_command, program
+from airflow_training.runtimes.slurm.login.program import (
+    MARK,
+    bootstrap_command,
+    connected_command,
+    program,
+)
 from airflow_training.runtimes.slurm.login.ssh_login import SshLogin
 from airflow_training.runtimes.terminal import run_in_terminal
 
@@ -312,9 +316,10 @@ class LoginChannel:
     async def run_in_terminal(self, words: Sequence[str], streams: Streams) -> int:
         """Run a command on the login node, by a connection of its own; return its exit code."""
         with contextlib.ExitStack() as stack:
-            there = _words(await self._find(), stack, terminal=streams.terminal)
+            login = await self._find()
+            there = _words(login, stack, terminal=streams.terminal)
             return await run_in_terminal(
-                [*there, shlex.join(words)],
+                [*there, connected_command(words, python=login.python)],
                 descriptors=streams.descriptors,
                 terminal=streams.terminal,
             )

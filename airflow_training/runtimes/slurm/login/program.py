@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Sequence
 from functools import lru_cache
 
 from airflow_training.agent.package import own_files, pack_sources
 
-__all__ = ["MARK", "bootstrap_command", "program"]
+__all__ = ["MARK", "bootstrap_command", "connected_command", "program"]
 
 MARK = "airflow-training-login "
 """Before the first lines of the other end: what a login shell prints besides is passed over."""
@@ -98,6 +99,27 @@ except OSError as error:
     sys.exit(5)
 os.execv(sys.executable, [sys.executable, "-I", "-S", path, folder, *more])
 """
+_LIVES_WITH_CONNECTION = """\
+import json, select, signal, subprocess, sys
+words = json.loads({words!r})
+connection = select.poll()
+connection.register(1, 0)  # that nobody reads any more is told all the same
+signal.signal(signal.SIGINT, lambda *_: None)  # that of the terminal is for what runs there
+try:
+    child = subprocess.Popen(words)
+except OSError as error:
+    sys.exit(words[0] + ": " + str(error.strerror))
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda *_: child.terminate())
+while True:
+    try:
+        code = child.wait(1)
+        break
+    except subprocess.TimeoutExpired:
+        if connection.poll(0):
+            child.terminate()
+sys.exit(code if code >= 0 else 128 - code)
+"""
 
 
 @lru_cache(maxsize=1)
@@ -123,5 +145,17 @@ def bootstrap_command(*, python: str, folder: str, inherit: Sequence[str] = ()) 
         more=list(inherit),
         unused=_UNUSED_SECONDS,
     )
+    return _python_command(python, text)
+
+
+def connected_command(words: Sequence[str], *, python: str) -> str:
+    """Return the command line that runs a command on the login node, and ends it when the connection is gone.
+
+    sshd ends by itself only what has a terminal.
+    """
+    return _python_command(python, _LIVES_WITH_CONNECTION.format(words=json.dumps(list(words))))
+
+
+def _python_command(python: str, text: str) -> str:
     code = base64.b64encode(text.encode()).decode()
     return f"exec {python} -I -c \"import base64;exec(base64.b64decode('{code}'))\""

@@ -21,6 +21,7 @@ ALL = (
     "browser",
     "diagnosis",
     "kubernetes",
+    "slurm",
     "checkpoints",
     "environments",
     "data_on_demand",

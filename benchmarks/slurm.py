@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.report import figure, heading, median, quantile
-from tests.runtimes.slurm.lab import SEARCH, Lab, missing, running_lab
+from tests.runtimes.slurm.lab import SEARCH, Lab, missing, put_counted_commands, running_lab
 from tests.runtimes.slurm.ssh_server import running_ssh_server
 
 FAILURES = 40
@@ -64,11 +61,11 @@ def job(name: str, command: list[str], **spec: Any) -> str:
     return json.dumps(document)
 
 
-def start(home: Path, *words: str) -> subprocess.Popen[bytes]:
+def start(home: Path, *words: str, **env: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "airflow_training.cli", *words],
         cwd=home,
-        env={**os.environ, "AIRFLOW_HOME": str(home)},
+        env={**os.environ, "AIRFLOW_HOME": str(home), **env},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -91,34 +88,17 @@ def seconds_to_the_next_attempt(home: Path, **runtime: str) -> list[float]:
     return [after - before for before, after in zip(failed, began[1:], strict=True)]
 
 
-@contextlib.contextmanager
-def counted_requests(folder: Path) -> Iterator[Path]:
-    """Yield a file that gets a line for each request to Slurm while the block lasts."""
-    asked, own = folder / "asked", folder / "bin"
-    own.mkdir()
-    for name in ("squeue", "sbatch", "scancel", "scontrol", "sinfo", "sacct"):
-        script = own / name
-        program = shutil.which(name, path=SEARCH)
-        script.write_text(f"#!/bin/sh\necho {name} >>'{asked}'\nexec {program} \"$@\"\n")
-        script.chmod(0o755)
-    before = os.environ["PATH"]
-    os.environ["PATH"] = f"{own}:{SEARCH}"
-    try:
-        yield asked
-    finally:
-        os.environ["PATH"] = before
-
-
 def requests_a_minute(home: Path, lab: Lab) -> float:
     """Return how often one process that drives several runs asks Slurm, while all of them only train."""
     home.mkdir()
     (home / "job.yaml").write_text(job("sleeps", ["sleep", "900"]))
-    with counted_requests(home) as asked:
-        runs = [start(home, "run", "job.yaml", "--run-id", f"r{each}") for each in range(RUNS)]
-        time.sleep(SETTLE_SECONDS)
-        before = len(asked.read_text().splitlines())
-        time.sleep(QUIET_SECONDS)
-        count = len(asked.read_text().splitlines()) - before
+    path, asked = put_counted_commands(home)
+    words = ("run", "job.yaml", "--run-id")
+    runs = [start(home, *words, f"r{each}", PATH=path) for each in range(RUNS)]
+    time.sleep(SETTLE_SECONDS)
+    before = len(asked.read_text().splitlines())
+    time.sleep(QUIET_SECONDS)
+    count = len(asked.read_text().splitlines()) - before
     for each in range(RUNS):
         start(home, "kill", f"r{each}").wait()
     for run in runs:

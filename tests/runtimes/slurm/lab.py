@@ -256,6 +256,18 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def put_counted_commands(folder: Path) -> tuple[str, Path]:
+    """Return a PATH of Slurm's commands, and a file that gets a line with the time for each that is run."""
+    asked, own = folder / "asked", folder / "bin"
+    own.mkdir()
+    for name in ("squeue", "sbatch", "scancel", "scontrol", "sinfo", "sacct"):
+        program = shutil.which(name, path=SEARCH)
+        script = own / name
+        script.write_text(f"#!/bin/sh\ndate +%s.%N >>'{asked}'\nexec {program} \"$@\"\n")
+        script.chmod(0o755)
+    return f"{own}:{SEARCH}", asked
+
+
 @contextlib.contextmanager
 def running_lab(folder: Path) -> Iterator[Lab]:
     """Yield a cluster; its commands are found while the block lasts."""

@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import secrets
-import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -28,7 +27,7 @@ from airflow_training.settings import user_name
 from tests.contracts.runtime import JOB, Harness, watching
 from tests.runtimes.local_runs import COMMANDS
 from tests.runtimes.slurm.command_runs import ECHO, FAILS_ONCE, home, start
-from tests.runtimes.slurm.lab import SEARCH, Lab
+from tests.runtimes.slurm.lab import Lab, put_counted_commands
 from tests.waiting import PATIENCE, until, wait_until
 
 __all__ = ["home"]
@@ -282,14 +281,7 @@ async def test_where_nothing_changes_slurm_is_asked_seldom_however_many_runs_the
     way, lab, login_node, tmp_path, monkeypatch
 ):
     """Two requests a minute: the pause between two of them grows to half a minute, for all runs together."""
-    asked, own = tmp_path / "asked", tmp_path / "bin"
-    own.mkdir()
-    for name in ("squeue", "sbatch", "scancel", "scontrol", "sinfo", "sacct"):
-        program = shutil.which(name, path=SEARCH)
-        script = own / name
-        script.write_text(f"#!/bin/sh\ndate +%s.%N >>'{asked}'\nexec {program} \"$@\"\n")
-        script.chmod(0o755)
-    path = f"{own}:{SEARCH}"
+    path, asked = put_counted_commands(tmp_path)
     monkeypatch.setenv("PATH", path)
     login_node.stop()
     login_node.env = {**login_node.env, "PATH": path}

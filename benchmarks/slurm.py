@@ -76,9 +76,17 @@ def seconds_to_the_next_attempt(home: Path, **runtime: str) -> list[float]:
     home.mkdir()
     script, moments = home / "fails.py", home / "moments"
     script.write_text(FAILS.replace("FAILURES", str(FAILURES)))
-    restart = {"scope": "Instance", "maxRestarts": FAILURES + 1, "backoff": {"initialSeconds": 0}}
+    restart = {"scope": "Instance", "maxRestarts": FAILURES, "backoff": {"initialSeconds": 0}}
     env = [{"name": "MOMENTS", "value": str(moments)}]
-    text = job("fails", [sys.executable, str(script)], restart=restart, env=env, runtime=runtime)
+    role = {"name": "worker", "replicas": 2, "backoffLimit": FAILURES}
+    text = job(
+        "fails",
+        [sys.executable, str(script)],
+        roles=[role],
+        restart=restart,
+        env=env,
+        runtime=runtime,
+    )
     (home / "job.yaml").write_text(text)
     if start(home, "run", "job.yaml", "--run-id", "fails").wait() != 0:
         raise RuntimeError("the run has failed")

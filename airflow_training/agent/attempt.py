@@ -325,6 +325,7 @@ class Attempt(abc.ABC):
         if self._outlived_by:
             self._say(f"the command has ended; {self._outlived_by}")
         self._tree.kill_rest()
+        self._outlived_by = self._with_denied(self._outlived_by)
 
     def _kill_after(self, grace_seconds: float) -> None:
         """Kill what did not end within its grace, and say so."""
@@ -333,6 +334,15 @@ class Attempt(abc.ABC):
             self._killed = f"did not end within {grace_seconds:g} s of SIGTERM, and was killed"
             self._say(f"{self._killed}: {names_of(tree)}")
         self._tree.kill()
+        self._killed = self._with_denied(self._killed)
+
+    def _with_denied(self, text: str) -> str:
+        """Add to a text, and to the log, what lives on because it may not be ended."""
+        if not self._tree.denied:
+            return text
+        lives = f"still alive, as another user's: {names_of(self._tree.denied)}"
+        self._say(lives)
+        return "; ".join(filter(None, (text, lives)))
 
     def _conclude(self) -> None:
         """Bring the output away, after the last checkpoint was committed."""
@@ -399,9 +409,7 @@ class Attempt(abc.ABC):
         self._preparation.give_up()
         self._record("stopping")
         tree = self._tree.processes()
-        for pid, start in self._without_container(tree).items():
-            proc.kill_exactly(pid, start, signal.SIGTERM)
-            proc.kill_exactly(pid, start, signal.SIGCONT)
+        proc.signal_processes(self._without_container(tree), signal.SIGTERM, signal.SIGCONT)
         companion = self._preparation.companion
         if self._child is None and companion is not None:
             companion.kill()

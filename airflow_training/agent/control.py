@@ -99,8 +99,8 @@ class ControlSocket:
 
     def hang_up(self) -> None:
         """Close the terminals of commands: a shell that somebody types in ends by that, and ignores SIGTERM."""
-        for pid in self._in_terminals:
-            _hang_up(pid)
+        while self._in_terminals:  # once each: a stop may be asked for again and again
+            _hang_up(self._in_terminals.pop())
 
     def close(self, path: Path) -> None:
         """Stop serving."""
@@ -183,7 +183,11 @@ class ControlSocket:
 
 def _hang_up(session: int) -> None:
     """Tell all that a command has started what a terminal tells that is closed."""
-    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCONT):
+    numbers = (signal.SIGHUP, signal.SIGTERM, signal.SIGCONT)
+    with contextlib.suppress(OSError):
+        if os.getsid(session) != session:  # just forked: nothing is below it yet
+            os.kill(session, signal.SIGKILL)
+    for number in numbers:
         with contextlib.suppress(OSError):
             os.killpg(session, number)  # at once: those of the group have no time to fork
     known: Mapping[int, int] = {}
@@ -191,8 +195,5 @@ def _hang_up(session: int) -> None:
         members = proc.session_members(session)
         if members.items() <= known.items():
             return
-        for pid, start in members.items() - known.items():
-            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCONT):
-                with contextlib.suppress(OSError):  # another user's, as below sudo
-                    proc.kill_exactly(pid, start, number)
+        proc.signal_processes(dict(members.items() - known.items()), *numbers)
         known = members

@@ -82,9 +82,7 @@ class EarlyEnd:
             return
         self.told = True
         self._loop.after(self._grace_seconds, "kill", self._end_now)
-        for pid, start in tree.items():
-            proc.kill_exactly(pid, start, signal.SIGTERM)
-            proc.kill_exactly(pid, start, signal.SIGCONT)
+        proc.signal_processes(tree, signal.SIGTERM, signal.SIGCONT)
 
     def _is_writing(self, tree: Collection[int], now: float) -> bool:
         found = {}

@@ -96,8 +96,7 @@ def _ask_tool(program: str) -> str:
     except subprocess.TimeoutExpired:
         started = proc.descendants(process.pid)  # it may be a script around the tool
         process.kill()
-        for pid, start in started.items():
-            proc.kill_exactly(pid, start, signal.SIGKILL)
+        proc.signal_processes(started, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):  # a driver that hangs keeps it
             process.wait(1.0)
         if process.stdout is not None:

@@ -9,7 +9,7 @@ import ctypes
 import os
 import signal
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "pid_namespace",
     "process_identity",
     "session_members",
+    "signal_processes",
     "start_time",
 ]
 
@@ -278,6 +279,20 @@ def kill_exactly(pid: int, start: int | None, number: int) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def signal_processes(processes: Mapping[int, int], *numbers: int) -> dict[int, int]:
+    """Send signals to each of pid -> start time; returns those of another user, as below `sudo`, that may not get them."""
+
+    def is_denied(pid: int, start: int) -> bool:
+        try:
+            for number in numbers:
+                kill_exactly(pid, start, number)
+        except PermissionError:
+            return True
+        return False
+
+    return {pid: start for pid, start in processes.items() if is_denied(pid, start)}
 
 
 def _prctl(option: int, value: int) -> None:

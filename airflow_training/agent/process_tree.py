@@ -38,6 +38,8 @@ class ProcessTree:
         """Pid of the command, once it was started."""
         self.spared: set[int] = set()
         """Children that are nothing of the attempt, and outlive it."""
+        self.denied: dict[int, int] = {}
+        """Pid -> start time of processes of another user, as below `sudo`: what we may not signal we cannot wait for."""
 
     def processes(self) -> dict[int, int]:
         """Return pid -> start time of everything that lives below."""
@@ -50,7 +52,7 @@ class ProcessTree:
         data = self._preparation.data
         for pid in self.spared if data is None else {*self.spared, *data.processes()}:
             tree.pop(pid, None)
-        for pid, start in self._preparation.abandoned.items():
+        for pid, start in (*self._preparation.abandoned.items(), *self.denied.items()):
             if tree.get(pid) == start:
                 del tree[pid]
         return tree
@@ -84,8 +86,7 @@ class ProcessTree:
             tree.pop(besides or 0, None)
             if not tree:
                 return
-            for pid, start in tree.items():
-                proc.kill_exactly(pid, start, signal.SIGKILL)
+            self.denied.update(proc.signal_processes(tree, signal.SIGKILL))
             time.sleep(pause)  # no event says that a grandchild is gone
             pause = min(pause * 2, 0.05)
 

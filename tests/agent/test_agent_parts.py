@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -21,6 +21,7 @@ from airflow_training.agent.files import read_json, write_json
 from airflow_training.agent.limits import MemoryLimit, read_counter
 from airflow_training.agent.notify import notify
 from airflow_training.agent.package import agent_program, remote_shell_script
+from airflow_training.agent.process_tree import ProcessTree
 from airflow_training.agent.progress import report
 from airflow_training.agent.remote_shell import parse
 from airflow_training.agent.upload import describe, local_target, upload
@@ -397,3 +398,17 @@ def test_another_users_process_in_the_session_of_a_command_disturbs_nobody(monke
     monkeypatch.setattr(proc, "kill_exactly", refuse)
     monkeypatch.setattr(proc, "session_members", lambda _: {7: 70})
     control._hang_up(7)
+
+
+def test_what_is_another_users_is_named_and_not_waited_for(monkeypatch) -> None:
+    def refuse(*_: object) -> bool:
+        raise PermissionError
+
+    monkeypatch.setattr(proc, "has_children", lambda: True)
+    monkeypatch.setattr(proc, "descendants", lambda _: {7: 70})
+    monkeypatch.setattr(proc, "kill_exactly", refuse)
+    alone: Any = SimpleNamespace(members=list, data=None, abandoned={}, companion=None)
+    tree = ProcessTree(limit=alone, loop=alone, preparation=alone)
+    tree.kill()
+    assert tree.denied == {7: 70}
+    assert not tree.processes()

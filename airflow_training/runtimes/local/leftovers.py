@@ -62,8 +62,7 @@ def end_strays(run: RunFolder) -> list[int]:
         for each in strays:
             # an agent goes last: while it lives, whatever loses its parent is still below it
             tree = proc.descendants(each.pid) if each.is_agent else {}
-            for pid, start in (tree or {each.pid: each.start_time}).items():
-                proc.kill_exactly(pid, start, signal.SIGKILL)
+            proc.signal_processes(tree or {each.pid: each.start_time}, signal.SIGKILL)
         if time.monotonic() > until:
             return sorted(each.pid for each in strays)
         time.sleep(pause)

@@ -39,8 +39,7 @@ def kill_leftovers(standings: Iterable[AttemptState]) -> list[int]:
                 left.update(proc.session_members(child["pid"]))
         if not left:
             return []
-        for pid, start in left.items():
-            proc.kill_exactly(pid, start, signal.SIGKILL)
+        proc.signal_processes(left, signal.SIGKILL)
         if time.monotonic() > until:
             return sorted(left)
         time.sleep(pause)

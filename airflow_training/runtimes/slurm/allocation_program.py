@@ -567,9 +567,7 @@ def _end_marked(marks: set[str], jobs: set[str]) -> None:
         left = {pid: at for pid, at in proc.marked_processes(marks).items() if of_jobs(pid)}
         if not left:
             return
-        for pid, start in left.items():
-            with contextlib.suppress(OSError):
-                proc.kill_exactly(pid, start, signal.SIGKILL)
+        proc.signal_processes(left, signal.SIGKILL)
         time.sleep(_PEER_LOOK_SECONDS)
 
 

@@ -128,7 +128,11 @@ class RestCluster:
         return RuntimeUnavailable(message)
 
     def _version(self) -> int:
-        version = _version_of(self)
+        """Return the API that is spoken there; asked once, and again while there is none."""
+        version = _versions.get(self, 0)
+        if not version:
+            served = self._ask("GET", "/openapi/v3").get("paths") or ()
+            version = _versions[self] = api_version(served)
         if not version:
             raise RuntimeUnavailable(
                 f"slurmrestd at {self.url} has none of the APIs that are known here: v0.0.38, v0.0.40 and newer"
@@ -197,12 +201,3 @@ def _client(url: str, process: int) -> httpx.Client:
 
 
 _versions: dict[RestCluster, int] = {}
-
-
-def _version_of(cluster: RestCluster) -> int:
-    """Return the API that is spoken there; asked once, and again while there is none."""
-    version = _versions.get(cluster, 0)
-    if not version:
-        served = cluster._ask("GET", "/openapi/v3").get("paths") or ()
-        version = _versions[cluster] = api_version(served)
-    return version

@@ -139,11 +139,19 @@ def new_runs() -> FakeNewRuns:
     return FakeNewRuns()
 
 
-@pytest.fixture
-def app(airflow_home: Path, logs: FakeLogs, new_runs: FakeNewRuns) -> FastAPI:
+@pytest.fixture(scope="session")
+def routes() -> FastAPI:
+    """Return the app of all tests: to make one takes longer than most of them."""
     served = FastAPI()
-    add_routes(served, FakeRights(), runtime_of=lambda _: logs, new_runs=new_runs)  # type: ignore[arg-type,return-value]  # what they use of it
+    add_routes(served, FakeRights(), runtime_of=FakeLogs, new_runs=FakeNewRuns())  # type: ignore[arg-type]  # what they use of it
     return served
+
+
+@pytest.fixture
+def app(airflow_home: Path, routes: FastAPI, logs: FakeLogs, new_runs: FakeNewRuns) -> FastAPI:
+    routes.state.runtime_of = lambda _: logs
+    routes.state.new_runs = new_runs
+    return routes
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import functools
 import inspect
 import json
 import re
@@ -225,6 +226,7 @@ def test_an_example_of_the_configuration_names_options_that_exist(block: Block) 
         assert set(parser["training"]) <= set(OPTIONS)
 
 
+@functools.cache
 def _root() -> TyperGroup:
     command = typer.main.get_command(app)
     assert isinstance(command, TyperGroup)

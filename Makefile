@@ -50,10 +50,10 @@ demo: $(INSTALLED) ## start Airflow and train a real job, end to end (KEEP=1 lea
 	$(BIN)/airflow-training demo --airflow $(if $(KEEP),--keep)
 
 check: $(INSTALLED) ## lint, types and all tests that start no process: while working
-	$(BIN)/python -m tests.gate lint types+pure
+	$(BIN)/python -m tests.gate lint types pure
 
 test: $(INSTALLED) ## the same and some scenarios with real processes: what CI runs
-	$(BIN)/python -m tests.gate lint types+pure scenarios
+	$(BIN)/python -m tests.gate lint types pure scenarios
 
 pure: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --timeout 60 --durations 50 -m pure

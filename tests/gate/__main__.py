@@ -1,7 +1,6 @@
-"""Runs targets of the Makefile one after another: `python -m tests.gate lint types+pure scenarios`.
+"""Runs targets of the Makefile one after another: `python -m tests.gate lint types pure scenarios`.
 
-First come the facts of the machine, with which a lost run can be read; last, what each step took. `+`: at the same time, as
-types are checked by a single process; what all but the last of these print comes when they have ended.
+First come the facts of the machine, with which a lost run can be read; last, what each step took.
 """
 
 from __future__ import annotations
@@ -12,12 +11,10 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.gate.tiers import ROOT
 
-MAKE = ("make", "--no-print-directory")
 BUSY_PERCENT = 5.0
 """Of one core, on average since it began: a process that takes more of it is named."""
 
@@ -52,33 +49,17 @@ def main(targets: list[str]) -> int:
     print(describe_machine(), flush=True)
     took: list[str] = []
     code = 0
-    for step in targets:
+    for target in targets:
         begun = time.monotonic()
-        code = run_together(step.split("+"))
-        took.append(f"{step} {time.monotonic() - begun:.0f} s")
+        code = subprocess.run(
+            ["make", "--no-print-directory", target], cwd=ROOT, check=False
+        ).returncode
+        took.append(f"{target} {time.monotonic() - begun:.0f} s")
         if code:
             took[-1] += " (failed)"
             break
     print(", ".join(took), flush=True)
     return code
-
-
-def run_together(targets: list[str]) -> int:
-    """Run targets at the same time; returns the exit code of one that fails, or 0."""
-    *beside, last = ([*MAKE, target] for target in targets)
-    with ThreadPoolExecutor(max_workers=len(targets)) as pool:
-        others = [
-            pool.submit(
-                subprocess.run, each, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-            )
-            for each in beside
-        ]
-        codes = [subprocess.run(last, cwd=ROOT, check=False).returncode]
-        for other in others:
-            done = other.result()
-            print(done.stdout.decode(errors="replace"), end="", flush=True)
-            codes.append(done.returncode)
-    return next(filter(None, codes), 0)
 
 
 if __name__ == "__main__":

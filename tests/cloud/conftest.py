@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from airflow_training.cloud.service.submissions import Submissions
 from airflow_training.cloud.submit import Submission, prepare
 from airflow_training.control.model import Event
 from airflow_training.documents.resolved import ResolvedJob, RunKey
+from airflow_training.environments import recording
 from airflow_training.errors import InputError
 from airflow_training.runtimes.port import Runtime
 from airflow_training.supervise.runtimes import open_runtime
@@ -108,6 +110,14 @@ def project(tmp_path: Path) -> Path:
     (folder / "run.sh").chmod(0o755)
     (folder / "link").symlink_to("train.py")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_scan() -> Iterator[None]:
+    """What is installed is read once for all tests: nothing of it changes meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recording, "scan", functools.cache(recording.scan))
+        yield
 
 
 def captured(project: Path, *args: str, **options: Any) -> Submission:

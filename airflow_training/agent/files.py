@@ -125,11 +125,13 @@ class AttemptFolder:
         """Every socket in here is told when something changed."""
         return self.run / "notify.d"
 
-    def refusal(self, generation: int) -> str:
-        """Return why the run does not accept this generation, or an empty text."""
+    def refusal(self, generation: int, uid: str) -> str:
+        """Return why the run does not accept an order of this generation, or an empty text."""
         tombstone = read_json(self.tombstone)
         if tombstone is not None and generation <= int(tombstone.get("generation", 0)):
             return "the run was removed"
-        fence = read_json(self.fence)
-        newest = int(fence.get("generation", 0)) if fence else 0
-        return f"generation {newest} owns the run" if newest > generation else ""
+        fence = read_json(self.fence) or {}
+        newest = int(fence.get("generation", 0))
+        if newest <= generation or uid in fence.get("adopted", ()):
+            return ""
+        return f"generation {newest} owns the run"

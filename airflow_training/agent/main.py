@@ -144,7 +144,7 @@ def _live(folder: AttemptFolder, answer: Callable[..., None]) -> None:
         return
     order = Order.of_document(document)
     # under the lock, so that a removal that came first is always seen
-    refusal = folder.refusal(order.generation)
+    refusal = folder.refusal(order.generation, order.uid)
     if refusal:
         answer("refused", refusal)
         return

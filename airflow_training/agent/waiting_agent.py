@@ -31,7 +31,7 @@ def next_attempt(folder: AttemptFolder, order: Mapping[str, Any]) -> AttemptFold
         wanted = Order.of_document(read_json(following.spec) or {})
     except OrderError:  # of a later version: an agent of that version can still be started
         return None
-    if wanted.uid != order["next"] or folder.refusal(wanted.generation):
+    if wanted.uid != order["next"] or folder.refusal(wanted.generation, wanted.uid):
         return None
     return following
 

@@ -17,7 +17,7 @@ import pytest
 
 from airflow_training.agent import control, limits, proc
 from airflow_training.agent.attempt import Attempt
-from airflow_training.agent.files import read_json, write_json
+from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.agent.limits import MemoryLimit, read_counter
 from airflow_training.agent.notify import notify
 from airflow_training.agent.package import agent_program, remote_shell_script
@@ -25,6 +25,7 @@ from airflow_training.agent.process_tree import ProcessTree
 from airflow_training.agent.progress import report
 from airflow_training.agent.remote_shell import parse
 from airflow_training.agent.upload import describe, local_target, upload
+from airflow_training.runtimes.folders.paths import RunFolder
 from tests.waiting import wait_until
 
 
@@ -412,3 +413,27 @@ def test_what_is_another_users_is_named_and_not_waited_for(monkeypatch) -> None:
     tree.kill()
     assert tree.denied == {7: 70}
     assert not tree.processes()
+
+
+def test_who_takes_a_run_over_takes_over_what_was_ordered_and_has_not_begun(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path, "run")
+    run.make()
+
+    def order(index: int, *, begun: bool = False) -> AttemptFolder:
+        folder = run.attempt("worker", index, (0, 0, 0))
+        folder.control.mkdir(parents=True)
+        write_json(folder.spec, {"uid": f"uid-{index}"})
+        if begun:
+            write_json(folder.state, {})
+        return folder
+
+    assert not run.refuse_or_own(2)
+    first, second = order(0), order(1, begun=True)
+    assert not run.refuse_or_own(3)
+    late = order(2)
+    assert not first.refusal(2, "uid-0")
+    assert second.refusal(2, "uid-1") == late.refusal(2, "uid-2") == "generation 3 owns the run"
+    assert not late.refusal(3, "uid-2")
+    assert run.refuse_or_own(2) == "generation 3 owns the run"
+    assert not run.refuse_or_own(4)
+    assert not late.refusal(3, "uid-2")

@@ -327,10 +327,13 @@ class RuntimeContract:
     async def test_a_newer_generation_adopts_what_the_older_one_made(
         self, harness: Harness
     ) -> None:
-        made = (await harness.runtime.create([harness.spec("sleeper")]))[0]
-        newer = harness.spec("sleeper", ref=harness.ref("sleeper", run=harness.later(3)))
-        adopted = (await harness.runtime.create([newer]))[0]
-        assert (adopted.result, adopted.ref.uid) == ("adopted", made.ref.uid)
+        """What has been ordered begins, also where that takes longer than the take-over."""
+        async with watching(harness.runtime, harness.run) as seen:
+            made = (await harness.runtime.create([harness.spec("sleeper")]))[0]
+            newer = harness.spec("sleeper", ref=harness.ref("sleeper", run=harness.later(3)))
+            adopted = (await harness.runtime.create([newer]))[0]
+            assert (adopted.result, adopted.ref.uid) == ("adopted", made.ref.uid)
+            await seen.state("sleeper", 0, "running")
         await harness.runtime.remove(harness.later(3))
 
     async def test_delete_makes_a_living_instance_vanish(self, harness: Harness) -> None:

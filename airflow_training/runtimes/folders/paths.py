@@ -137,10 +137,20 @@ class RunFolder:
             if generation < newest:
                 return f"generation {newest} owns the run"
             if generation > newest or not self.fence.exists():
-                write_json(self.fence, {"generation": generation})
+                # what was ordered before may begin later, as from a queue: it is ours now
+                adopted = list(self._orders_to_begin())
+                write_json(self.fence, {"generation": generation, "adopted": adopted})
             # a later generation opens a removed run again; older ones are kept out by the fence
             self.tombstone.unlink(missing_ok=True)
         return ""
+
+    def _orders_to_begin(self) -> Iterator[str]:
+        """Yield the uids of newest attempts that were ordered and have not begun."""
+        for key in self.instances():
+            for _, attempt in self.attempts(*key)[:1]:
+                order = None if attempt.state.exists() else read_json(attempt.spec)
+                if order is not None:
+                    yield str(order["uid"])
 
     @property
     def may_hold(self) -> bool:

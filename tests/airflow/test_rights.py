@@ -253,6 +253,7 @@ OTHER_NAMES = (
 def test_no_other_name_of_a_dag_leads_to_its_runs(served, method: str, path: str):
     nothing = {"trainings": [], "more": False, "next": None}
     where = {"role": "worker", "index": 0, "pattern": "x", "number": 1, "name": "loss"}
+    queries: tuple[dict[str, str], ...]
     queries = ({}, {"dag_id": "digits"}, {"dag": "digits"}, {"dag_id": "~"})
     for number, (dag, run_dag) in enumerate(OTHER_NAMES):
         run_id, source = f"r{number}", deployment_id() if run_dag else "cli"

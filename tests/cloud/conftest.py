@@ -20,6 +20,7 @@ from airflow_training.cloud.submit import Submission, prepare
 from airflow_training.control.model import Event
 from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.environments import recording
+from airflow_training.environments.scan import scan
 from airflow_training.errors import InputError
 from airflow_training.runtimes.port import Runtime
 from airflow_training.supervise.runtimes import open_runtime
@@ -116,7 +117,7 @@ def project(tmp_path: Path) -> Path:
 def _one_scan() -> Iterator[None]:
     """What is installed is read once for all tests: nothing of it changes meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recording, "scan", functools.cache(recording.scan))
+        patch.setattr(recording, "scan", functools.cache(scan))
         yield
 
 

@@ -388,6 +388,15 @@ MUTATIONS = (
     ),
     Mutation(
         guarantee=5,
+        why="What was ordered before a take-over and begins after it is refused, and charged as a failure.",
+        file="airflow_training/runtimes/folders/paths.py",
+        definition="RunFolder.refuse_or_own",
+        old="list(self._orders_to_begin())",
+        new="[]",
+        test="tests/agent/test_agent_parts.py::test_who_takes_a_run_over_takes_over_what_was_ordered_and_has_not_begun",
+    ),
+    Mutation(
+        guarantee=5,
         why="A loop that is cancelled, as a triggerer that shuts down does it, ends the training.",
         file=f"{SUPERVISE}/drive.py",
         definition="Drive._background",

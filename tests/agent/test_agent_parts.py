@@ -419,21 +419,29 @@ def test_who_takes_a_run_over_takes_over_what_was_ordered_and_has_not_begun(tmp_
     run = RunFolder(tmp_path, "run")
     run.make()
 
-    def order(index: int, *, begun: bool = False) -> AttemptFolder:
+    def order(index: int, generation: int) -> AttemptFolder:
         folder = run.attempt("worker", index, (0, 0, 0))
         folder.control.mkdir(parents=True)
-        write_json(folder.spec, {"uid": f"uid-{index}"})
-        if begun:
-            write_json(folder.state, {})
+        write_json(folder.spec, {"uid": f"uid-{index}", "generation": generation})
         return folder
 
+    def refusals() -> list[str]:
+        return [
+            each.refusal(generation, f"uid-{index}")
+            for index, (each, generation) in enumerate(orders)
+        ]
+
     assert not run.refuse_or_own(2)
-    first, second = order(0), order(1, begun=True)
+    orders = [(order(index, 2), 2) for index in range(2)]
+    write_json(orders[1][0].state, {})  # it has begun
     assert not run.refuse_or_own(3)
-    late = order(2)
-    assert not first.refusal(2, "uid-0")
-    assert second.refusal(2, "uid-1") == late.refusal(2, "uid-2") == "generation 3 owns the run"
-    assert not late.refusal(3, "uid-2")
-    assert run.refuse_or_own(2) == "generation 3 owns the run"
+    orders += [(order(2, 2), 2), (order(3, 3), 3)]  # the first by somebody who has lost the run
+    lost = "generation 3 owns the run"
+    assert refusals() == ["", lost, lost, ""]
+    assert run.refuse_or_own(2) == lost
     assert not run.refuse_or_own(4)
-    assert not late.refusal(3, "uid-2")
+    lost = "generation 4 owns the run"
+    assert refusals() == ["", lost, lost, ""]
+    run.bury(4)
+    assert not run.refuse_or_own(5), "it is opened again"
+    assert all(refusals()), "what was removed begins no more"

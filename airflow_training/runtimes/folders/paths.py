@@ -145,12 +145,12 @@ class RunFolder:
         return ""
 
     def _orders_to_begin(self) -> Iterator[str]:
-        """Yield the uids of newest attempts that were ordered and have not begun."""
+        """Yield the uids of newest attempts that were ordered, have not begun, and still may."""
         for key in self.instances():
             for _, attempt in self.attempts(*key)[:1]:
                 order = None if attempt.state.exists() else read_json(attempt.spec)
-                if order is not None:
-                    yield str(order["uid"])
+                if order and not attempt.refusal(order["generation"], order["uid"]):
+                    yield order["uid"]
 
     @property
     def may_hold(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from airflow_training.control import transitions
 from airflow_training.control.actions import Create
 from airflow_training.control.attempts import AttemptId
 from airflow_training.documents.instances import InstanceKey
@@ -44,6 +45,12 @@ def a_job(**fields: Any) -> Any:
     return job(role("worker", 2), runtime="memory", **fields)
 
 
+@pytest.fixture
+def settled(monkeypatch):
+    """A runtime in memory lists at once what it made, and what it did not make."""
+    monkeypatch.setattr(transitions, "SETTLE_SECONDS", 0.1)
+
+
 async def test_an_instance_without_quota_says_so_and_since_when_and_begins_once_there_is_some(
     stage,
 ):
@@ -74,6 +81,7 @@ async def test_an_instance_without_quota_says_so_and_since_when_and_begins_once_
     assert len(told) == len(set(told)) == 2, "once for the role, and again as the words change"
 
 
+@pytest.mark.usefixtures("settled")
 async def test_a_run_that_finds_no_place_in_time_ends_in_the_words_of_the_server(stage):
     stage.runtime = Full(script=FOREVER)
     uid = stage.launch(a_job(schedule_timeout_seconds=1.0))
@@ -111,6 +119,7 @@ class Unfit(MemoryRuntime):
         await super().remove(run)
 
 
+@pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("while_creating", [False, True])
 async def test_what_can_never_be_prepared_ends_the_run_at_once_and_leaves_nothing(
     stage, while_creating

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from airflow_training.logs.engine.cache import cached, keep
@@ -150,7 +150,10 @@ class _NotCompiledError(Exception):
 
 
 class Hyperscan:
-    """Signatures and anchors in one Hyperscan database; and in another the signatures alone."""
+    """Texts that matches hold, and anchors, in one Hyperscan database; each signature in one of its own.
+
+    Most blocks hold few of the texts, and these are found in half the time that all signatures take.
+    """
 
     def __init__(
         self,
@@ -162,64 +165,84 @@ class Hyperscan:
         """`compiled_before`: only databases that were compiled before are used, else _NotCompiledError is raised."""
         import hyperscan  # an extra; heavy
 
-        once = hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_MULTILINE
-        expressions = [
-            (text, once | (hyperscan.HS_FLAG_CASELESS * any_case))
-            for text, any_case in map(_expression, signatures)
-        ]
         any_case = any("(?i" in anchor for anchor in anchors)
-        literals = [
-            (re.escape(text), hyperscan.HS_FLAG_CASELESS * any_case)
+        places = [
+            (len(signatures), re.escape(text), hyperscan.HS_FLAG_CASELESS * any_case)
             for text in anchor_literals(tuple(anchors))
         ]
-        self.count = len(signatures)
-        self.always: list[int] = []
-        database = partial(_database, hyperscan, compiled_before=compiled_before)
-        self.signatures = database(expressions, self.always) if expressions else None
-        self.all = database(expressions + literals, []) if literals else self.signatures
+        texts = [
+            (number, re.escape(text), _flags(hyperscan, any_case=pattern.any_case))
+            for number, pattern in enumerate(signatures)
+            for text in pattern.literals
+        ]
+        self.hyperscan = hyperscan
+        self.patterns = signatures
+        self.without_texts = [
+            number for number, pattern in enumerate(signatures) if not pattern.literals
+        ]
+        self.texts = _database(hyperscan, texts, compiled_before=compiled_before)
+        self.all = (
+            _database(hyperscan, texts + places, compiled_before=compiled_before)
+            if places
+            else self.texts
+        )
+        self._exact: dict[int, Any] = {}
+        """Databases of single signatures, of those whose texts were found; None of one that Hyperscan does not take."""
 
     def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> BlockMatches:
         """Candidates in `block`."""
-        signatures = set(self.always)
+        if not len(block):
+            return BlockMatches((), ())
+        numbers: set[int] = set(self.without_texts)
         positions: list[int] = []
-        count = self.count
+        count = len(self.patterns)
 
         def found(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
             if number < count:
-                signatures.add(number)
+                numbers.add(number)
             else:
                 positions.append(end)
 
-        database = self.all if anchors else self.signatures
-        if database is not None and len(block):
+        database = self.all if anchors else self.texts
+        if database is not None:
             database.scan(block, match_event_handler=found)
-        return BlockMatches(sorted(signatures), positions)
+        return BlockMatches(
+            [number for number in sorted(numbers) if self._may_match(number, block)], positions
+        )
+
+    def _may_match(self, number: int, block: bytearray | memoryview) -> bool:
+        pattern = self.patterns[number]
+        if pattern.ends_only and pattern.literals:
+            return True  # healthy logs are full of it: its texts are enough
+        if number not in self._exact:
+            flags = _flags(self.hyperscan, any_case=pattern.ignore_case)
+            expression = (number, pattern.pattern.encode(), flags)
+            self._exact[number] = None
+            with contextlib.suppress(self.hyperscan.error):
+                self._exact[number] = _compiled(self.hyperscan, [expression])
+        database = self._exact[number]
+        if database is None:
+            return True
+        hits: list[int] = []
+        database.scan(block, match_event_handler=lambda *hit: hits.append(hit[0]))
+        return bool(hits)
 
 
-def _expression(pattern: Pattern) -> tuple[bytes, bool]:
-    """Return what Hyperscan looks for, and whether in any case.
-
-    Of a pattern that healthy logs are full of these are its literals: their lines then take half the time.
-    """
-    if pattern.ends_only and pattern.literals:
-        return b"|".join(map(re.escape, pattern.literals)), pattern.any_case
-    return pattern.pattern.encode(), pattern.ignore_case
+def _flags(hyperscan: Any, *, any_case: bool) -> int:
+    once = hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_MULTILINE
+    return int(once | hyperscan.HS_FLAG_CASELESS * any_case)
 
 
 def _database(
-    hyperscan: Any,
-    expressions: Sequence[tuple[bytes, int]],
-    always: list[int],
-    *,
-    compiled_before: bool,
+    hyperscan: Any, texts: Sequence[tuple[int, bytes, int]], *, compiled_before: bool
 ) -> Any:
-    """Return the compiled database, from the user's cache folder if it is there.
+    """Return the compiled database of (number, text, flags), from the user's cache folder if it is there; None of none.
 
-    Compiling a thousand expressions takes some seconds. `always` gets the numbers of those that
-    Hyperscan does not take.
+    Compiling thousands of texts takes some seconds.
     """
-    taken = [(number, text, flags) for number, (text, flags) in enumerate(expressions)]
-    digest = hashlib.sha256(repr((hyperscan.__version__, taken)).encode()).hexdigest()
+    if not texts:
+        return None
+    digest = hashlib.sha256(repr((hyperscan.__version__, texts)).encode()).hexdigest()
     name = f"hyperscan-{digest[:32]}"
     kept = cached(name)
     if kept is not None:
@@ -232,30 +255,16 @@ def _database(
             return database
     if compiled_before:
         raise _NotCompiledError
-    database = hyperscan.Database()
-    try:
-        _compile(database, taken)
-    except hyperscan.error:
-        taken = [each for each in taken if _compiles(hyperscan, each)]
-        always.extend(set(range(len(expressions))) - {number for number, _, _ in taken})
-        database = hyperscan.Database()
-        _compile(database, taken)
-    if not always:
-        keep(name, hyperscan.dumpb(database))
+    database = _compiled(hyperscan, texts)
+    keep(name, hyperscan.dumpb(database))
     return database
 
 
-def _compile(database: Any, expressions: Sequence[tuple[int, bytes, int]]) -> None:
+def _compiled(hyperscan: Any, expressions: Sequence[tuple[int, bytes, int]]) -> Any:
+    database = hyperscan.Database()
     database.compile(
         expressions=[text for _, text, _ in expressions],
         ids=[number for number, _, _ in expressions],
         flags=[flags for _, _, flags in expressions],
     )
-
-
-def _compiles(hyperscan: Any, expression: tuple[int, bytes, int]) -> bool:
-    try:
-        _compile(hyperscan.Database(), [expression])
-    except hyperscan.error:
-        return False
-    return True
+    return database

@@ -293,26 +293,22 @@ def clock(data: Any, start: Any, end: Any) -> Any:
     return seconds + part, position
 
 
-def _letter_weights() -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return a number for each byte: 0 for what is no letter, or an `e`; else one of 16 bits, and a one above 32."""
-    weights = np.zeros(256, dtype=np.int64)
-    for letter in set(range(97, 123)) - {101}:
-        weights[letter] = weights[letter - 32] = (
-            (letter * letter * 0x79B1) ^ (letter * 0xCA6B)
-        ) & 0xFFFF | 1 << 32
-    return weights
-
-
-_LETTER_WEIGHTS = _letter_weights()
-
-
 @numba.njit(cache=True)
 def letters(data: Any, start: Any, end: Any) -> Any:
-    """Return a number that lines with the same letters (but `e`) share, in any order: a sum, and how many there are."""
-    total = 0
+    """Return a number that lines with the same letters (but `e`) share, in any order: a sum, and how many there are.
+
+    Both are sums of 16 bits, without a table: so many letters are added at once as a register of the processor takes.
+    """
+    total = np.uint16(0)
+    count = np.uint16(0)
     for position in range(start, end):
-        total += _LETTER_WEIGHTS[byte_at(data, position)]
-    return total & 0xFFFF | total >> 32 << 16
+        letter = np.uint16(byte_at(data, position) | 32)
+        counts = (letter >= 97) & (letter <= 122) & (letter != 101)
+        square = np.uint16(np.uint16(letter * letter) * np.uint16(0x79B1))
+        weight = np.uint16(square ^ np.uint16(letter * np.uint16(0xCA6B)))
+        total = np.uint16(total + (weight if counts else np.uint16(0)))
+        count = np.uint16(count + np.uint16(counts))
+    return np.int64(total) | np.int64(count) << 16
 
 
 @numba.njit(cache=True)

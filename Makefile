@@ -53,7 +53,7 @@ check: $(INSTALLED) ## lint, types and all tests that start no process: while wo
 	$(BIN)/python -m tests.gate lint types pure
 
 test: $(INSTALLED) ## the same and some scenarios with real processes: what CI runs
-	$(BIN)/python -m tests.gate lint types pure --beside scenarios
+	$(BIN)/python -m tests.gate lint types pure scenarios
 
 pure: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --timeout 60 --durations 50 -m pure

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -35,6 +36,8 @@ class Automaton(Protocol):
 
 COMPILED_FROM_BYTES = 1 << 20
 """Of less, each text is looked for by itself before Hyperscan would have compiled them."""
+WORTH_COMPILING = 16
+"""Blocks with texts of a signature: to look at their lines takes about as long as to compile it, some 30 ms."""
 
 
 def automaton_for(
@@ -150,7 +153,7 @@ class _NotCompiledError(Exception):
 
 
 class Hyperscan:
-    """Texts that matches hold, and anchors, in one Hyperscan database; each signature in one of its own.
+    """Texts that matches hold, and anchors, in one Hyperscan database; each signature that is often near in one of its own.
 
     Most blocks hold few of the texts, and these are found in half the time that all signatures take.
     """
@@ -186,8 +189,10 @@ class Hyperscan:
             if places
             else self.texts
         )
+        self._found: Counter[int] = Counter()
+        """In how many blocks texts of a signature were found."""
         self._exact: dict[int, Any] = {}
-        """Databases of single signatures, of those whose texts were found; None of one that Hyperscan does not take."""
+        """Databases of single signatures; None of one that Hyperscan does not take."""
 
     def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> BlockMatches:
         """Candidates in `block`."""
@@ -214,6 +219,9 @@ class Hyperscan:
         pattern = self.patterns[number]
         if pattern.ends_only and pattern.literals:
             return True  # healthy logs are full of it: its texts are enough
+        self._found[number] += 1
+        if self._found[number] <= WORTH_COMPILING:
+            return True
         if number not in self._exact:
             flags = _flags(self.hyperscan, any_case=pattern.ignore_case)
             expression = (number, pattern.pattern.encode(), flags)

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_training.logs.engine.automaton import Automaton, Hyperscan, LiteralAutomaton, Re2
+from airflow_training.logs.engine.automaton import (
+    WORTH_COMPILING,
+    Automaton,
+    Hyperscan,
+    LiteralAutomaton,
+    Re2,
+)
+from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine
 from airflow_training.logs.engine.stretches import as_scan, scan_stretch
 from airflow_training.logs.engine.walking import PlainWalker, Walker
@@ -100,6 +107,16 @@ def test_any_log_in_any_pieces(matching, walking):
         assert_same(fast(data, sizes, automaton=matcher, walker=taker), expected)
 
     check()
+
+
+def test_a_text_that_healthy_logs_are_full_of_brings_its_signature_where_that_matches():
+    pytest.importorskip("hyperscan")
+    matcher = Hyperscan([Pattern(name="lost", pattern=r"checkpoint \d+ is lost")], [])
+    healthy, lost = bytearray(b"checkpoint 1 is safe\n"), bytearray(b"checkpoint 2 is lost\n")
+    for _ in range(WORTH_COMPILING):
+        matcher.candidates(healthy, anchors=False)
+    assert matcher.candidates(healthy, anchors=False).signatures == []
+    assert matcher.candidates(lost, anchors=False).signatures == [0]
 
 
 @pytest.mark.parametrize("walking", ["plain", "compiled"])

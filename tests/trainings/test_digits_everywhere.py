@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -62,8 +63,11 @@ class Digits:
     def committed_step(self, run_id: str) -> int:
         """Return the newest step of which there is a manifest, 0 for none."""
         files = fsspec.filesystem("s3", skip_instance_cache=True, use_listings_cache=False)
-        found = files.glob(f"{self.root}/{run_id}-*/*/manifests/*.json")
-        return max((int(Path(path).name.partition("-")[0]) for path in found), default=0)
+        files_of_runs = files.find(self.root)  # one list: a probe's key may be gone before a second
+        manifest = re.compile(rf"/{run_id}-[^/]*/[^/]*/manifests/(\d+)[^/]*\.json$")
+        return max(
+            (int(found[1]) for path in files_of_runs if (found := manifest.search(path))), default=0
+        )
 
     def result(self, run_id: str) -> tuple[object, object]:
         """Return step and digest over the whole state of the last checkpoint."""

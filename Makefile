@@ -56,7 +56,7 @@ test: $(INSTALLED) ## the same and some scenarios with real processes: what CI r
 	$(BIN)/python -m tests.gate lint types pure scenarios
 
 pure: $(INSTALLED)
-	$(BIN)/python -m pytest -n 2 --dist worksteal --timeout 60 --durations 50 -m pure
+	$(BIN)/python -m tests.gate.halves --timeout 60 --durations 50
 
 scenarios: $(INSTALLED)
 	$(BIN)/python -m tests.gate.rerun -n 2 --dist loadgroup --durations 50 -m scenario

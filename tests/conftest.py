@@ -19,7 +19,7 @@ import anyio
 import pytest
 
 from tests.gate.purity import hold_pure
-from tests.gate.tiers import mark_tier, needs_import
+from tests.gate.tiers import HALVES, half, mark_tier, needs_import
 
 # Before anything imports airflow: tests never see the user's own Airflow home, caches and cluster.
 _ONE_OF_MANY = "PYTEST_XDIST_WORKER" in os.environ
@@ -54,6 +54,12 @@ multiprocessing.set_forkserver_preload(
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--half", choices=HALVES, help="run only the tests of these rooms (tests/gate)"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr != "cluster":  # these tests are about the cluster that it names
         os.environ["KUBECONFIG"] = f"{_FOLDER}/no-cluster"
@@ -68,6 +74,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Import of a tier only what is in it: Airflow and torch take seconds."""
     if not collection_path.match("test_*.py"):
         return None
+    if config.option.half not in (None, half(collection_path)):
+        return True
     return None if needs_import(collection_path, config.option.markexpr) else True
 
 
@@ -141,6 +149,38 @@ def _within(seconds: float, test: Callable[..., Awaitable[None]]) -> Callable[..
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+class CompiledStatements(dict[Any, Any]):
+    """SQL by what it is compiled from, for all SQLite stores: thousands are opened, and each engine would compile anew."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(self._of_any_engine(key), default)
+
+    def __setitem__(self, key: Any, compiled: Any) -> None:
+        super().__setitem__(self._of_any_engine(key), compiled)
+
+    def _of_any_engine(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
+        dialect, *statement = key
+        return (type(dialect), *statement)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_statements() -> Generator[None]:
+    from airflow_training.state import database
+
+    kept = CompiledStatements()
+    opened = database.open_engine
+
+    def open_engine(url: Any) -> Any:
+        engine = opened(url)
+        if engine.dialect.name == "sqlite":
+            engine.update_execution_options(compiled_cache=kept)
+        return engine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "open_engine", open_engine)
+        yield
 
 
 @pytest.fixture(scope="session")

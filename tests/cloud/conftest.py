@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,12 +113,13 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _one_scan() -> Iterator[None]:
-    """What is installed is read once for all tests: nothing of it changes meanwhile."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recording, "scan", functools.cache(scan))
-        yield
+_scan_once = functools.cache(scan)
+
+
+@pytest.fixture(autouse=True)
+def _one_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed is read once for all tests here: nothing of it changes meanwhile."""
+    monkeypatch.setattr(recording, "scan", _scan_once)
 
 
 def captured(project: Path, *args: str, **options: Any) -> Submission:

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.gate.tiers import MOST_SCENARIOS, PURE, ROOT, SCENARIOS, SLOW
+from tests.gate.tiers import FIRST_HALF, MOST_SCENARIOS, PURE, ROOT, SCENARIOS, SLOW
 from tests.mutations.change import definitions
 
 
@@ -23,6 +23,10 @@ def test_every_test_of_the_lists_is_there(test: str):
 
 def test_to_add_a_scenario_one_is_taken_out():
     assert len(SCENARIOS) <= MOST_SCENARIOS
+
+
+def test_every_room_of_the_first_half_is_one_of_pure_tests():
+    assert {each.split("/")[1] for each in PURE} >= FIRST_HALF
 
 
 def test_what_is_listed_as_slow_would_be_pure():

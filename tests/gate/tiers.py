@@ -15,11 +15,35 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["MOST_SCENARIOS", "PURE", "SCENARIOS", "SLOW", "mark_tier", "needs_import"]
+__all__ = [
+    "FIRST_HALF",
+    "HALVES",
+    "MOST_SCENARIOS",
+    "PURE",
+    "SCENARIOS",
+    "SLOW",
+    "half",
+    "mark_tier",
+    "needs_import",
+]
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 MOST_SCENARIOS = 25
+HALVES = ("first", "second")
+FIRST_HALF = {
+    "alignment",
+    "capture",
+    "checkpoints",
+    "execution",
+    "interception",
+    "logs",
+    "networks",
+    "planning",
+    "remote_data",
+    "supervise",
+}
+"""The rooms of the first half of the pure tests: about half of the time, and most of what imports torch."""
 AIRFLOW = "airflow"
 """The fixture that starts an Airflow: tests that use it share one, so they run in one process."""
 
@@ -64,3 +88,8 @@ def needs_import(path: Path, expression: str) -> bool:
     """Return whether a test module is to be imported for `-m expression`: of one tier, only its own."""
     modules = _MODULES.get(expression)
     return modules is None or path.relative_to(ROOT).as_posix() in modules
+
+
+def half(path: Path) -> str:
+    """Return which half of the pure tests a module is in."""
+    return HALVES[path.relative_to(ROOT / "tests").parts[0] not in FIRST_HALF]

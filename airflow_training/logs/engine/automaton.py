@@ -45,7 +45,7 @@ def automaton_for(
 ) -> Automaton:
     """Return the fastest automaton for `size` bytes (None: not known) whose library is installed.
 
-    Hyperscan compiles for some seconds the first time that a user scans for these patterns, without the interpreter's
+    Hyperscan compiles for a second or two the first time that a user scans for these patterns, without the interpreter's
     lock, and is ready in milliseconds ever after; RE2 compiles while it matches. A small input is done before that.
     """
     small = size is not None and size < COMPILED_FROM_BYTES
@@ -217,11 +217,10 @@ class Hyperscan:
 
     def _may_match(self, number: int, block: bytearray | memoryview) -> bool:
         pattern = self.patterns[number]
-        if pattern.ends_only and pattern.literals:
-            return True  # healthy logs are full of it: its texts are enough
-        self._found[number] += 1
-        if self._found[number] <= WORTH_COMPILING:
-            return True
+        if pattern.literals:
+            self._found[number] += 1
+            if pattern.ends_only or self._found[number] <= WORTH_COMPILING:
+                return True  # healthy logs are full of what is told at the end only: its texts are enough
         if number not in self._exact:
             flags = _flags(self.hyperscan, any_case=pattern.ignore_case)
             expression = (number, pattern.pattern.encode(), flags)
@@ -246,7 +245,7 @@ def _database(
 ) -> Any:
     """Return the compiled database of (number, text, flags), from the user's cache folder if it is there; None of none.
 
-    Compiling thousands of texts takes some seconds.
+    Compiling thousands of texts takes a second or two.
     """
     if not texts:
         return None

@@ -12,6 +12,7 @@ from airflow_training.airflow_compat import AIRFLOW
 from airflow_training.control.reports import ProgressReport
 from airflow_training.documents.instances import InstanceKey
 from airflow_training.documents.resolved import RunKey
+from airflow_training.state.records import RunRecord
 from airflow_training.state.store import deployment_id, open_store
 from tests.web.conftest import a_run
 from tests.web.test_rerun_api import JOB
@@ -198,12 +199,16 @@ def test_every_route_has_a_row(served):
 
 @pytest.mark.parametrize(("method", "path"), TABLE)
 def test_a_route_answers_who_may_ask(served, method: str, path: str):
-    answers = {user: _answer(served, user, method, path) for user in USERS}
-    assert answers == TABLE[method, path]
+    asked = {user: _ask_for_own_run(served, user, method, path) for user in USERS}
+    codes = {user: answer.status_code for user, (_, answer) in asked.items()}
+    assert codes == TABLE[method, path], {user: answer.text for user, (_, answer) in asked.items()}
+    for user, (run, _) in asked.items():
+        acted = user in ("user", "op", "admin") and path.endswith("/actions")
+        assert len(open_store().requests(run.uid)) == acted, user
 
 
-def _answer(served: Any, user: str, method: str, path: str) -> int:
-    """Ask a route for a run of this user alone; return the status, and hold that only who may act did."""
+def _ask_for_own_run(served: Any, user: str, method: str, path: str) -> tuple[RunRecord, Any]:
+    """Ask a route for a run of this user; hold that Airflow was asked in their name, if at all."""
     run = a_run("r", source=deployment_id(), group_id=f"g{user}")
     query = {"role": "worker", "index": 0, "dag_id": "digits", "run_id": "r"}
     query |= {"task_id": f"g{user}.plan", "pattern": "x", "number": 1, "name": "loss", "version": 1}
@@ -214,18 +219,16 @@ def _answer(served: Any, user: str, method: str, path: str) -> int:
         dag="digits", uid=run.uid, run_id="r", name="x.js", version=1, tuning="0" * 12, **same
     )
     served.airflow.triggered.clear()
-    status = ask(served, user, method, there, params=query).status_code
-    acted = user in ("user", "op", "admin") and path.endswith("/actions")
-    assert len(open_store().requests(run.uid)) == acted
+    answer = ask(served, user, method, there, params=query)
     again = user in ("user", "op", "admin") and method == "POST" and path.endswith("/again")
     new = path in ("/api/runs", "/api/tunings") and TABLE[method, path][user] == 202
-    assert len(served.airflow.triggered) == (again or new)
+    assert len(served.airflow.triggered) == (again or new), answer.text
     if new:
         [(asked_as, body)] = served.airflow.triggered.values()
         assert (asked_as, body["dag"]) == (f"Bearer {user}", "training_job")
         tuned = {"job": TUNED, "parameters": {"lr": 0.1}}
         assert body["conf"] == (tuned if path == "/api/tunings" else {"job": JOB})
-    return int(status)
+    return run, answer
 
 
 def test_a_run_is_compared_only_with_what_one_may_read(served):

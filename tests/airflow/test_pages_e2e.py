@@ -74,6 +74,7 @@ def test_a_training_is_followed_from_queued_to_done_and_compared_with_one_that_f
         at_home = beside.new_page()
         at_home.goto(address)
         at_home.get_by_role("link", name="followed", exact=True).click()
+        at_home.get_by_role("heading", name="followed", exact=True).wait_for()
         wait_step(at_home)
         page.get_by_role("button", name="Pause").click()
         page.get_by_role("dialog").get_by_role("button", name="Pause").click()

@@ -116,7 +116,7 @@ def test_every_page_fits_is_accessible_and_obeys_a_strict_policy(
             alone.click()
             page.wait_for_url(re.compile("/plugin/trainings[?]run=done/.*tab=data"))
             page.get_by_role("tab", name="data", selected=True).wait_for()
-        assert alone.count() == 0
+        alone.wait_for(state="detached")
         page.goto(f"{url}/plugin/trainings")
         page.get_by_role("link", name="broken", exact=True).first.click()
         page.get_by_role("alert").get_by_text("is no learning rate").first.wait_for()

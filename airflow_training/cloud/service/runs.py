@@ -62,7 +62,7 @@ def run_state(launcher: RunLauncher, run_id: str) -> CloudRunState:
         return before
     status = run_status(store, record.uid)
     job = store.job(record.uid)
-    over = record.state in TERMINAL_JOB_STATES and store.ledger(record.uid).job.is_over
+    over = status["state"] in TERMINAL_JOB_STATES
     instances = [
         {
             "rank": _rank(job, each["role"], each["index"]),

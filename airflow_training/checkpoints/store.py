@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
+from airflow_training.checkpoints.client_jitter import separate_jitter
 from airflow_training.checkpoints.errors import CheckpointError, KeyExists, StoreRefused
 
 __all__ = [
@@ -244,6 +245,7 @@ class RemoteStore:
             raise StoreRefused(f"{uri}: {error}") from error
         except ValueError as error:
             raise StoreRefused(f"{uri}: no driver for {scheme}:// is known: {error}") from error
+        separate_jitter()
         self.uri = uri
         self._filesystem: Any = filesystem
         self._root = path.rstrip("/")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import sys
 import uuid
 from pathlib import Path
@@ -134,6 +135,54 @@ def test_a_missing_driver_is_named(monkeypatch):
 def test_a_bucket_that_does_not_exist_is_refused(s3_root):
     with pytest.raises(StoreRefused, match="cannot keep checkpoints"):
         probe(open_store("s3://no-such-bucket-here/runs"))
+
+
+@pytest.fixture
+def just_imported(monkeypatch) -> None:
+    """Have clients of S3 draw as they do before any store is opened."""
+    from botocore import retryhandler
+    from botocore.retries.standard import ExponentialBackoff
+
+    defaults = ExponentialBackoff.__init__.__defaults__
+    as_imported = tuple(random.random if callable(each) else each for each in defaults)
+    monkeypatch.setattr(ExponentialBackoff.__init__, "__defaults__", as_imported)
+    monkeypatch.setattr(retryhandler, "random", random)
+
+
+def test_pauses_of_clients_take_no_random_number_of_the_training(just_imported):
+    from botocore.retries.standard import ExponentialBackoff, RetryContext
+    from botocore.retryhandler import delay_exponential
+
+    before = random.getstate()
+    open_store("s3://bucket/runs")
+    assert 0 <= delay_exponential("rand", 2, 1) <= 1
+    assert 0 <= ExponentialBackoff().delay_amount(RetryContext(attempt_number=1)) <= 1
+    assert random.getstate() == before
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("mode", ["legacy", "standard"])
+def test_a_request_that_is_repeated_takes_no_random_number_of_the_training(
+    mode, just_imported, s3_root, monkeypatch
+):
+    from moto.s3.models import S3Backend
+
+    failures: list[KeyError] = []
+    list_objects = S3Backend.list_objects_v2
+
+    def fail_once(*args, **kwargs):
+        if not failures:
+            failures.append(KeyError("gone meanwhile"))
+            raise failures[0]
+        return list_objects(*args, **kwargs)
+
+    monkeypatch.setattr(S3Backend, "list_objects_v2", fail_once)
+    monkeypatch.setenv("AWS_RETRY_MODE", mode)
+    store = open_store(s3_root)
+    before = random.getstate()
+    assert store.list("") == []
+    assert failures
+    assert random.getstate() == before
 
 
 def test_errors_of_a_driver_come_out_as_os_errors(tmp_path):

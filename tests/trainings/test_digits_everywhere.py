@@ -57,7 +57,8 @@ class Digits:
         done = subprocess.run(
             [*COMMAND, *words, "-o", "json"], capture_output=True, text=True, check=False
         )
-        found: dict[str, object] = json.loads(done.stdout or "{}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        found: dict[str, object] = json.loads(done.stdout)
         return found
 
     def committed_step(self, run_id: str) -> int:

@@ -26,6 +26,7 @@ _ONE_OF_MANY = "PYTEST_XDIST_WORKER" in os.environ
 if not _ONE_OF_MANY:
     os.environ["TESTS_FOLDER"] = tempfile.mkdtemp(prefix="airflow-training-tests-")
 _FOLDER = os.environ["TESTS_FOLDER"]
+_LONGEST_ID = 200
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-", dir=_FOLDER)
 os.environ["XDG_CACHE_HOME"] = f"{_FOLDER}/cache"
 os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
@@ -80,6 +81,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a long text by how it begins: a whole one, of megabytes at times, would stand in every report."""
+    if isinstance(val, str | bytes) and len(val) > _LONGEST_ID:
+        start = val[:40] if isinstance(val, str) else val[:40].decode("latin-1")
+        return f"{start.encode('unicode_escape').decode()}... of {len(val)}"
+    return None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tier of each test; what takes longest begins first."""
     for item in items:

@@ -79,7 +79,6 @@ def test_mistakes_with_their_lines(client):
         ("dense", a_network() + "#" * 1_048_576, 422, "1048576"),
         ("dense", a_network() + "#" * 3_000_000, 413, "bytes"),
     ],
-    ids=["misspelt", "renamed", "empty", "list", "typed", "long", "larger-than-a-body"],
 )
 def test_what_is_not_saved(client, name: str, text: str, code: int, said: str):
     answer = put(client, name, text)

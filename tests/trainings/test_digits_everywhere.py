@@ -1,10 +1,14 @@
-"""The digits job as it stands, on each engine: killed once, it ends with the state of one that never was."""
+"""The digits job as it stands, on each engine: killed once, it ends with the state of one that never was.
+
+Some requests to its object store fail meanwhile, and are repeated by the client.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -13,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -105,6 +110,26 @@ def digits(tmp_path: Path, s3_root: str, monkeypatch: pytest.MonkeyPatch) -> Dig
     return Digits(tmp_path, s3_root)
 
 
+@pytest.fixture
+def tired_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the object store fail three of a hundred requests, as real ones do when they are asked too much."""
+    backend: Any = pytest.importorskip("moto.s3.models").S3Backend
+    generator = random.Random(0)
+
+    def tire(name: str) -> None:
+        answer = getattr(backend, name)
+
+        def answer_mostly(*args: object, **kwargs: object) -> object:
+            if generator.random() < 0.03:
+                raise RuntimeError("out of breath")
+            return answer(*args, **kwargs)
+
+        monkeypatch.setattr(backend, name, answer_mostly)
+
+    for name in ("get_object", "head_object", "list_objects_v2", "put_object"):
+        tire(name)
+
+
 @contextlib.contextmanager
 def engine(runtime: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have the engine there; a local one needs none."""
@@ -123,6 +148,7 @@ def engine(runtime: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         yield
 
 
+@pytest.mark.usefixtures("tired_store")
 def test_killed_once_on_each_engine_it_ends_with_the_same_digest(digits, monkeypatch):
     with digits.start("calm", "local") as calm:
         said = calm.communicate()[0]

@@ -19,14 +19,13 @@ _GENERATOR = random.Random()  # noqa: S311 - pauses, no secret
 def separate_jitter() -> None:
     """Have the storage clients that are imported draw their pauses from a generator of their own."""
     for name, module in tuple(sys.modules.items()):
-        if (
-            name.partition(".")[0] in _CLIENTS
-            and getattr(module, "__dict__", {}).get("random") is random
-        ):
+        of_client = name.partition(".")[0] in _CLIENTS
+        if of_client and getattr(module, "__dict__", {}).get("random") is random:
             module.random = _GENERATOR  # type: ignore[attr-defined]  # what they call of the module, it has
     standard = sys.modules.get("botocore.retries.standard")  # AWS_RETRY_MODE=standard or adaptive
-    if standard is not None:
-        drawing = standard.ExponentialBackoff.__init__
-        drawing.__defaults__ = tuple(
-            _GENERATOR.random if value == random.random else value for value in drawing.__defaults__
+    backoff = getattr(standard, "ExponentialBackoff", None)
+    if backoff is not None:
+        defaults = backoff.__init__.__defaults__ or ()
+        backoff.__init__.__defaults__ = tuple(
+            _GENERATOR.random if value == random.random else value for value in defaults
         )

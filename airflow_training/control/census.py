@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
 from typing import NamedTuple
 
 from airflow_training.control.model import InstanceEntry
@@ -34,19 +33,23 @@ class HeadCountKey(NamedTuple):
 Census = Mapping[str, tuple[tuple[HeadCountKey, int], ...]]
 """Role -> groups of instances that are alike, with their number; without those that do not count: retired, or yet to join."""
 
-_head = attrgetter(  # in the order of the fields of HeadCountKey
-    "key.role",
-    "retired",
-    "joining",
-    "state",
-    "phase.final",
-    "phase.desired",
-    "phase.released",
-    "was_running",
-    "phase.readiness.address_live",
-    "phase.readiness.port_open",
-    "phase.readiness.ready",
-)
+
+def _head(entry: InstanceEntry) -> tuple[str | bool, ...]:
+    """Return the fields of a `HeadCountKey`, in a plain tuple: it is made of every instance in each decision."""
+    phase, readiness = entry.phase, entry.phase.readiness
+    return (
+        entry.key.role,
+        entry.retired,
+        entry.joining,
+        entry.state,
+        phase.final,
+        phase.desired,
+        phase.released,
+        entry.was_running,
+        readiness.address_live,
+        readiness.port_open,
+        readiness.ready,
+    )
 
 
 class HeadCounts:
@@ -72,7 +75,7 @@ class HeadCounts:
     def _grouped(self) -> Census:
         found: dict[str, list[tuple[HeadCountKey, int]]] = {}
         for values, number in self._numbers.items():
-            head = HeadCountKey(*values)
+            head = HeadCountKey._make(values)
             if number and not (head.retired or head.joining):
                 found.setdefault(head.role, []).append((head, number))
         return {role: tuple(groups) for role, groups in found.items()}

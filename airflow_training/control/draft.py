@@ -141,8 +141,8 @@ class Draft:
     def instances_of(self, role: str) -> list[InstanceEntry]:
         """Return the role's instances by index, without those that were scaled away."""
         return sorted(
-            (e for e in self._instances.values() if e.role == role and not e.retired),
-            key=lambda entry: entry.index,
+            (e for e in self._instances.values() if e.key.role == role and not e.retired),
+            key=lambda entry: entry.key.index,
         )
 
     # writing -----------------------------------------------------------------------------------

@@ -127,7 +127,10 @@ def release_waiting(draft: Draft) -> None:
     waiting = [
         seen
         for seen in draft.objects.values()
-        if seen.waits and not is_kept(draft, seen) and seen.uid not in draft.marked_for_deletion
+        if seen.state == "failed"  # as `waits` asks, without a call for each instance
+        and seen.waits
+        and not is_kept(draft, seen)
+        and seen.uid not in draft.marked_for_deletion
     ]
     if not waiting:  # as ever, and then no entry is looked at
         return

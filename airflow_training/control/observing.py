@@ -6,7 +6,6 @@ Drops what belongs to older attempts, epochs and generations. Reports failures; 
 from __future__ import annotations
 
 from dataclasses import replace
-from operator import attrgetter
 
 from airflow_training.control import reasons
 from airflow_training.control.diagnosed import class_of
@@ -40,10 +39,6 @@ from airflow_training.documents.text import counted
 __all__ = ["apply_observations"]
 
 _NEVER_THERE = frozenset({reasons.CREATE_FAILED, reasons.CANNOT_BE_CREATED})
-_SAID = ("state", "reason", "message", "node", "address")
-_READINESS = ("address_live", "port_open", "ready")
-_seen_now = attrgetter(*_SAID, *_READINESS)
-_known = attrgetter(*_SAID, *(f"phase.readiness.{name}" for name in _READINESS))
 
 
 def apply_observations(draft: Draft, observations: Observations) -> list[Failure]:
@@ -55,7 +50,7 @@ def apply_observations(draft: Draft, observations: Observations) -> list[Failure
     for entry in draft.instances.values():
         if entry.uid and (seen := objects.get(entry.uid)) is not None:
             known += 1
-            if _seen_now(seen) == _known(entry):
+            if _is_known(seen, entry):
                 if entry.state == "running":
                     continue
                 if entry.state == "pending" and entry.desired:
@@ -82,6 +77,21 @@ def apply_observations(draft: Draft, observations: Observations) -> list[Failure
             order[f.role],
             f.index,
         ),
+    )
+
+
+def _is_known(seen: Observation, entry: InstanceEntry) -> bool:
+    """Return whether it says nothing new; asked of every instance in each decision."""
+    readiness = entry.phase.readiness
+    return (
+        seen.state == entry.state
+        and seen.reason == entry.reason
+        and seen.message == entry.message
+        and seen.node == entry.node
+        and seen.address == entry.address
+        and seen.address_live == readiness.address_live
+        and seen.port_open == readiness.port_open
+        and seen.ready == readiness.ready
     )
 
 

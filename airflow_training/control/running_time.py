@@ -43,20 +43,21 @@ def advance_running_time(draft: Draft) -> None:
     _migrate_older(draft)
     if _nothing_is_new(draft):
         return
-    over = draft.job.state in TERMINAL_JOB_STATES
+    job, now = draft.job, draft.now
+    over = job.state in TERMINAL_JOB_STATES
     team = _training_instances(draft)
     which: Which = "any" if draft.spec.restart.scope == "Instance" else "all"
-    from_ = math.inf if draft.job.running_at is None else draft.job.running_at
-    training = not over and draft.now >= from_ and _trains(draft, team, which)
-    lives = lifetimes_of(team, before=draft.before.instances, now=draft.now)
-    now = draft.now
+    from_ = math.inf if job.running_at is None else job.running_at
+    active = not over and any(map(is_running, team))
+    training = not over and now >= from_ and _trains(draft, team, which)
+    if active and job.active_time.runs and training and job.training_time.runs:
+        return  # both run on
+    lives = lifetimes_of(team, before=draft.before.instances, now=now)
     draft.job = replace(
-        draft.job,
-        active_time=_followed(
-            draft.job.active_time, lives, "any", runs=not over and bool(lives.starts), now=now
-        ),
+        job,
+        active_time=_followed(job.active_time, lives, "any", runs=active, now=now),
         training_time=_followed(
-            draft.job.training_time, lives, which, runs=training, now=now, from_=from_
+            job.training_time, lives, which, runs=training, now=now, from_=from_
         ),
     )
 
@@ -97,15 +98,15 @@ def _training_instances(draft: Draft) -> list[InstanceEntry]:
     return [
         entry
         for entry in draft.instances.values()
-        if entry.role in names and not (entry.retired or entry.joining)
+        if entry.key.role in names and not (entry.retired or entry.joining)
     ]
 
 
 def _trains(draft: Draft, team: Iterable[InstanceEntry], which: Which) -> bool:
     """Return whether the job trains: by any of its instances, or only by all that are to run now."""
     later = {role.name for role in draft.spec.roles if comes_later(draft, role)}
-    running = [is_running(each) for each in team if not each.final and each.role not in later]
-    return bool(running) and (any(running) if which == "any" else all(running))
+    running = (is_running(each) for each in team if not each.final and each.role not in later)
+    return any(running) if which == "any" else next(running, False) and all(running)
 
 
 def comes_later(draft: Draft, role: ResolvedRole) -> bool:

@@ -49,10 +49,13 @@ class CommitWait:
 
         complete = wait_until(look, seconds=seconds)
         if complete is None:
-            there = {rank_of(key) for key, _ in self._store.list(self._markers)}
-            missing = [rank for rank in range(self._world) if rank not in there]
-            raise BadCheckpoint(f"no word of ranks {missing} within {seconds:g} s")
+            raise BadCheckpoint(f"no word of ranks {self.missing_ranks()} within {seconds:g} s")
         return in_parallel(self._store, self._part, range(self._world)) if complete else None
+
+    def missing_ranks(self) -> list[int]:
+        """The ranks that have written no marker yet; raises OSError where the store does not answer."""
+        there = {rank_of(key) for key, _ in self._store.list(self._markers)}
+        return [rank for rank in range(self._world) if rank not in there]
 
     def _part(self, rank: int) -> tuple[RankShards, Any]:
         key = marker_key(self._save, rank)

@@ -35,6 +35,7 @@ from airflow_training.checkpoints.keys import (
     save_of,
 )
 from airflow_training.checkpoints.records import Fence, Manifest, Marker, ParentCheckpoint
+from airflow_training.checkpoints.rejoin_decision import SaveInFlight
 from airflow_training.checkpoints.reporting import ProcessReporter, newest_environment, own_group
 from airflow_training.checkpoints.shards import (
     DOCUMENT,
@@ -429,6 +430,12 @@ class Group:
         if manifest is None:
             waiting.log_failures()
         return manifest
+
+    def describe_save(self, step: int) -> SaveInFlight:
+        """What other ranks have to know of the save of a step that runs; raises OSError where the store does not answer."""
+        save = SaveId(step, self.generation)
+        missing = self._waiting(save).missing_ranks() if self.rank == 0 else None
+        return SaveInFlight(save=str(save), rank=self.rank, missing=missing)
 
     def _waiting(self, save: SaveId) -> CommitWait:
         return CommitWait(self.store, save, world=self.world, check=self._refuse_if_stale)

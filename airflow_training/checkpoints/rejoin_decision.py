@@ -8,7 +8,7 @@ one is wrong, and not which. Of a state that is split over ranks, that is so of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
 __all__ = [
@@ -16,6 +16,8 @@ __all__ = [
     "CopyFromPeer",
     "PeerState",
     "RestoreFromStore",
+    "SaveInFlight",
+    "can_commit",
     "choose",
     "choose_parts",
     "newest_orders",
@@ -58,6 +60,21 @@ class PeerState:
     def from_json(cls, told: Mapping[str, Any]) -> PeerState:
         """The state that another rank has sent; the counterpart of `to_json`."""
         return cls(**{**told, "header": tuple(told["header"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveInFlight:
+    """A save of the group before that a rank still has on its way."""
+
+    save: str
+    rank: int
+    """In the group that saves."""
+    missing: Sequence[int] | None = None
+    """The ranks of that group whose part is not written yet, as rank 0 sees it, which commits the save; None on the others."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The save as JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +150,13 @@ def choose_parts(everyone: Sequence[PeerState]) -> Mapping[str, CopyFromPeer] | 
     if len(known) != wanted:
         return RestoreFromStore(f"live ranks hold {len(known)} of the {wanted} parts of the state")
     return chosen
+
+
+def can_commit(save: str, in_flight: Iterable[SaveInFlight]) -> bool:
+    """Whether a save can still end: rank 0 of its group is left to commit it, and all whose part is not written yet."""
+    found = [each for each in in_flight if each.save == save]
+    left = {each.rank for each in found}
+    return any(each.missing is not None and left.issuperset(each.missing) for each in found)
 
 
 def overlaps(first: Boxes, second: Boxes) -> bool:

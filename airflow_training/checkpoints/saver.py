@@ -46,6 +46,7 @@ from airflow_training.checkpoints.interval import (
 from airflow_training.checkpoints.opening import agreement_of, find_start, open_configured_group
 from airflow_training.checkpoints.pace import StepPace
 from airflow_training.checkpoints.records import Manifest
+from airflow_training.checkpoints.rejoin_decision import SaveInFlight, can_commit
 from airflow_training.checkpoints.termination import EXIT_CODE, Termination
 
 __all__ = ["ResumePoint", "Saver"]
@@ -59,7 +60,7 @@ COMMIT_SECONDS = 600.0
 """How long ranks wait for each other before a save is given up; training goes on meanwhile."""
 
 PARTING_SECONDS = 10.0
-"""How long a save may still take whose group has parted: more is in vain where a rank is gone."""
+"""How long a save may still take whose group has parted, if the ranks that are left can commit it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +195,13 @@ class Saver:
     # ranks that left or came -----------------------------------------------------------------------
 
     def regroup(self, *, place: tuple[int, int], agreement: Agreement) -> None:
-        """Leave the group; `restore` or `take_over` opens the next one, of other ranks.
+        """Leave the group; `restore` or `take_over` opens the next one, of other ranks: all of these call it.
 
-        A save that runs may have all it needs, and has a moment to end; then it is given up.
+        A save that runs has a moment to end where all ranks that it lacks are left; else it is given up at once.
         """
+        seconds = PARTING_SECONDS if self._can_commit(agreement) else 0.0
         with contextlib.suppress(StaleGeneration):
-            self._collect(wait_seconds=PARTING_SECONDS)
+            self._collect(wait_seconds=seconds)
         if self._group is not None:
             self._group.abandon()
         with contextlib.suppress(StaleGeneration):
@@ -208,6 +210,24 @@ class Saver:
             self._reserving.join()
         self._arena, self._reserving = tree.Arena(pinned=self._pinned), None
         (self.rank, self.world), self._agreement = place, agreement
+
+    def _can_commit(self, agreement: Agreement) -> bool:
+        """Whether the save that runs can still be committed by the ranks that are left, as all of them see it."""
+        mine = self._save_in_flight()
+        told = agreement.gather(None if mine is None else mine.to_json())
+        others = [SaveInFlight(**each) for each in told if each is not None]
+        return mine is not None and can_commit(mine.save, others)
+
+    def _save_in_flight(self) -> SaveInFlight | None:
+        running, group = self._running, self._group
+        if group is None or running is None or running.thread is None:
+            return None
+        if not running.thread.is_alive():
+            return None
+        try:
+            return group.describe_save(running.step)
+        except OSError:  # nothing is committed to a store that does not answer
+            return None
 
     @property
     def orders(self) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from airflow_training.control.model import InstanceEntry
 
@@ -34,8 +34,11 @@ Census = Mapping[str, tuple[tuple[HeadCountKey, int], ...]]
 """Role -> groups of instances that are alike, with their number; without those that do not count: retired, or yet to join."""
 
 
-def _head(entry: InstanceEntry) -> tuple[str | bool, ...]:
-    """Return the fields of a `HeadCountKey`, in a plain tuple: it is made of every instance in each decision."""
+_Head: TypeAlias = tuple[str, bool, bool, str, bool, bool, bool, bool, bool, bool, bool]
+"""The fields of a `HeadCountKey`, in a plain tuple: it is made of every instance in each decision."""
+
+
+def _head(entry: InstanceEntry) -> _Head:
     phase, readiness = entry.phase, entry.phase.readiness
     return (
         entry.key.role,
@@ -75,7 +78,7 @@ class HeadCounts:
     def _grouped(self) -> Census:
         found: dict[str, list[tuple[HeadCountKey, int]]] = {}
         for values, number in self._numbers.items():
-            head = HeadCountKey._make(values)
+            head = HeadCountKey(*values)
             if number and not (head.retired or head.joining):
                 found.setdefault(head.role, []).append((head, number))
         return {role: tuple(groups) for role, groups in found.items()}

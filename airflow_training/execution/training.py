@@ -307,9 +307,10 @@ class DistributedTraining:
         """
         from airflow_training.execution.rejoining import agree, watch_boundary
 
+        now = self._saver
         if held is not None:
-            now, self._saver = self._saver, held.saver
-            self._saver.regroup(place=(now.rank, now.world), agreement=now.agreement)
+            self._saver = held.saver
+        self._saver.regroup(place=(now.rank, now.world), agreement=now.agreement)
         live, rejoined = agree(held, saver=self._saver, wants=boxes_of(self._held))
         if live is None:
             step = self.restore()

@@ -10,6 +10,8 @@ from airflow_training.checkpoints.rejoin_decision import (
     CopyFromPeer,
     PeerState,
     RestoreFromStore,
+    SaveInFlight,
+    can_commit,
     choose,
     choose_parts,
     overlaps,
@@ -184,3 +186,29 @@ def test_parts_overlap_where_a_number_is_in_both(second, expected):
     first = {"w": ((0, 0), (2, 4)), "scalar": ((), ())}
     assert overlaps(first, second) is expected
     assert overlaps(second, first) is expected
+
+
+def saves(rank: int, *, missing: list[int] | None = None, save: str = "50") -> SaveInFlight:
+    return SaveInFlight(save=save, rank=rank, missing=missing)
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "expected"),
+    [
+        pytest.param([saves(0, missing=[])], True, id="all-is-written"),
+        pytest.param([saves(0, missing=[0, 1]), saves(1)], True, id="all-who-write-are-left"),
+        pytest.param([saves(0, missing=[2]), saves(1)], False, id="who-was-to-write-is-lost"),
+        pytest.param([saves(1), saves(2)], False, id="who-commits-is-lost"),
+        pytest.param(
+            [saves(0, missing=[1]), saves(1, save="40")], False, id="who-was-to-write-is-at-another"
+        ),
+        pytest.param([saves(0, missing=[], save="40"), saves(1)], False, id="another-is-committed"),
+        pytest.param([], False, id="none"),
+    ],
+)
+def test_a_save_is_waited_for_where_ranks_that_are_left_can_commit_it(in_flight, expected):
+    assert can_commit("50", in_flight) is expected
+
+
+def test_a_save_arrives_as_it_was_told():
+    assert SaveInFlight(**saves(0, missing=[2]).to_json()) == saves(0, missing=[2])

@@ -737,6 +737,15 @@ MUTATIONS = (
     ),
     Mutation(
         guarantee=9,
+        why="A save is waited for that ranks which are lost would have to end.",
+        file=f"{CHECKPOINTS}/rejoin_decision.py",
+        definition="can_commit",
+        old="left.issuperset(each.missing)",
+        new="True",
+        test="tests/checkpoints/test_rejoin_decision.py::test_a_save_is_waited_for_where_ranks_that_are_left_can_commit_it",
+    ),
+    Mutation(
+        guarantee=9,
         why="Half a step of the optimizer is taken for the state of the step before.",
         file=f"{CHECKPOINTS}/torch_boundary.py",
         definition="Boundary._on_optimizer_step",

@@ -236,9 +236,12 @@ def _uids(folder: Path) -> dict[str, str]:
         store.close()
 
 
-_REST = """() => Promise.all(document.getAnimations()
-    .filter(each => each.effect?.getComputedTiming().iterations !== Infinity)
-    .map(each => each.finished.catch(() => null)))"""
+_REST = """async () => {
+    const running = () => document.getAnimations().filter(
+        each => each.playState === "running" && each.effect?.getComputedTiming().iterations !== Infinity)
+    while (running().length)  // one may begin while another ends
+        await Promise.all(running().map(each => each.finished.catch(() => null)))
+}"""
 """What fades in has too little contrast until it is there."""
 
 

@@ -153,7 +153,8 @@ def test_tabs_charts_and_predictions_are_gone_through(site: Site):
         page.get_by_role("figure").first.wait_for()
         go(page, "charts|Charts")
         page.keyboard.press("ArrowRight")
-        page.get_by_role("tab", name="data", selected=True).wait_for()  # the next key moves on from it
+        # the next key moves on from it
+        page.get_by_role("tab", name="data", selected=True).wait_for()
         page.keyboard.press("ArrowRight")
         page.get_by_role("heading", name="Step 20").wait_for()
         go(page, "Step")

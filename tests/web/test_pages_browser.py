@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.web.site import CHROMIUM, Site, check_page
+from tests.web.test_run_top_browser import answer_with
 
 pytest.importorskip("playwright.sync_api")
 
@@ -172,6 +173,8 @@ def test_steps_that_come_faster_than_their_tables_load_are_seen(site: Site):
             )  # fmt: skip
 
     with site.page() as page:
+        # its list is asked for as long as it runs; another test stops it
+        answer_with(page, site, "living", lambda detail: detail.update(held=True))
         path = f"**/trainings/{site.uids['living']}/predictions"
         page.route(f"{path}?*", answer_list)
         page.route(f"{path}/table?*", lambda route: tables.append((len(lists), route)))

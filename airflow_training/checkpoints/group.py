@@ -461,7 +461,7 @@ class Group:
             log.warning("old checkpoints were not deleted: %s", error)
 
     def abandon(self) -> None:
-        """Commit nothing more, and wait for nobody: the ranks of this group have parted."""
+        """Commit nothing more, and wait for nobody: this rank has left its group."""
         self._abandoned = True
 
     def _refuse_if_stale(self) -> None:

@@ -59,8 +59,8 @@ Capture: TypeAlias = Callable[[], Any]
 COMMIT_SECONDS = 600.0
 """How long ranks wait for each other before a save is given up; training goes on meanwhile."""
 
-PARTING_SECONDS = 10.0
-"""How long a save may still take whose group has parted, if the ranks that are left can commit it."""
+COMMIT_GRACE_SECONDS = 10.0
+"""How long a save may still take whose group was left, where the ranks that remain can commit it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class Saver:
 
         A save that runs has a moment to end where all ranks that it lacks are left; else it is given up at once.
         """
-        seconds = PARTING_SECONDS if self._can_commit(agreement) else 0.0
+        seconds = COMMIT_GRACE_SECONDS if self._can_commit(agreement) else 0.0
         with contextlib.suppress(StaleGeneration):
             self._collect(wait_seconds=seconds)
         if self._group is not None:

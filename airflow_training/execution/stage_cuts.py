@@ -54,7 +54,7 @@ def find_stage_starts(
     """Find with which read of a parameter each stage but the first begins.
 
     Args:
-        view: the module's view; its units are never parted.
+        view: the module's view; none of its units is split.
         reads: names of the parameters in the order in which the traced module reads them.
         stages: how many there are.
         stage_layers: layers of each; None: as even as they divide.

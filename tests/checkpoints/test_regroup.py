@@ -17,9 +17,9 @@ WORLD = 3
 
 
 @pytest.fixture(autouse=True)
-def _parting(monkeypatch: pytest.MonkeyPatch) -> None:
+def _long_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits in vain waits too long."""
-    monkeypatch.setattr(saver, "PARTING_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr(saver, "COMMIT_GRACE_SECONDS", 10 * PATIENCE)
 
 
 def open_savers(root: Path) -> list[Saver]:

@@ -120,7 +120,7 @@ def test_a_word_that_no_rank_holds_is_a_mistake_as_on_one_device():
     assert call_ranks(2, look_up_outside) == ["index out of range: a table of 64 rows"] * 2
 
 
-def test_a_fused_projection_is_parted_and_never_gathered():
+def test_a_fused_projection_is_split_and_never_gathered():
     """One exchange in each direction for queries, keys and values, and one for the halves of the layer after."""
     expected = {"all_to_all_single": 4 * BLOCKS, "all_gather_into_tensor": 0}
     assert call_ranks(2, count_exchanges) == [expected] * 2
@@ -154,7 +154,7 @@ class Parted(torch.nn.Module):
         return torch.stack([number * part.sum(-1) for number, part in enumerate(parts, 1)], -1)
 
 
-def train_parted(tp: int) -> list[torch.Tensor]:
+def train_split(tp: int) -> list[torch.Tensor]:
     """Return the weights after a step, for each way to write the cut."""
     found = []
     for spelling in range(len(SPELLINGS)):
@@ -172,8 +172,8 @@ def train_parted(tp: int) -> list[torch.Tensor]:
     return found
 
 
-def test_a_projection_is_parted_alike_however_the_cut_is_written():
-    expected = train_parted(1)
-    for found in call_ranks(2, train_parted, 2):
+def test_a_projection_is_split_alike_however_the_cut_is_written():
+    expected = train_split(1)
+    for found in call_ranks(2, train_split, 2):
         for number, (one, other) in enumerate(zip(found, expected, strict=True)):
             torch.testing.assert_close(one, other, msg=lambda said, way=number: f"{way}: {said}")

@@ -26,7 +26,7 @@ def fault_of(pattern: str) -> str:
         parsed = parse(pattern.encode())
     except (re.error, RecursionError, OverflowError) as error:
         return f"is no regular expression: {error}"
-    if not pattern.isascii() and _has_parted_characters(parsed):
+    if not pattern.isascii() and _has_split_characters(parsed):
         return "has a character beyond ASCII in a class or before a repeat, where its bytes stand alone: write alternatives, as (?:e|\u00e9)"
     for fault in faults(parsed):
         return f"{fault.reason}: {fault.hint}"
@@ -50,7 +50,7 @@ def _has_places(parsed: Any) -> bool:
     )
 
 
-def _has_parted_characters(parsed: Any) -> bool:
+def _has_split_characters(parsed: Any) -> bool:
     """Return whether a pattern takes bytes of one character of UTF-8 for several: engines know bytes only."""
     for operation, argument in _items(parsed):
         if operation is constants.IN and any(_has_first_byte(part) for part in argument):

@@ -59,5 +59,5 @@ def model_states(
         replicas: how many devices hold the same parameters, shape (n,).
     """
     whole = np.array([each.weights, each.gradients, each.optimizer])[:, None] * elements
-    first_parted_at = np.array([3, 2, 1])[:, None]
-    return whole / np.where(zero >= first_parted_at, replicas, 1.0)
+    first_split_at = np.array([3, 2, 1])[:, None]
+    return whole / np.where(zero >= first_split_at, replicas, 1.0)

@@ -35,7 +35,7 @@ class PieceMemory:
     lenders: tuple[int | None, ...]
     """For each piece the piece whose weights it uses."""
     whole: Floats
-    """Weights (ZeRO 3) and gradients (ZeRO 2) that are parted, while the piece runs: whole."""
+    """Weights (ZeRO 3) and gradients (ZeRO 2) that are sharded, while the piece runs: whole."""
     saved: Floats
     """Activations of one micro-batch, from its forward to its backward pass."""
     working: Floats

@@ -76,6 +76,11 @@ class SaveInFlight:
         """The save as JSON."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> SaveInFlight:
+        """The save that another rank has told of; the counterpart of `to_json`."""
+        return cls(**told)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyFromPeer:

@@ -215,8 +215,8 @@ class Saver:
         """Whether the save that runs can still be committed by the ranks that are left, as all of them see it."""
         mine = self._save_in_flight()
         told = agreement.gather(None if mine is None else mine.to_json())
-        others = [SaveInFlight(**each) for each in told if each is not None]
-        return mine is not None and can_commit(mine.save, others)
+        everyone = [SaveInFlight.from_json(each) for each in told if each is not None]
+        return mine is not None and can_commit(mine.save, everyone)
 
     def _save_in_flight(self) -> SaveInFlight | None:
         running, group = self._running, self._group

@@ -392,11 +392,13 @@ async def ends(place: Place, api: Any, store: Store) -> None:
 async def idle(place: Place, api: Any, store: Store) -> None:
     """Count requests while jobs run and nothing happens."""
     runtime = place.runtime
-    async with a_witness(api, place) as witness, contextlib.AsyncExitStack() as stack:
+    logs = runtime.log_api.requests
+    followed = logs["get pods/log"] + 5 * IDLE_JOBS
+    async with contextlib.AsyncExitStack() as stack:
         for number in range(IDLE_JOBS):
             job = place.job(f"idle{number}", "sleep 100000", replicas=5)
             await stack.enter_async_context(running(store, runtime, job, read_logs=True))
-        await until(lambda: len(witness.added) >= 5 * IDLE_JOBS)
+        await until(lambda: logs["get pods/log"] >= followed)
         await asyncio.sleep(15)
         before = _requests(runtime)
         await asyncio.sleep(IDLE_SECONDS)

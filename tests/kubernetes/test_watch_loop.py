@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_training.errors import RuntimeUnavailable
+from airflow_training.runtimes.kubernetes import watch_loop
 from airflow_training.runtimes.kubernetes.api_errors import (
     ApiError,
     Forbidden,
@@ -105,6 +107,27 @@ async def test_a_connection_that_breaks_is_gone_on_with_from_what_was_seen_last(
     assert seen.changes == ["MODIFIED 8", "DELETED 10"]
     assert server.asked == ["list", "watch 7", "watch 9", "watch 9"]
     assert seen.unreachable == []
+
+
+async def test_what_is_compared_is_watched_by_one_request_between_two_lists(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(watch_loop, "time", SimpleNamespace(monotonic=lambda: now))
+
+    class IdleServer(Server):
+        async def watch(
+            self, *_: Any, resource_version: str, **keys: Any
+        ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+            nonlocal now
+            self.asked.append(f"watch {resource_version}")
+            now += keys["timeout_seconds"] + 0.01
+            nothing: tuple[Any, ...] = ()
+            for each in nothing:
+                yield each
+
+    server = IdleServer()
+    async with watching(server):
+        await until(lambda: len(server.asked) >= 4)
+    assert server.asked[:4] == ["list", "watch 7", "list", "watch 7"]
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ class ListWatch:
         """
         until = time.monotonic() + random.uniform(*_WATCH_SECONDS)  # noqa: S311 - jitter, no secret
         pause, heard_at = self._pauses[0], time.monotonic()
-        while (left := until - time.monotonic()) > 0:
+        while (left := int(until - time.monotonic())) > 0:  # a server counts in seconds
             opened_at = time.monotonic()
             try:
                 async for kind, found in self._api.watch(
@@ -128,7 +128,7 @@ class ListWatch:
                     self._namespace,
                     selector=self._selector,
                     resource_version=version,
-                    timeout_seconds=max(1, int(left)),
+                    timeout_seconds=left,
                     silent_seconds=max(self._silent_seconds, _LEAST_SILENT_SECONDS),
                 ):
                     version = found["metadata"].get("resourceVersion", version)

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 _EVERY_SECONDS = 5.0
 _READS_PER_SECOND = 20.0
-"""On Kubernetes each is a request to the API server: many instances are read less often."""
+"""On a cluster each is a request to its API server: many instances are read less often."""
 _YOUNG_SECONDS = 5.0
 """An instance that ends before is not worth a process: most of them failed to start."""
 _CHUNK_BYTES = 1 << 20
